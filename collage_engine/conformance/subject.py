@@ -140,14 +140,18 @@ class Subject:
         Raises:
             Nonconformance: It cannot be compiled, or the call fails.
         """
-        given = case.truth.inputs_of(function)
+        given = [np.array(value) for value in case.truth.inputs_of(function)]
+        before = [value.copy() for value in given]
         try:
             with compile_function(function) as compiled:
-                return [[a.copy() for a in compiled.run(given)] for _ in range(calls)]
+                found = [[a.copy() for a in compiled.run(given)] for _ in range(calls)]
         except CollageError as error:
             raise Nonconformance(
                 f"{described(case, function)}: supports() promises it, compiling says {error}"
             ) from error
+        kept = all(np.array_equal(a, b) for a, b in zip(given, before, strict=True))
+        demand(kept, f"{described(case, function)}: the call writes to its inputs")
+        return found
 
     def compare(self, case: Case, function: Function, outputs: Sequence[np.ndarray]) -> None:
         """Demand that outputs are the true ones, within the tolerance."""

@@ -15,7 +15,9 @@ from tvm.ir import Call, Expr
 from collage_engine.kernels.expressions import call_name, equal, walk
 
 LANES = 16
+"""Sums that AVX-512's instructions for bfloat16 take at once."""
 ADD_PRODUCTS = "collage_add_bfloat16_products"
+"""Name of the function in ``PRODUCTS``."""
 PRODUCTS = f"""
 declare <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float>, <32 x bfloat>, <32 x bfloat>)
 define weak_odr <16 x float> @{ADD_PRODUCTS}(<16 x float> %sums, <16 x i32> %a, <16 x i32> %b) #0 {{
@@ -29,6 +31,7 @@ attributes #0 = {{ alwaysinline nounwind readnone }}
 """
 """Sums, and the two products that each lane's pairs add to them."""
 ROUND = "collage_round_to_bfloat16"
+"""Name of the function in ``ROUNDING``."""
 ROUNDING = f"""
 declare <16 x bfloat> @llvm.x86.avx512bf16.cvtneps2bf16.512(<16 x float>)
 define weak_odr <16 x i16> @{ROUND}(<16 x float> %x) #0 {{

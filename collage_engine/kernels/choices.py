@@ -23,6 +23,7 @@ from collage_engine.records.files import write_atomically
 from collage_engine.records.toolchain import ToolchainInstance
 
 FOLDER = "tuned"
+"""Folder of the tables in the cache folder."""
 NEWEST = "newest"
 """File that names the union of all tables: for placements that were kept without their hash."""
 
@@ -35,7 +36,7 @@ class Choices:
 
     table: Mapping[str, Choice] = field(default_factory=dict)
     asked: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Anchor workload → its description (see ``tuning.anchors``)."""
+    """Workload → the record of its problem."""
 
     def plan(self, workload: str, description: dict[str, Any]) -> dict[str, Any]:
         """The plan chosen for an anchor; empty when its schedule shall decide itself."""
@@ -67,12 +68,6 @@ def trace_for(kernel: str) -> Any | None:
     current = _current.get()
     found = current.table.get(kernel) if current is not None else None
     return found["trace"] if found and "trace" in found else None
-
-
-def in_use() -> bool:
-    """Whether lowering uses a table that holds anything."""
-    current = _current.get()
-    return current is not None and bool(current.table)
 
 
 def has_traces() -> bool:

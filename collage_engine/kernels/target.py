@@ -67,7 +67,7 @@ def cpu_target(threads: int = 1) -> dict[str, Any]:
     return target
 
 
-KNOWN_FEATURES = (
+KNOWN_FEATURES: tuple[str, ...] = (
     "sse4.2",
     "avx",
     "avx2",
@@ -79,6 +79,7 @@ KNOWN_FEATURES = (
     "avx512vl",
     "neon",
 )
+"""Instruction sets that are asked for by name where LLVM does not know the processor."""
 
 
 def _detected_features() -> set[str]:

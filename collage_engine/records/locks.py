@@ -6,9 +6,10 @@ The kernel lets go of a lock when its process ends, however it ends; the file it
 from __future__ import annotations
 
 import contextlib
-import fcntl
 from collections.abc import Iterator
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 
 class HeldLock:
@@ -20,26 +21,26 @@ class HeldLock:
 
     Raises:
         BlockingIOError: Another holder has it, and ``wait`` is False.
-        OSError: The file cannot be made.
+        OSError: The file cannot be made, or its file system has no locks.
     """
 
     def __init__(self, path: str | Path, *, wait: bool = True) -> None:
         self.path = Path(path)
-        self._file = self.path.open("a")
+        # No soft lock instead: a file that merely exists would outlive a process that is killed.
+        self._lock = FileLock(self.path, thread_local=False, fallback_to_soft=False)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BaseException:
-            self._file.close()
-            raise
+            self._lock.acquire(timeout=-1 if wait else 0)
+        except Timeout as error:
+            raise BlockingIOError(f"{self.path} is locked by another process") from error
 
     @property
     def held(self) -> bool:
         """Whether ``release`` was not called yet."""
-        return not self._file.closed
+        return self._lock.is_locked
 
     def release(self) -> None:
         """Let go of the lock; the file stays."""
-        self._file.close()
+        self._lock.release()
 
 
 @contextlib.contextmanager

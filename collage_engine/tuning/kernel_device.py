@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from collage_engine.kernels.cuda.intrinsics import finish_sources
+from collage_engine.kernels.cuda.product.intrinsics import finish_sources
 from collage_engine.kernels.tuning.device import Built
 from collage_engine.lowering.cubin import compile_cubin, source_of
 from collage_engine.machine.cuda import choose_target

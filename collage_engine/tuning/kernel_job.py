@@ -122,7 +122,7 @@ class OnDevice:
     def __init__(self, built: Built, architecture: str) -> None:
         import tvm
 
-        from collage_engine.kernels.cuda.intrinsics import finish_sources
+        from collage_engine.kernels.cuda.product.intrinsics import finish_sources
         from collage_engine.kernels.program import shape_of
         from collage_engine.kernels.tuning.metaschedule import loaded
         from collage_engine.lowering.compile_cuda import device_timer

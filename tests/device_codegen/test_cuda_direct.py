@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collage_engine.kernels.cuda.direct_tiles import (
+from collage_engine.kernels.cuda.direct.plan import (
     DirectPlan,
-    Shape,
+    DirectProblem,
     direct_chosen,
     direct_plans,
 )
+from collage_engine.kernels.cuda.direct.schedule import noted_as_direct
+from collage_engine.kernels.cuda.gpu import Gpu
 from collage_engine.kernels.cuda.legalize import Products
 from collage_engine.kernels.cuda.lowering import schedule_of
-from collage_engine.kernels.cuda.schedule_direct import noted_as_direct
 from collage_engine.kernels.verify import difference
 from collage_engine.lowering.cubin import compile_cubin
 from collage_engine.machine.cuda import cuda_target
@@ -71,7 +72,7 @@ DEFAULT = {
 }
 
 
-def shape(**others: Any) -> Shape:
+def shape(**others: Any) -> DirectProblem:
     known: dict[str, Any] = {
         "batch": 1,
         "groups": 144,
@@ -85,7 +86,7 @@ def shape(**others: Any) -> Shape:
         "before": (0, 1, 1),
         "dtype": "float32",
     }
-    return Shape(**(known | others))
+    return DirectProblem(**(known | others))
 
 
 def planned(module: Any, plan: DirectPlan | None, dtype: str = "float32") -> Any:
@@ -122,7 +123,7 @@ def check(case: Any, kind: str, plan: DirectPlan | None, folder: Path) -> None:
 
 def test_plans_are_right_for_their_shapes() -> None:
     """Whole images of small planes, vectors where rows allow them, no more than a block has."""
-    assert direct_chosen(shape(), "sm_90a") is not None
+    assert direct_chosen(shape(), Gpu("sm_90a")) is not None
     for each in (
         shape(),
         shape(image=(1, 7, 7), out=(1, 7, 7), groups=960),
@@ -132,13 +133,13 @@ def test_plans_are_right_for_their_shapes() -> None:
         shape(image=(1, 112, 112), taps=(1, 7, 7), strides=(1, 2, 2), before=(0, 3, 3)),
     ):
         plans = list(direct_plans(each))
-        assert plans and direct_chosen(each, "sm_90a") in plans
+        assert plans and direct_chosen(each, Gpu("sm_90a")) in plans
         for plan in plans:
             assert each.groups % plan.groups == each.channels % plan.deep == 0
             assert each.rows % plan.row == 0
             assert plan.threads(each) <= 512 and plan.shared_bytes(each) <= 48 << 10
-            assert DirectPlan.from_record(plan.record()) == plan
-    assert Shape.from_record(shape().record()) == shape()
+            assert DirectPlan.from_record(plan.to_record()) == plan
+    assert DirectProblem.from_record(shape().to_record()) == shape()
     tall = DirectPlan(1, 1, 8, 14, 2, 4, 1)
     assert tall.vector(shape()) == 4 and tall.shift(shape()) == 3
     assert tall.vector(shape(image=(1, 7, 7), out=(1, 7, 7))) == 1

@@ -11,12 +11,13 @@ import pytest
 import tvm
 from tvm import relax, tirx
 
+from collage_engine.kernels.cuda.direct.schedule import noted_as_direct
+from collage_engine.kernels.cuda.gpu import Gpu
 from collage_engine.kernels.cuda.legalize import Products
 from collage_engine.kernels.cuda.lowering import schedule_of
-from collage_engine.kernels.cuda.noted import noted
-from collage_engine.kernels.cuda.schedule_direct import noted_as_direct
-from collage_engine.kernels.cuda.tiles import (
-    Plan,
+from collage_engine.kernels.cuda.product.note import noted
+from collage_engine.kernels.cuda.product.plan import (
+    ProductPlan,
     Sizes,
     Tile,
     chosen,
@@ -174,11 +175,11 @@ DEFAULT = {
 
 def test_plans_fill_the_device() -> None:
     """Few tiles and a long sum: it is split; many tiles: the largest that pays."""
-    small = chosen(Sizes(1, 512, 49, 4608), "plain", "sm_90a")
+    small = chosen(Sizes(1, 512, 49, 4608), "plain", Gpu("sm_90a"))
     assert small.split > 1
-    large = chosen(Sizes(1, 4096, 4096, 4096), "plain", "sm_90a")
+    large = chosen(Sizes(1, 4096, 4096, 4096), "plain", Gpu("sm_90a"))
     assert large.split == 1 and large.tile.m * large.tile.n >= 128 * 64
-    assert chosen(Sizes(1, 4096, 4096, 4096), "f16", "sm_90a").split == 1
+    assert chosen(Sizes(1, 4096, 4096, 4096), "f16", Gpu("sm_90a")).split == 1
 
 
 @pytest.mark.parametrize("math", SMALL)
@@ -187,7 +188,7 @@ def test_tiles_fit_a_block(math: str) -> None:
         assert tile.threads <= 1024 and tile.shared_bytes <= 48 << 10
         assert tile.m % tile.thread[0] == tile.n % tile.thread[1] == 0
         assert tile.k % tile.depth_step == 0 or math == "plain"
-    assert Plan.from_record(Plan(tile, 3).record()) == Plan(tile, 3)
+    assert ProductPlan.from_record(ProductPlan(tile, 3).to_record()) == ProductPlan(tile, 3)
 
 
 @needs_compiler
@@ -197,7 +198,7 @@ def test_tensor_cores_are_used(tmp_path: Path) -> None:
     for math in ("tf32", "bf16"):
         case = CONVS["1x1, whole vectors"](DTYPES[math])
         precision = "tf32" if math == "tf32" else "float32"
-        plan = Plan(SMALL[math])
+        plan = ProductPlan(SMALL[math])
         table = Products("sm_90a", precision, plans=lambda *_, plan=plan: plan).table()
         (function,) = [f for f, _, _ in legal(case, table) if noted(f)]
         kernel, rule = schedule_of(function, cuda_target("sm_90a"), math)
@@ -217,24 +218,26 @@ def test_the_kernels_source_computes_what_the_unscheduled_function_does(
     if not LONG and (math, name) not in DEFAULT:
         pytest.skip("COLLAGE_LONG_TESTS=1 runs every pair")
     split = 2 if name in ("dense with a remainder", "strided, groups, a batch") else 1
-    check(CONVS[name], Plan(SMALL[math], split), tmp_path)
+    check(CONVS[name], ProductPlan(SMALL[math], split), tmp_path)
 
 
 @needs_headers
 @pytest.mark.parametrize("math", ["f16", "bf16"] if LONG else ["f16"])
 def test_float32_is_rounded_on_the_way_where_that_is_asked_for(math: str, tmp_path: Path) -> None:
     precision = {"f16": "float16", "bf16": "bfloat16"}[math]
-    check(CONVS["1x1, whole vectors"], Plan(SMALL[math]), tmp_path, precision)
+    check(CONVS["1x1, whole vectors"], ProductPlan(SMALL[math]), tmp_path, precision)
 
 
 @needs_headers
 @pytest.mark.skipif(not LONG, reason="COLLAGE_LONG_TESTS=1 runs every tile")
 @pytest.mark.parametrize("tile", [t for m in SMALL for t in tiles_for(m)], ids=str)
 def test_every_tile_computes_the_same(tile: Tile, tmp_path: Path) -> None:
-    check(lambda d: conv(d, (1, 40, 10, 10), (130, 40, 3, 3), padding=1), Plan(tile), tmp_path)
+    check(
+        lambda d: conv(d, (1, 40, 10, 10), (130, 40, 3, 3), padding=1), ProductPlan(tile), tmp_path
+    )
 
 
-def check(case: Any, plan: Plan, folder: Path, precision: str = "") -> None:
+def check(case: Any, plan: ProductPlan, folder: Path, precision: str = "") -> None:
     """Threads in either order, against TVM's own legalisation in single precision."""
     math = plan.tile.math
     dtype, plain = "float32" if precision else DTYPES[math], case("float32")

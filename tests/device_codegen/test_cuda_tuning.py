@@ -12,12 +12,15 @@ import pytest
 from tvm import tirx
 
 from collage_engine.kernels.choices import write_table
-from collage_engine.kernels.cuda.direct import described_direct
-from collage_engine.kernels.cuda.direct_tiles import Shape
-from collage_engine.kernels.cuda.tiles import Plan, Sizes, chosen, plans
+from collage_engine.kernels.cuda.cuda_rule import CudaRule, bare_kernel
+from collage_engine.kernels.cuda.direct.plan import DirectProblem
+from collage_engine.kernels.cuda.gpu import Gpu
+from collage_engine.kernels.cuda.product.plan import ProductPlan, Sizes
+from collage_engine.kernels.cuda.product.problem import ProductProblem
+from collage_engine.kernels.registry import RULES
+from collage_engine.kernels.rule import Decision, PlanError
 from collage_engine.kernels.tuning.device import Built
 from collage_engine.kernels.tuning.device_plans import DeviceBench, tune
-from collage_engine.kernels.tuning.subjects import DirectSubject, ProductSubject, subject_of
 from collage_engine.lowering.extract import function_of
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.model.importer import import_onnx
@@ -34,28 +37,31 @@ from tests.device_codegen.cuda_on_cpu.emulator import extents
 from tests.gpu.cases import dense
 
 TVM = TvmToolchain()
+GPU = Gpu("sm_90a")
 (PLAIN,) = TVM.instances(Target.cuda("sm_90a"), "float32")
 
 
 class Canned:
     """A bench on which a plan takes what the script says."""
 
-    def __init__(self, times: dict[Plan, float], broken: tuple[Plan, ...] = ()) -> None:
+    def __init__(
+        self, times: dict[ProductPlan, float], broken: tuple[ProductPlan, ...] = ()
+    ) -> None:
         self.times, self.broken = times, broken
-        self.compared: list[Plan] = []
+        self.compared: list[ProductPlan] = []
 
     @contextlib.contextmanager
-    def __call__(self, subject: Any) -> Iterator[Canned]:
+    def __call__(self, decision: Any) -> Iterator[Canned]:
         yield self
 
-    def prepare(self, plans: tuple[Plan, ...]) -> None:
+    def prepare(self, decisions: tuple[Decision[Any, Any], ...]) -> None:
         pass
 
-    def compare(self, both: tuple[Plan, Plan]) -> tuple[float, float]:
-        self.compared.append(both[1])
-        if both[1] in self.broken:
+    def compare(self, both: tuple[Decision[Any, Any], Decision[Any, Any]]) -> tuple[float, float]:
+        self.compared.append(both[1].plan)
+        if both[1].plan in self.broken:
             raise ToolchainError("wrong numbers")
-        first, second = (self.times.get(plan, 1.0) for plan in both)
+        first, second = (self.times.get(each.plan, 1.0) for each in both)
         return first, second
 
 
@@ -78,14 +84,18 @@ def search(
     task: TuneTask, bench: Canned, known: TuneRecord | None = None, seconds: float = 60.0
 ) -> TuneRecord:
     known = known or TuneRecord(workload=task.workload, toolchain="tvm", kind="plan")
-    return tune(task, known, time.monotonic() + seconds, lambda _: None, lambda _: None, bench)
+    return tune(task, known, time.monotonic() + seconds, lambda _: None, lambda _: None, bench, GPU)
 
 
-def space(task: TuneTask) -> tuple[Plan, list[Plan]]:
-    sizes, about = Sizes(*task.description["sizes"]), task.description
-    default = chosen(sizes, about["math"], about["architecture"])
-    others = [p for p in plans(sizes, about["math"], about["architecture"]) if p != default]
-    return default, others
+def default_of(task: TuneTask) -> Decision[Any, Any]:
+    found = RULES.default(RULES.problem(task.description), GPU)
+    assert found is not None
+    return found
+
+
+def space(task: TuneTask) -> tuple[ProductPlan, list[ProductPlan]]:
+    default = default_of(task)
+    return default.plan, [each.plan for each in RULES.neighbours(default, GPU)]
 
 
 def test_a_task_names_the_product(task: TuneTask) -> None:
@@ -97,8 +107,9 @@ def test_the_fastest_is_kept_and_wrong_numbers_are_not(task: TuneTask) -> None:
     _, others = space(task)
     bench = Canned({others[0]: 0.1, others[1]: 0.5}, broken=(others[0],))
     found = search(task, bench)
-    assert Plan.from_record(found.choice) == others[1]
-    assert found.failed == (ProductSubject(task.description).name(others[0]),) and found.complete
+    chosen = RULES.decide(default_of(task).problem, GPU, found.choice)
+    assert chosen is not None and chosen.plan == others[1]
+    assert found.failed == (f"Product: {others[0].name}",) and found.complete
     assert (found.default_us, found.tuned_us) == (1e6, 0.5e6)
 
 
@@ -131,7 +142,9 @@ def test_the_lowering_follows_the_record(
     wanted = next(
         p for p in others if p.split == 1 and p.tile.threads not in (default.tile.threads, 256)
     )
-    instance = tuned_instance(PLAIN, write_table({task.workload: wanted.record()}))
+    instance = tuned_instance(
+        PLAIN, write_table({task.workload: {"rule": "Product", **wanted.to_record()}})
+    )
     operators = tuple(range(len(model.graph.operators)))
     module = TVM.lower(function_of(model, instance, operators, "f"))
     threads = {
@@ -151,32 +164,53 @@ def test_without_a_device_it_says_so(task: TuneTask) -> None:
 
 @pytest.mark.parametrize("split", [False, True])
 def test_the_bare_product_can_be_built(task: TuneTask, split: bool) -> None:
-    subject = ProductSubject({**task.description, "sizes": [1, 64, 64, 4096]})
-    plan = next(p for p in subject.plans() if (p.split > 1) == split)
-    found = extents(subject.kernel(plan))
-    assert found["threadIdx.x"] == plan.tile.threads and found["blockIdx.z"] == plan.split
-    assert subject.split(plan) == split and (subject.adding(plan) > 0) == split
+    problem = RULES.problem({**task.description, "sizes": [1, 64, 64, 4096]})
+    default = RULES.default(problem, GPU)
+    assert default is not None and isinstance(default.rule, CudaRule)
+    decision = next(
+        each
+        for each in (default, *RULES.neighbours(default, GPU))
+        if (each.plan.split > 1) == split
+    )
+    found = extents(bare_kernel(decision))
+    assert found["threadIdx.x"] == decision.plan.tile.threads
+    assert found["blockIdx.z"] == decision.plan.split
+    assert default.rule.gives_parts(decision.plan) == split
+    assert (default.rule.adding_s(problem, decision.plan) > 0) == split
 
 
 def test_integers_and_direct_convolutions_have_kernels_to_tune() -> None:
-    integers = ProductSubject(
-        {"family": "product", "sizes": [1, 64, 96, 128], "math": "s8", "architecture": "sm_90a"}
-    )
-    assert not any(plan.split > 1 for plan in integers.plans())
-    kernel = integers.kernel(integers.default)
+    integers = RULES.default(ProductProblem(Sizes(1, 64, 96, 128), "s8"), GPU)
+    assert integers is not None
+    assert not any(each.plan.split > 1 for each in RULES.neighbours(integers, GPU))
+    kernel = bare_kernel(integers)
     assert [str(p.dtype) for p in kernel.params] == ["int8", "int8", "int32"]
-    shape = Shape(
+    shape = DirectProblem(
         1, 32, 1, 1, (1, 28, 28), (1, 28, 28), (1, 3, 3), (1, 1, 1), (1, 1, 1), (0, 1, 1), "float16"
     )
-    workload, about = described_direct(shape, "sm_90a")
-    assert workload.startswith("direct 1x32x1x1 1x28x28")
-    direct = subject_of(about)
-    assert isinstance(direct, DirectSubject) and direct.default is not None
-    assert direct.read(direct.default.record()) == direct.default
-    for plan in direct.plans():
-        if plan != direct.default:
-            assert extents(direct.kernel(plan))["threadIdx.x"] == plan.threads(shape)
-            break
+    assert shape.workload(GPU).startswith("direct 1x32x1x1 1x28x28")
+    assert RULES.problem(shape.to_record()) == shape
+    direct = RULES.default(shape, GPU)
+    assert direct is not None and RULES.decide(shape, GPU, direct.to_record()) == direct
+    other = next(RULES.neighbours(direct, GPU))
+    assert extents(bare_kernel(other))["threadIdx.x"] == other.plan.threads(shape)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"splits": 2}, "has no parameter splits"),
+        ({"split": 0}, "between 1 and 16"),
+        ({"tile": {"m": 3, "n": 3, "k": 3, "thread": [1, 1], "math": "plain"}}, "there is no tile"),
+        ({"tile": {"m": 64}}, "describes no tile"),
+    ],
+)
+def test_a_plan_that_is_not_one_of_the_rule_is_refused(
+    task: TuneTask, change: dict[str, Any], reason: str
+) -> None:
+    default = default_of(task)
+    with pytest.raises(PlanError, match=reason):
+        RULES.decide(default.problem, GPU, {**default.to_record(), **change})
 
 
 class CannedDevice:
@@ -203,12 +237,12 @@ def test_plans_are_compiled_side_by_side_and_those_that_are_refused_fail(task: T
     known = TuneRecord(workload=task.workload, toolchain="tvm", kind="plan")
 
     @contextlib.contextmanager
-    def bench(subject: Any) -> Iterator[DeviceBench]:
-        yield DeviceBench(subject, device)  # type: ignore[arg-type]
+    def bench(decision: Any) -> Iterator[DeviceBench]:
+        yield DeviceBench(device)  # type: ignore[arg-type]
 
     _, others = space(task)
-    found = tune(task, known, time.monotonic() + 60, lambda _: None, lambda _: None, bench)
+    found = tune(task, known, time.monotonic() + 60, lambda _: None, lambda _: None, bench, GPU)
     assert device.asked[0] == 9 and sum(device.asked) == 1 + len(others)
-    names = [ProductSubject(task.description).name(p) for p in others]
+    names = [f"Product: {plan.name}" for plan in others]
     assert found.failed[0] == names[0], "the first besides the default"
-    assert Plan.from_record(found.choice) == others[1]
+    assert found.choice == {"rule": "Product", **others[1].to_record()}

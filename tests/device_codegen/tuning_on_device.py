@@ -8,8 +8,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from collage_engine.kernels.cuda.cuda_rule import bare_kernel
+from collage_engine.kernels.cuda.gpu import Gpu
+from collage_engine.kernels.cuda.product.plan import PLAIN, Sizes
+from collage_engine.kernels.cuda.product.problem import ProductProblem
+from collage_engine.kernels.registry import RULES
 from collage_engine.kernels.tuning.device import Built
-from collage_engine.kernels.tuning.subjects import ProductSubject
 from collage_engine.machine.cuda import choose_target
 from collage_engine.records.errors import ToolchainError
 from collage_engine.tuning.kernel_device import open_device
@@ -17,14 +21,15 @@ from collage_engine.tuning.kernel_device import open_device
 
 def main() -> None:
     architecture = choose_target("cuda").architecture
-    about = {"sizes": [1, 32, 48, 64], "math": "plain", "architecture": architecture}
-    subject, other = (
-        ProductSubject({"family": "product", **about, "sizes": [1, 32, 48, k]}) for k in (64, 80)
+    gpu = Gpu(architecture)
+    default, other = (
+        RULES.default(ProductProblem(Sizes(1, 32, 48, depth), PLAIN), gpu) for depth in (64, 80)
     )
-    unlike = next(p for p in subject.plans() if p.split == 1 and p != subject.default)
+    assert default is not None and other is not None
+    unlike = next(each for each in RULES.neighbours(default, gpu) if each.plan.split == 1)
     with open_device(architecture) as device:
         first, second, third = device.built(
-            [subject.kernel(subject.default), subject.kernel(unlike), other.kernel(other.default)]
+            [bare_kernel(default), bare_kernel(unlike), bare_kernel(other)]
         )
         assert all(isinstance(b, Built) for b in (first, second, third)), (first, second, third)
         assert isinstance(first, Built) and isinstance(second, Built) and isinstance(third, Built)

@@ -18,6 +18,7 @@ from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import import_onnx
 from collage_engine.toolchains.registry import about, get, probe
 from tests.engine.test_memory_of_artifacts import cut, dense_chain
+from tests.support.toolchain_cases import default_instance
 
 THREADS = 2
 MIXED = ("onnxruntime", "tvm", "onednn", "openblas", "openvino")
@@ -70,7 +71,7 @@ def artifact(present, tmp_path_factory) -> Path:
     """All runtimes of this machine in one placement, at two threads."""
     folder = tmp_path_factory.mktemp("threads")
     model = import_onnx(dense_chain(layers=len(present) + 1, width=512))
-    cover = cut(model, [get(name).instances(THREADS, "float32")[0] for name in present])
+    cover = cut(model, [default_instance(get(name), THREADS) for name in present])
     write_module(build_cover(model, cover), folder / "built", link=True)
     inputs = model.random_inputs(0)
     contents = ArtifactContents(

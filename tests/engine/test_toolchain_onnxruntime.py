@@ -162,7 +162,7 @@ def test_other_thread_counts_get_their_own_pool() -> None:
         threads = lambda: len(os.listdir("/proc/self/task"))
         kept, shared, grown = [], [], []
         for count, spin in ((2, False), (2, False), (3, False), (2, True), (1, False)):
-            function = whole(net, toolchain.instances(count, "float32")[0], spin=spin)
+            function = whole(net, default_instance(toolchain, count), spin=spin)
             before = threads()
             kept.append(toolchain.compile(function))
             grown.append(threads() - before)

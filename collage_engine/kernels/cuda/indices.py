@@ -9,7 +9,7 @@ import numpy as np
 from tvm import tirx
 from tvm.ir import Call
 
-from collage_engine.kernels.cuda.tiles import Sizes
+from collage_engine.kernels.cuda.product.plan import Sizes
 
 FEWEST = 8
 """Rows and columns below which a product is no matter of tiles (vectors, depthwise)."""

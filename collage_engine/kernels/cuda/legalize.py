@@ -8,20 +8,24 @@ from typing import Any
 from tvm import relax
 from tvm.ir import Call, Expr
 
-from collage_engine.kernels.cuda.direct import (
-    DirectPlans,
+from collage_engine.kernels.cuda.direct.reference import (
     direct_out,
-    direct_planner,
     few_rows,
     noted_direct,
     packed_filters,
     shape_of_direct,
 )
-from collage_engine.kernels.cuda.forms import Convolution, Form, Matmul, result_of
 from collage_engine.kernels.cuda.indices import worthwhile
 from collage_engine.kernels.cuda.neutral import NUMBER, neutral_direct, neutral_plan
+from collage_engine.kernels.cuda.planner import (
+    DirectPlans,
+    ProductPlans,
+    direct_planner,
+    product_planner,
+)
 from collage_engine.kernels.cuda.precisions import math_of
-from collage_engine.kernels.cuda.products import Plans, added, planner
+from collage_engine.kernels.cuda.product.forms import Convolution, Form, Matmul, result_of
+from collage_engine.kernels.cuda.product.reference import added
 from collage_engine.kernels.cuda.windows import Window, window_of
 from collage_engine.kernels.relax_values import (
     ANCHOR,
@@ -39,13 +43,13 @@ class Products:
         self,
         architecture: str,
         precision: str,
-        plans: Plans | None = None,
+        plans: ProductPlans | None = None,
         direct_plans: DirectPlans | None = None,
         neutral: Callable[[int], bool] | None = None,
     ) -> None:
         """``neutral``: of an anchor's number, whether it is left to MetaSchedule."""
         self.architecture, self.precision = architecture, precision
-        self.plans = plans or planner(architecture)
+        self.plans = plans or product_planner(architecture)
         self.direct_plans = direct_plans or direct_planner(architecture)
         self._neutral = neutral or (lambda _: False)
         self._anchors = 0

@@ -17,26 +17,18 @@ import tvm
 from tvm import tirx
 
 from collage_engine.kernels.choices import has_traces
-from collage_engine.kernels.cuda.direct_tiles import direct_chosen
+from collage_engine.kernels.cuda.decisions import decision_in
+from collage_engine.kernels.cuda.direct.plan import direct_chosen
+from collage_engine.kernels.cuda.gpu import Gpu
 from collage_engine.kernels.cuda.legalize import Products
 from collage_engine.kernels.cuda.neutral import legalised, traced, traced_numbers
-from collage_engine.kernels.cuda.noted import noted
-from collage_engine.kernels.cuda.schedule import scheduled
-from collage_engine.kernels.cuda.schedule_direct import noted_as_direct, scheduled_direct
-from collage_engine.kernels.cuda.tiles import chosen
+from collage_engine.kernels.cuda.product.plan import chosen
 from collage_engine.machine.cuda import cuda_target
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.reasons import short_reason
 
 SCHEDULE = "collage.schedule"
 """PrimFunc attribute: which rule wrote it."""
-OWN = {
-    "Product": (noted, scheduled),
-    "Direct": (noted_as_direct, scheduled_direct),
-}
-"""Our own rules: what tells that a function is theirs, and what schedules it."""
-
-
 TRACED = "MetaSchedule"
 """A trace that tuning found."""
 
@@ -100,11 +92,12 @@ def survey(
 ) -> tvm.IRModule:
     """Legal and fused, with all anchors neutral that MetaSchedule has rules for; the others, or
     all, by our own plans, none of which splits a sum: one function for each of the other kind."""
+    gpu = Gpu(architecture)
     products = Products(
         architecture,
         precision,
-        plans=lambda sizes, math: chosen(sizes, math, architecture, most_splits=1),
-        direct_plans=lambda shape: direct_chosen(shape, architecture),
+        plans=lambda sizes, math: chosen(sizes, math, gpu, most_splits=1),
+        direct_plans=lambda shape: direct_chosen(shape, gpu),
         neutral=lambda _: neutral,
     )
     with cuda_target(architecture):
@@ -114,11 +107,11 @@ def survey(
 def schedule_of(function: tirx.PrimFunc, target: Any, name: str) -> tuple[tirx.PrimFunc, str]:
     """A function's kernel, and which rule wrote it."""
     reasons = []
-    for own, (is_theirs, schedule_it) in OWN.items():
-        if is_theirs(function) is None:
-            continue
+    decision = decision_in(function)
+    if decision is not None:
+        own = decision.rule.name
         try:
-            return _marked(schedule_it(function), own), own
+            return _marked(decision.write(function), own), own
         except ToolchainError as error:
             reasons.append(f"{own}: {error}")
     for rule in rules():

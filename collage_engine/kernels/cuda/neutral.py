@@ -18,10 +18,12 @@ from tvm import relax, tirx
 from tvm.s_tir import Schedule
 
 from collage_engine.kernels.choices import trace_for
-from collage_engine.kernels.cuda.direct import DIRECT, described_direct
-from collage_engine.kernels.cuda.direct_tiles import DirectPlan, Shape
-from collage_engine.kernels.cuda.products import PRODUCT, described
-from collage_engine.kernels.cuda.tiles import F16, FRAGMENT, PLAIN, Plan, Sizes, Tile
+from collage_engine.kernels.cuda.direct.plan import DirectPlan, DirectProblem
+from collage_engine.kernels.cuda.direct.reference import DIRECT
+from collage_engine.kernels.cuda.gpu import Gpu
+from collage_engine.kernels.cuda.product.plan import F16, FRAGMENT, PLAIN, ProductPlan, Sizes, Tile
+from collage_engine.kernels.cuda.product.problem import ProductProblem
+from collage_engine.kernels.cuda.product.reference import PRODUCT
 
 NUMBER = "number"
 """In the note of a neutral anchor."""
@@ -29,16 +31,16 @@ ANCHORS = {"product_c": PRODUCT, "direct_c": DIRECT}
 """Blocks of anchors, and the annotations that hold their notes."""
 
 
-def neutral_plan(math: str) -> Plan | None:
+def neutral_plan(math: str) -> ProductPlan | None:
     """None where MetaSchedule has no rule for the arithmetic."""
     if math == PLAIN:
-        return Plan(Tile(1, 1, 1, (1, 1)))
+        return ProductPlan(Tile(1, 1, 1, (1, 1)))
     if math == F16:
-        return Plan(Tile(FRAGMENT, FRAGMENT, FRAGMENT, (FRAGMENT, FRAGMENT), F16))
+        return ProductPlan(Tile(FRAGMENT, FRAGMENT, FRAGMENT, (FRAGMENT, FRAGMENT), F16))
     return None
 
 
-def neutral_direct(shape: Shape) -> DirectPlan:
+def neutral_direct(shape: DirectProblem) -> DirectPlan:
     return DirectPlan(1, 1, 1, 1, 1, 1, shape.channels)
 
 
@@ -62,16 +64,16 @@ class Surveyed:
     def plan_workload(self, architecture: str) -> str:
         """Under which plans of its anchor are kept; empty without one."""
         if "shape" in self.note:
-            return described_direct(Shape.from_record(self.note["shape"]), architecture)[0]
+            return DirectProblem.from_record(self.note["shape"]).workload(Gpu(architecture))
         if "sizes" in self.note:
-            return described(Sizes(*self.note["sizes"]), self.math, architecture)[0]
+            return ProductProblem(Sizes(*self.note["sizes"]), self.math).workload(Gpu(architecture))
         return ""
 
-    def product(self, architecture: str) -> dict[str, Any]:
-        """``product``: what plans of its anchor are tuned on, if that is a product."""
+    def product(self) -> dict[str, Any]:
+        """The record of its anchor's problem under ``product``, if that is a product."""
         if "sizes" not in self.note:
             return {}
-        return {"product": described(Sizes(*self.note["sizes"]), self.math, architecture)[1]}
+        return {"product": ProductProblem(Sizes(*self.note["sizes"]), self.math).to_record()}
 
     def workload(self, architecture: str) -> str:
         return workload_of(self.function, architecture)
@@ -95,7 +97,7 @@ def surveyed(name: str, function: tirx.PrimFunc) -> Surveyed:
             continue
         note = json.loads(str(schedule.get(block).annotations[annotation]))
         number = note.pop(NUMBER, None)
-        math = note["tile"]["math"] if "tile" in note else PLAIN
+        math = note["plan"]["tile"]["math"] if "sizes" in note else PLAIN
         if number is None:
             return Surveyed(name, function, None, math, note)
         schedule.unannotate(block, annotation)
@@ -130,7 +132,7 @@ def traced_numbers(survey: tvm.IRModule, architecture: str) -> set[int]:
 
 def traced(function: tirx.PrimFunc, architecture: str) -> tirx.PrimFunc | None:
     """The kernel that the table in use has a trace for. ``ToolchainError`` when it does not fit."""
-    from collage_engine.kernels.cuda.intrinsics import finish_sources, intrinsics
+    from collage_engine.kernels.cuda.product.intrinsics import finish_sources, intrinsics
     from collage_engine.kernels.tuning.metaschedule import by_trace
 
     each = surveyed("", function)

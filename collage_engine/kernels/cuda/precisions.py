@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collage_engine.kernels.cuda.tiles import BF16, F16, PLAIN, S8, TF32
+from collage_engine.kernels.cuda.product.plan import BF16, F16, PLAIN, S8, TF32
 from collage_engine.records.precision import BFLOAT16, FLOAT16
 from collage_engine.records.precision import TF32 as TF32_PRECISION
 

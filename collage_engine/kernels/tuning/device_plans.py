@@ -6,39 +6,64 @@ There are some twenty plans of a kernel, so all of them are tried.
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import msgspec
 
+from collage_engine.kernels.cuda.cuda_rule import CudaRule, bare_kernel
+from collage_engine.kernels.cuda.gpu import Gpu
+from collage_engine.kernels.old_plans import upgraded
+from collage_engine.kernels.registry import RULES
+from collage_engine.kernels.rule import Decision
 from collage_engine.kernels.tuning.device import Built, Device, OpenDevice
-from collage_engine.kernels.tuning.subjects import Subject, subject_of
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.reasons import short_reason
 from collage_engine.records.tuning import TuneRecord, TuneTask
 
-FAMILIES = ("product", "direct")
+LOG = logging.getLogger(__name__)
+
 WORTH = 0.98
-"""A plan is better when it takes less than this share of the best one's time."""
+"""A plan is better when it takes less than this share of the best one's time. Chosen: what medians
+of interleaved rounds on a device tell apart."""
 BATCH = 8
-"""Plans compiled side by side."""
+"""Plans that are compiled side by side. Chosen: the compiler takes one processor for each."""
+
+Choice = Decision[Any, Any]
 
 
 class Bench(Protocol):
-    """Where plans of one kernel are built, checked and timed."""
+    """Where kernels of one problem by several plans are built, checked and timed."""
 
-    def prepare(self, plans: tuple[Any, ...]) -> None:
-        """Compile them ahead."""
+    def prepare(self, decisions: tuple[Choice, ...]) -> None:
+        """Compile their kernels ahead."""
         ...
 
-    def compare(self, plans: tuple[Any, Any]) -> tuple[float, float]:
-        """Median seconds of both, in interleaved rounds. ``ToolchainError`` when the second
-        cannot be built or run, or its numbers are not the first's.
+    def compare(self, decisions: tuple[Choice, Choice]) -> tuple[float, float]:
+        """Median seconds of both, in interleaved rounds.
+
+        Raises:
+            ToolchainError: The second cannot be built or run, or its numbers are not the first's.
         """
         ...
 
 
-OpenBench = Callable[[Subject], contextlib.AbstractContextManager[Bench]]
+OpenBench = Callable[[Choice], contextlib.AbstractContextManager[Bench]]
+"""Opens a bench for the problem of a decision."""
+
+
+def default_decision(task: TuneTask, gpu: Gpu) -> Choice:
+    """What is done without tuning for a task's problem.
+
+    Raises:
+        ToolchainError: No rule takes the problem.
+    """
+    found = RULES.default(RULES.problem(task.description), gpu)
+    if found is None:
+        raise ToolchainError(f"no kernel rule takes {task.workload}")
+    return found
 
 
 def tune(
@@ -48,19 +73,38 @@ def tune(
     about_to_try: Callable[[str], None],
     better: Callable[[TuneRecord], None],
     open_bench: OpenBench,
+    gpu: Gpu,
 ) -> TuneRecord:
-    """The best plan found before the deadline. ``ToolchainError`` where there is no device."""
+    """Try every plan of a problem until the deadline.
+
+    Args:
+        task: The problem.
+        known: What earlier searches found; what they tried is not tried again.
+        deadline: Seconds on ``time.monotonic``'s clock.
+        about_to_try: Is told each plan's name before it is tried.
+        better: Is given what was found so far, should this process not live to return.
+        open_bench: Where kernels are built and timed.
+        gpu: The device.
+
+    Returns:
+        The record with the best plan.
+
+    Raises:
+        ToolchainError: There is no device.
+    """
     begun = time.monotonic()
-    subject = subject_of(task.description)
-    default = subject.default
-    best = subject.read(known.choice) if known.choice else default
+    default = default_decision(task, gpu)
+    best = default
+    if known.choice:
+        choice = upgraded(known.choice, default, RULES, gpu)
+        best = RULES.decide(default.problem, gpu, choice) or default
     tried, failed = list(known.tried), list(known.failed)
     times = {"default_us": known.default_us, "tuned_us": known.tuned_us}
 
     def record(complete: bool) -> TuneRecord:
         return msgspec.structs.replace(
             known,
-            choice={} if best == default else best.record(),
+            choice={} if best == default else best.to_record(),
             tried=tuple(tried),
             failed=tuple(failed),
             complete=complete,
@@ -69,9 +113,9 @@ def tune(
         )
 
     about_to_try("")
-    with open_bench(subject) as bench:
-        names = {subject.name(p): p for p in subject.plans() if p != default}
-        left = [p for name, p in names.items() if name not in tried and name not in failed]
+    with open_bench(default) as bench:
+        names = {each.name: each for each in RULES.neighbours(default, gpu)}
+        left = [each for name, each in names.items() if name not in tried and name not in failed]
         complete = True
         for start in range(0, len(left), BATCH):
             together = left[start : start + BATCH]
@@ -79,20 +123,23 @@ def tune(
                 complete = False
                 break
             bench.prepare((best, *together))
-            for plan in together:
-                about_to_try(subject.name(plan))
+            for challenger in together:
+                about_to_try(challenger.name)
                 try:
-                    ahead, challenger = bench.compare((best, plan))
-                except Exception:  # TVM's own too, of several types: this plan is of no use
-                    failed.append(subject.name(plan))
+                    ahead, its = bench.compare((best, challenger))
+                except (
+                    Exception
+                ) as error:  # TVM's own too, of several types: this plan is of no use
+                    LOG.info("the plan %s is of no use: %s", challenger.name, short_reason(error))
+                    failed.append(challenger.name)
                     continue
-                tried.append(subject.name(plan))
-                if challenger < WORTH * ahead:
-                    best = plan
+                tried.append(challenger.name)
+                if its < WORTH * ahead:
+                    best = challenger
                     better(record(False))
         if best != default:
             # Many small wins over noise are none: what counts are fresh rounds.
-            about_to_try(subject.name(best))
+            about_to_try(best.name)
             before, after = bench.compare((default, best))
             times = {"default_us": before * 1e6, "tuned_us": after * 1e6}
             if after >= WORTH * before:
@@ -104,37 +151,48 @@ def bench_on(open_device: OpenDevice, architecture: str) -> OpenBench:
     """Benches on a device of the architecture."""
 
     @contextlib.contextmanager
-    def opened(subject: Subject) -> Iterator[Bench]:
+    def opened(decision: Choice) -> Iterator[Bench]:
         with open_device(architecture) as device:
-            yield DeviceBench(subject, device)
+            yield DeviceBench(device)
 
     return opened
 
 
 class DeviceBench:
-    """Kernels of one subject; what follows a split sum is estimated by what it moves."""
+    """Kernels of one problem; what follows a split sum is estimated by what it moves."""
 
-    def __init__(self, subject: Subject, device: Device) -> None:
-        self._subject, self._device = subject, device
-        self._built: dict[Any, Built | str] = {}
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._built: dict[str, Built | str] = {}
 
-    def prepare(self, plans: tuple[Any, ...]) -> None:
+    def prepare(self, decisions: tuple[Choice, ...]) -> None:
+        """Compile the kernels of those that are not compiled yet."""
         kernels, wanted = [], []
-        for plan in plans:
-            if plan in self._built:
+        for each in decisions:
+            if each.name in self._built:
                 continue
             try:
-                kernels.append(self._subject.kernel(plan))
-                wanted.append(plan)
+                kernels.append(bare_kernel(each))
+                wanted.append(each)
             except ToolchainError as error:
-                self._built[plan] = str(error)
-        made = self._device.built(kernels, [self._subject.split(p) for p in wanted])
-        self._built.update(zip(wanted, made, strict=True))
+                self._built[each.name] = str(error)
+        made = self._device.built(kernels, [_rule(each).gives_parts(each.plan) for each in wanted])
+        self._built.update(zip((each.name for each in wanted), made, strict=True))
 
-    def compare(self, plans: tuple[Any, Any]) -> tuple[float, float]:
-        self.prepare(plans)
-        first, second = (self._built[plan] for plan in plans)
+    def compare(self, decisions: tuple[Choice, Choice]) -> tuple[float, float]:
+        """Median seconds of both, with what adding their parts takes."""
+        self.prepare(decisions)
+        first, second = (self._built[each.name] for each in decisions)
         if isinstance(first, str) or isinstance(second, str):
             raise ToolchainError(first if isinstance(first, str) else str(second))
         one, two = self._device.compare(first, second)
-        return one + self._subject.adding(plans[0]), two + self._subject.adding(plans[1])
+        return one + _adding_s(decisions[0]), two + _adding_s(decisions[1])
+
+
+def _rule(decision: Choice) -> CudaRule[Any, Any]:
+    assert isinstance(decision.rule, CudaRule)
+    return decision.rule
+
+
+def _adding_s(decision: Choice) -> float:
+    return _rule(decision).adding_s(decision.problem, decision.plan)

@@ -11,8 +11,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
+from collage_engine.kernels.cuda.gpu import Gpu
 from collage_engine.kernels.tuning.device import Built, Device, OpenDevice
 from collage_engine.kernels.tuning.metaschedule import evolve, load_intrinsics, loaded, saved
 from collage_engine.machine.device import physical_cores
@@ -49,7 +51,7 @@ def trace_tasks(module: Any, architecture: str, precision: str) -> list[TuneTask
                     "own": saved(kernel),
                     "math": each.math,
                     "architecture": architecture,
-                    **ours.product(architecture),
+                    **ours.product(),
                 },
                 schedule="plain" if rule == "Fallback" else rule,
                 weight=_work(each.function),
@@ -93,9 +95,9 @@ def space_for(arithmetic: str) -> Any:
     )
     from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 
-    from collage_engine.kernels.cuda.fragments import RESULT, SHARED
-    from collage_engine.kernels.cuda.intrinsics import finish_sources, intrinsics
-    from collage_engine.kernels.cuda.tiles import PLAIN
+    from collage_engine.kernels.cuda.product.fragments import RESULT, SHARED
+    from collage_engine.kernels.cuda.product.intrinsics import finish_sources, intrinsics
+    from collage_engine.kernels.cuda.product.plan import PLAIN
 
     if arithmetic == PLAIN:
         return PostOrderApply(sch_rules="cuda", postprocs="cuda", mutator_probs="cuda")
@@ -128,15 +130,24 @@ def space_for(arithmetic: str) -> Any:
 class DeviceBench:
     """Kernels beside our own one; times are shares of what that takes at the same moment."""
 
-    def __init__(self, device: Device, own: Any, bare: dict[str, Any] | None = None) -> None:
-        """``bare``: describes the product inside, whose default plan may split its sum."""
+    def __init__(
+        self, device: Device, own: Any, gpu: Gpu, bare: dict[str, Any] | None = None
+    ) -> None:
+        """Builds and times our own kernel.
+
+        Args:
+            device: Where kernels run.
+            own: Our own kernel, with an unsplit sum.
+            gpu: The device's architecture.
+            bare: The record of the product inside, whose default plan may split its sum.
+        """
         self._device = device
         (built,) = device.built([own])
         if isinstance(built, str):
             raise ToolchainError(f"our own kernel cannot be built: {built}")
         self._own: Built = built
         self._own_us = min(device.compare(built, built)) * 1e6
-        self.default_us = self._own_us * (_default_share(device, bare) if bare else 1.0)
+        self.default_us = self._own_us * (_default_share(device, bare, gpu) if bare else 1.0)
 
     def measure(
         self, kernels: Sequence[Any], about_to_try: Callable[[int], None]
@@ -157,17 +168,18 @@ class DeviceBench:
         return found
 
 
-def _default_share(device: Device, about: dict[str, Any]) -> float:
+def _default_share(device: Device, about: dict[str, Any], gpu: Gpu) -> float:
     """What a bare product takes by its default plan, as a share of the best unsplit one."""
-    from collage_engine.kernels.cuda.tiles import chosen
-    from collage_engine.kernels.tuning.device_plans import DeviceBench as Plans
-    from collage_engine.kernels.tuning.subjects import ProductSubject
+    from collage_engine.kernels.cuda.product.plan import chosen
+    from collage_engine.kernels.registry import RULES
+    from collage_engine.kernels.tuning.device_plans import DeviceBench as PlanBench
 
-    subject = ProductSubject(about)
-    if subject.default.split == 1:
+    problem = RULES.problem(about)
+    default = RULES.default(problem, gpu)
+    if default is None or default.plan.split == 1:
         return 1.0
-    unsplit = chosen(subject.sizes, subject.math, subject.architecture, most_splits=1)
-    one, all_parts = Plans(subject, device).compare((unsplit, subject.default))
+    unsplit = replace(default, plan=chosen(problem.sizes, problem.math, gpu, most_splits=1))
+    one, all_parts = PlanBench(device).compare((unsplit, default))
     return all_parts / one
 
 
@@ -193,7 +205,9 @@ def search(
         loading = load_intrinsics()
         begun, deadline = begun + loading, deadline + loading
         about_to_try("")
-        bench = DeviceBench(device, loaded(about["own"]), about.get("product"))
+        bench = DeviceBench(
+            device, loaded(about["own"]), Gpu(about["architecture"]), about.get("product")
+        )
         # However long the device took to wake: half the turn is for searching.
         deadline = max(deadline, time.monotonic() + (deadline - begun) / 2)
         return evolve(

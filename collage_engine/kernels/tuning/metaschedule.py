@@ -23,11 +23,20 @@ from collage_engine.records.tuning import TuneRecord, TuneTask
 _LOG = logging.getLogger(__name__)
 
 BATCH = 8
+"""Variants that are built and timed together. Chosen: enough for the cost model to rank the next
+ones by."""
 POPULATION = 64
+"""Variants of one generation of the evolutionary search. Chosen: small, since its time is a turn
+of seconds."""
 GENERATIONS = 2
+"""Generations of the evolutionary search between two batches. Chosen: more would take the time in
+which variants are timed."""
 MOST_TRIALS = 256
+"""Variants that are timed at most. Chosen: a search that found nothing until then is over."""
 ROUNDS = 3
+"""Calls that time a variant; the least counts. Chosen: few, since the best is timed again."""
 TOLERANCE = 1e-4
+"""Largest difference of a variant's numbers from the true ones, relative to the largest."""
 
 
 def saved(function: Any) -> str:

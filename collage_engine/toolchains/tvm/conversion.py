@@ -17,8 +17,8 @@ def conversion(
 ) -> Kernel:
     """A scheduled kernel (stored source, stored target) for a value of a logical type.
 
-    A transposition in squares held in registers (``schedules/permute``), shared by the threads
-    where it is long enough; on an NVIDIA device of that architecture in shared memory.
+    A transposition in squares held in registers (``cpu/pointwise/transposed_copies``), shared by
+    the threads where it is long enough; on an NVIDIA device of that architecture in shared memory.
     """
     if architecture:
         from collage_engine.kernels.cuda.transpose import converted

@@ -14,7 +14,7 @@ class ConvSizes:
 
     data: Any
     weight: Any
-    """Packed as the way to write it wants (see ``legalize/``)."""
+    """Packed as the rule that writes it wants."""
     batch: int
     ci: int
     co: int

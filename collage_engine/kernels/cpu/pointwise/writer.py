@@ -43,6 +43,9 @@ from collage_engine.kernels.tir_builder import (
 from collage_engine.kernels.vector_math import vector_functions
 
 MAXIMUM_PARTS = 32
+"""Boxes into which an output is cut at most where conditions change. Chosen: beyond it the code
+would grow more than its branches cost."""
+
 # Where conditions change -------------------------------------------------------------------
 
 

@@ -21,6 +21,8 @@ TAPS = 3
 OUTPUTS = (2, 4)
 """Outputs of a tile along each axis, those that are written."""
 POINTS = (Fraction(0), Fraction(1), Fraction(-1), Fraction(2), Fraction(-2))
+"""Where the polynomials of a tile are evaluated, beside infinity: those with the smallest rounding
+errors (Lavin and Gray 2016)."""
 
 Matrix = tuple[tuple[float, ...], ...]
 

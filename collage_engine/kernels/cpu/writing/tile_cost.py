@@ -1,8 +1,6 @@
-"""What register tiles cost, and which cut of a matrix into them costs least."""
+"""What register tiles cost."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from collage_engine.kernels.target import Cpu
 
@@ -44,22 +42,3 @@ def cost(cpu: Cpu, rows_total: int, vectors_total: int, height: int, vectors: in
     if rest_r and rest_v:
         total += cycles(cpu, rest_r, rest_v)
     return total
-
-
-def best_tile(
-    cpu: Cpu, rows_total: int, vectors_total: int, heights: Sequence[int], widths: Sequence[int]
-) -> tuple[int, int]:
-    """The tile (rows, vectors) with the least estimated cost; fewer remainders on equality."""
-    choices = []
-    for v in widths:
-        for h in heights:
-            if v > vectors_total or h > rows_total or not fits(cpu, h, v):
-                continue
-            uneven = bool(rows_total % h) + bool(vectors_total % v)
-            choices.append(
-                (cost(cpu, rows_total, vectors_total, h, v) * (1 + 0.01 * uneven), -v, -h)
-            )
-    if not choices:
-        return 1, 1
-    _, v, h = min(choices)
-    return -h, -v

@@ -11,20 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from collage_engine.kernels.cuda.direct import (
+from collage_engine.kernels.cuda.direct.plan import DirectPlan, DirectProblem
+from collage_engine.kernels.cuda.direct.reference import (
     direct_out,
-    direct_planner,
     few_rows,
     noted_direct,
     packed_filters,
     shape_of_direct,
 )
-from collage_engine.kernels.cuda.direct_tiles import DirectPlan, Shape
-from collage_engine.kernels.cuda.forms import Convolution, Form, Matmul, result_of
 from collage_engine.kernels.cuda.indices import worthwhile
+from collage_engine.kernels.cuda.planner import direct_planner, product_planner
 from collage_engine.kernels.cuda.precisions import FIRST, generation
-from collage_engine.kernels.cuda.products import planner
-from collage_engine.kernels.cuda.tiles import S8, Plan
+from collage_engine.kernels.cuda.product.forms import Convolution, Form, Matmul, result_of
+from collage_engine.kernels.cuda.product.plan import S8, ProductPlan
 from collage_engine.kernels.cuda.windows import Window
 from collage_engine.partition.quantized_numbers import Scaling
 from collage_engine.records.graph import Node
@@ -65,7 +64,7 @@ class ProductSums(_Sums):
     """Of a product on tensor cores."""
 
     form: Form
-    plan: Plan
+    plan: ProductPlan
     operand: np.ndarray
     """The weights as the product takes them."""
     axis: int
@@ -84,7 +83,7 @@ class DirectSums(_Sums):
     """Of a convolution with few channels a group."""
 
     window: Window
-    shape: Shape
+    shape: DirectProblem
     plan: DirectPlan
     axis: int = 1
 
@@ -158,7 +157,7 @@ class CudaWriter(Writer):
         form = Matmul(given, columns.shape, node.type.shape, cast=signed_value)
         return ProductSums(weights, data, form, self._plan(form), columns, axis=-1)
 
-    def _plan(self, form: Form) -> Plan:
+    def _plan(self, form: Form) -> ProductPlan:
         if generation(self.architecture) < FIRST[S8] or not worthwhile(form.sizes):
             raise NoForm
-        return planner(self.architecture)(form.sizes, S8)
+        return product_planner(self.architecture)(form.sizes, S8)

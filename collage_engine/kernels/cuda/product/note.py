@@ -9,15 +9,15 @@ from typing import Any
 from tvm import tirx
 from tvm.s_tir import Schedule
 
-from collage_engine.kernels.cuda.products import PRODUCT
-from collage_engine.kernels.cuda.tiles import Plan, Tile
+from collage_engine.kernels.cuda.product.plan import ProductPlan, Tile
+from collage_engine.kernels.cuda.product.reference import PRODUCT
 
 
 @dataclass(frozen=True)
 class Noted:
     """What the legalisation noted of a product."""
 
-    plan: Plan
+    plan: ProductPlan
     out: tuple[int, ...]
     sizes: tuple[int, int, int, int]
     vectors: tuple[int, int]
@@ -37,7 +37,7 @@ def noted(function: tirx.PrimFunc) -> Noted | None:
         return None
     note = json.loads(str(schedule.get(block).annotations[PRODUCT]))
     return Noted(
-        Plan.from_record(note),
+        ProductPlan.from_record(note["plan"]),
         tuple(note["out"]),
         tuple(note["sizes"]),
         tuple(note["vectors"]),

@@ -6,11 +6,11 @@ from typing import Any
 
 from tvm.s_tir import Schedule
 
-from collage_engine.kernels.cuda.copies import bind_blocks, fetch, pipeline, whole
-from collage_engine.kernels.cuda.fragments import ELEMENTS, RESULT, STAND_IN
-from collage_engine.kernels.cuda.intrinsics import finish_sources, intrinsics
-from collage_engine.kernels.cuda.noted import Noted
-from collage_engine.kernels.cuda.tiles import FRAGMENT, WARP
+from collage_engine.kernels.cuda.product.fragments import ELEMENTS, RESULT, STAND_IN
+from collage_engine.kernels.cuda.product.intrinsics import finish_sources, intrinsics
+from collage_engine.kernels.cuda.product.note import Noted
+from collage_engine.kernels.cuda.product.plan import FRAGMENT, WARP
+from collage_engine.kernels.cuda.product.shared_memory import bind_blocks, fetch, pipeline, whole
 
 
 def tensor(schedule: Schedule, product: Noted, last: Any) -> None:

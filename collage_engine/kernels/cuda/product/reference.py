@@ -11,11 +11,10 @@ from typing import Any
 
 from tvm import te, tirx
 
-from collage_engine.kernels.choices import plan_for
-from collage_engine.kernels.cuda.fragments import ELEMENTS, SUMS
 from collage_engine.kernels.cuda.indices import where
-from collage_engine.kernels.cuda.intrinsics import ROUND_TF32
-from collage_engine.kernels.cuda.tiles import TF32, Plan, Sizes, chosen
+from collage_engine.kernels.cuda.product.fragments import ELEMENTS, SUMS
+from collage_engine.kernels.cuda.product.intrinsics import ROUND_TF32
+from collage_engine.kernels.cuda.product.plan import TF32, ProductPlan, Sizes
 
 PRODUCT = "collage.product"
 """Block annotation: the plan and the layout of the result, as JSON."""
@@ -24,35 +23,13 @@ ITEMS = {"float32": 4, "int8": 1}
 """Bytes of an element; two where it is not here."""
 
 Element = Callable[[Any, Any, Any], Any]
-Plans = Callable[[Sizes, str], Plan]
-
-
-def planner(architecture: str) -> Plans:
-    """Plans of the table in use (``choices``), else by the model of ``tiles``."""
-
-    def plan(sizes: Sizes, math: str) -> Plan:
-        choice = plan_for(*described(sizes, math, architecture))
-        return Plan.from_record(choice) if choice else chosen(sizes, math, architecture)
-
-    return plan
-
-
-def described(sizes: Sizes, math: str, architecture: str) -> tuple[str, dict[str, Any]]:
-    """A line that equal products share, and what is needed to make one again."""
-    text = f"product {sizes.s}x{sizes.m}x{sizes.n}x{sizes.k} {math} {architecture}"
-    return text, {
-        "family": "product",
-        "sizes": [sizes.s, sizes.m, sizes.n, sizes.k],
-        "math": math,
-        "architecture": architecture,
-    }
 
 
 def noted_product(
     at_a: Element,
     at_b: Element,
     sizes: Sizes,
-    plan: Plan,
+    plan: ProductPlan,
     dtype: str,
     how: dict[str, Any],
     out: tuple[int, ...],
@@ -61,7 +38,7 @@ def noted_product(
     """C, with what the schedule has to know noted on its block."""
     note = {
         **how,
-        **plan.record(),
+        "plan": plan.to_record(),
         "item": ITEMS.get(dtype, 2),
         "out": list(out),
         "vectors": list(vectors),
@@ -71,7 +48,7 @@ def noted_product(
 
 
 def product(
-    at_a: Element, at_b: Element, sizes: Sizes, plan: Plan, dtype: str, note: dict[str, Any]
+    at_a: Element, at_b: Element, sizes: Sizes, plan: ProductPlan, dtype: str, note: dict[str, Any]
 ) -> Any:
     """C with whole tiles, and split sums below each other: zeros outside of A and B."""
     tile = plan.tile

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from collage_engine.kernels.cuda.tiles import BF16, F16, PLAIN, S8, TF32
+from collage_engine.kernels.cuda.product.plan import BF16, F16, PLAIN, S8, TF32
 
 SHARED = {PLAIN: "shared.dyn", TF32: "shared.dyn", F16: "shared", BF16: "shared", S8: "shared"}
 """Scope of slices of A and B."""

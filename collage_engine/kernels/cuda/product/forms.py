@@ -16,8 +16,8 @@ from tvm import te, tirx
 
 from collage_engine.kernels.cuda.epilogue import OUT
 from collage_engine.kernels.cuda.indices import broadcast, fused, unfused, volume, where
-from collage_engine.kernels.cuda.products import Element, noted_product
-from collage_engine.kernels.cuda.tiles import PLAIN, Plan, Sizes
+from collage_engine.kernels.cuda.product.plan import PLAIN, ProductPlan, Sizes
+from collage_engine.kernels.cuda.product.reference import Element, noted_product
 from collage_engine.kernels.cuda.windows import Window
 
 Cast = Callable[[Any], Any]
@@ -57,7 +57,7 @@ def result_of(
     form: Form,
     x: Any,
     y: Any,
-    plan: Plan,
+    plan: ProductPlan,
     dtype: str,
     given: str,
     more: dict[str, Any] | None = None,

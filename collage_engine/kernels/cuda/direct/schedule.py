@@ -11,10 +11,10 @@ from typing import Any
 from tvm import tirx
 from tvm.s_tir import Schedule
 
-from collage_engine.kernels.cuda.direct import DIRECT
-from collage_engine.kernels.cuda.direct_tiles import DirectPlan, Shape
+from collage_engine.kernels.cuda.direct.plan import DirectPlan, DirectProblem
+from collage_engine.kernels.cuda.direct.reference import DIRECT
 from collage_engine.kernels.cuda.epilogue import epilogue
-from collage_engine.kernels.cuda.tiles import widest
+from collage_engine.kernels.cuda.product.plan import widest
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.reasons import short_reason
 
@@ -26,7 +26,7 @@ UNROLLED = 49
 class NotedDirect:
     """What the legalisation noted of such a convolution."""
 
-    shape: Shape
+    shape: DirectProblem
     plan: DirectPlan
     out: tuple[int, ...]
 
@@ -40,7 +40,9 @@ def noted_as_direct(function: tirx.PrimFunc) -> NotedDirect | None:
         return None
     note = json.loads(str(schedule.get(block).annotations[DIRECT]))
     return NotedDirect(
-        Shape.from_record(note["shape"]), DirectPlan.from_record(note["plan"]), tuple(note["out"])
+        DirectProblem.from_record(note["shape"]),
+        DirectPlan.from_record(note["plan"]),
+        tuple(note["out"]),
     )
 
 

@@ -9,17 +9,18 @@ are too few for the device, the sum over k is split between blocks and added aft
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from collage_engine.kernels.cuda.gpu import Gpu
+from collage_engine.kernels.rule import Plan, PlanError, Record, parameter
 
 PLAIN, F16, BF16, TF32, S8 = "plain", "f16", "bf16", "tf32", "s8"
 FRAGMENT = 16
 """Rows and columns of a fragment; its depth is ``Tile.depth_step``."""
 WARP = 32
 
-MULTIPROCESSORS = {"80": 108, "86": 84, "87": 16, "89": 128, "90": 132, "100": 148, "120": 170}
-"""Of the largest device of each architecture: what tiles are chosen for."""
 FEWEST_STEPS = 4
 """Slices of the sum that a block gets at least when it is split."""
 MOST_SPLITS = 16
@@ -65,12 +66,20 @@ class Tile:
         return max(slices, result) if self.math == TF32 else slices + result
 
     def record(self) -> dict[str, Any]:
-        """As JSON."""
+        """The tile as JSON values."""
         return {**asdict(self), "thread": list(self.thread)}
 
     @staticmethod
-    def from_record(record: dict[str, Any]) -> Tile:
-        return Tile(**{**record, "thread": tuple(record["thread"])})
+    def from_record(record: Mapping[str, Any]) -> Tile:
+        """The tile of a record.
+
+        Raises:
+            PlanError: It is no record of a tile.
+        """
+        try:
+            return Tile(**{**record, "thread": tuple(record["thread"])})
+        except (TypeError, KeyError) as error:
+            raise PlanError(f"{record!r} describes no tile: {error}") from error
 
 
 PLAIN_TILES = (
@@ -112,18 +121,33 @@ def tiles_for(math_: str) -> tuple[Tile, ...]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ProductPlan(Plan):
     """A tile, and between how many blocks each sum is split."""
 
     tile: Tile
-    split: int = 1
+    split: int = parameter(1, least=1, most=MOST_SPLITS)
 
-    def record(self) -> dict[str, Any]:
+    @property
+    def name(self) -> str:
+        """The tile's and a thread's sizes, and the split."""
+        tile, (rows, columns) = self.tile, self.tile.thread
+        return f"{tile.m}x{tile.n}x{tile.k} by {rows}x{columns}, split {self.split}"
+
+    def to_record(self) -> Record:
+        """The parameters as JSON values."""
         return {"tile": self.tile.record(), "split": self.split}
 
-    @staticmethod
-    def from_record(record: dict[str, Any]) -> Plan:
-        return Plan(Tile.from_record(record["tile"]), int(record["split"]))
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> ProductPlan:
+        """The plan of a record.
+
+        Raises:
+            PlanError: A key is unknown or missing, or a value is of a wrong type or out of range.
+        """
+        values = dict(record)
+        if "tile" in values:
+            values["tile"] = Tile.from_record(values["tile"])
+        return super().from_record(values)
 
 
 @dataclass(frozen=True)
@@ -139,22 +163,17 @@ class Sizes:
         return self.s * -(-self.m // tile.m) * -(-self.n // tile.n)
 
 
-def multiprocessors(architecture: str) -> int:
-    """Of a device of this architecture (``sm_90a``), at most."""
-    return MULTIPROCESSORS.get(architecture.removeprefix("sm_").rstrip("af"), 108)
-
-
 def plans(
-    sizes: Sizes, math_: str, architecture: str, most_splits: int = MOST_SPLITS
-) -> Iterator[Plan]:
-    """What is worth trying for a product: each tile, unsplit and split to fill the device."""
-    count = multiprocessors(architecture)
+    sizes: Sizes, math_: str, gpu: Gpu, most_splits: int = MOST_SPLITS
+) -> Iterator[ProductPlan]:
+    """The plans that are worth trying: each tile, unsplit and split to fill the device."""
+    count = gpu.multiprocessors
     for tile in tiles_for(math_):
-        yield Plan(tile)
+        yield ProductPlan(tile)
         split = min(_split(sizes, tile, count), most_splits)
         # Integers are made small again in the kernel that sums them.
         if split > 1 and math_ != S8:
-            yield Plan(tile, split)
+            yield ProductPlan(tile, split)
 
 
 def _split(sizes: Sizes, tile: Tile, count: int) -> int:
@@ -167,15 +186,15 @@ def _split(sizes: Sizes, tile: Tile, count: int) -> int:
     return int(min(2 ** math.floor(math.log2(wanted) + 0.5), 2 ** int(math.log2(most))))
 
 
-def chosen(sizes: Sizes, math_: str, architecture: str, most_splits: int = MOST_SPLITS) -> Plan:
+def chosen(sizes: Sizes, math_: str, gpu: Gpu, most_splits: int = MOST_SPLITS) -> ProductPlan:
     """The plan expected to be fastest; measured ones replace it where tuning found better.
 
     A rough model: a multiprocessor works off its blocks' products and what they read, from memory
     and from shared memory; where that is less, it waits for memory, with as many blocks at once
     as it holds. The extra pass over the partial sums of a split is counted in bytes.
     """
-    count = multiprocessors(architecture)
-    found = plans(sizes, math_, architecture, most_splits)
+    count = gpu.multiprocessors
+    found = plans(sizes, math_, gpu, most_splits)
     return min(found, key=lambda plan: _ticks(sizes, plan, count))
 
 
@@ -193,7 +212,7 @@ _TOGETHER = 1500.0
 """Bytes the device gets from memory in a tick."""
 
 
-def _ticks(sizes: Sizes, plan: Plan, count: int) -> float:
+def _ticks(sizes: Sizes, plan: ProductPlan, count: int) -> float:
     """Clock ticks, roughly."""
     tile = plan.tile
     blocks = sizes.blocks(tile) * plan.split

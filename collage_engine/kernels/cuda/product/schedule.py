@@ -12,10 +12,10 @@ from tvm import tirx
 from tvm.s_tir import Schedule
 
 from collage_engine.kernels.cuda.epilogue import epilogue
-from collage_engine.kernels.cuda.noted import Noted, noted
-from collage_engine.kernels.cuda.schedule_plain import plain
-from collage_engine.kernels.cuda.schedule_tensor import tensor
-from collage_engine.kernels.cuda.tiles import PLAIN
+from collage_engine.kernels.cuda.product.note import Noted, noted
+from collage_engine.kernels.cuda.product.plan import PLAIN
+from collage_engine.kernels.cuda.product.schedule_tensor_cores import tensor
+from collage_engine.kernels.cuda.product.schedule_threads import plain
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.reasons import short_reason
 

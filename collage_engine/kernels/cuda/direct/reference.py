@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from collage_engine.kernels.choices import plan_for
-from collage_engine.kernels.cuda.direct_tiles import DirectPlan, Shape, Three, direct_chosen
+from collage_engine.kernels.cuda.direct.plan import DirectPlan, DirectProblem, Three
 from collage_engine.kernels.cuda.epilogue import OUT
 from collage_engine.kernels.cuda.indices import where
 from collage_engine.kernels.cuda.windows import Window
@@ -23,39 +22,6 @@ DIRECT = "collage.direct"
 """Block annotation: the shape, the plan and the result, as JSON."""
 
 Read = Callable[..., Any]
-DirectPlans = Callable[[Shape], DirectPlan | None]
-
-
-def direct_planner(architecture: str) -> DirectPlans:
-    """Plans of the table in use (``choices``), else by the model of ``direct_tiles``."""
-
-    def plan(shape: Shape) -> DirectPlan | None:
-        default = direct_chosen(shape, architecture)
-        if default is None:
-            return None
-        choice = plan_for(*described_direct(shape, architecture))
-        return DirectPlan.from_record(choice) if choice else default
-
-    return plan
-
-
-def described_direct(shape: Shape, architecture: str) -> tuple[str, dict[str, Any]]:
-    """A line that equal convolutions share, and what is needed to make one again."""
-    sizes = " ".join(
-        "x".join(map(str, v)) if isinstance(v, tuple) else str(v)
-        for v in (
-            (shape.batch, shape.groups, shape.rows, shape.channels),
-            shape.image,
-            shape.out,
-            shape.taps,
-            shape.strides,
-            shape.dilation,
-            shape.before,
-            shape.dtype,
-        )
-    )
-    about = {"family": "direct", "shape": shape.record(), "architecture": architecture}
-    return f"direct {sizes} {architecture}", about
 
 
 FEWEST_ROWS = 8
@@ -70,7 +36,7 @@ def few_rows(window: Window) -> bool:
     )
 
 
-def shape_of_direct(window: Window, dtype: str) -> Shape:
+def shape_of_direct(window: Window, dtype: str) -> DirectProblem:
     """Absent axes in front have size 1."""
     dims = len(window.strides)
 
@@ -78,7 +44,7 @@ def shape_of_direct(window: Window, dtype: str) -> Shape:
         z, y, x = (*[absent] * (3 - dims), *values)
         return z, y, x
 
-    return Shape(
+    return DirectProblem(
         window.shape[0],
         window.groups,
         window.weight[0] // window.groups,
@@ -93,13 +59,13 @@ def shape_of_direct(window: Window, dtype: str) -> Shape:
     )
 
 
-def packed_filters(weight: np.ndarray, shape: Shape) -> np.ndarray:
+def packed_filters(weight: np.ndarray, shape: DirectProblem) -> np.ndarray:
     """[group, channel, taps (three axes), row]."""
     split = weight.reshape(shape.groups, shape.rows, shape.channels, *shape.taps)
     return np.ascontiguousarray(np.moveaxis(split, 1, -1))
 
 
-def direct_out(whole: Any, shape: Shape, out: tuple[int, ...], dtype: str) -> Any:
+def direct_out(whole: Any, shape: DirectProblem, out: tuple[int, ...], dtype: str) -> Any:
     """The result in its own shape and type."""
 
     def element(n: Any, channel: Any, *pixel: Any) -> Any:
@@ -115,7 +81,7 @@ def direct_out(whole: Any, shape: Shape, out: tuple[int, ...], dtype: str) -> An
     return te.compute(out, element, name=OUT)
 
 
-def summed(shape: Shape) -> str:
+def summed(shape: DirectProblem) -> str:
     """The type of the sums."""
     return "int32" if shape.item == 1 else "float32"
 
@@ -123,7 +89,7 @@ def summed(shape: Shape) -> str:
 def noted_direct(
     image: Read,
     filters: Any,
-    shape: Shape,
+    shape: DirectProblem,
     plan: DirectPlan,
     out: tuple[int, ...],
     outside: int = 0,
@@ -182,7 +148,7 @@ def noted_direct(
         return te.sum(pixel.astype(kind) * weight.astype(kind), axis=[channel, *axes])
 
     note: dict[str, Any] = {} if number is None else {"number": number}
-    note |= {"shape": shape.record(), "plan": plan.record(), "out": list(out)}
+    note |= {"shape": shape.to_record(), "plan": plan.to_record(), "out": list(out)}
     return te.compute(
         (shape.batch, shape.groups, shape.rows, *whole),
         total,

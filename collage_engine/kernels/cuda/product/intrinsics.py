@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-from collage_engine.kernels.cuda import fragments
-from collage_engine.kernels.cuda.tiles import FRAGMENT, TF32
+from collage_engine.kernels.cuda.product import fragments
+from collage_engine.kernels.cuda.product.plan import FRAGMENT, TF32
 
 ROUND_TF32 = "nvcuda::wmma::__float_to_tf32"
 """Rounds a float to nearest; without it the tensor cores cut the lower bits off."""

@@ -9,11 +9,13 @@ few neighbouring pixels in registers. Images have three axes (z, y, x), absent o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from collage_engine.kernels.cuda.tiles import multiprocessors, widest
+from collage_engine.kernels.cuda.gpu import Gpu
+from collage_engine.kernels.cuda.product.plan import widest
+from collage_engine.kernels.rule import Plan, Record, parameter
 
 MOST_SHARED = 40 << 10
 """Bytes of shared memory of a block."""
@@ -24,7 +26,7 @@ Three = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Shape:
+class DirectProblem:
     """Of a convolution: what its tiles depend on."""
 
     batch: int
@@ -42,6 +44,31 @@ class Shape:
     """Padding in front of each axis."""
     dtype: str
 
+    family: ClassVar[str] = "direct"
+
+    def workload(self, machine: Gpu) -> str:
+        """A line of text that equal convolutions on equal architectures share."""
+        sizes = " ".join(
+            "x".join(map(str, v)) if isinstance(v, tuple) else str(v)
+            for v in (
+                (self.batch, self.groups, self.rows, self.channels),
+                self.image,
+                self.out,
+                self.taps,
+                self.strides,
+                self.dilation,
+                self.before,
+                self.dtype,
+            )
+        )
+        return f"direct {sizes} {machine.architecture}"
+
+    @property
+    def multiply_adds(self) -> float:
+        """How many products are added up."""
+        results = self.batch * self.groups * self.rows * math.prod(self.out)
+        return float(results * self.channels * math.prod(self.taps))
+
     @property
     def item(self) -> int:
         return {"float32": 4, "int8": 1, "uint8": 1}.get(self.dtype, 2)
@@ -50,36 +77,40 @@ class Shape:
         """Of the padded image along an axis, below neighbouring pixels of the result."""
         return (pixels - 1) * self.strides[axis] + (self.taps[axis] - 1) * self.dilation[axis] + 1
 
-    def record(self) -> dict[str, Any]:
-        """As JSON."""
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+    def to_record(self) -> Record:
+        """The sizes as JSON values."""
+        values = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        return {"family": self.family, **values}
 
     @staticmethod
-    def from_record(record: dict[str, Any]) -> Shape:
+    def from_record(record: Mapping[str, Any]) -> DirectProblem:
+        """The problem whose ``to_record`` this is."""
         values: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in record.items()
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in record.items()
+            if key != "family"
         }
-        return Shape(**values)
+        return DirectProblem(**values)
 
 
 @dataclass(frozen=True)
-class DirectPlan:
+class DirectPlan(Plan):
     """How the work is cut: a block has ``groups · (rows / row) · down · across`` threads."""
 
-    groups: int
+    groups: int = parameter(least=1)
     """Of a block."""
-    row: int
+    row: int = parameter(least=1)
     """Rows of a thread; a block has all rows of its groups."""
-    down: int
-    across: int
+    down: int = parameter(least=1)
+    across: int = parameter(least=1)
     """Threads along y and x."""
-    high: int
-    wide: int
+    high: int = parameter(least=1)
+    wide: int = parameter(least=1)
     """Pixels of a thread along y and x."""
-    deep: int
+    deep: int = parameter(least=1)
     """Input channels in shared memory at once."""
 
-    def threads(self, shape: Shape) -> int:
+    def threads(self, shape: DirectProblem) -> int:
         return self.groups * (shape.rows // self.row) * self.down * self.across
 
     @property
@@ -87,11 +118,11 @@ class DirectPlan:
         """Pixels of a block along y and x."""
         return self.down * self.high, self.across * self.wide
 
-    def tiles(self, shape: Shape) -> tuple[int, int]:
+    def tiles(self, shape: DirectProblem) -> tuple[int, int]:
         """Blocks along y and x."""
         return tuple(-(-e // t) for e, t in zip(shape.out[1:], self.tile, strict=True))  # type: ignore[return-value]
 
-    def vector(self, shape: Shape) -> int:
+    def vector(self, shape: DirectProblem) -> int:
         """Elements read from the image at once: none of them may lie outside alone."""
         width = widest(shape.item)
         step = self.tile[1] * shape.strides[2] if self.tiles(shape)[1] > 1 else width
@@ -99,31 +130,31 @@ class DirectPlan:
             width //= 2
         return width
 
-    def shift(self, shape: Shape) -> int:
+    def shift(self, shape: DirectProblem) -> int:
         """Further padding in front of x, so that vectors of the padded image are those of the
         image."""
         return -shape.before[2] % self.vector(shape)
 
-    def patch(self, shape: Shape) -> int:
+    def patch(self, shape: DirectProblem) -> int:
         """Elements of the image in shared memory."""
         tile_y, tile_x = self.tile
         vector = self.vector(shape)
         along = -(-(shape.reach(2, tile_x) + self.shift(shape)) // vector) * vector
         return self.groups * self.deep * shape.reach(0, 1) * shape.reach(1, tile_y) * along
 
-    def filters(self, shape: Shape) -> int:
+    def filters(self, shape: DirectProblem) -> int:
         """Weights in shared memory."""
         return self.groups * self.deep * math.prod(shape.taps) * shape.rows
 
-    def shared_bytes(self, shape: Shape) -> int:
+    def shared_bytes(self, shape: DirectProblem) -> int:
         return shape.item * (self.patch(shape) + self.filters(shape))
 
-    def blocks(self, shape: Shape) -> tuple[int, int, int]:
+    def blocks(self, shape: DirectProblem) -> tuple[int, int, int]:
         """The grid: tiles of pixels, of groups, images and planes."""
         down, across = self.tiles(shape)
         return down * across, shape.groups // self.groups, shape.batch * shape.out[0]
 
-    def fits(self, shape: Shape) -> bool:
+    def fits(self, shape: DirectProblem) -> bool:
         _, grid_y, grid_z = self.blocks(shape)
         return (
             32 <= self.threads(shape) <= 512
@@ -132,15 +163,16 @@ class DirectPlan:
             and max(grid_y, grid_z) < 1 << 16
         )
 
-    def record(self) -> dict[str, Any]:
-        return asdict(self)
+    @property
+    def name(self) -> str:
+        """How the work is cut, in words."""
+        return (
+            f"{self.groups} groups, {self.down}x{self.across} threads of "
+            f"{self.row}x{self.high}x{self.wide}, {self.deep} deep"
+        )
 
-    @staticmethod
-    def from_record(record: dict[str, Any]) -> DirectPlan:
-        return DirectPlan(**record)
 
-
-def direct_plans(shape: Shape) -> Iterator[DirectPlan]:
+def direct_plans(shape: DirectProblem) -> Iterator[DirectPlan]:
     """What is worth trying."""
     seen = set()
     for threads in (128, 256):
@@ -153,7 +185,7 @@ def direct_plans(shape: Shape) -> Iterator[DirectPlan]:
                         yield plan
 
 
-def _plan(shape: Shape, threads: int, row: int, high: int, wide: int) -> DirectPlan | None:
+def _plan(shape: DirectProblem, threads: int, row: int, high: int, wide: int) -> DirectPlan | None:
     """As many threads as wanted: first along x, then along y, then over groups."""
     beside = shape.rows // row
     across = _evenly(shape.out[2], wide, min(32, threads))
@@ -183,9 +215,9 @@ def _divisors(size: int, most: int) -> list[int]:
     return [d for d in range(1, min(size, most) + 1) if size % d == 0]
 
 
-def direct_chosen(shape: Shape, architecture: str) -> DirectPlan | None:
+def direct_chosen(shape: DirectProblem, gpu: Gpu) -> DirectPlan | None:
     """The plan expected to be fastest; None where none fits."""
-    count = multiprocessors(architecture)
+    count = gpu.multiprocessors
     return min(direct_plans(shape), key=lambda p: (_ticks(shape, p, count), str(p)), default=None)
 
 
@@ -196,7 +228,7 @@ _MEMORY = 32.0
 """Bytes a multiprocessor reads from memory in a tick: every image is read but once."""
 
 
-def _ticks(shape: Shape, plan: DirectPlan, count: int) -> float:
+def _ticks(shape: DirectProblem, plan: DirectPlan, count: int) -> float:
     """Clock ticks, roughly: a multiprocessor's arithmetic, reads of shared and of other memory."""
     threads = plan.threads(shape)
     warps = -(-threads // 32)

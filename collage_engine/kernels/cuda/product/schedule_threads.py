@@ -6,8 +6,8 @@ from typing import Any
 
 from tvm.s_tir import Schedule
 
-from collage_engine.kernels.cuda.copies import bind_blocks, fetch, pipeline, whole
-from collage_engine.kernels.cuda.noted import Noted
+from collage_engine.kernels.cuda.product.note import Noted
+from collage_engine.kernels.cuda.product.shared_memory import bind_blocks, fetch, pipeline, whole
 
 
 def plain(schedule: Schedule, product: Noted, last: Any) -> None:

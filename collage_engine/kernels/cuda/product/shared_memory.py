@@ -10,9 +10,9 @@ from typing import Any
 
 from tvm.s_tir import Schedule
 
-from collage_engine.kernels.cuda.fragments import SHARED
-from collage_engine.kernels.cuda.noted import Noted
-from collage_engine.kernels.cuda.tiles import FRAGMENT, PLAIN, S8, TF32, widest
+from collage_engine.kernels.cuda.product.fragments import SHARED
+from collage_engine.kernels.cuda.product.note import Noted
+from collage_engine.kernels.cuda.product.plan import FRAGMENT, PLAIN, S8, TF32, widest
 
 _REGISTERS = "tirx.manifest_shared_memory_local_stage"
 """Block annotation: a copy to shared memory goes through registers, as two steps."""

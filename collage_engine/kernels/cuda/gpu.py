@@ -1,0 +1,26 @@
+"""An NVIDIA device as the kernel rules see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MULTIPROCESSORS = {"80": 108, "86": 84, "87": 16, "89": 128, "90": 132, "100": 148, "120": 170}
+"""Multiprocessors of the largest device of each architecture, from NVIDIA's architecture papers.
+Plans are chosen for it, because kernels are also compiled where no device is; tuning measures on
+the device itself."""
+UNKNOWN_MULTIPROCESSORS = 108
+"""Multiprocessors that are assumed of an architecture that is not in the table; chosen: those of
+sm_80, the oldest of the data-centre devices in it."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A device by its architecture, for example ``sm_90a``."""
+
+    architecture: str
+
+    @property
+    def multiprocessors(self) -> int:
+        """How many blocks of threads the device works on at a time, at most."""
+        number = self.architecture.removeprefix("sm_").rstrip("af")
+        return MULTIPROCESSORS.get(number, UNKNOWN_MULTIPROCESSORS)

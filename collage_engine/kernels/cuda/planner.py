@@ -1,0 +1,39 @@
+"""The plans that legalisation follows: the tuned table's, else the defaults of the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from collage_engine.kernels.cuda.direct.plan import DirectPlan, DirectProblem
+from collage_engine.kernels.cuda.gpu import Gpu
+from collage_engine.kernels.cuda.product.plan import ProductPlan, Sizes
+from collage_engine.kernels.cuda.product.problem import ProductProblem
+from collage_engine.kernels.registry import decide
+from collage_engine.records.errors import ToolchainError
+
+ProductPlans = Callable[[Sizes, str], ProductPlan]
+"""From a product's sizes and arithmetic to its plan."""
+DirectPlans = Callable[[DirectProblem], DirectPlan | None]
+"""From a convolution to its plan; None where none fits."""
+
+
+def product_planner(architecture: str) -> ProductPlans:
+    """The plans of products on an architecture."""
+
+    def plan(sizes: Sizes, math: str) -> ProductPlan:
+        decision = decide(ProductProblem(sizes, math), Gpu(architecture))
+        if decision is None:
+            raise ToolchainError(f"no kernel rule takes a product of {sizes}")
+        return decision.plan
+
+    return plan
+
+
+def direct_planner(architecture: str) -> DirectPlans:
+    """The plans of convolutions with few channels a group on an architecture."""
+
+    def plan(problem: DirectProblem) -> DirectPlan | None:
+        decision = decide(problem, Gpu(architecture))
+        return None if decision is None else decision.plan
+
+    return plan
