@@ -11,7 +11,7 @@ from typing import Any
 
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
-from collage_engine.toolchains.blas.plan import Ints, Plan, Step, View, collapsed
+from collage_engine.toolchains.blas.plan import BlasProgram, Ints, Step, View, collapsed
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def shape_of(node: Node, data: Node, weights: Node) -> Shape:
 
 
 def convolution(
-    plan: Plan, dims: Ints, shape: Shape, data: View, weights: View
+    plan: BlasProgram, dims: Ints, shape: Shape, data: View, weights: View
 ) -> tuple[View, Step]:
     """``dims`` of the result and ``data`` in the order that the step computes in; pixels are one
     axis to the runtime."""
@@ -125,7 +125,7 @@ def _pair(prefix: str, first: str, second: str, values: Ints) -> dict[str, int]:
     return {prefix + first: values[0], prefix + second: values[1]}
 
 
-def filters_of(plan: Plan, node: Node, index: int, shape: Shape) -> View:
+def filters_of(plan: BlasProgram, node: Node, index: int, shape: Shape) -> View:
     """Constant weights as the product wants them: (filter, channel, kernel), or with channels
     last (group, kernel, channel, filter)."""
     array = plan.value(index)

@@ -16,9 +16,9 @@ from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.blas import convolution, written_out
 from collage_engine.toolchains.blas.elementwise import ELEMENTWISE, choices
 from collage_engine.toolchains.blas.plan import (
+    BlasProgram,
     Ints,
     Made,
-    Plan,
     Post,
     Step,
     View,
@@ -45,7 +45,7 @@ class Generator:
     ) -> None:
         self.graph = graph
         self.nodes = nodes
-        self.plan = Plan(constants)
+        self.plan = BlasProgram(constants)
         self.views: dict[int, View] = {}
         self.made: dict[int, Made] = {}
         self.gives_stored = bool(gives)
@@ -249,7 +249,7 @@ def generate(
     constants: Callable[[int], np.ndarray],
     takes: Formats | None = None,
     gives: Formats | None = None,
-) -> Plan:
+) -> BlasProgram:
     """The finished plan; ``UnsupportedError`` names the operator it cannot take.
 
     ``takes`` and ``gives``: formats of inputs and outputs, by node index.

@@ -183,7 +183,7 @@ class Made:
     order: Ints
 
 
-class Plan:
+class BlasProgram:
     """Buffers and steps of one function."""
 
     def __init__(self, constants: Callable[[int], np.ndarray]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
-from collage_engine.toolchains.blas.plan import Ints, Plan, Step, View
+from collage_engine.toolchains.blas.plan import BlasProgram, Ints, Step, View
 
 
 def check(node: Node, operands: list[Node]) -> None:
@@ -15,7 +15,7 @@ def check(node: Node, operands: list[Node]) -> None:
         raise UnsupportedError("matmul: a BLAS multiplies no empty tensors")
 
 
-def product(plan: Plan, left: View, right: View) -> tuple[View, Step]:
+def product(plan: BlasProgram, left: View, right: View) -> tuple[View, Step]:
     """``left · right`` with NumPy's rules for ranks; the step's axes are batch, row, column."""
     if len(left.dims) == 1:
         left = View(left.buffer, left.offset, (1, *left.dims), (0, *left.strides))
@@ -35,7 +35,7 @@ def product(plan: Plan, left: View, right: View) -> tuple[View, Step]:
     return plan.emit("product", dims, [left, right], _describe)
 
 
-def _readable(plan: Plan, view: View) -> View:
+def _readable(plan: BlasProgram, view: View) -> View:
     """One of the last two axes must be dense and the other step over it; else it is copied."""
     return view if _leading(view) is not None else plan.copy(view)[0]
 

@@ -14,7 +14,7 @@ from collage_engine.records.format import NHWC
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.cudnn import attention, quantized
-from collage_engine.toolchains.cudnn.plan import Plan, View, dense, row_major
+from collage_engine.toolchains.cudnn.plan import CudnnProgram, View, dense, row_major
 from collage_engine.toolchains.cudnn.spatial import (
     SPACE,
     deconvolution_end,
@@ -56,7 +56,7 @@ FUSED = 4
 class Generator:
     """Lowers the operators of one function, in order."""
 
-    def __init__(self, plan: Plan, nodes: NodeSet, leaving: NodeSet) -> None:
+    def __init__(self, plan: CudnnProgram, nodes: NodeSet, leaving: NodeSet) -> None:
         self.plan = plan
         self.graph = plan.graph
         self.nodes = nodes
@@ -343,7 +343,7 @@ def plan_of(
     """The plan and the weights of a function; ``formats``: of inputs and outputs that are not
     plain. ``UnsupportedError`` with the reason when cuDNN cannot take it."""
     formats = formats or {}
-    plan = Plan(graph, constants, NHWC in formats.values(), strict, dry)
+    plan = CudnnProgram(graph, constants, NHWC in formats.values(), strict, dry)
     for place, index in enumerate((*inputs, *outputs)):
         kind = graph.nodes[index].type
         if kind.dtype not in SMALL:  # what is read of it says whether 8 bits can be

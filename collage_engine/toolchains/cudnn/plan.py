@@ -78,7 +78,7 @@ def dense(place: dict[str, Any], kind: TensorType, channels_last: bool) -> View:
 
 
 @dataclass
-class Plan:
+class CudnnProgram:
     """Values, weights and steps of one function."""
 
     graph: DataflowGraph

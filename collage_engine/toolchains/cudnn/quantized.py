@@ -16,7 +16,7 @@ from collage_engine.partition.quantized import Kind, Quantized
 from collage_engine.partition.quantized_numbers import Numbers
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.numbering import NodeSet
-from collage_engine.toolchains.cudnn.plan import Plan, View
+from collage_engine.toolchains.cudnn.plan import CudnnProgram, View
 from collage_engine.toolchains.cudnn.spatial import ints, pads
 from collage_engine.toolchains.runtime.requantized import LARGEST_FLOAT, Requantized, requantized
 
@@ -58,7 +58,7 @@ def reason_against(graph: DataflowGraph, found: Quantized) -> str | None:
     return None
 
 
-def emit(plan: Plan, found: Quantized) -> None:
+def emit(plan: CudnnProgram, found: Quantized) -> None:
     """One step: convolution, factor, offset, residual sum, limits."""
     node = plan.graph.nodes[found["anchor"]]
     layout = str(node.attributes.get("data_layout", "NCHW"))
@@ -95,7 +95,7 @@ def emit(plan: Plan, found: Quantized) -> None:
 
 
 def _posts(
-    plan: Plan, made: Requantized, found: Quantized, image: Any, *, small: bool
+    plan: CudnnProgram, made: Requantized, found: Quantized, image: Any, *, small: bool
 ) -> list[dict[str, Any]]:
     """``(sum · factor / ratio + offset / ratio + residual) · ratio``, then the limits."""
 
@@ -118,7 +118,9 @@ def _posts(
     return posts
 
 
-def _numbers(plan: Plan, numbers: Numbers, found: Quantized, *, padded: bool) -> Requantized:
+def _numbers(
+    plan: CudnnProgram, numbers: Numbers, found: Quantized, *, padded: bool
+) -> Requantized:
     if not plan.dry:
         return requantized(numbers, padded=padded)
     shape = plan.graph.nodes[found["weights"]].type.shape
