@@ -1,4 +1,4 @@
-"""Attention by one cuDNN engine; what is one says runtime/attention.py."""
+"""Attention computed by one cuDNN engine; runtime/attention.py recognises it."""
 
 from __future__ import annotations
 
