@@ -140,7 +140,7 @@ def _when_remeasured(chosen: CandidateRecord | None, drift: float) -> list[str]:
     if chosen is None or not chosen.cost.usable or not chosen.cost.repeats_us:
         return []
     low, high = remeasured_median_interval(chosen.cost.isolated().repeats_us, drift=drift)
-    how = "Alone and at" if chosen.cost.in_place else "At"
+    how = "In isolation and at" if chosen.cost.in_place else "At"
     return [f"{how} another time, a measurement finds {us(low)} to {us(high)} nine times of ten"]
 
 

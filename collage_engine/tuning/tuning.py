@@ -96,7 +96,7 @@ def summary(counts: TuneCounts) -> str:
     return (
         f"{counted(counts.tuned, 'kernel')} tuned, {counts.from_store} from the store, "
         f"{counts.improved} of {counts.workloads} improved, "
-        f"{counted(counts.candidates, 'candidate')} offered"
+        f"{counted(counts.candidates, 'candidate')} added"
     )
 
 

@@ -521,7 +521,7 @@ def test_a_cancel_is_answered_while_a_variant_hangs(store):
 
 def test_the_stage_counts_in_words():
     assert summary(TuneCounts(tuned=1, workloads=3, improved=1, candidates=1)) == (
-        "1 kernel tuned, 0 from the store, 1 of 3 improved, 1 candidate offered"
+        "1 kernel tuned, 0 from the store, 1 of 3 improved, 1 candidate added"
     )
     assert summary(TuneCounts(tuned=2)).startswith("2 kernels tuned, ")
 
