@@ -125,7 +125,7 @@ class GuardKernel:
 
     def _check(self, status: int) -> None:
         if status != SUCCESS:
-            self._cuda.check(status, "the guard's kernel")
+            self._cuda.check(status, "the speed probe's kernel")
 
     def __call__(self) -> float:
         """Run the kernel once and return its seconds."""
@@ -148,5 +148,5 @@ class GuardKernel:
         self._cuda.record(self._end, self._stream)
         seconds = self._cuda.seconds_between(self._begin, self._end)
         if seconds <= 0:
-            raise MeasureError("the guard's kernel took no time")
+            raise MeasureError("the speed probe's kernel took no time")
         return seconds

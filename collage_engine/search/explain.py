@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MOST_ALTERNATIVES = 6
 """Alternatives that the text of an explanation names (a count; chosen)."""
 ALTERNATIVES = (
-    "What else could hold it, and what the best placement of the whole graph with that takes more:"
+    "These are the other candidates that hold it, and what the best placement with each costs more:"
 )
 """The sentence before the alternatives of a node."""
 NAMES_IN_LABEL = 6
@@ -282,7 +282,7 @@ def explain_ranked_cover(
     gone = [known[name] for name in sorted(ours - theirs, key=lambda n: min(known[n].nodes))]
     come = [known[name] for name in sorted(theirs - ours, key=lambda n: min(known[n].nodes))]
     if not come:
-        return "the runner-up is the same placement"
+        return "The second-best placement is the same"
 
     def listed(parts: list[ProblemCandidate]) -> str:
         names = [f"{labels.toolchain(c.toolchain)}'s {labels.located(c)}" for c in parts[:3]]
@@ -292,10 +292,10 @@ def explain_ranked_cover(
     if node is not None and not any(node in c.nodes for c in come):
         name = labels.node(node)
         return (
-            f"the runner-up of the whole graph has the same at {name}; elsewhere it has "
-            f"{listed(come)} instead of {listed(gone)}: {cost}"
+            f"The second-best placement has the same at {name}; elsewhere it has "
+            f"{listed(come)} instead of {listed(gone)} and {cost}"
         )
-    return f"the runner-up has {listed(come)} instead of {listed(gone)}: {cost}"
+    return f"The second-best placement has {listed(come)} instead of {listed(gone)} and {cost}"
 
 
 def us(amount: float | None) -> str:

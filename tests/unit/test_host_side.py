@@ -32,7 +32,9 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.search.api import reuse, solve
 from collage_engine.transitions.copies import LARGE, SMALL, measured
-from collage_engine.trials import runner as field
+from collage_engine.trials import confirmation
+from collage_engine.trials.confirmation import RoomSettings
+from collage_engine.trials.contender import Contender
 from tests.support.candidates import row
 from tests.support.graphs import GraphBuilder, chain
 
@@ -194,7 +196,7 @@ def test_the_host_is_offered_what_the_device_refuses_what_is_small_and_what_is_p
     assert not host_offers(large, [Stub()], 1, [offer(GPU)], (), make)  # type: ignore[list-item]
 
 
-def test_rivals_share_the_devices_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contenders_share_the_devices_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def device(gigabytes: int) -> CudaProbe:
         entry = {
             "number": 0,
@@ -207,11 +209,17 @@ def test_rivals_share_the_devices_memory(monkeypatch: pytest.MonkeyPatch) -> Non
         }
         return read_answer({"devices": [entry]})
 
-    rooms = []
+    def contender(instance: ToolchainInstance) -> Contender:
+        return Contender(name="one", kind="collage", cover=(CoverPart(instance, (0,)),))
+
+    monkeypatch.setattr(confirmation, "available_bytes", lambda: 1 << 40)
+    on_host, on_device = [], []
     for gigabytes in (8, 140):
-        monkeypatch.setattr(field, "cuda_probe", lambda g=gigabytes: device(g))
-        rooms.append(field.device_room(400 << 20))
-    assert rooms[0] == 4 and rooms[1] > 40  # BERT-base beside twenty others
+        monkeypatch.setattr(confirmation, "cuda_probe", lambda g=gigabytes: device(g))
+        on_host.append(RoomSettings().room([contender(CPU)], 400 << 20))
+        on_device.append(RoomSettings().room([contender(CPU), contender(GPU)], 400 << 20))
+    assert on_device[0] == 4 and on_device[1] > 40  # BERT-base beside twenty others
+    assert on_host[0] == on_host[1] > on_device[1]  # A device's memory limits none on the host
 
 
 def test_pins_on_the_host_are_found() -> None:

@@ -68,12 +68,12 @@ def test_a_node_in_words() -> None:
     assert "openvino's conv3 cannot run: wrong numbers" in told.text
     assert "cublas has no candidate here: no GPU" in told.text
     assert told.text[-1] == (
-        "the runner-up has TVM's conv3+bias+relu+add instead of "
-        "oneDNN's conv3+bias+relu, TVM's add: costs 3 µs more"
+        "The second-best placement has TVM's conv3+bias+relu+add instead of "
+        "oneDNN's conv3+bias+relu, TVM's add and costs 3 µs more"
     )
     assert told.text[1] == ALTERNATIVES, "what the losses are of is said before them"
     away = explain_ranked_cover(problem, answer, rivals[1], LABELS, node=9)
-    assert away.startswith("the runner-up of the whole graph has the same at node 9; elsewhere")
+    assert away.startswith("The second-best placement has the same at node 9; elsewhere")
     assert [line.candidate for line in told.lines] == ["d", "t", "o", "new", "bad"]
     assert [line.tie for line in told.lines] == [False, True, False, False, False]
     assert told.lines[3].regret_at_least_us == 10.0

@@ -1,4 +1,4 @@
-"""What follows an anchor (bias, residual, activation), as one block over the anchor's axes."""
+"""Operators that follow an anchor (bias, residual, activation), as one block over its axes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,16 @@ def epilogue(
     shape: tuple[int, ...],
     axes: Callable[..., tuple[Any, ...]],
 ) -> Any:
-    """All that follows as one block, its loops those that ``axes`` makes of the result's index.
+    """Returns all that follows an anchor as one block with loops over the anchor's axes.
 
-    ``own``: the anchor's blocks, which stay. ``ToolchainError`` when the result of ``shape``
-    becomes something of another shape, or several things.
+    Args:
+        schedule: The schedule of the fused function, which is changed.
+        own: The names of the anchor's own blocks, which stay.
+        shape: The shape of the anchor's result.
+        axes: A function from an index of the result to the indices of the block's loops.
+
+    Raises:
+        ToolchainError: The result becomes something of another shape, or there are several results.
     """
     block = _last(schedule, schedule.get_sblock(OUT))
     changed = True
@@ -44,7 +50,7 @@ def epilogue(
 
 
 def _last(schedule: Schedule, block: Any) -> Any:
-    """The block that all that follows leads to."""
+    """Returns the block to which all blocks behind this one lead."""
     waiting, ends = [block], {}
     while waiting:
         block = waiting.pop()

@@ -1,4 +1,4 @@
-"""Indices and sizes of products: axes taken together and apart, what lies outside, layouts."""
+"""Helpers for the indices and sizes of products: fused and separate axes, padding, layouts."""
 
 from __future__ import annotations
 
@@ -12,26 +12,29 @@ from tvm.ir import Call
 from collage_engine.kernels.cuda.product.plan import Sizes
 
 FEWEST = 8
-"""Rows and columns below which a product is no matter of tiles (vectors, depthwise)."""
+"""Rows and columns below which a product is left to TVM's own rules, because tiles do not help
+(vectors, depthwise convolutions); chosen."""
 
 
 def worthwhile(sizes: Sizes) -> bool:
+    """Returns whether a product is large enough along every axis for matrix tiles."""
     return min(sizes.m, sizes.n, sizes.k) >= FEWEST
 
 
 def where(tests: list[Any], value: Any, outside: int = 0) -> Any:
-    """The value where all tests hold, else a number."""
+    """Returns an expression that is the value where all tests hold, and a constant elsewhere."""
     if not tests:
         return value
     return tirx.if_then_else(tirx.all(*tests), value, tirx.const(outside, str(value.ty.dtype)))
 
 
 def volume(values: Sequence[int]) -> int:
+    """Returns the product of sizes, 1 for none."""
     return int(np.prod(values, dtype=np.int64)) if len(values) else 1
 
 
 def unfused(index: Any, shape: Sequence[int]) -> list[Any]:
-    """A row-major index as one per axis."""
+    """Returns the indices along every axis that a row-major index stands for."""
     found: list[Any] = []
     for size in reversed(shape):
         if size == 1:
@@ -44,6 +47,7 @@ def unfused(index: Any, shape: Sequence[int]) -> list[Any]:
 
 
 def fused(index: Sequence[Any], shape: Sequence[int]) -> Any:
+    """Returns the row-major index of an element, given its index along every axis."""
     total: Any = tirx.const(0)
     for i, size in zip(index, shape, strict=True):
         if size > 1:
@@ -52,13 +56,18 @@ def fused(index: Sequence[Any], shape: Sequence[int]) -> Any:
 
 
 def broadcast(index: list[Any], lead: Sequence[int]) -> list[Any]:
-    """Indices of an operand's leading axes, from those of the result."""
+    """Returns the indices along an operand's leading axes for an element of the result."""
     last = index[len(index) - len(lead) :]
     return [i if e > 1 else tirx.const(0) for i, e in zip(last, lead, strict=True)]
 
 
 def plain_layout(call: Call, kernel: str) -> bool:
-    """Channels first, the kernel ``OI…`` or ``IO…``."""
+    """Returns whether a call's image has its channels first and its kernel the layout asked for.
+
+    Args:
+        call: The call of a convolution.
+        kernel: The kernel's first two axes, ``OI`` or ``IO``.
+    """
     attributes = call.attrs
     layout = str(attributes.data_layout)
     axes = layout.removeprefix("NC")
@@ -68,7 +77,7 @@ def plain_layout(call: Call, kernel: str) -> bool:
 
 
 def both_sides(padding: list[int], dims: int) -> list[int]:
-    """Padding before and after each axis, from TVM's short forms."""
+    """Returns the padding before all axes, then after all axes, from TVM's short forms."""
     if len(padding) == 1:
         return padding * (2 * dims)
     return padding * 2 if len(padding) == dims else padding

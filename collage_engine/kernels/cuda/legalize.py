@@ -47,7 +47,16 @@ class Products:
         direct_plans: DirectPlans | None = None,
         neutral: Callable[[int], bool] | None = None,
     ) -> None:
-        """``neutral``: of an anchor's number, whether it is left to MetaSchedule."""
+        """Creates a legaliser.
+
+        Args:
+            architecture: The device's architecture, for example ``sm_90a``.
+            precision: The lowest precision that products of float32 may have.
+            plans: Gives the plan of a product; by default the tuned table's or the rule's own.
+            direct_plans: Gives the plan of a convolution with few channels a group, likewise.
+            neutral: Tells by an anchor's number whether it is left to MetaSchedule; by default none
+                is.
+        """
         self.architecture, self.precision = architecture, precision
         self.plans = plans or product_planner(architecture)
         self.direct_plans = direct_plans or direct_planner(architecture)
@@ -55,12 +64,15 @@ class Products:
         self._anchors = 0
 
     def _number(self) -> int | None:
-        """Of the next anchor, if it is to be neutral."""
+        """Returns the number of the next anchor where it is left to MetaSchedule, else None."""
         self._anchors += 1
         return self._anchors if self._neutral(self._anchors) else None
 
     def table(self) -> dict[str, Any]:
-        """For ``relax.transform.LegalizeOps``; what is not ours falls to TVM's own."""
+        """Returns the legalisations by operator name, for ``relax.transform.LegalizeOps``.
+
+        What cannot be legalised here is passed to TVM's own legalisation.
+        """
         own: dict[str, Callable[[relax.BlockBuilder, Call], Expr | None]] = {
             "relax.matmul": self.matmul
         }
@@ -78,6 +90,7 @@ class Products:
         return {name: bind(function) for name, function in own.items()}
 
     def matmul(self, builder: relax.BlockBuilder, call: Call) -> Expr | None:
+        """Legalises a matrix product; returns None where tiles do not suit it."""
         left, right = call.args
         a, b, out = static_shape(left), static_shape(right), static_shape(call)
         if a is None or b is None or out is None or min(len(a), len(b)) < 2:
@@ -88,6 +101,7 @@ class Products:
         return self._emit(builder, call, form, math, left, right)
 
     def convolution(self, builder: relax.BlockBuilder, call: Call) -> Expr | None:
+        """Legalises a convolution; returns None where its weight or its sizes are not constant."""
         window = window_of(call, "OI")
         if window is None:
             return None
@@ -96,6 +110,7 @@ class Products:
         return self._convolution(builder, call, Convolution(window))
 
     def transposed_convolution(self, builder: relax.BlockBuilder, call: Call) -> Expr | None:
+        """Legalises a transposed convolution; returns None where its sizes are not constant."""
         window = window_of(call, "IO")
         if window is None:
             return None
@@ -111,7 +126,7 @@ class Products:
         return self._emit(builder, call, form, math, data, const(form.packed(weight, math)))
 
     def _direct(self, builder: relax.BlockBuilder, call: Call, window: Window) -> Expr | None:
-        """A convolution with few output channels a group."""
+        """Legalises a convolution with few output channels a group."""
         data, kernel = call.args
         weight, dtype = constant_of(kernel), dtype_of(data)
         if weight is None or self._math(call, data, kernel) is None:
@@ -170,5 +185,5 @@ class Products:
 
 
 def name_of(call: Call) -> str:
-    """``conv2d`` of ``relax.nn.conv2d``."""
+    """Returns the short name of a call's operator: ``conv2d`` of ``relax.nn.conv2d``."""
     return str(call.op.name).rpartition(".")[2]

@@ -1,10 +1,9 @@
-"""From a Relax function to kernels for an NVIDIA device: legalise, fuse, schedule.
+"""Lowers a Relax function to kernels for an NVIDIA device: it is legalised, fused and scheduled.
 
-Matmuls and convolutions are ours: ``legalize``, ``schedule`` (products) and ``schedule_direct``
-(few channels a group). DLight's rules schedule what else they understand: vectors, reductions,
-transposes; what is left runs as one thread per element. Source: tvm.s_tir.dlight. (DLight's own
-matmul leaves tensor cores alone on ``sm_90a``, whose number it cannot read, and sums float16 in
-float16.)
+The kernel rules of this package schedule matrix products and convolutions. DLight's rules schedule
+what else they understand: vectors, reductions, transposes. What is left runs as one thread per
+element. Source: tvm.s_tir.dlight. (DLight's own rule for matrix products does not use tensor cores
+on ``sm_90a``, whose number it cannot read, and sums float16 in float16.)
 """
 
 from __future__ import annotations
@@ -28,22 +27,24 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.reasons import short_reason
 
 SCHEDULE = "collage.schedule"
-"""PrimFunc attribute: which rule wrote it."""
+"""Key of the PrimFunc attribute that names the rule that wrote the kernel."""
 TRACED = "MetaSchedule"
-"""A trace that tuning found."""
+"""The name under which kernels are marked whose schedule is a trace that tuning found."""
 
 
 @dataclass
 class CudaLowered:
-    """A module of scheduled kernels; rules by kernel name."""
+    """A module of scheduled kernels, with the rule that wrote each kernel."""
 
     module: tvm.IRModule
     schedules: dict[str, str] = field(default_factory=dict)
+    """The name of the rule that wrote each kernel, by the kernel's name."""
     seconds: dict[str, float] = field(default_factory=dict)
+    """Seconds that each stage of the lowering took, by the stage's name."""
 
 
 def rules() -> tuple[Any, ...]:
-    """DLight's rules, the most specific first; the last one takes everything."""
+    """Returns DLight's rules, the most specific first; the last one takes every function."""
     from tvm.s_tir import dlight
 
     gpu = dlight.gpu
@@ -60,7 +61,16 @@ def rules() -> tuple[Any, ...]:
 def lower_module(
     module: tvm.IRModule, architecture: str, precision: str = "float32"
 ) -> CudaLowered:
-    """Every PrimFunc that ``main`` calls scheduled; ``ToolchainError`` names one that cannot be."""
+    """Schedules every PrimFunc that ``main`` calls.
+
+    Args:
+        module: The Relax module.
+        architecture: The device's architecture, for example ``sm_90a``.
+        precision: The lowest precision that products of float32 may have.
+
+    Raises:
+        ToolchainError: No rule can schedule one of the functions, which the message names.
+    """
     start = time.perf_counter()
     target = cuda_target(architecture)
     with target:
@@ -90,8 +100,17 @@ def lower_module(
 def survey(
     module: tvm.IRModule, architecture: str, precision: str, neutral: bool = True
 ) -> tvm.IRModule:
-    """Legal and fused, with all anchors neutral that MetaSchedule has rules for; the others, or
-    all, by our own plans, none of which splits a sum: one function for each of the other kind."""
+    """Legalises and fuses a module whose anchors are left unscheduled.
+
+    Those for which MetaSchedule has no rule follow our own plans. None of these plans splits a sum,
+    so that every anchor becomes one function.
+
+    Args:
+        module: The Relax module.
+        architecture: The device's architecture.
+        precision: The lowest precision that products of float32 may have.
+        neutral: Whether anchors are left to MetaSchedule; otherwise all follow our own plans.
+    """
     gpu = Gpu(architecture)
     products = Products(
         architecture,
@@ -105,7 +124,11 @@ def survey(
 
 
 def schedule_of(function: tirx.PrimFunc, target: Any, name: str) -> tuple[tirx.PrimFunc, str]:
-    """A function's kernel, and which rule wrote it."""
+    """Returns the kernel of a function, and the name of the rule that wrote it.
+
+    Raises:
+        ToolchainError: No rule can schedule the function; the message has every rule's reason.
+    """
     reasons = []
     decision = decision_in(function)
     if decision is not None:

@@ -1,9 +1,9 @@
-"""Anchors left as plain loops for MetaSchedule, and told apart in a fused module.
+"""Anchors that are left as plain loops for MetaSchedule, and how they are found in a fused module.
 
-A *neutral* plan cuts nothing: the product or convolution stands there with no more padding than
-tensor cores need, and MetaSchedule writes the whole schedule. What it finds is kept under the hash
-of the fused function. The legalisation numbers its anchors, so that a second one can leave those
-neutral for whose functions something was found, and cut the others as usual.
+A *neutral* plan divides nothing: the product or convolution has no more padding than tensor cores
+need, and MetaSchedule writes the whole schedule. What it finds is kept under the hash of the fused
+function. The legalisation numbers its anchors, so that a second legalisation can leave those
+neutral for whose functions something was found, and plan the others as usual.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from collage_engine.kernels.cuda.product.problem import ProductProblem
 from collage_engine.kernels.cuda.product.reference import PRODUCT
 
 NUMBER = "number"
-"""In the note of a neutral anchor."""
+"""Key of the anchor's number in the note of a neutral anchor."""
 ANCHORS = {"product_c": PRODUCT, "direct_c": DIRECT}
-"""Blocks of anchors, and the annotations that hold their notes."""
+"""The annotation that holds an anchor's note, by the name of the anchor's block."""
 
 
 def neutral_plan(math: str) -> ProductPlan | None:
-    """None where MetaSchedule has no rule for the arithmetic."""
+    """Returns the neutral plan; None where MetaSchedule has no rule for the arithmetic."""
     if math == PLAIN:
         return ProductPlan(Tile(1, 1, 1, (1, 1)))
     if math == F16:
@@ -41,28 +41,30 @@ def neutral_plan(math: str) -> ProductPlan | None:
 
 
 def neutral_direct(shape: DirectProblem) -> DirectPlan:
+    """Returns the neutral plan of a convolution with few channels a group."""
     return DirectPlan(1, 1, 1, 1, 1, 1, shape.channels)
 
 
 @dataclass(frozen=True)
 class Surveyed:
-    """A fused function, not scheduled."""
+    """A fused function that is not scheduled yet."""
 
     name: str
     function: tirx.PrimFunc
-    """Without its anchor's number, so that equal work is equal."""
+    """The function without its anchor's number, so that equal work has equal functions."""
     number: int | None
-    """Of its anchor, if that is neutral."""
+    """The number of its anchor where that is neutral, else None."""
     math: str = PLAIN
     note: dict[str, Any] = field(default_factory=dict)
-    """Of its anchor; empty without one."""
+    """The note of its anchor; empty where it has none."""
 
     @property
     def anchor(self) -> bool:
+        """Whether the function contains an anchor."""
         return bool(self.note)
 
     def plan_workload(self, architecture: str) -> str:
-        """Under which plans of its anchor are kept; empty without one."""
+        """Returns the workload under which the anchor's plans are kept; empty without an anchor."""
         if "shape" in self.note:
             return DirectProblem.from_record(self.note["shape"]).workload(Gpu(architecture))
         if "sizes" in self.note:
@@ -70,17 +72,18 @@ class Surveyed:
         return ""
 
     def product(self) -> dict[str, Any]:
-        """The record of its anchor's problem under ``product``, if that is a product."""
+        """Returns the anchor's problem as a record under ``product``; empty for no product."""
         if "sizes" not in self.note:
             return {}
         return {"product": ProductProblem(Sizes(*self.note["sizes"]), self.math).to_record()}
 
     def workload(self, architecture: str) -> str:
+        """Returns the workload under which traces of the whole function are kept."""
         return workload_of(self.function, architecture)
 
 
 def workload_of(function: tirx.PrimFunc, architecture: str) -> str:
-    """A line that equal unscheduled kernels share, in every process."""
+    """Returns a line of text that equal unscheduled functions share, in every process."""
     shapes = " ".join(
         "x".join(str(int(e)) for e in p.shape) + ":" + str(p.dtype) for p in function.params
     )
@@ -88,7 +91,7 @@ def workload_of(function: tirx.PrimFunc, architecture: str) -> str:
 
 
 def surveyed(name: str, function: tirx.PrimFunc) -> Surveyed:
-    """A function of a legalised module, as it is looked up."""
+    """Returns a function of a legalised module with what its anchor's note says."""
     schedule = Schedule(function)
     for block_name, annotation in ANCHORS.items():
         try:
@@ -107,7 +110,7 @@ def surveyed(name: str, function: tirx.PrimFunc) -> Surveyed:
 
 
 def calls_of(module: tvm.IRModule) -> list[Surveyed]:
-    """The kernels of ``main`` in the order of its calls, each once."""
+    """Returns the functions that ``main`` calls in the order of the calls, each once."""
     found: dict[str, Surveyed] = {}
     for block in module["main"].body.blocks:
         for binding in block.bindings:
@@ -122,7 +125,7 @@ def calls_of(module: tvm.IRModule) -> list[Surveyed]:
 
 
 def traced_numbers(survey: tvm.IRModule, architecture: str) -> set[int]:
-    """Of the anchors for whose functions the table in use has a trace."""
+    """Returns the numbers of the anchors for whose functions the table in use has a trace."""
     return {
         each.number
         for each in calls_of(survey)
@@ -131,7 +134,11 @@ def traced_numbers(survey: tvm.IRModule, architecture: str) -> set[int]:
 
 
 def traced(function: tirx.PrimFunc, architecture: str) -> tirx.PrimFunc | None:
-    """The kernel that the table in use has a trace for. ``ToolchainError`` when it does not fit."""
+    """Returns the kernel for which the table in use has a trace; None where it has none.
+
+    Raises:
+        ToolchainError: The trace does not fit the function.
+    """
     from collage_engine.kernels.cuda.product.intrinsics import finish_sources, intrinsics
     from collage_engine.kernels.tuning.metaschedule import by_trace
 
@@ -146,7 +153,7 @@ def traced(function: tirx.PrimFunc, architecture: str) -> tirx.PrimFunc | None:
 
 
 def legalised(module: tvm.IRModule, table: dict[str, Any]) -> tvm.IRModule:
-    """Legal and fused, its functions not yet scheduled."""
+    """Returns the module legalised and fused, its functions not yet scheduled."""
     done: tvm.IRModule = tvm.transform.Sequential(
         [
             relax.transform.FoldConstant(),  # weights may be dequantised

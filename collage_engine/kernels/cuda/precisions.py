@@ -1,4 +1,4 @@
-"""Which arithmetic products use: by the device's generation, their type and the run's precision."""
+"""The arithmetic of products by the device's generation, element type and precision."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ from collage_engine.records.precision import BFLOAT16, FLOAT16
 from collage_engine.records.precision import TF32 as TF32_PRECISION
 
 FIRST = {F16: 70, BF16: 80, TF32: 80, S8: 72}
-"""Generation (10 × compute capability) whose tensor cores first took an element type."""
+"""Generation (10 × compute capability) whose tensor cores first took an element type; source:
+CUDA C++ Programming Guide, warp matrix functions."""
 ASKED = {FLOAT16: F16, BFLOAT16: BF16, TF32_PRECISION: TF32}
-"""What a precision means for products of float32."""
+"""The arithmetic that a precision means for products of float32."""
 
 
 def generation(architecture: str) -> int:
-    """90 of ``sm_90a``."""
+    """Returns 10 × the compute capability, for example 90 for ``sm_90a``."""
     return int(architecture.removeprefix("sm_").rstrip("af") or 0)
 
 
 def has(architecture: str, precision: str) -> bool:
-    """Whether products of float32 can be computed in less than float32 there."""
+    """Returns whether a device can compute products of float32 in that lower precision."""
     math = ASKED.get(precision)
     return math is not None and generation(architecture) >= FIRST[math]
 
 
 def math_of(dtype: str, precision: str, architecture: str) -> str | None:
-    """The arithmetic for an element type; None when it is not one of ours."""
+    """Returns the arithmetic for an element type; None where this package has none for it."""
     if dtype == "float32":
         return ASKED[precision] if has(architecture, precision) else PLAIN
     if dtype == FLOAT16:

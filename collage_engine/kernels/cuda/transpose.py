@@ -1,8 +1,8 @@
-"""Images from one format to another on an NVIDIA device: squares turned in shared memory.
+"""Kernels that convert images between formats on an NVIDIA device, through shared memory.
 
 Channels first and channels last are transposes of each other, pixels against channels. A block
-reads a square of 32 × 32 along the rows of one and writes it along the rows of the other, so both
-sides move whole lines of memory.
+reads a square of 32 × 32 elements along the rows of one and writes it along the rows of the other,
+so both sides move whole lines of memory.
 """
 
 from __future__ import annotations
@@ -17,12 +17,22 @@ from collage_engine.records.format import NHWC, PLAIN, stored_type
 from collage_engine.records.graph import TensorType
 
 SQUARE = 32
+"""Rows and columns of the square that a block transposes; the threads of a warp."""
 ROWS = 8
-"""Rows of the square that the threads move at once."""
+"""Rows of the square that the threads move at once; chosen."""
 
 
 def converted(kind: TensorType, source: str, target: str) -> tuple[tirx.PrimFunc, tirx.PrimFunc]:
-    """(kernel, the same unscheduled) for an image of a logical type, between plain and nhwc."""
+    """Returns a kernel that converts an image between plain and nhwc, and the same unscheduled.
+
+    Args:
+        kind: The logical type of the image, which has four axes.
+        source: The format of the operand.
+        target: The format of the result.
+
+    Raises:
+        ToolchainError: The formats or the image are not of that kind.
+    """
     if {source, target} != {PLAIN, NHWC} or len(kind.shape) != 4:
         raise ToolchainError(f"there is nothing to convert in {kind} from {source} to {target}")
     given, wanted = stored_type(kind, source), stored_type(kind, target)

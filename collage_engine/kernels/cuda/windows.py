@@ -1,4 +1,4 @@
-"""The sizes of convolutions, plain and transposed."""
+"""The sizes of convolutions, plain and transposed, read from their calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collage_engine.kernels.relax_values import static_shape
 
 
 class Window(NamedTuple):
-    """Sizes of a convolution or a transposed one; spatial lists have an entry per axis."""
+    """The sizes of a convolution or a transposed one; spatial lists have an entry per axis."""
 
     shape: tuple[int, ...]
     weight: tuple[int, ...]
@@ -20,11 +20,11 @@ class Window(NamedTuple):
     strides: list[int]
     dilation: list[int]
     padding: list[int]
-    """Before every axis, then after."""
+    """Padding before every axis, then after every axis."""
 
 
 def window_of(call: Call, kernel_layout: str) -> Window | None:
-    """The sizes of a call; None where they are not known, or its layouts are not plain."""
+    """Returns the sizes of a call; None where they are not known, or its layouts are not plain."""
     data, kernel = call.args
     shape, weight, out = static_shape(data), static_shape(kernel), static_shape(call)
     if shape is None or weight is None or out is None or not plain_layout(call, kernel_layout):

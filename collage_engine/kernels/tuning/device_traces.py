@@ -128,7 +128,7 @@ def space_for(arithmetic: str) -> Any:
 
 
 class DeviceBench:
-    """Kernels beside our own one; times are shares of what that takes at the same moment."""
+    """Times kernels beside our own one, in rounds that alternate between both."""
 
     def __init__(
         self, device: Device, own: Any, gpu: Gpu, bare: dict[str, Any] | None = None
@@ -152,6 +152,15 @@ class DeviceBench:
     def measure(
         self, kernels: Sequence[Any], about_to_try: Callable[[int], None]
     ) -> list[tuple[float, str | None]]:
+        """Builds, checks and times kernels.
+
+        Args:
+            kernels: The scheduled kernels.
+            about_to_try: Is called with the position of each kernel before it is run.
+
+        Returns:
+            For each kernel its microseconds and None; or infinity and the reason.
+        """
         made = self._device.built([_bare(kernel) for kernel in kernels])
         found: list[tuple[float, str | None]] = []
         for place, built in enumerate(made):

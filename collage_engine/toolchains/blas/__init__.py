@@ -1,1 +1,1 @@
-"""What every BLAS shares: products and convolutions as products, with what follows them."""
+"""Code that all BLAS toolchains share; it computes matrix products and convolutions."""

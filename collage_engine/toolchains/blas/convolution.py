@@ -1,7 +1,8 @@
 """Convolutions of signals and images as matrix products.
 
-Channels first: filters times gathered columns; channels last: gathered rows times filters. A 1×1
-kernel that looks at every pixel multiplies the data where they lie.
+With channels first, the filters are multiplied by gathered columns; with channels last, gathered
+rows are multiplied by the filters. A 1×1 kernel that reads every pixel multiplies the data in
+place.
 """
 
 from __future__ import annotations
@@ -11,18 +12,19 @@ from typing import Any
 
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
-from collage_engine.toolchains.blas.plan import Ints, Plan, Step, View, collapsed
+from collage_engine.toolchains.blas.plan import BlasProgram, Ints, Step, View, collapsed
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A convolution of images: (rows, columns) of everything; a signal has one row."""
+    """The sizes of a convolution of images as (rows, columns); a signal has one row."""
 
     images: int
     groups: int
     channels: int
     """Of one group, as the filters."""
     filters: int
+    """Input channels and filters of one group."""
     data: Ints
     out: Ints
     kernel: Ints
@@ -37,7 +39,11 @@ def _ints(value: Any, rank: int) -> Ints:
 
 
 def shape_of(node: Node, data: Node, weights: Node) -> Shape:
-    """Raises ``UnsupportedError`` with the reason when a product is no way to compute it."""
+    """Returns the sizes of a convolution.
+
+    Raises:
+        UnsupportedError: It cannot be computed as a matrix product, for the reason in the message.
+    """
     attributes = node.attributes
     layout = str(attributes.get("data_layout", "NCHW"))
     kernel_layout = str(attributes["kernel_layout"])
@@ -84,10 +90,17 @@ def shape_of(node: Node, data: Node, weights: Node) -> Shape:
 
 
 def convolution(
-    plan: Plan, dims: Ints, shape: Shape, data: View, weights: View
+    plan: BlasProgram, dims: Ints, shape: Shape, data: View, weights: View
 ) -> tuple[View, Step]:
-    """``dims`` of the result and ``data`` in the order that the step computes in; pixels are one
-    axis to the runtime."""
+    """Appends the step of a convolution; returns its result and the step.
+
+    Args:
+        plan: The program, to which the step is appended.
+        dims: The result's sizes in the order of axes in which the step computes.
+        shape: The sizes of the convolution.
+        data: The image in that order; all pixels are one axis to the runtime.
+        weights: The filters in the order of ``filters_of``.
+    """
     rank = len(dims)
     pixels = tuple(range(1, rank - 1)) if shape.channels_last else tuple(range(2, rank))
     channel = rank - 1 if shape.channels_last else 1
@@ -125,9 +138,11 @@ def _pair(prefix: str, first: str, second: str, values: Ints) -> dict[str, int]:
     return {prefix + first: values[0], prefix + second: values[1]}
 
 
-def filters_of(plan: Plan, node: Node, index: int, shape: Shape) -> View:
-    """Constant weights as the product wants them: (filter, channel, kernel), or with channels
-    last (group, kernel, channel, filter)."""
+def filters_of(plan: BlasProgram, node: Node, index: int, shape: Shape) -> View:
+    """Returns constant weights in the order in which the product reads them.
+
+    The order is (filter, channel, kernel), or (group, kernel, channel, filter) with channels last.
+    """
     array = plan.value(index)
     layout = str(node.attributes["kernel_layout"])
     space = layout.replace("O", "").replace("I", "")

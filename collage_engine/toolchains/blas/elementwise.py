@@ -1,4 +1,4 @@
-"""Functions and arithmetic that may follow a product, as post-ops of a host's result."""
+"""Functions and arithmetic that can follow a product, as post-ops of the step that computes it."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ UNARY: dict[str, str] = {
     "nn.gelu_tanh": "gelu_tanh",
     "nn.silu": "silu",
 }
+"""The runtime's function for each Relax operator of one operand."""
 BINARY: dict[str, tuple[str, str]] = {
     "add": ("add", "add"),
     "subtract": ("subtract", "subtract_from"),
@@ -31,7 +32,8 @@ BINARY: dict[str, tuple[str, str]] = {
     "maximum": ("maximum", "maximum"),
     "minimum": ("minimum", "minimum"),
 }
-"""Relax operator → (function with the left operand as host, with the right one)."""
+"""The runtime's functions for each Relax operator of two operands: where the post-op is applied
+to the left operand, and where it is applied to the right one."""
 
 INFINITY = float("inf")
 _SCALAR: dict[str, tuple[Callable[[float], Post], Callable[[float], Post]]] = {
@@ -40,16 +42,18 @@ _SCALAR: dict[str, tuple[Callable[[float], Post], Callable[[float], Post]]] = {
     "multiply": (lambda c: Post("affine", c, 0.0), lambda c: Post("affine", c, 0.0)),
     "divide": (lambda c: Post("affine", 1.0 / c, 0.0), lambda c: Post("reciprocal", c)),
 }
-"""With a scalar constant on the right, on the left."""
+"""Post-ops with a scalar constant as the right operand, and as the left one."""
 _TWICE = {"add": Post("affine", 2.0, 0.0), "multiply": Post("square")}
-"""Of a value with itself."""
+"""Post-ops of a value with itself."""
 _POWERS = {2.0: "square", 3.0: "cube", 0.5: "sqrt", 1.0: "affine"}
+"""The runtime's functions for powers, by exponent."""
 
 ELEMENTWISE = frozenset((*UNARY, *BINARY, "clip", "nn.leakyrelu", "negative", "power"))
+"""All Relax operators that can be post-ops."""
 
 
 class Values(Protocol):
-    """What lowering an operator asks for."""
+    """What the lowering of an operator needs of the program."""
 
     def view(self, index: int) -> View:
         """The value of a node."""

@@ -1,4 +1,4 @@
-"""From a function of the dataflow graph to a plan for the BLAS runtime."""
+"""Generates the program of the BLAS runtime from a function of the dataflow graph."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.blas import convolution, written_out
 from collage_engine.toolchains.blas.elementwise import ELEMENTWISE, choices
 from collage_engine.toolchains.blas.plan import (
+    BlasProgram,
     Ints,
     Made,
-    Plan,
     Post,
     Step,
     View,
@@ -27,11 +27,13 @@ from collage_engine.toolchains.blas.plan import (
 from collage_engine.toolchains.blas.product import product
 
 CONVOLUTIONS = frozenset({"nn.conv1d", "nn.conv2d"})
+"""Relax operators that are computed as products of gathered columns or rows."""
 RESHAPES = frozenset({"reshape", "expand_dims", "squeeze", "flatten", "nn.batch_flatten"})
+"""Relax operators that only change the shape of contiguous memory."""
 
 
 class Generator:
-    """Lowers the operators of one function, in order."""
+    """Lowers the operators of one function in their order."""
 
     def __init__(
         self,
@@ -45,7 +47,7 @@ class Generator:
     ) -> None:
         self.graph = graph
         self.nodes = nodes
-        self.plan = Plan(constants)
+        self.plan = BlasProgram(constants)
         self.views: dict[int, View] = {}
         self.made: dict[int, Made] = {}
         self.gives_stored = bool(gives)
@@ -68,6 +70,11 @@ class Generator:
     # What lowering asks for
 
     def view(self, index: int) -> View:
+        """Returns the view of a node's value; a constant is added to the weights first.
+
+        Raises:
+            UnsupportedError: The value has not been computed, or it is no float32 tensor.
+        """
         found = self.views.get(index)
         if found is None:
             node = self.graph.nodes[index]
@@ -78,6 +85,7 @@ class Generator:
         return found
 
     def scalar(self, index: int) -> float | None:
+        """Returns the value of a constant with one element; None for any other node."""
         node = self.graph.nodes[index]
         if node.form != "constant" or node.type.elements != 1:
             return None
@@ -92,7 +100,7 @@ class Generator:
             )
 
     def _read_only_by(self, index: NodeIndex, readers: NodeSet) -> bool:
-        """Whether a value is needed by these calls alone."""
+        """Returns whether only these calls read a value."""
         users = self.graph.users[index]
         return not self.leaving >> index & 1 and all(readers >> u & 1 for u in users)
 
@@ -168,7 +176,14 @@ class Generator:
         self._keep(node, *made, TO_LOGICAL[NHWC] if stored else None)
 
     def _keep(self, node: Node, view: View, step: Step, order: Ints | None = None) -> None:
-        """Know a step's result; ``order``: the step's axis for each axis of the value."""
+        """Records the step that computes a value.
+
+        Args:
+            node: The node whose value it is.
+            view: The step's result.
+            step: The step.
+            order: The step's axis for each axis of the value; by default the same order.
+        """
         order = order or tuple(range(len(view.dims)))
         self.views[node.index] = view.permuted(order)
         self.made[node.index] = Made(step, order)
@@ -178,7 +193,7 @@ class Generator:
         return node.name or f"{node.op} (node {node.index})"
 
     def _permute(self, node: Node) -> None:
-        """A transpose is another view; one of a product whose rows stay whole is written so."""
+        """Lowers a transpose as another view, or as the order in which a product writes."""
         (source,) = node.inputs
         view = self.view(source)
         axes = node.attributes.get("axes")
@@ -205,7 +220,11 @@ class Generator:
     def _elementwise(
         self, node: Node, options: Sequence[tuple[NodeIndex, list[Post]]], readers: NodeSet
     ) -> None:
-        """Join the step that makes an operand nobody else needs, the latest; else copy one."""
+        """Lowers an elementwise operator as a post-op of the latest step that computes one operand.
+
+        Nothing else may read that operand; otherwise an operand is copied, and the copy gets the
+        post-op.
+        """
         self._check_type(node)
         best: tuple[int, NodeIndex, list[Post]] | None = None
         for source, posts in options:
@@ -237,7 +256,7 @@ class Generator:
 
 
 def _channels_last(view: View) -> bool:
-    """Whether it lies in memory without gaps as N, H, W, C, and not also as N, C, H, W."""
+    """Returns whether a view is dense in the order N, H, W, C, and not also in N, C, H, W."""
     return len(view.dims) == 4 and not view.contiguous and view.permuted(TO_STORED[NHWC]).contiguous
 
 
@@ -249,7 +268,7 @@ def generate(
     constants: Callable[[int], np.ndarray],
     takes: Formats | None = None,
     gives: Formats | None = None,
-) -> Plan:
+) -> BlasProgram:
     """The finished plan; ``UnsupportedError`` names the operator it cannot take.
 
     ``takes`` and ``gives``: formats of inputs and outputs, by node index.

@@ -1,8 +1,8 @@
-"""A plan in the making: views of memory, and steps that make them.
+"""A program of the BLAS runtime while it is generated: views of memory, and the steps.
 
 A value is a view: a buffer, an offset and a stride for every axis. Reshapes and transposes only
-make other views; a BLAS reads most of them in place. What follows a product or a convolution
-joins its step, so that it is applied while the result is in the cache.
+make other views, and a BLAS reads most of them in place. What follows a product or a convolution
+becomes part of its step, so that it is applied while the result is in the cache.
 """
 
 from __future__ import annotations
@@ -20,25 +20,29 @@ from collage_engine.records.errors import UnsupportedError
 Ints = tuple[int, ...]
 
 INPUT, OUTPUT, WEIGHTS, ARENA = range(4)
-"""Kinds of places; the runtime's ``Place::Kind``."""
+"""Kinds of places; they are the runtime's ``Place::Kind``."""
 
 ALIGNMENT = 64
+"""Bytes to which buffers are aligned; chosen: a cache line and the widest vector of x86-64."""
 FLOAT = 4
+"""Bytes of an element; the runtime computes in float32 only."""
 
 
 @dataclass(eq=False)
 class Buffer:
-    """Memory of some elements. ``index``: the argument; ``offset``: bytes into weights or arena."""
+    """A piece of memory of float32 elements."""
 
     kind: int
     elements: int
     index: int = 0
+    """Number of the argument, for inputs and outputs."""
     offset: int = 0
+    """Bytes from the beginning of the weights or the arena."""
     made_by: int = -1
-    """Position of the step that fills it; −1 for inputs and weights."""
+    """Position of the step that writes it; −1 for inputs and weights."""
 
     def place(self, elements: int = 0) -> dict[str, int]:
-        """As the runtime reads it, ``elements`` further on."""
+        """Returns the place, ``elements`` from its beginning, as JSON values for the runtime."""
         found = {"kind": self.kind, "offset": self.offset // FLOAT + elements}
         return found | {"index": self.index} if self.kind in (INPUT, OUTPUT) else found
 
@@ -54,6 +58,7 @@ class View:
 
     @property
     def contiguous(self) -> bool:
+        """Whether its elements lie row-major without gaps."""
         return all(
             extent == 1 or stride == wanted
             for extent, stride, wanted in zip(
@@ -62,6 +67,7 @@ class View:
         )
 
     def permuted(self, axes: Sequence[int]) -> View:
+        """Returns the same memory with its axes in another order."""
         return View(
             self.buffer,
             self.offset,
@@ -70,11 +76,11 @@ class View:
         )
 
     def reshaped(self, dims: Ints) -> View:
-        """Only for a contiguous view."""
+        """Returns the same memory with another shape; the view must be contiguous."""
         return View(self.buffer, self.offset, dims, row_major(dims))
 
     def broadcast(self, dims: Ints) -> Ints:
-        """Strides that repeat it over ``dims``, as NumPy would."""
+        """Returns strides that repeat it over ``dims``, by NumPy's rules."""
         lead = len(dims) - len(self.dims)
         return (0,) * lead + tuple(
             0 if extent == 1 else stride
@@ -82,10 +88,12 @@ class View:
         )
 
     def place(self) -> dict[str, int]:
+        """Returns the place of the first element as JSON values for the runtime."""
         return self.buffer.place(self.offset)
 
 
 def row_major(dims: Sequence[int]) -> Ints:
+    """Returns the strides, in elements, of a dense tensor whose last axis is innermost."""
     strides = [1] * len(dims)
     for axis in range(len(dims) - 2, -1, -1):
         strides[axis] = strides[axis + 1] * dims[axis + 1]
@@ -94,22 +102,30 @@ def row_major(dims: Sequence[int]) -> Ints:
 
 @dataclass(frozen=True)
 class Post:
-    """One function applied to a result; ``view``: the other operand, None for none."""
+    """A function that is applied to a step's result."""
 
     fn: str
     a: float = 0.0
     b: float = 0.0
+    """Parameters of the function."""
     view: View | None = None
+    """The other operand; None where the function has none."""
 
 
 @dataclass
 class Posted:
-    """A post-op at its step; ``strides`` of the operand over the step's axes."""
+    """A post-op of a step."""
 
     post: Post
     strides: Ints = ()
+    """Strides of the other operand over the step's axes."""
 
     def as_json(self, strides: Sequence[int]) -> dict[str, Any]:
+        """Returns the post-op as JSON values for the runtime.
+
+        Args:
+            strides: The strides of the other operand over the axes that the runtime sees.
+        """
         if self.post.view is None:
             return {"fn": self.post.fn, "a": self.post.a, "b": self.post.b}
         return {"fn": self.post.fn, "place": self.post.view.place(), "strides": list(strides)}
@@ -117,24 +133,35 @@ class Posted:
 
 @dataclass(eq=False)
 class Step:
-    """One step of the runtime: ``describe`` turns it into JSON once buffers have their places."""
+    """One step of the runtime.
+
+    ``describe`` returns its JSON values once buffers have their places.
+    """
 
     op: str
     dims: Ints
-    """Of the result, in the step's own order of axes."""
+    """Sizes of the result, in the step's own order of axes."""
     out: Buffer
     strides: Ints
-    """Of the result, over ``dims``."""
+    """Strides of the result over ``dims``."""
     reads: list[View]
     describe: Callable[[Step], dict[str, Any]]
     groups: tuple[Ints, ...]
-    """Axes of ``dims`` that the runtime sees as one: an operand's strides must agree on them."""
+    """Axes of ``dims`` that the runtime sees as one; an operand's strides must agree on them."""
     position: int
     name: str = ""
     posts: list[Posted] = field(default_factory=list)
 
     def takes(self, posts: Sequence[Post], order: Ints) -> bool:
-        """Whether the operands are there in time and the runtime can step through them."""
+        """Returns whether post-ops can join the step.
+
+        Their operands have to be computed before it, and the runtime has to be able to step through
+        them.
+
+        Args:
+            posts: The post-ops.
+            order: The step's axis for each axis of the value to which they are applied.
+        """
         for post in posts:
             if post.view is None:
                 continue
@@ -147,7 +174,12 @@ class Step:
         return True
 
     def own_strides(self, view: View, order: Ints) -> Ints:
-        """Strides over the step's axes of an operand given in the order ``order`` of them."""
+        """Returns an operand's strides over the step's axes.
+
+        Args:
+            view: The operand.
+            order: The step's axis for each axis of the value that the operand is combined with.
+        """
         given = view.broadcast(tuple(self.dims[a] for a in order))
         strides = [0] * len(self.dims)
         for axis, stride in zip(order, given, strict=True):
@@ -155,36 +187,39 @@ class Step:
         return tuple(strides)
 
     def add(self, posts: Sequence[Post], order: Ints) -> None:
+        """Adds post-ops to the step; ``order`` is the step's axis for each axis of the value."""
         for post in posts:
             strides = () if post.view is None else self.own_strides(post.view, order)
             self.posts.append(Posted(post, strides))
 
     def views(self) -> list[View]:
+        """Returns all views that the step reads, those of its post-ops included."""
         return [*self.reads, *(p.post.view for p in self.posts if p.post.view is not None)]
 
 
 def _collapses(group: Ints, dims: Ints, strides: Ints) -> bool:
-    """Whether several axes of an operand step like one."""
+    """Returns whether one stride is enough to step through several axes of an operand."""
     kept = [axis for axis in group if dims[axis] != 1]
     return all(strides[outer] == strides[inner] * dims[inner] for outer, inner in pairwise(kept))
 
 
 def collapsed(group: Ints, dims: Ints, strides: Ints) -> int:
-    """The stride of several axes seen as one."""
+    """Returns the stride of several axes that the runtime sees as one."""
     kept = [axis for axis in group if dims[axis] != 1]
     return strides[kept[-1]] if kept else 0
 
 
 @dataclass(frozen=True)
 class Made:
-    """The step whose result a value is; ``order``: the step's axis for each axis of the value."""
+    """The step that computes a value."""
 
     step: Step
     order: Ints
+    """The step's axis for each axis of the value."""
 
 
-class Plan:
-    """Buffers and steps of one function."""
+class BlasProgram:
+    """The buffers and steps of one function."""
 
     def __init__(self, constants: Callable[[int], np.ndarray]) -> None:
         self.steps: list[Step] = []
@@ -193,17 +228,19 @@ class Plan:
         self._constants = constants
 
     def input(self, position: int, dims: Ints) -> View:
+        """Returns a view of the function's argument at a position."""
         buffer = Buffer(INPUT, math.prod(dims), index=position)
         return View(buffer, 0, dims, row_major(dims))
 
     def constant(self, array: np.ndarray) -> View:
-        """Weights of these values, 64-byte aligned."""
+        """Adds an array to the weights, aligned to ``ALIGNMENT`` bytes; returns a view of it."""
         self.blob.extend(bytes(-len(self.blob) % ALIGNMENT))
         buffer = Buffer(WEIGHTS, array.size, offset=len(self.blob))
         self.blob.extend(np.ascontiguousarray(array, dtype=np.float32).tobytes())
         return View(buffer, 0, array.shape, row_major(array.shape))
 
     def value(self, index: int) -> np.ndarray:
+        """Returns the values of a constant node."""
         return self._constants(index)
 
     def emit(
@@ -214,7 +251,13 @@ class Plan:
         describe: Callable[[Step], dict[str, Any]],
         groups: tuple[Ints, ...] = (),
     ) -> tuple[View, Step]:
-        """Append a step whose result lies row-major in a fresh buffer."""
+        """Appends a step whose result lies row-major in a new buffer.
+
+        It returns the result and the step.
+
+        Raises:
+            UnsupportedError: The result has more elements than a BLAS counts with 32 bits.
+        """
         if math.prod(dims) >= 2**31:
             raise UnsupportedError("the BLAS counts with 32 bits: a tensor is too large")
         position = len(self.steps)
@@ -225,14 +268,18 @@ class Plan:
         return View(buffer, 0, dims, step.strides), step
 
     def copy(self, view: View) -> tuple[View, Step]:
-        """The same values, row-major in a buffer of their own."""
+        """Appends a step that copies a view to a buffer of its own.
+
+        It returns the result and the step.
+        """
         return self.emit("copy", view.dims, [view], describe_copy)
 
     def dense(self, view: View) -> View:
+        """Returns the view where it is contiguous, else a contiguous copy."""
         return view if view.contiguous else self.copy(view)[0]
 
     def finish(self, outputs: Sequence[View]) -> None:
-        """Give outputs the caller's memory, and the rest places in the arena."""
+        """Places outputs in the caller's memory and all other results in the arena."""
         for number, view in enumerate(outputs):
             buffer = view.buffer
             whole = view.offset == 0 and view.contiguous and math.prod(view.dims) == buffer.elements
@@ -242,7 +289,7 @@ class Plan:
         self.arena_bytes = self._place()
 
     def _place(self) -> int:
-        """First fit over lifetimes; the arena's bytes."""
+        """Places buffers by first fit over their lifetimes; returns the arena's bytes."""
         last: dict[int, int] = {id(b): b.made_by for b in self.buffers}
         for step in self.steps:
             for view in step.views():
@@ -266,6 +313,7 @@ class Plan:
         return total
 
     def as_json(self) -> dict[str, Any]:
+        """Returns the program as JSON values for the runtime."""
         return {
             "arena_bytes": self.arena_bytes,
             "steps": [{"op": s.op, "name": s.name, **s.describe(s)} for s in self.steps],
@@ -277,7 +325,10 @@ def _bytes(buffer: Buffer) -> int:
 
 
 def describe_copy(step: Step) -> dict[str, Any]:
-    """Axes that all operands step through alike become one."""
+    """Returns the JSON values of a copy for the runtime.
+
+    Axes that all operands step through alike are merged.
+    """
     (view,) = step.reads
     strides = [view.strides, *(p.strides for p in step.posts if p.post.view is not None)]
     dims, found = merge_axes(step.dims, strides)
@@ -293,12 +344,12 @@ def describe_copy(step: Step) -> dict[str, Any]:
 
 
 def _with_row(strides: Ints) -> Ints:
-    """The runtime wants a row's stride too; a copy's rows are all batches."""
+    """Returns the strides with one for rows, which the runtime expects; a copy has batches only."""
     return (*strides[:-1], 0, strides[-1])
 
 
 def merge_axes(dims: Ints, strides: Sequence[Ints]) -> tuple[Ints, list[Ints]]:
-    """Fewest axes that step through all these tensors; at least one."""
+    """Returns the fewest axes that step through all these tensors, and their strides."""
     kept = [axis for axis, extent in enumerate(dims) if extent != 1]
     merged: list[int] = []
     taken: list[list[int]] = [[] for _ in strides]

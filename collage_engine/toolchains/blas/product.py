@@ -1,4 +1,4 @@
-"""Matrix products, read and written in place through transposes."""
+"""Matrix products that are read and written in place through transposes."""
 
 from __future__ import annotations
 
@@ -6,17 +6,25 @@ from typing import Any
 
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
-from collage_engine.toolchains.blas.plan import Ints, Plan, Step, View
+from collage_engine.toolchains.blas.plan import BlasProgram, Ints, Step, View
 
 
 def check(node: Node, operands: list[Node]) -> None:
-    """Raises ``UnsupportedError`` for a product that is not worth a BLAS call."""
+    """Checks that a product is one that a BLAS can compute.
+
+    Raises:
+        UnsupportedError: A tensor is empty.
+    """
     if any(0 in n.type.shape for n in (node, *operands)):
         raise UnsupportedError("matmul: a BLAS multiplies no empty tensors")
 
 
-def product(plan: Plan, left: View, right: View) -> tuple[View, Step]:
-    """``left · right`` with NumPy's rules for ranks; the step's axes are batch, row, column."""
+def product(plan: BlasProgram, left: View, right: View) -> tuple[View, Step]:
+    """Appends the step of ``left · right`` by NumPy's rules; its axes are batch, row and column.
+
+    Returns:
+        The result and the step.
+    """
     if len(left.dims) == 1:
         left = View(left.buffer, left.offset, (1, *left.dims), (0, *left.strides))
     if len(right.dims) == 1:
@@ -35,13 +43,19 @@ def product(plan: Plan, left: View, right: View) -> tuple[View, Step]:
     return plan.emit("product", dims, [left, right], _describe)
 
 
-def _readable(plan: Plan, view: View) -> View:
-    """One of the last two axes must be dense and the other step over it; else it is copied."""
+def _readable(plan: BlasProgram, view: View) -> View:
+    """Returns the view where a BLAS can read it, else a copy.
+
+    One of its last two axes has to be dense, and the other has to step over it.
+    """
     return view if _leading(view) is not None else plan.copy(view)[0]
 
 
 def _leading(view: View) -> tuple[int, bool] | None:
-    """(leading dimension, whether columns are what lies dense in memory)."""
+    """Returns the leading dimension, and whether columns are dense in memory.
+
+    The result is None where neither is.
+    """
     rows, columns = view.dims[-2:]
     down, along = view.strides[-2:]
     if (along == 1 or columns == 1) and (rows == 1 or down >= columns):
@@ -52,7 +66,10 @@ def _leading(view: View) -> tuple[int, bool] | None:
 
 
 def _describe(step: Step) -> dict[str, Any]:
-    """Batch axes that are just more rows of one product are folded into it."""
+    """Returns the JSON values of a product.
+
+    Batch axes that are just more rows are folded into it.
+    """
     left, right = step.reads
     batch = step.dims[:-2]
     rows, columns, depth = step.dims[-2], step.dims[-1], left.dims[-1]

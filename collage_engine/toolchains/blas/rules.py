@@ -1,4 +1,4 @@
-"""What a BLAS proposes: one product or convolution at a time, with what goes along with it."""
+"""The partitions that a BLAS proposes: one product or convolution with what can follow it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _takes = against_match(reason_against)
 
 
 def attention_patterns(prefix: str) -> list[tuple[str, Pattern]]:
-    """Products that read or write through transposes, scaled and masked: attention's two."""
+    """Returns the patterns of attention's two products.
+
+    They read or write through transposes, and are scaled and masked.
+    """
 
     def turned() -> Pattern:
         return op("permute_dims", anything())
@@ -42,7 +45,7 @@ def attention_patterns(prefix: str) -> list[tuple[str, Pattern]]:
 
 
 def patterns(prefix: str) -> list[PatternEntry]:
-    """The composites; first what reaches through transposes, which the others leave outside."""
+    """Returns the composites; those come first that contain transposes."""
     anchors = [
         (name, pattern)
         for name, pattern in anchor_patterns(prefix, residual=True)
@@ -52,6 +55,6 @@ def patterns(prefix: str) -> list[PatternEntry]:
 
 
 def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
-    """Single calls, nothing joined: what is larger comes from regions and blocks."""
+    """Returns the partition specification of single calls; larger partitions come from regions."""
     rule = byoc_rules(patterns(name), "NoFusion", max_depth=16, name=name)
     return PartitionSpec(name, instance, rule, against_sub_graph(reason_against))

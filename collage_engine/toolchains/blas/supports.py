@@ -1,4 +1,4 @@
-"""What a BLAS takes: products and convolutions, and what can be done along with one of them."""
+"""The operators that a BLAS can compute: products, convolutions, and what can follow them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _known: WeakKeyDictionary[DataflowGraph, dict[NodeIndex, str | None]] = WeakKeyD
 
 
 def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
-    """None when a BLAS can take the call, by itself or together with a product."""
+    """Returns why a BLAS cannot compute a call, by itself or with a product; None where it can."""
     known = _known.get(graph)
     if known is None:
         known = _known.setdefault(graph, _judge(graph))

@@ -1,5 +1,7 @@
-"""Activations that exporters write as chains of operators: one function each, where their
-constants are the expected ones."""
+"""Activations that exporters write as chains of operators.
+
+Each chain is one function of the runtime where its constants have the expected values.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,13 @@ _X = anything("x")
 
 @dataclass(frozen=True)
 class Chain:
-    """A function's name in the runtime, its chain, and the values of the chain's constants."""
+    """A function of the runtime, its chain's pattern, and the values of the chain's constants."""
 
     fn: str
     pattern: Pattern
     constants: tuple[tuple[str, float], ...] = ()
     parameters: tuple[str, ...] = ()
-    """Constants that the function takes as its a and b."""
+    """Names of the constants that the function takes as its parameters a and b."""
 
 
 _HALF = (("one", 1.0), ("half", 0.5), ("two", 2.0))
@@ -48,9 +50,11 @@ FOUND = Claims(CHAINS)
 
 
 def post_of(claim: Claim[Chain], scalar: Scalar) -> Post | None:
-    """The function that a chain is; None when a constant is another than expected.
+    """Returns the function that a chain computes; None where a constant has another value.
 
-    ``scalar`` gives the value of a constant with one element, by its node.
+    Args:
+        claim: The chain that was found.
+        scalar: Gives the value of a constant with one element, by its node.
     """
     bound = claim.match.bindings
     for name, wanted in claim.entry.constants:

@@ -1,9 +1,9 @@
-"""Attention by one cuDNN engine; what is one says runtime/attention.py."""
+"""Attention computed by one cuDNN engine; runtime/attention.py recognises it."""
 
 from __future__ import annotations
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.toolchains.cudnn.plan import Plan, View
+from collage_engine.toolchains.cudnn.plan import CudnnProgram, View
 from collage_engine.toolchains.runtime.attention import Attention
 
 HALF = ("float16", "bfloat16")
@@ -23,7 +23,7 @@ def refused(graph: DataflowGraph, found: Attention) -> str | None:
     return None
 
 
-def emit(plan: Plan, found: Attention) -> None:
+def emit(plan: CudnnProgram, found: Attention) -> None:
     """One step. A mask is added after scaling, as in the pattern."""
     graph = plan.graph
     q, k, v = (

@@ -1,4 +1,4 @@
-"""From a function of the dataflow graph to a plan for cuDNN."""
+"""Generates the program of the cuDNN runtime from a function of the dataflow graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collage_engine.records.format import NHWC
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.cudnn import attention, quantized
-from collage_engine.toolchains.cudnn.plan import Plan, View, dense, row_major
+from collage_engine.toolchains.cudnn.plan import CudnnProgram, View, dense, row_major
 from collage_engine.toolchains.cudnn.spatial import (
     SPACE,
     deconvolution_end,
@@ -31,6 +31,7 @@ from collage_engine.toolchains.runtime.places import Constants, blank
 CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 DECONVOLUTIONS = tuple(f"{op}_transpose" for op in CONVOLUTIONS)
 POOLS = tuple(f"nn.{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1, 2, 3))
+"""Relax operators that cuDNN computes by its convolution, backward-data and pooling functions."""
 UNARY = {
     "nn.relu": {"mode": "relu"},
     "sigmoid": {"mode": "sigmoid"},
@@ -46,17 +47,22 @@ UNARY = {
     "abs": {"mode": "abs"},
     "negative": {"mode": "negative"},
 }
+"""The mode of cuDNN's pointwise operation for each Relax operator of one operand."""
 BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 COMMUTATIVE = ("add", "multiply", "maximum", "minimum")
+"""Relax operators of two operands that cuDNN computes, and those whose operands may be
+exchanged."""
 VIEWS = ("reshape", "expand_dims", "squeeze", "flatten", "nn.batch_flatten")
+"""Relax operators that only change the shape of memory."""
 FUSED = 4
-"""Pointwise operations behind a convolution; engines fuse few."""
+"""Pointwise operations that may follow a convolution in one graph; chosen, because engines fuse
+few."""
 
 
 class Generator:
-    """Lowers the operators of one function, in order."""
+    """Lowers the operators of one function in their order."""
 
-    def __init__(self, plan: Plan, nodes: NodeSet, leaving: NodeSet) -> None:
+    def __init__(self, plan: CudnnProgram, nodes: NodeSet, leaving: NodeSet) -> None:
         self.plan = plan
         self.graph = plan.graph
         self.nodes = nodes
@@ -64,6 +70,11 @@ class Generator:
         self.done = 0
 
     def lower(self) -> None:
+        """Emits the steps of all operators.
+
+        Raises:
+            UnsupportedError: cuDNN cannot compute one of them, for the reason in the message.
+        """
         found = written_out.within(self.graph, self.nodes, self.leaving, attention.refused)
         attentions = {each.root: each for each in found}
         composites = quantized.within(self.graph, self.nodes, self.leaving)
@@ -340,10 +351,23 @@ def plan_of(
     strict: bool = True,
     dry: bool = False,
 ) -> tuple[dict[str, Any], bytes]:
-    """The plan and the weights of a function; ``formats``: of inputs and outputs that are not
-    plain. ``UnsupportedError`` with the reason when cuDNN cannot take it."""
+    """Returns the program and the weights of a function.
+
+    Args:
+        graph: The dataflow graph.
+        nodes: The function's nodes.
+        inputs: The nodes that it takes, in the order of its arguments.
+        outputs: The nodes that it gives, in the order of its arguments.
+        constants: Gives the values of constant nodes.
+        formats: The formats of inputs and outputs that are not plain.
+        strict: Whether float32 is computed in float32, and not rounded to tf32 inside.
+        dry: Whether only the shape of the program counts; constants then have no values.
+
+    Raises:
+        UnsupportedError: cuDNN cannot compute it, for the reason in the message.
+    """
     formats = formats or {}
-    plan = Plan(graph, constants, NHWC in formats.values(), strict, dry)
+    plan = CudnnProgram(graph, constants, NHWC in formats.values(), strict, dry)
     for place, index in enumerate((*inputs, *outputs)):
         kind = graph.nodes[index].type
         if kind.dtype not in SMALL:  # what is read of it says whether 8 bits can be
@@ -356,8 +380,11 @@ def plan_of(
 
 
 def dry_plan(graph: DataflowGraph, nodes: NodeSet) -> None:
-    """``UnsupportedError`` with the reason when cuDNN cannot take these operators; weights are
-    not looked at, only their shapes."""
+    """Checks that cuDNN can compute some operators, from the shapes of their weights only.
+
+    Raises:
+        UnsupportedError: It cannot, for the reason in the message.
+    """
     closed = graph.close(nodes)
     inputs, outputs = graph.boundary(closed)
 

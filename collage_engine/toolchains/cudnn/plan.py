@@ -1,4 +1,4 @@
-"""A plan in the making: tensors with strides and the steps of the cuDNN runtime."""
+"""A program of the cuDNN runtime while it is generated: tensors with strides, and the steps."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from collage_engine.records.graph import TensorType
 from collage_engine.toolchains.runtime.places import Constants
 
 ALIGN = 256
-"""Bytes; what cuDNN's fastest engines want of addresses."""
+"""Bytes to which addresses are aligned, so that cuDNN's fastest engines can be used; chosen:
+what cudaMalloc gives (CUDA C++ Programming Guide, device memory accesses)."""
 TYPES = ("float32", "float16", "bfloat16")
+"""Element types in which steps compute."""
 
 Ints = tuple[int, ...]
 
 
 def row_major(dims: Ints) -> Ints:
-    """Strides, in elements, of a dense tensor whose last axis is innermost."""
+    """Returns the strides, in elements, of a dense tensor whose last axis is innermost."""
     strides, step = [], 1
     for extent in reversed(dims):
         strides.append(step)
@@ -31,7 +33,7 @@ def row_major(dims: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class View:
-    """Memory seen as a tensor."""
+    """A tensor in memory; strides count elements."""
 
     place: dict[str, Any]
     dims: Ints
@@ -39,6 +41,7 @@ class View:
     dtype: str
 
     def permuted(self, axes: Ints) -> View:
+        """Returns the same memory with its axes in another order."""
         return View(
             self.place,
             tuple(self.dims[a] for a in axes),
@@ -47,19 +50,24 @@ class View:
         )
 
     def reshaped(self, dims: Ints) -> View:
-        """Other sizes over dense memory; ``UnsupportedError`` when it is not dense."""
+        """Returns the same memory with other sizes.
+
+        Raises:
+            UnsupportedError: The tensor is not row-major.
+        """
         wanted = row_major(self.dims)
         if any(s != w for d, s, w in zip(self.dims, self.strides, wanted, strict=True) if d > 1):
             raise UnsupportedError("a reshape of a tensor that is not row-major")
         return View(self.place, dims, row_major(dims), self.dtype)
 
     def widened(self, rank: int) -> View:
-        """With axes of one element in front, ``rank`` of them all."""
+        """Returns the tensor with axes of one element in front, so that it has ``rank`` axes."""
         more = rank - len(self.dims)
         front = self.strides[0] * self.dims[0] if self.dims else 1
         return View(self.place, (1,) * more + self.dims, (front,) * more + self.strides, self.dtype)
 
     def as_json(self) -> dict[str, Any]:
+        """Returns the tensor as JSON values for the runtime."""
         return {
             **self.place,
             "dims": list(self.dims),
@@ -69,7 +77,7 @@ class View:
 
 
 def dense(place: dict[str, Any], kind: TensorType, channels_last: bool) -> View:
-    """Memory that holds a value: row-major, or an image with its channels innermost."""
+    """Returns memory that holds a value: row-major, or an image with its channels innermost."""
     shape = tuple(kind.shape)
     if not channels_last or len(shape) != 4:
         return View(place, shape, row_major(shape), kind.dtype)
@@ -78,32 +86,43 @@ def dense(place: dict[str, Any], kind: TensorType, channels_last: bool) -> View:
 
 
 @dataclass
-class Plan:
-    """Values, weights and steps of one function."""
+class CudnnProgram:
+    """The values, weights and steps of one function."""
 
     graph: DataflowGraph
     constants: Constants
     channels_last: bool = False
-    """What passes between steps lies N, H, W, C, as what crosses the border does."""
+    """Whether what passes between steps lies N, H, W, C, as what crosses the border does."""
     strict: bool = True
-    """float32 is computed in float32, not rounded to tf32 inside."""
+    """Whether float32 is computed in float32, and not rounded to tf32 inside."""
     dry: bool = False
-    """Only the shape of the plan counts: constants hold nothing."""
+    """Whether only the shape of the program counts; constants then have no values."""
     steps: list[dict[str, Any]] = field(default_factory=list)
     views: dict[int, View] = field(default_factory=dict)
     outputs: dict[int, View] = field(default_factory=dict)
-    """Where the values that leave the function are to be written."""
+    """Tensors to which the values that leave the function are written, by node."""
     weights: bytearray = field(default_factory=bytearray)
     scratch: int = 0
+    """Bytes of intermediate results."""
 
     def check(self, kind: TensorType, what: str) -> None:
+        """Checks that cuDNN can compute with a type.
+
+        Raises:
+            UnsupportedError: It cannot, or the tensor is empty; ``what`` is named in the message.
+        """
         if kind.dtype not in TYPES:
             raise UnsupportedError(f"{what}: cuDNN computes no {kind.dtype}")
         if 0 in kind.shape:
             raise UnsupportedError(f"{what}: an empty tensor")
 
     def view(self, index: int) -> View:
-        """A value that is given, made or constant."""
+        """Returns the tensor of a node's value; a constant is added to the weights first.
+
+        Raises:
+            UnsupportedError: The value has not been computed, or cuDNN cannot compute with its
+                type.
+        """
         found = self.views.get(index)
         if found is None:
             node = self.graph.nodes[index]
@@ -114,7 +133,10 @@ class Plan:
         return found
 
     def constant(self, array: np.ndarray, dims: Ints | None = None) -> View:
-        """Weights, stored as they lie in ``array`` made contiguous."""
+        """Adds an array to the weights.
+
+        It returns it as a tensor, with other sizes where they are given.
+        """
         dense = np.ascontiguousarray(array)
         self.weights.extend(b"\0" * (-len(self.weights) % ALIGN))
         place = {"where": "weight", "at": len(self.weights)}
@@ -123,7 +145,7 @@ class Plan:
         return View(place, shape, row_major(shape), str(dense.dtype))
 
     def result(self, index: int) -> View:
-        """Where to write the value of a node."""
+        """Returns the tensor to which the value of a node is to be written."""
         found = self.outputs.get(index)
         if found is None:
             kind = self.graph.nodes[index].type
@@ -133,11 +155,15 @@ class Plan:
         return found
 
     def emit(self, op: str, name: str, **fields: Any) -> None:
-        """A step. Only what is float32 can lose by being rounded inside; engines that read half
-        precision or less use tensor cores as they are."""
+        """Appends a step.
+
+        Only what is float32 can lose by being rounded inside; engines that read half precision or
+        less use tensor cores in any case.
+        """
         read = fields["x"] if "x" in fields else fields["q"]
         exact = self.strict and read["dtype"] == "float32"
         self.steps.append({"op": op, "name": name, "math": "float32" if exact else "any", **fields})
 
     def as_json(self) -> dict[str, Any]:
+        """Returns the program as JSON values for the runtime."""
         return {"steps": self.steps, "scratch_bytes": self.scratch}

@@ -1,7 +1,7 @@
 """8-bit convolutions (QDQ) as one cuDNN graph: integer sums, a factor and an offset per channel.
 
-Its engines read int8 images whose channels lie innermost, so a plain border is refused when the
-partition is compiled; one that takes and gives nhwc is not.
+cuDNN's engines for them read int8 images whose channels are innermost. A plain border is therefore
+refused when the partition is compiled; one that takes and gives nhwc is not.
 """
 
 from __future__ import annotations
@@ -16,17 +16,21 @@ from collage_engine.partition.quantized import Kind, Quantized
 from collage_engine.partition.quantized_numbers import Numbers
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.numbering import NodeSet
-from collage_engine.toolchains.cudnn.plan import Plan, View
+from collage_engine.toolchains.cudnn.plan import CudnnProgram, View
 from collage_engine.toolchains.cudnn.spatial import ints, pads
 from collage_engine.toolchains.runtime.requantized import LARGEST_FLOAT, Requantized, requantized
 
 KINDS: tuple[Kind, ...] = ("conv",)
+"""The kinds of composites for which cuDNN has engines."""
 CHANNEL_MULTIPLE = 4
-"""Channels are read in words."""
+"""Channels have to be a multiple of it, because engines read them in words of 4 bytes."""
 
 
 def within(graph: DataflowGraph, nodes: NodeSet, leaving: NodeSet) -> dict[int, Quantized]:
-    """Composites in a set that cuDNN has engines for, by root, as far as types tell."""
+    """Returns the composites in a set for which cuDNN has engines, by root.
+
+    Only their types are considered.
+    """
     return {
         root: found
         for root, found in quantized.within(graph, nodes, leaving).items()
@@ -35,6 +39,10 @@ def within(graph: DataflowGraph, nodes: NodeSet, leaving: NodeSet) -> dict[int, 
 
 
 def reason_against(graph: DataflowGraph, found: Quantized) -> str | None:
+    """Returns why cuDNN has no engine for a composite, as far as types tell.
+
+    The result is None where it has one.
+    """
     node = graph.nodes[found["anchor"]]
     if found.kind not in KINDS or node.op != "nn.conv2d":
         return f"{node.op}: cuDNN has engines for 8-bit convolutions of images only"
@@ -58,7 +66,7 @@ def reason_against(graph: DataflowGraph, found: Quantized) -> str | None:
     return None
 
 
-def emit(plan: Plan, found: Quantized) -> None:
+def emit(plan: CudnnProgram, found: Quantized) -> None:
     """One step: convolution, factor, offset, residual sum, limits."""
     node = plan.graph.nodes[found["anchor"]]
     layout = str(node.attributes.get("data_layout", "NCHW"))
@@ -95,7 +103,7 @@ def emit(plan: Plan, found: Quantized) -> None:
 
 
 def _posts(
-    plan: Plan, made: Requantized, found: Quantized, image: Any, *, small: bool
+    plan: CudnnProgram, made: Requantized, found: Quantized, image: Any, *, small: bool
 ) -> list[dict[str, Any]]:
     """``(sum · factor / ratio + offset / ratio + residual) · ratio``, then the limits."""
 
@@ -118,7 +126,9 @@ def _posts(
     return posts
 
 
-def _numbers(plan: Plan, numbers: Numbers, found: Quantized, *, padded: bool) -> Requantized:
+def _numbers(
+    plan: CudnnProgram, numbers: Numbers, found: Quantized, *, padded: bool
+) -> Requantized:
     if not plan.dry:
         return requantized(numbers, padded=padded)
     shape = plan.graph.nodes[found["weights"]].type.shape

@@ -1,5 +1,7 @@
-"""What cuDNN proposes: convolutions with what follows them, in 8 bits too, attention, and single
-functions."""
+"""The partitions that cuDNN proposes.
+
+They are convolutions with what follows them, also in 8 bits, attention, and single functions.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ from collage_engine.toolchains.runtime import taken_along
 def reason_against(
     graph: DataflowGraph, index: NodeIndex, precision: str = "float32"
 ) -> str | None:
-    """Why cuDNN runs an operator neither by itself nor with others; None when it does."""
+    """Returns why cuDNN computes an operator neither by itself nor with others.
+
+    The result is None where it does.
+    """
     if graph.nodes[index].op in VIEWS:
         return f"{graph.nodes[index].op}: cuDNN computes nothing for it"
     reason = _refused(graph, one_node(index))
@@ -39,14 +44,14 @@ def reason_against(
 
 
 def _with_others(graph: DataflowGraph) -> NodeSet:
-    """Calls that it runs as part of an 8-bit composite or an attention."""
+    """Returns the calls that cuDNN computes as part of an 8-bit composite or an attention."""
     table = [("cudnn.attention", written_out.pattern())]
     table += [(name, pattern) for name, pattern, _ in qdq.pattern_table("cudnn", quantized.KINDS)]
     return taken_along.taken_along(graph, "cuDNN", table, _refused)
 
 
 def _alone(graph: DataflowGraph, index: NodeIndex) -> str | None:
-    """As ``reason_against``, by itself."""
+    """Returns why cuDNN does not compute an operator by itself; None where it does."""
     if graph.nodes[index].op in VIEWS:
         return f"{graph.nodes[index].op}: cuDNN computes nothing for it"
     return _refused(graph, one_node(index))
@@ -62,7 +67,7 @@ def _refused(graph: DataflowGraph, nodes: NodeSet) -> str | None:
 
 
 def patterns() -> list[tuple[str, Pattern]]:
-    """A convolution, bias, residual sum or gate, activation; attention."""
+    """Returns the patterns of a convolution with bias, residual sum or gate, and activation."""
     anchor = op(
         (*CONVOLUTIONS, *DECONVOLUTIONS), anything("x"), constant("weights"), commutative=False
     )
@@ -92,6 +97,7 @@ def _validate(sub_graph: SubGraph) -> str | None:
 
 
 def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+    """Returns the partition specification of cuDNN for a graph."""
     table = [(name, pattern, _supported) for name, pattern in patterns()]
     whole: list[PatternEntry] = [
         (name, pattern, _small_supported)

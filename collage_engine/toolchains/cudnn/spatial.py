@@ -9,10 +9,11 @@ from collage_engine.records.graph import Node
 from collage_engine.toolchains.cudnn.plan import Ints, View
 
 SPACE = "DHW"
+"""Names of the axes of space in layouts; operators of fewer dimensions use the last ones."""
 
 
 def over_space(node: Node) -> bool:
-    """Whether a mean is over all axes of space of a batch of images."""
+    """Returns whether a mean is over all axes of space of a batch of images."""
     axes = node.attributes.get("axis")
     found = [axes] if isinstance(axes, int) else list(axes or ())
     rank = (
@@ -24,13 +25,18 @@ def over_space(node: Node) -> bool:
 
 
 def in_order(view: View, layout: str, logical: str, op: str) -> View:
-    """A view in batch, channels, space, whatever the operator's layout is."""
+    """Returns a view with its axes in the order batch, channels, space.
+
+    Raises:
+        UnsupportedError: The operator's layout is not one of these axes.
+    """
     if sorted(layout) != sorted(logical):
         raise UnsupportedError(f"{op}: cuDNN has no layout {layout}")
     return view.permuted(tuple(layout.index(c) for c in logical))
 
 
 def with_row(view: View) -> View:
+    """Returns a batch of signals as images of one row."""
     dims, strides = view.dims, view.strides
     return View(
         view.place,
@@ -41,15 +47,18 @@ def with_row(view: View) -> View:
 
 
 def with_row_post(post: dict[str, Any]) -> dict[str, Any]:
+    """Returns a post-op whose other operand, if it has one, is seen as images of one row."""
     other = post.get("other")
     return {**post, "other": with_row(other)} if isinstance(other, View) else post
 
 
 def ints(value: Any, rank: int) -> Ints:
+    """Returns an attribute as one number per axis."""
     return tuple(map(int, value)) if isinstance(value, (list, tuple)) else (int(value),) * rank
 
 
 def pads(value: Any, rank: int) -> tuple[Ints, Ints]:
+    """Returns the padding in front of and behind each axis."""
     pads = ints(value, rank)
     return (pads, pads) if len(pads) == rank else (pads[:rank], pads[rank:])
 
@@ -57,7 +66,10 @@ def pads(value: Any, rank: int) -> tuple[Ints, Ints]:
 def deconvolution_end(
     node: Node, x: View, kernel: Ints, strides: Ints, dilation: Ints, begin: Ints, layout: str
 ) -> Ints:
-    """Padding behind, so that the result has its size: output padding is less of it."""
+    """Returns the padding behind each axis with which the result has its size.
+
+    Output padding reduces it.
+    """
     rank = len(kernel)
     logical = "NC" + SPACE[3 - rank :]
     sizes = [node.type.shape[layout.index(c)] for c in logical[2:]]

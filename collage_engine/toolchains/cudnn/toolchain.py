@@ -20,7 +20,9 @@ from collage_engine.toolchains.runtime.cuda import (
 )
 
 FRONTEND = ("nvidia-cudnn-frontend",)
+"""Packages that hold the headers of cuDNN's C++ front end."""
 NVRTC = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13")
+"""Packages that hold CUDA's run-time compiler."""
 
 
 class CudnnToolchain(RuledCudaToolchain):
@@ -63,8 +65,10 @@ class CudnnToolchain(RuledCudaToolchain):
         return replace(source, beside=tuple(beside.items()))
 
     def parts(self) -> list[Path]:
-        """libcudnn.so.9 opens the libraries of its engines by name, and ends the process where
-        they do not lie beside it."""
+        """Returns libcudnn.so.9 and the libraries of its engines.
+
+        libcudnn.so.9 opens them by name, and ends the process where they do not lie beside it.
+        """
         return sorted(self.library().parent.glob("libcudnn*.so.9"))
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
@@ -93,8 +97,10 @@ class CudnnToolchain(RuledCudaToolchain):
 
 
 def nvrtc() -> list[Path]:
-    """The compiler that some of its engines call, opened by name too; empty where it is not here:
-    cuDNN then has fewer engines."""
+    """Returns the compiler that some of cuDNN's engines call and open by name.
+
+    Where it is not installed the list is empty, and cuDNN has fewer engines.
+    """
     try:
         library = find_file(NVRTC, "libnvrtc.so.13")
     except ToolchainError:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collage_engine.toolchains.onednn.fuse import HEAVY
 from collage_engine.toolchains.onednn.rounding import round_weights
-from collage_engine.toolchains.onednn.steps import Plan, Step
+from collage_engine.toolchains.onednn.steps import OneDnnProgram, Step
 
 CARRIES = {"pool", "resize", "eltwise", "binary", "concat", "reshape", "permute", "slice"}
 """Steps whose result has the element type of what they read."""
 
 
-def keep_in_bfloat16(plan: Plan, full: frozenset[int] = frozenset()) -> None:
+def keep_in_bfloat16(plan: OneDnnProgram, full: frozenset[int] = frozenset()) -> None:
     """Mark the products whose results another product will read, directly or through other steps.
 
     A backward pass: a product wants its operands in bfloat16; a step that keeps its operands'
@@ -44,7 +44,7 @@ def keep_in_bfloat16(plan: Plan, full: frozenset[int] = frozenset()) -> None:
     round_weights(plan, rounded)
 
 
-def _is_float(plan: Plan, step: Step) -> bool:
+def _is_float(plan: OneDnnProgram, step: Step) -> bool:
     return all(
         plan.types[step.fields[key]] in ("float32", "bfloat16") for key in ("src", "weights")
     )

@@ -15,11 +15,11 @@ import numpy as np
 from collage_engine.partition.matching import Match
 from collage_engine.partition.patterns import Pattern, anything
 from collage_engine.toolchains.onednn.linear import normalise_groups, normalise_last
-from collage_engine.toolchains.onednn.steps import Plan
+from collage_engine.toolchains.onednn.steps import OneDnnProgram
 from collage_engine.toolchains.runtime import chains
 from collage_engine.toolchains.runtime.claims import Claims
 
-Build = Callable[[Plan, Match], int | None]
+Build = Callable[[OneDnnProgram, Match], int | None]
 """Emits the composite; None when its constants are not the expected ones."""
 
 
@@ -30,7 +30,7 @@ class Composite:
     build: Build
 
 
-def _is(plan: Plan, match: Match, **wanted: float | tuple[float, ...]) -> bool:
+def _is(plan: OneDnnProgram, match: Match, **wanted: float | tuple[float, ...]) -> bool:
     """Whether the named scalar constants that the match bound have these values."""
     if plan.dry:
         return True
@@ -44,64 +44,64 @@ def _is(plan: Plan, match: Match, **wanted: float | tuple[float, ...]) -> bool:
     return True
 
 
-def _value(plan: Plan, match: Match, name: str = "x") -> int:
+def _value(plan: OneDnnProgram, match: Match, name: str = "x") -> int:
     return plan.tensor(match.bindings[name])
 
 
-def _number(plan: Plan, match: Match, name: str, otherwise: float) -> float:
+def _number(plan: OneDnnProgram, match: Match, name: str, otherwise: float) -> float:
     found = plan.scalar(match.bindings[name]) if name in match.bindings else None
     return otherwise if found is None else found
 
 
-def _gelu_erf(plan: Plan, match: Match) -> int | None:
+def _gelu_erf(plan: OneDnnProgram, match: Match) -> int | None:
     root = 2.0**0.5
     if _is(plan, match, root=root, inverse_root=1 / root, one=1.0, half=0.5, two=2.0):
         return plan.eltwise(_value(plan, match), "gelu_erf")
     return None
 
 
-def _gelu_tanh(plan: Plan, match: Match) -> int | None:
+def _gelu_tanh(plan: OneDnnProgram, match: Match) -> int | None:
     wanted = {"square": 2.0, "cube": 3.0, "k": 0.044715, "s": (2 / np.pi) ** 0.5}
     if _is(plan, match, **wanted, one=1.0, half=0.5, two=2.0):
         return plan.eltwise(_value(plan, match), "gelu_tanh")
     return None
 
 
-def _silu(plan: Plan, match: Match) -> int | None:
+def _silu(plan: OneDnnProgram, match: Match) -> int | None:
     return plan.eltwise(_value(plan, match), "swish", 1.0)
 
 
-def _hardswish(plan: Plan, match: Match) -> int | None:
+def _hardswish(plan: OneDnnProgram, match: Match) -> int | None:
     if _is(plan, match, three=3.0, six=6.0):
         return plan.eltwise(_value(plan, match), "hardswish", 1 / 6, 0.5)
     return None
 
 
-def _hardsigmoid(plan: Plan, match: Match) -> int | None:
+def _hardsigmoid(plan: OneDnnProgram, match: Match) -> int | None:
     alpha, beta = (_number(plan, match, n, 0.0) for n in ("alpha", "beta"))
     return plan.eltwise(_value(plan, match), "hardsigmoid", alpha, beta)
 
 
-def _softplus(plan: Plan, match: Match) -> int | None:
+def _softplus(plan: OneDnnProgram, match: Match) -> int | None:
     if _is(plan, match, zero=0.0, one=1.0):
         return plan.eltwise(_value(plan, match), "soft_relu", 1.0)
     return None
 
 
-def _mish(plan: Plan, match: Match) -> int | None:
+def _mish(plan: OneDnnProgram, match: Match) -> int | None:
     if _is(plan, match, one=1.0):
         return plan.eltwise(_value(plan, match), "mish")
     return None
 
 
-def _elu(plan: Plan, match: Match) -> int | None:
+def _elu(plan: OneDnnProgram, match: Match) -> int | None:
     if _is(plan, match, one=1.0):
         alpha = -_number(plan, match, "minus_alpha", -1.0)
         return plan.eltwise(_value(plan, match), "elu", alpha)
     return None
 
 
-def _lrn(plan: Plan, match: Match) -> int | None:
+def _lrn(plan: OneDnnProgram, match: Match) -> int | None:
     """Only windows of an odd number of channels, centred, over nothing else."""
     pool = plan.graph.nodes[match.bindings["pool"]].attributes
     size = int(pool["pool_size"][0])
@@ -121,14 +121,14 @@ def _lrn(plan: Plan, match: Match) -> int | None:
     return plan.emit("lrn", dims, src=value, size=size, alpha=alpha, beta=beta, k=k)
 
 
-def _axes(plan: Plan, match: Match, name: str, rank: int) -> list[int] | None:
+def _axes(plan: OneDnnProgram, match: Match, name: str, rank: int) -> list[int] | None:
     axes = plan.graph.nodes[match.bindings[name]].attributes.get("axis")
     if axes is None:
         return list(range(rank))
     return sorted(int(a) % rank for a in ([axes] if isinstance(axes, int) else axes))
 
 
-def _build_norm(plan: Plan, match: Match) -> int | None:
+def _build_norm(plan: OneDnnProgram, match: Match) -> int | None:
     value = _value(plan, match)
     dims = plan.dims[value]
     axes = _axes(plan, match, "mean", len(dims))

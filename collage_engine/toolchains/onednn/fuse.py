@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from collage_engine.toolchains.onednn.steps import Plan, PostOp, Step
+from collage_engine.toolchains.onednn.steps import OneDnnProgram, PostOp, Step
 
 ANCHORS = {
     "conv",
@@ -36,7 +36,7 @@ MAX_POSTS = 16
 """oneDNN takes 32; more than a few never happen in practice."""
 
 
-def fuse(plan: Plan, outputs: tuple[int, ...]) -> None:
+def fuse(plan: OneDnnProgram, outputs: tuple[int, ...]) -> None:
     """Fuse in place. ``outputs``: values that leave the function."""
     _fold_linear(plan, outputs)
     readers: Counter[int] = Counter(v for s in plan.steps for v in s.reads())
@@ -57,7 +57,7 @@ def fuse(plan: Plan, outputs: tuple[int, ...]) -> None:
     _order_matmuls(plan, outputs)
 
 
-def _fold_linear(plan: Plan, outputs: tuple[int, ...]) -> None:
+def _fold_linear(plan: OneDnnProgram, outputs: tuple[int, ...]) -> None:
     """Two linear functions in a row are one."""
     readers: Counter[int] = Counter(v for s in plan.steps for v in s.reads())
     readers.update(outputs)
@@ -76,7 +76,7 @@ def _fold_linear(plan: Plan, outputs: tuple[int, ...]) -> None:
 
 
 def _join(
-    plan: Plan,
+    plan: OneDnnProgram,
     step: Step,
     steps: list[Step | None],
     place: dict[int, int],
@@ -122,7 +122,7 @@ def _join(
     return at, merged
 
 
-def _misread(plan: Plan, host: Step, post: PostOp) -> bool:
+def _misread(plan: OneDnnProgram, host: Step, post: PostOp) -> bool:
     """What oneDNN 3.2's elementwise kernels of two tensors add wrongly: another tensor that is
     broadcast over the batch, to images of one pixel."""
     batch, spatial = host.dims[0], host.dims[2:]
@@ -153,7 +153,7 @@ def _binary_choices(step: Step) -> list[tuple[int, list[PostOp]]]:
     return choices
 
 
-def _bias(plan: Plan) -> None:
+def _bias(plan: OneDnnProgram) -> None:
     """A constant per output channel, added first, is the operator's own bias."""
     for step in plan.steps:
         if step.op not in HEAVY or not step.posts or "bias" in step.fields:
@@ -174,7 +174,7 @@ def _bias(plan: Plan) -> None:
         del step.posts[0]
 
 
-def _constant_behind(plan: Plan, value: int) -> int | None:
+def _constant_behind(plan: OneDnnProgram, value: int) -> int | None:
     """The constant of which a value is a reshape."""
     made = {s.out: s for s in plan.steps}
     while value in made and made[value].op == "reshape":
@@ -182,7 +182,7 @@ def _constant_behind(plan: Plan, value: int) -> int | None:
     return None if value in made or value in plan.inputs else value
 
 
-def _before(plan: Plan, step: Step, value: int, dims: tuple[int, ...]) -> int:
+def _before(plan: OneDnnProgram, step: Step, value: int, dims: tuple[int, ...]) -> int:
     """Insert a reshape of a value before a step."""
     if plan.dims[value] == dims:
         return value
@@ -191,7 +191,7 @@ def _before(plan: Plan, step: Step, value: int, dims: tuple[int, ...]) -> int:
     return out
 
 
-def _flatten_matmuls(plan: Plan) -> None:
+def _flatten_matmuls(plan: OneDnnProgram) -> None:
     """One large product instead of many: weights without batch axes see all rows at once."""
     for step in list(plan.steps):
         rank = len(step.dims)
@@ -223,7 +223,7 @@ def _flatten_matmuls(plan: Plan) -> None:
         plan.steps.insert(plan.steps.index(step) + 1, Step("reshape", out, dims, {"src": step.out}))
 
 
-def _order_matmuls(plan: Plan, outputs: tuple[int, ...]) -> None:
+def _order_matmuls(plan: OneDnnProgram, outputs: tuple[int, ...]) -> None:
     """A product that is only read transposed is stored so that the transposition costs nothing."""
     readers: dict[int, list[Step]] = {}
     for step in plan.steps:

@@ -19,18 +19,18 @@ from collage_engine.toolchains.onednn.linear import LINEAR, batch_norm_field
 from collage_engine.toolchains.onednn.pointwise import POINTWISE
 from collage_engine.toolchains.onednn.shaping import SHAPING, split_field
 from collage_engine.toolchains.onednn.spatial import SPATIAL
-from collage_engine.toolchains.onednn.steps import TYPES, Constants, Plan
+from collage_engine.toolchains.onednn.steps import TYPES, Constants, OneDnnProgram
 from collage_engine.toolchains.runtime.claims import Claim
 
 
-def _filled(value: float) -> Callable[[Plan, Node], int]:
-    def lower(plan: Plan, node: Node) -> int:
+def _filled(value: float) -> Callable[[OneDnnProgram, Node], int]:
+    def lower(plan: OneDnnProgram, node: Node) -> int:
         return plan.constant(np.full(node.type.shape or (1,), value, np.float32))
 
     return lower
 
 
-LOWERINGS: dict[str, Callable[[Plan, Node], int]] = {
+LOWERINGS: dict[str, Callable[[OneDnnProgram, Node], int]] = {
     **SPATIAL,
     **POINTWISE,
     **SHAPING,
@@ -39,7 +39,7 @@ LOWERINGS: dict[str, Callable[[Plan, Node], int]] = {
     "ones_like": _filled(1.0),
     "zeros_like": _filled(0.0),
 }
-FIELDS: dict[str, Callable[[Plan, Node, int], int]] = {
+FIELDS: dict[str, Callable[[OneDnnProgram, Node, int], int]] = {
     "split": split_field,
     "nn.batch_norm": batch_norm_field,
 }
@@ -54,13 +54,13 @@ def generate(
     constants: Constants,
     takes: Formats | None = None,
     gives: Formats | None = None,
-) -> tuple[Plan, tuple[int, ...], tuple[int, ...]]:
+) -> tuple[OneDnnProgram, tuple[int, ...], tuple[int, ...]]:
     """The fused plan and its input and output values; ``UnsupportedError`` names an operator.
 
     A border value that is taken or given in another format is the stored tensor; its logical
     self is a permuted view of it, which costs nothing.
     """
-    plan = Plan(graph, constants)
+    plan = OneDnnProgram(graph, constants)
     input_values = tuple(_define_input(plan, i, nodes) for i in inputs)
     for index, name in (takes or {}).items():
         stored = plan.of_node[index]
@@ -87,7 +87,7 @@ def generate(
     return plan, input_values, output_values
 
 
-def _define_input(plan: Plan, index: int, nodes: NodeSet) -> int:
+def _define_input(plan: OneDnnProgram, index: int, nodes: NodeSet) -> int:
     try:
         return plan.define_input(index)
     except UnsupportedError as error:
@@ -97,7 +97,7 @@ def _define_input(plan: Plan, index: int, nodes: NodeSet) -> int:
 
 
 def _lower_all(
-    plan: Plan, nodes: NodeSet, found: dict[NodeIndex, Claim[composites.Composite]]
+    plan: OneDnnProgram, nodes: NodeSet, found: dict[NodeIndex, Claim[composites.Composite]]
 ) -> None:
     part_of = {i: root for root, each in found.items() for i in members(each.nodes)}
     lowered_alone: set[int] = set()
@@ -121,7 +121,7 @@ def _lower_all(
         _lower_call(plan, node)
 
 
-def _lower_composite(plan: Plan, found: Claim[composites.Composite]) -> bool:
+def _lower_composite(plan: OneDnnProgram, found: Claim[composites.Composite]) -> bool:
     plan.current = tuple(members(found.nodes))
     before = len(plan.steps)
     value = found.entry.build(plan, found.match)
@@ -132,7 +132,7 @@ def _lower_composite(plan: Plan, found: Claim[composites.Composite]) -> bool:
     return True
 
 
-def _lower_call(plan: Plan, node: Node) -> None:
+def _lower_call(plan: OneDnnProgram, node: Node) -> None:
     if node.op in FIELDS:
         return  # by its projections
     lower = LOWERINGS.get(node.op)
@@ -155,7 +155,7 @@ def _lower_call(plan: Plan, node: Node) -> None:
     plan.of_node[node.index] = value
 
 
-def _lower_projection(plan: Plan, node: Node) -> None:
+def _lower_projection(plan: OneDnnProgram, node: Node) -> None:
     source = plan.graph.nodes[node.inputs[0]]
     if source.form == "tuple":
         plan.of_node[node.index] = plan.tensor(source.inputs[node.field])
@@ -167,7 +167,7 @@ def _lower_projection(plan: Plan, node: Node) -> None:
     plan.of_node[node.index] = lower(plan, source, node.field)
 
 
-def _drop_dead(plan: Plan, outputs: tuple[int, ...]) -> None:
+def _drop_dead(plan: OneDnnProgram, outputs: tuple[int, ...]) -> None:
     live = set(outputs)
     kept = []
     for step in reversed(plan.steps):
@@ -190,7 +190,7 @@ def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
 
 def _refusal(graph: DataflowGraph, index: NodeIndex) -> str | None:
     node = graph.nodes[index]
-    plan = Plan(graph, None)
+    plan = OneDnnProgram(graph, None)
     try:
         for source in node.inputs:
             fields = graph.nodes[source]

@@ -7,10 +7,10 @@ import numpy as np
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.toolchains.onednn.spatial import global_pool
-from collage_engine.toolchains.onednn.steps import Plan
+from collage_engine.toolchains.onednn.steps import OneDnnProgram
 
 
-def matmul(plan: Plan, node: Node) -> int:
+def matmul(plan: OneDnnProgram, node: Node) -> int:
     """Any ranks: vectors become matrices, missing batch axes have extent one."""
     left, right = (plan.tensor(i) for i in node.inputs)
     if len(plan.graph.nodes[node.inputs[0]].type.shape) == 1:
@@ -30,7 +30,7 @@ def matmul(plan: Plan, node: Node) -> int:
 REDUCTIONS = {"mean": "mean", "sum": "sum", "max": "max", "min": "min", "prod": "mul"}
 
 
-def reduce(plan: Plan, node: Node) -> int:
+def reduce(plan: OneDnnProgram, node: Node) -> int:
     value = plan.tensor(node.inputs[0])
     dims = plan.dims[value]
     axes = node.attributes.get("axis")
@@ -49,7 +49,7 @@ def reduce(plan: Plan, node: Node) -> int:
     return plan.reshape(out, node.type.shape)
 
 
-def softmax(plan: Plan, node: Node) -> int:
+def softmax(plan: OneDnnProgram, node: Node) -> int:
     value = plan.tensor(node.inputs[0])
     rank = len(plan.dims[value])
     axis = int(node.attributes.get("axis", -1)) % rank
@@ -57,7 +57,7 @@ def softmax(plan: Plan, node: Node) -> int:
     return plan.emit("softmax", plan.dims[value], src=value, axis=axis, log=log)
 
 
-def layer_norm(plan: Plan, node: Node) -> int:
+def layer_norm(plan: OneDnnProgram, node: Node) -> int:
     """Over the last axes; several of them are flattened into one."""
     value = plan.tensor(node.inputs[0])
     dims = plan.dims[value]
@@ -68,7 +68,12 @@ def layer_norm(plan: Plan, node: Node) -> int:
 
 
 def normalise_last(
-    plan: Plan, value: int, axes: list[int], epsilon: float, scale: int | None, shift: int | None
+    plan: OneDnnProgram,
+    value: int,
+    axes: list[int],
+    epsilon: float,
+    scale: int | None,
+    shift: int | None,
 ) -> int:
     """Layer normalisation over trailing axes; scale and shift have those axes' elements."""
     dims = plan.dims[value]
@@ -86,7 +91,7 @@ def normalise_last(
     return plan.reshape(out, dims)
 
 
-def batch_norm_field(plan: Plan, node: Node, field: int) -> int:
+def batch_norm_field(plan: OneDnnProgram, node: Node, field: int) -> int:
     """The first result of nn.batch_norm, with the statistics that the model carries."""
     if field != 0:
         raise UnsupportedError("nn.batch_norm: oneDNN gives no statistics back")
@@ -105,7 +110,7 @@ def batch_norm_field(plan: Plan, node: Node, field: int) -> int:
     return plan.emit("batch_norm", plan.dims[value], src=value, epsilon=epsilon, **fields)
 
 
-def group_norm(plan: Plan, node: Node) -> int:
+def group_norm(plan: OneDnnProgram, node: Node) -> int:
     value = plan.tensor(node.inputs[0])
     dims = plan.dims[value]
     attributes = node.attributes
@@ -120,7 +125,7 @@ def group_norm(plan: Plan, node: Node) -> int:
     return plan.binary("add", out, plan.reshape(plan.tensor(node.inputs[2]), per_channel))
 
 
-def normalise_groups(plan: Plan, value: int, groups: int, epsilon: float) -> int:
+def normalise_groups(plan: OneDnnProgram, value: int, groups: int, epsilon: float) -> int:
     """Each group of channels of each image by its own statistics.
 
     oneDNN 3.2 has no such primitive; batch normalisation does it, with the groups of all images
@@ -133,7 +138,7 @@ def normalise_groups(plan: Plan, value: int, groups: int, epsilon: float) -> int
     return plan.reshape(out, dims)
 
 
-def variance(plan: Plan, node: Node) -> int:
+def variance(plan: OneDnnProgram, node: Node) -> int:
     """The mean of the squared distances from the mean."""
     value = plan.tensor(node.inputs[0])
     dims = plan.dims[value]

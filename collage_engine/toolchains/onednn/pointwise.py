@@ -8,7 +8,7 @@ import numpy as np
 
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
-from collage_engine.toolchains.onednn.steps import Plan
+from collage_engine.toolchains.onednn.steps import OneDnnProgram
 
 FUNCTIONS: dict[str, tuple[str, float, float]] = {
     "nn.relu": ("relu", 0.0, 0.0),
@@ -39,16 +39,16 @@ BINARY = {
 }
 
 
-def function(plan: Plan, node: Node) -> int:
+def function(plan: OneDnnProgram, node: Node) -> int:
     alg, alpha, beta = FUNCTIONS[node.op]
     return plan.eltwise(plan.tensor(node.inputs[0]), alg, alpha, beta)
 
 
-def leaky_relu(plan: Plan, node: Node) -> int:
+def leaky_relu(plan: OneDnnProgram, node: Node) -> int:
     return plan.eltwise(plan.tensor(node.inputs[0]), "relu", float(node.attributes["alpha"]))
 
 
-def erf(plan: Plan, node: Node) -> int:
+def erf(plan: OneDnnProgram, node: Node) -> int:
     """From GELU, which oneDNN has: ``erf(z/√2) = 2·gelu(z)/z − 1``.
 
     Only for an erf that is no GELU already. 1e-30 keeps 0/0 away and is lost in any other sum.
@@ -58,17 +58,17 @@ def erf(plan: Plan, node: Node) -> int:
     return plan.eltwise(gate, "linear", 2.0, -1.0)
 
 
-def softplus(plan: Plan, node: Node) -> int:
+def softplus(plan: OneDnnProgram, node: Node) -> int:
     beta = float(node.attributes.get("beta", 1.0))
     return plan.eltwise(plan.tensor(node.inputs[0]), "soft_relu", beta)
 
 
-def clip(plan: Plan, node: Node) -> int:
+def clip(plan: OneDnnProgram, node: Node) -> int:
     low, high = float(node.attributes["min"]), float(node.attributes["max"])
     return plan.eltwise(plan.tensor(node.inputs[0]), "clip", low, high)
 
 
-def power(plan: Plan, node: Node) -> int:
+def power(plan: OneDnnProgram, node: Node) -> int:
     exponent = plan.scalar(node.inputs[1])
     if exponent is None:
         raise UnsupportedError("power: oneDNN needs a constant exponent")
@@ -84,7 +84,7 @@ MOST_PRELU = 5
 """Dimensions that oneDNN's prelu takes."""
 
 
-def prelu(plan: Plan, node: Node) -> int:
+def prelu(plan: OneDnnProgram, node: Node) -> int:
     src = plan.tensor(node.inputs[0])
     slope = plan.tensor(node.inputs[1])
     rank = len(plan.dims[src])
@@ -96,7 +96,7 @@ def prelu(plan: Plan, node: Node) -> int:
     return plan.emit("prelu", plan.dims[src], src=src, weights=plan.reshape(slope, tuple(dims)))
 
 
-def arithmetic(plan: Plan, node: Node) -> int:
+def arithmetic(plan: OneDnnProgram, node: Node) -> int:
     """A constant scalar makes it a linear function or a power of the other operand."""
     left, right = node.inputs
     shape = node.type.shape or (1,)
@@ -128,7 +128,7 @@ def arithmetic(plan: Plan, node: Node) -> int:
     return plan.binary(BINARY[node.op], plan.tensor(left), plan.tensor(right))
 
 
-def where(plan: Plan, node: Node) -> int:
+def where(plan: OneDnnProgram, node: Node) -> int:
     """``x · condition + constant``, as masks are applied: condition and one branch are known.
 
     A value that the condition hides must be finite, else it shows through as not a number.

@@ -21,7 +21,7 @@ from collage_engine.toolchains.onednn.pointwise import BINARY, FUNCTIONS
 from collage_engine.toolchains.onednn.quantized_scales import Lower, entry, rescale, single
 from collage_engine.toolchains.onednn.shaping import SHAPING
 from collage_engine.toolchains.onednn.spatial import SPATIAL, convolve, image
-from collage_engine.toolchains.onednn.steps import Plan, PostOp
+from collage_engine.toolchains.onednn.steps import OneDnnProgram, PostOp
 from collage_engine.toolchains.runtime.claims import Claim
 
 
@@ -44,7 +44,7 @@ def within(
     }
 
 
-def _build(found: Quantized, alone: bool, plan: Plan, _match: object) -> int | None:
+def _build(found: Quantized, alone: bool, plan: OneDnnProgram, _match: object) -> int | None:
     """One 8-bit step, or None for what is better computed in float32, operator by operator.
 
     What 8 bits cannot hold is refused where the composite is the whole function; in a larger one
@@ -92,7 +92,7 @@ def _saturates(numbers: Numbers, result: Scaling | None) -> bool:
 
 
 def _posts(
-    plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | None, layout: str
+    plan: OneDnnProgram, numbers: Numbers, found: Quantized, result: Scaling | None, layout: str
 ) -> list[PostOp]:
     posts = []
     if "residual" in found:
@@ -106,19 +106,23 @@ def _posts(
     return posts
 
 
-def _result(plan: Plan, result: Scaling | None) -> tuple[str, list[dict[str, Any]]]:
+def _result(plan: OneDnnProgram, result: Scaling | None) -> tuple[str, list[dict[str, Any]]]:
     """Type of a step's result and its scale."""
     return ("float32", []) if result is None else (result.dtype, [single(plan, "dst", result)])
 
 
-def _fields(plan: Plan, numbers: Numbers, bias: np.ndarray | None, rank: int) -> dict[str, Any]:
+def _fields(
+    plan: OneDnnProgram, numbers: Numbers, bias: np.ndarray | None, rank: int
+) -> dict[str, Any]:
     if bias is None:
         return {}
     dims = bias.shape if not rank else (1,) * (rank - 1) + bias.shape
     return {"bias": plan.constant(bias.reshape(dims))}
 
 
-def _conv(plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | None) -> int | None:
+def _conv(
+    plan: OneDnnProgram, numbers: Numbers, found: Quantized, result: Scaling | None
+) -> int | None:
     node = plan.graph.nodes[found["anchor"]]
     layout = str(node.attributes.get("data_layout", "NCHW"))
     weights, scales = numbers.weights()
@@ -144,7 +148,9 @@ def _conv(plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | None
     return out
 
 
-def _matmul(plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | None) -> int | None:
+def _matmul(
+    plan: OneDnnProgram, numbers: Numbers, found: Quantized, result: Scaling | None
+) -> int | None:
     node = plan.graph.nodes[found["anchor"]]
     data = plan.tensor(found["data"])
     if "weights" not in found:
@@ -180,7 +186,7 @@ def _matmul(plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | No
 
 
 def _runtime_product(
-    plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | None
+    plan: OneDnnProgram, numbers: Numbers, found: Quantized, result: Scaling | None
 ) -> int | None:
     """Of two values; the library wants the right one signed, without a zero point."""
     node = plan.graph.nodes[found["anchor"]]
@@ -208,7 +214,9 @@ def _runtime_product(
 # Everything else ---------------------------------------------------------------------------------
 
 
-def _binary(plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | None) -> int | None:
+def _binary(
+    plan: OneDnnProgram, numbers: Numbers, found: Quantized, result: Scaling | None
+) -> int | None:
     node = plan.graph.nodes[found["anchor"]]
     left, right = plan.tensor(found["left"]), plan.tensor(found["right"])
     if result is None or plan.dims[left] != plan.dims[right] or left == right:
@@ -243,14 +251,16 @@ def _binary(plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | No
     return out
 
 
-def _as_integers(plan: Plan, found: Quantized, names: list[str], lower: Lower) -> int:
+def _as_integers(plan: OneDnnProgram, found: Quantized, names: list[str], lower: Lower) -> int:
     """The operator itself on the 8-bit values: nobody else reads the float ones."""
     for name in names:
         plan.of_node[found[f"{name}_float"]] = plan.tensor(found[name])
     return lower(plan, plan.graph.nodes[found["anchor"]])
 
 
-def _pool(plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | None) -> int | None:
+def _pool(
+    plan: OneDnnProgram, numbers: Numbers, found: Quantized, result: Scaling | None
+) -> int | None:
     node = plan.graph.nodes[found["anchor"]]
     data = numbers.of("data")
     if node.op not in SPATIAL or (node.op.startswith("nn.adaptive") and "max" not in node.op):
@@ -266,13 +276,17 @@ def _counts_padding(node: Node) -> bool:
     return padded and bool(node.attributes.get("count_include_pad"))
 
 
-def _view(plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | None) -> int | None:
+def _view(
+    plan: OneDnnProgram, numbers: Numbers, found: Quantized, result: Scaling | None
+) -> int | None:
     node = plan.graph.nodes[found["anchor"]]
     value = _as_integers(plan, found, ["data"], SHAPING[node.op])
     return rescale(plan, value, numbers.of("data"), result)
 
 
-def _concat(plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | None) -> int | None:
+def _concat(
+    plan: OneDnnProgram, numbers: Numbers, found: Quantized, result: Scaling | None
+) -> int | None:
     names = [f"part{i}" for i in range(quantized.MOST_CONCATENATED) if f"part{i}" in found]
     parts = [numbers.of(name) for name in names]
     if result is None or not all(p.per_tensor for p in parts):
@@ -286,7 +300,9 @@ def _concat(plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | No
     return plan.emit("concat", node.type.shape, srcs=values, axis=axis)
 
 
-def _unary(plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | None) -> int | None:
+def _unary(
+    plan: OneDnnProgram, numbers: Numbers, found: Quantized, result: Scaling | None
+) -> int | None:
     """An activation that saturation does; the anchor is the activation here."""
     as_activation = Quantized(
         found.kind,
@@ -303,12 +319,12 @@ def _unary(plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | Non
 
 
 def _requantize(
-    plan: Plan, numbers: Numbers, found: Quantized, result: Scaling | None
+    plan: OneDnnProgram, numbers: Numbers, found: Quantized, result: Scaling | None
 ) -> int | None:
     return rescale(plan, plan.tensor(found["data"]), numbers.of("data"), result)
 
 
-_KINDS: dict[str, Callable[[Plan, Numbers, Quantized, Scaling | None], int | None]] = {
+_KINDS: dict[str, Callable[[OneDnnProgram, Numbers, Quantized, Scaling | None], int | None]] = {
     "conv": _conv,
     "matmul": _matmul,
     "binary": _binary,

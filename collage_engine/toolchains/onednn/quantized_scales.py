@@ -13,13 +13,13 @@ from collage_engine.partition.quantized_numbers import Scaling, scaling
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.toolchains.onednn.shaping import SHAPING
-from collage_engine.toolchains.onednn.steps import Plan
+from collage_engine.toolchains.onednn.steps import OneDnnProgram
 
-Lower = Callable[[Plan, Node], int]
+Lower = Callable[[OneDnnProgram, Node], int]
 
 
 def entry(
-    plan: Plan, of: str, scale: np.ndarray | float, zero: int = 0, mask: int = 0
+    plan: OneDnnProgram, of: str, scale: np.ndarray | float, zero: int = 0, mask: int = 0
 ) -> dict[str, Any]:
     """Scale and zero point of an operand or the result of a step, as values of the plan."""
     made: dict[str, Any] = {"of": of, "mask": mask}
@@ -31,12 +31,12 @@ def entry(
     return made
 
 
-def single(plan: Plan, of: str, given: Scaling) -> dict[str, Any]:
+def single(plan: OneDnnProgram, of: str, given: Scaling) -> dict[str, Any]:
     scale, zero = given.single(of)
     return entry(plan, of, scale, zero)
 
 
-def rescale(plan: Plan, value: int, source: Scaling | None, result: Scaling | None) -> int:
+def rescale(plan: OneDnnProgram, value: int, source: Scaling | None, result: Scaling | None) -> int:
     """From one scale to another, to 8 bits from float32 (no source) or back (no result)."""
     if source is not None and result is not None and source.equals(result):
         return value
@@ -54,14 +54,14 @@ def rescale(plan: Plan, value: int, source: Scaling | None, result: Scaling | No
     return plan.emit("rescale", plan.dims[value], dtype=dtype, src=value, scaling=entries)
 
 
-def quantize(plan: Plan, node: Node) -> int:
+def quantize(plan: OneDnnProgram, node: Node) -> int:
     if plan.constants_of is None:
         return plan.new_value(node.type.shape, node.type.dtype)
     result = scaling(plan.graph, node.index, plan.constants_of)
     return rescale(plan, plan.tensor(node.inputs[0]), None, result)
 
 
-def dequantize(plan: Plan, node: Node) -> int:
+def dequantize(plan: OneDnnProgram, node: Node) -> int:
     """Constants are dequantised now."""
     if plan.constants_of is None:
         return plan.new_value(node.type.shape)

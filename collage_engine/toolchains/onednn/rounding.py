@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from collage_engine.kernels.rounding import balanced
-from collage_engine.toolchains.onednn.steps import Plan, Step
+from collage_engine.toolchains.onednn.steps import OneDnnProgram, Step
 
 VIEWS = {"reshape", "permute"}
 
 
-def round_weights(plan: Plan, products: list[Step]) -> None:
+def round_weights(plan: OneDnnProgram, products: list[Step]) -> None:
     """Round the constants that only these products read, as their weights, in place."""
     made = {step.out: step for step in plan.steps}
     readers: dict[int, list[Step]] = {}
@@ -33,7 +33,7 @@ def round_weights(plan: Plan, products: list[Step]) -> None:
 
 
 def _weights(
-    plan: Plan, step: Step, made: dict[int, Step], readers: dict[int, list[Step]]
+    plan: OneDnnProgram, step: Step, made: dict[int, Step], readers: dict[int, list[Step]]
 ) -> np.ndarray | None:
     """The constant's bytes as the product reads them; None for what others read, too."""
     chain: list[Step] = []

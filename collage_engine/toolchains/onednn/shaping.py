@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
-from collage_engine.toolchains.onednn.steps import Plan
+from collage_engine.toolchains.onednn.steps import OneDnnProgram
 
 
-def reshape(plan: Plan, node: Node) -> int:
+def reshape(plan: OneDnnProgram, node: Node) -> int:
     """Also expand_dims, squeeze and flatten: the result's shape says it all."""
     return plan.reshape(plan.tensor(node.inputs[0]), node.type.shape)
 
 
-def permute(plan: Plan, node: Node) -> int:
+def permute(plan: OneDnnProgram, node: Node) -> int:
     value = plan.tensor(node.inputs[0])
     rank = len(plan.dims[value])
     axes = node.attributes.get("axes")
@@ -20,7 +20,7 @@ def permute(plan: Plan, node: Node) -> int:
     return plan.permute(value, tuple(order))
 
 
-def broadcast(plan: Plan, node: Node) -> int:
+def broadcast(plan: OneDnnProgram, node: Node) -> int:
     value = plan.tensor(node.inputs[0])
     shape = node.type.shape
     value = plan.reshape(value, (1,) * (len(shape) - len(plan.dims[value])) + plan.dims[value])
@@ -29,7 +29,7 @@ def broadcast(plan: Plan, node: Node) -> int:
     return plan.emit("expand", shape, src=value)
 
 
-def strided_slice(plan: Plan, node: Node) -> int:
+def strided_slice(plan: OneDnnProgram, node: Node) -> int:
     value = plan.tensor(node.inputs[0])
     dims = plan.dims[value]
     begin, step = [0] * len(dims), [1] * len(dims)
@@ -48,7 +48,7 @@ def strided_slice(plan: Plan, node: Node) -> int:
     return plan.emit("slice", node.type.shape, src=value, begin=begin, step=step)
 
 
-def take(plan: Plan, node: Node) -> int:
+def take(plan: OneDnnProgram, node: Node) -> int:
     """One constant index is a slice; oneDNN gathers nothing."""
     index = plan.graph.nodes[node.inputs[1]]
     if index.form != "constant" or index.type.elements != 1:
@@ -67,7 +67,7 @@ def take(plan: Plan, node: Node) -> int:
     return plan.reshape(out, node.type.shape)
 
 
-def split_field(plan: Plan, node: Node, field: int) -> int:
+def split_field(plan: OneDnnProgram, node: Node, field: int) -> int:
     """One part of a split."""
     value = plan.tensor(node.inputs[0])
     dims = plan.dims[value]
@@ -77,7 +77,7 @@ def split_field(plan: Plan, node: Node, field: int) -> int:
     return plan.emit("slice", node.types[field].shape, src=value, begin=begin, step=[1] * len(dims))
 
 
-def concat(plan: Plan, node: Node) -> int:
+def concat(plan: OneDnnProgram, node: Node) -> int:
     fields = plan.graph.nodes[node.inputs[0]]
     indices = fields.inputs if fields.form == "tuple" else node.inputs
     values = [plan.tensor(i) for i in indices]
@@ -87,7 +87,7 @@ def concat(plan: Plan, node: Node) -> int:
     return plan.emit("concat", node.type.shape, srcs=values, axis=axis)
 
 
-def identity(plan: Plan, node: Node) -> int:
+def identity(plan: OneDnnProgram, node: Node) -> int:
     return plan.tensor(node.inputs[0])
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
-from collage_engine.toolchains.onednn.steps import Plan
+from collage_engine.toolchains.onednn.steps import OneDnnProgram
 
 _SPACE = "DHW"
 
@@ -35,11 +35,11 @@ def _pads(value: Any, rank: int) -> tuple[list[int], list[int]]:
     return (pads, pads) if len(pads) == rank else (pads[:rank], pads[rank:])
 
 
-def _image(plan: Plan, node: Node, layout: str) -> tuple[int, tuple[int, ...]]:
+def _image(plan: OneDnnProgram, node: Node, layout: str) -> tuple[int, tuple[int, ...]]:
     return image(plan, node, layout, plan.tensor(node.inputs[0]))
 
 
-def image(plan: Plan, node: Node, layout: str, value: int) -> tuple[int, tuple[int, ...]]:
+def image(plan: OneDnnProgram, node: Node, layout: str, value: int) -> tuple[int, tuple[int, ...]]:
     """A value of a layout in logical order, and the permutation that undoes it."""
     rank = len(layout) - 2
     axes = _axes(layout, "NC" + _SPACE[3 - rank :], node.op)
@@ -51,11 +51,11 @@ def _logical(dims: tuple[int, ...], undo: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(dims[undo.index(d)] for d in range(len(dims)))
 
 
-def convolution(plan: Plan, node: Node) -> int:
+def convolution(plan: OneDnnProgram, node: Node) -> int:
     return convolve(plan, node, plan.tensor(node.inputs[0]), plan.tensor(node.inputs[1]))
 
 
-def convolve(plan: Plan, node: Node, data: int, filters: int, **fields: Any) -> int:
+def convolve(plan: OneDnnProgram, node: Node, data: int, filters: int, **fields: Any) -> int:
     """The convolution of these values; ``fields`` go to the step besides its own."""
     attributes = node.attributes
     layout = str(attributes.get("data_layout", "NCHW"))
@@ -103,7 +103,7 @@ def convolve(plan: Plan, node: Node, data: int, filters: int, **fields: Any) -> 
     return plan.permute(out, undo)
 
 
-def pool(plan: Plan, node: Node) -> int:
+def pool(plan: OneDnnProgram, node: Node) -> int:
     attributes = node.attributes
     layout = str(attributes["layout"])
     rank = len(layout) - 2
@@ -138,7 +138,7 @@ def pool(plan: Plan, node: Node) -> int:
     return plan.permute(out, undo)
 
 
-def global_pool(plan: Plan, value: int, alg: str) -> int:
+def global_pool(plan: OneDnnProgram, value: int, alg: str) -> int:
     """Mean or maximum over all spatial axes, which are kept with extent one."""
     dims = plan.dims[value]
     space = list(dims[2:])
@@ -156,7 +156,7 @@ def global_pool(plan: Plan, value: int, alg: str) -> int:
     )
 
 
-def adaptive_pool(plan: Plan, node: Node) -> int:
+def adaptive_pool(plan: OneDnnProgram, node: Node) -> int:
     layout = str(node.attributes["layout"])
     src, undo = _image(plan, node, layout)
     dims = _logical(node.type.shape, undo)
@@ -166,7 +166,7 @@ def adaptive_pool(plan: Plan, node: Node) -> int:
     return plan.permute(out, undo)
 
 
-def resize(plan: Plan, node: Node) -> int:
+def resize(plan: OneDnnProgram, node: Node) -> int:
     """Half-pixel coordinates are oneDNN's only ones."""
     attributes = node.attributes
     method = str(attributes["method"])

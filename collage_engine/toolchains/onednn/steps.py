@@ -87,7 +87,7 @@ class Step:
         return out
 
 
-class Plan:
+class OneDnnProgram:
     """Values are numbered; each is an input, a constant or the result of one step.
 
     ``constants`` gives the values of constant nodes; None for a dry run, which only asks whether

@@ -1,9 +1,10 @@
-"""Tiles of a convolution with few channels a group: which there are, and which one it gets.
+"""Plans of a convolution with few channels a group: which there are, and which one is the default.
 
-Depthwise convolutions and those of small groups are no matter of matrix tiles. A block of threads
-takes a rectangle of pixels of some groups; it brings the patch of the image below them, with the
-rim that their taps reach, and their filters to shared memory once. A thread keeps a few rows of a
-few neighbouring pixels in registers. Images have three axes (z, y, x), absent ones of size 1.
+Depthwise convolutions and those of small groups have too few rows for matrix tiles. A block of
+threads computes a rectangle of pixels of some groups. It copies the part of the image that these
+pixels read, with the border that the taps reach, and the filters to shared memory once. A thread
+keeps a few rows of a few neighbouring pixels in registers. Images have three axes (z, y, x); absent
+axes have size 1.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from collage_engine.kernels.cuda.product.plan import widest
 from collage_engine.kernels.rule import Plan, Record, parameter
 
 MOST_SHARED = 40 << 10
-"""Bytes of shared memory of a block."""
+"""Bytes of shared memory that a block may use; chosen, below the 48 KiB that every device allows
+a block without opting in (CUDA C++ Programming Guide, table of compute capabilities)."""
 MOST_SUMS = 32
-"""A thread keeps in registers."""
+"""Sums that a thread may keep in registers; chosen."""
 
 Three = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class DirectProblem:
-    """Of a convolution: what its tiles depend on."""
+    """The sizes of a convolution on which its plans depend."""
 
     batch: int
     groups: int
@@ -41,7 +43,7 @@ class DirectProblem:
     strides: Three
     dilation: Three
     before: Three
-    """Padding in front of each axis."""
+    """Elements of padding in front of each axis."""
     dtype: str
 
     family: ClassVar[str] = "direct"
@@ -71,10 +73,16 @@ class DirectProblem:
 
     @property
     def item(self) -> int:
+        """Bytes of an element of the image."""
         return {"float32": 4, "int8": 1, "uint8": 1}.get(self.dtype, 2)
 
     def reach(self, axis: int, pixels: int) -> int:
-        """Of the padded image along an axis, below neighbouring pixels of the result."""
+        """Returns how many elements of the padded image neighbouring pixels of the result read.
+
+        Args:
+            axis: The axis: 0 for z, 1 for y, 2 for x.
+            pixels: The number of neighbouring pixels of the result along that axis.
+        """
         return (pixels - 1) * self.strides[axis] + (self.taps[axis] - 1) * self.dilation[axis] + 1
 
     def to_record(self) -> Record:
@@ -95,22 +103,23 @@ class DirectProblem:
 
 @dataclass(frozen=True)
 class DirectPlan(Plan):
-    """How the work is cut: a block has ``groups · (rows / row) · down · across`` threads."""
+    """The division of the work: a block has ``groups · (rows / row) · down · across`` threads."""
 
     groups: int = parameter(least=1)
-    """Of a block."""
+    """Groups that a block computes."""
     row: int = parameter(least=1)
-    """Rows of a thread; a block has all rows of its groups."""
+    """Rows (output channels) that a thread computes; a block computes all rows of its groups."""
     down: int = parameter(least=1)
     across: int = parameter(least=1)
-    """Threads along y and x."""
+    """Threads of a block along y and along x."""
     high: int = parameter(least=1)
     wide: int = parameter(least=1)
-    """Pixels of a thread along y and x."""
+    """Pixels that a thread computes along y and along x."""
     deep: int = parameter(least=1)
-    """Input channels in shared memory at once."""
+    """Input channels that shared memory holds at once."""
 
     def threads(self, shape: DirectProblem) -> int:
+        """Returns the number of threads of a block."""
         return self.groups * (shape.rows // self.row) * self.down * self.across
 
     @property
@@ -123,7 +132,10 @@ class DirectPlan(Plan):
         return tuple(-(-e // t) for e, t in zip(shape.out[1:], self.tile, strict=True))  # type: ignore[return-value]
 
     def vector(self, shape: DirectProblem) -> int:
-        """Elements read from the image at once: none of them may lie outside alone."""
+        """Returns how many elements of the image one load reads.
+
+        No element of such a vector may lie outside the image alone.
+        """
         width = widest(shape.item)
         step = self.tile[1] * shape.strides[2] if self.tiles(shape)[1] > 1 else width
         while width > 1 and (shape.image[2] % width or step % width):
@@ -131,30 +143,34 @@ class DirectPlan(Plan):
         return width
 
     def shift(self, shape: DirectProblem) -> int:
-        """Further padding in front of x, so that vectors of the padded image are those of the
-        image."""
+        """Returns the further padding in front of x that aligns vectors of the padded image.
+
+        With it they are the vectors of the image itself.
+        """
         return -shape.before[2] % self.vector(shape)
 
     def patch(self, shape: DirectProblem) -> int:
-        """Elements of the image in shared memory."""
+        """Returns how many elements of the image a block keeps in shared memory."""
         tile_y, tile_x = self.tile
         vector = self.vector(shape)
         along = -(-(shape.reach(2, tile_x) + self.shift(shape)) // vector) * vector
         return self.groups * self.deep * shape.reach(0, 1) * shape.reach(1, tile_y) * along
 
     def filters(self, shape: DirectProblem) -> int:
-        """Weights in shared memory."""
+        """Returns how many weights a block keeps in shared memory."""
         return self.groups * self.deep * math.prod(shape.taps) * shape.rows
 
     def shared_bytes(self, shape: DirectProblem) -> int:
+        """Returns the bytes of shared memory that a block uses."""
         return shape.item * (self.patch(shape) + self.filters(shape))
 
     def blocks(self, shape: DirectProblem) -> tuple[int, int, int]:
-        """The grid: tiles of pixels, of groups, images and planes."""
+        """Returns the grid: numbers of tiles of pixels, of groups, and of images times planes."""
         down, across = self.tiles(shape)
         return down * across, shape.groups // self.groups, shape.batch * shape.out[0]
 
     def fits(self, shape: DirectProblem) -> bool:
+        """Returns whether the plan stays within the limits of a block and of the grid."""
         _, grid_y, grid_z = self.blocks(shape)
         return (
             32 <= self.threads(shape) <= 512
@@ -173,7 +189,7 @@ class DirectPlan(Plan):
 
 
 def direct_plans(shape: DirectProblem) -> Iterator[DirectPlan]:
-    """What is worth trying."""
+    """Yields the plans that are worth trying, each once."""
     seen = set()
     for threads in (128, 256):
         for wide in _lengths(shape.out[2]):
@@ -186,7 +202,10 @@ def direct_plans(shape: DirectProblem) -> Iterator[DirectPlan]:
 
 
 def _plan(shape: DirectProblem, threads: int, row: int, high: int, wide: int) -> DirectPlan | None:
-    """As many threads as wanted: first along x, then along y, then over groups."""
+    """Returns the plan with as many threads as wanted.
+
+    Threads are first laid along x, then along y, then over groups.
+    """
     beside = shape.rows // row
     across = _evenly(shape.out[2], wide, min(32, threads))
     down = _evenly(shape.out[1], high, max(1, threads // (across * beside)))
@@ -222,14 +241,18 @@ def direct_chosen(shape: DirectProblem, gpu: Gpu) -> DirectPlan | None:
 
 
 _SETUP, _SLICE = 1500.0, 800.0
-"""Ticks of a block besides its work, and of bringing a slice to shared memory, where nothing else
-on the multiprocessor hides them."""
+"""Clock ticks that a block takes besides its work, and that bringing a slice to shared memory
+takes, where nothing else on the multiprocessor hides them; chosen."""
 _MEMORY = 32.0
-"""Bytes a multiprocessor reads from memory in a tick: every image is read but once."""
+"""Bytes that a multiprocessor reads from memory in a clock tick, since every image is read but
+once; chosen."""
 
 
 def _ticks(shape: DirectProblem, plan: DirectPlan, count: int) -> float:
-    """Clock ticks, roughly: a multiprocessor's arithmetic, reads of shared and of other memory."""
+    """Returns an estimate of the kernel's clock ticks.
+
+    The estimate counts a multiprocessor's arithmetic, and its reads of shared and of other memory.
+    """
     threads = plan.threads(shape)
     warps = -(-threads // 32)
     taps = math.prod(shape.taps)

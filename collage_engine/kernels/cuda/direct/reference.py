@@ -1,7 +1,7 @@
-"""A convolution with few channels a group as ``direct_tiles`` cuts it, before it is scheduled.
+"""The plain computation of a convolution with few channels a group, before it is scheduled.
 
 ``C[image, group, row, z, y, x] = Σ A[image, group · channels + c, …] W[group, c, taps, row]`` over
-a padded image A with whole tiles. Sums are in float32, or int32 of 8-bit values.
+a padded image A that whole tiles cover. Sums are float32, or int32 for 8-bit values.
 """
 
 from __future__ import annotations
@@ -19,17 +19,22 @@ from collage_engine.kernels.cuda.indices import where
 from collage_engine.kernels.cuda.windows import Window
 
 DIRECT = "collage.direct"
-"""Block annotation: the shape, the plan and the result, as JSON."""
+"""Key of the block's annotation that holds the shape, the plan and the result's shape as JSON."""
 
 Read = Callable[..., Any]
 
 
 FEWEST_ROWS = 8
-"""Output channels of a group from which on it is a matter of matrix tiles."""
+"""Output channels of a group from which on matrix tiles are used instead; chosen."""
 FEWEST_PIXELS = 8
+"""Pixels of the result below which this method is not used; chosen."""
 
 
 def few_rows(window: Window) -> bool:
+    """Returns whether a convolution has too few output channels a group for matrix tiles.
+
+    It must also have at least ``FEWEST_PIXELS`` pixels.
+    """
     return (
         window.weight[0] // window.groups < FEWEST_ROWS
         and int(np.prod(window.out[2:])) >= FEWEST_PIXELS
@@ -37,7 +42,7 @@ def few_rows(window: Window) -> bool:
 
 
 def shape_of_direct(window: Window, dtype: str) -> DirectProblem:
-    """Absent axes in front have size 1."""
+    """Returns the problem of a convolution; absent axes in front get size 1."""
     dims = len(window.strides)
 
     def three(values: Sequence[int], absent: int) -> Three:
@@ -60,13 +65,13 @@ def shape_of_direct(window: Window, dtype: str) -> DirectProblem:
 
 
 def packed_filters(weight: np.ndarray, shape: DirectProblem) -> np.ndarray:
-    """[group, channel, taps (three axes), row]."""
+    """Returns the weight as an array of shape [group, channel, taps (three axes), row]."""
     split = weight.reshape(shape.groups, shape.rows, shape.channels, *shape.taps)
     return np.ascontiguousarray(np.moveaxis(split, 1, -1))
 
 
 def direct_out(whole: Any, shape: DirectProblem, out: tuple[int, ...], dtype: str) -> Any:
-    """The result in its own shape and type."""
+    """Returns a tensor of the result in its own shape and type."""
 
     def element(n: Any, channel: Any, *pixel: Any) -> Any:
         front = [0] * (3 - len(pixel))
@@ -82,7 +87,7 @@ def direct_out(whole: Any, shape: DirectProblem, out: tuple[int, ...], dtype: st
 
 
 def summed(shape: DirectProblem) -> str:
-    """The type of the sums."""
+    """Returns the element type of the sums."""
     return "int32" if shape.item == 1 else "float32"
 
 
@@ -95,9 +100,17 @@ def noted_direct(
     outside: int = 0,
     number: int | None = None,
 ) -> Any:
-    """C. ``image(n, channel, z, y, x)`` is read inside its borders only, ``filters`` is W.
+    """Returns the tensor C, whose block carries the decision as a note.
 
-    ``outside``: what pads the image. ``out``: the shape of what is made of C.
+    Args:
+        image: ``image(n, channel, z, y, x)`` reads an element; it is called inside the borders
+            only.
+        filters: The packed filters W.
+        shape: The sizes of the convolution.
+        plan: How the work is divided.
+        out: The shape of the result that is made of C.
+        outside: The value with which the image is padded.
+        number: The number of the anchor, noted too, where MetaSchedule schedules it.
     """
     vector, shift = plan.vector(shape), plan.shift(shape)
     tiles, tile = plan.tiles(shape), plan.tile

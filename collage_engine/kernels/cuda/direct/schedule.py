@@ -1,5 +1,8 @@
-"""The schedule of a convolution with few channels a group: a patch of the image in shared memory,
-some pixels of some rows in a thread's registers, what follows done on them before they leave."""
+"""The schedule of a convolution with few channels a group.
+
+A block of threads reads a patch of the image into shared memory, and a thread computes some pixels
+of some rows in its registers. What follows the convolution is done there before results are stored.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,13 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.reasons import short_reason
 
 UNROLLED = 49
-"""Taps up to which their loops are unrolled whole; longer ones only along x."""
+"""Taps up to which all loops over taps are unrolled; above it only the loop along x is. Chosen:
+7 × 7."""
 
 
 @dataclass(frozen=True)
 class NotedDirect:
-    """What the legalisation noted of such a convolution."""
+    """The note that the legalisation wrote on the block of such a convolution."""
 
     shape: DirectProblem
     plan: DirectPlan
@@ -32,7 +36,7 @@ class NotedDirect:
 
 
 def noted_as_direct(function: tirx.PrimFunc) -> NotedDirect | None:
-    """The convolution in a function, if the legalisation put one there."""
+    """Returns the note on the convolution in a function; None where it holds none."""
     schedule = Schedule(function)
     try:
         block = schedule.get_sblock("direct_c")
@@ -47,7 +51,11 @@ def noted_as_direct(function: tirx.PrimFunc) -> NotedDirect | None:
 
 
 def scheduled_direct(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The kernel. ``ToolchainError`` when the function holds more than it can take in."""
+    """Returns the kernel of a function that holds such a convolution.
+
+    Raises:
+        ToolchainError: The function holds more than one kernel can take in.
+    """
     found = noted_as_direct(function)
     if found is None:
         raise ToolchainError("there is no direct convolution to schedule")
@@ -124,7 +132,7 @@ def _tile(schedule: Schedule, found: NotedDirect, last: Any) -> None:
 
 
 def _vector(length: int, most: int) -> int:
-    """The widest vector that divides a length."""
+    """Returns the widest vector that divides a length."""
     while length % most:
         most //= 2
     return most

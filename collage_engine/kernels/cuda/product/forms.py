@@ -1,8 +1,8 @@
-"""Convolutions and matmuls in the form of a product ``C[s, m, n] = Σ_k A[s, m, k] B[s, k, n]``.
+"""Convolutions and matrix products in the form ``C[s, m, n] = Σ_k A[s, m, k] B[s, k, n]``.
 
-A convolution's columns are pixels and its rows output channels, so neighbouring threads read and
-write neighbouring pixels; B is read from the image where it is needed and never stored (implicit
-GEMM).
+The columns of a convolution are pixels and its rows output channels, so neighbouring threads read
+and write neighbouring pixels. B is read from the image where it is needed and never stored
+(implicit GEMM).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from collage_engine.kernels.cuda.product.reference import Element, noted_product
 from collage_engine.kernels.cuda.windows import Window
 
 Cast = Callable[[Any], Any]
-"""What is done with an element when it is read."""
+"""A conversion that is applied to an element when it is read."""
 
 
 class Form(Protocol):
-    """Something that is a product."""
+    """The protocol of operators that can be computed as a product."""
 
     @property
     def out(self) -> tuple[int, ...]:
@@ -33,23 +33,25 @@ class Form(Protocol):
         ...
 
     @property
-    def sizes(self) -> Sizes: ...
+    def sizes(self) -> Sizes:
+        """The sizes of the product."""
+        ...
 
     @property
     def how(self) -> dict[str, Any]:
-        """What the schedule has to know of it, as JSON."""
+        """What the schedule has to know of the operator, as JSON values."""
         ...
 
     def vectors(self, math: str) -> tuple[int, int]:
-        """What the contiguous lengths of A's and B's reads are multiples of."""
+        """Returns two numbers of elements of which contiguous reads of A and of B are multiples."""
         ...
 
     def elements(self, x: Any, y: Any, math: str) -> tuple[Element, Element]:
-        """A and B from the operands."""
+        """Returns two functions that read an element of A and of B from the operands."""
         ...
 
     def place(self, *index: Any) -> tuple[Any, Any, Any]:
-        """Where in C an element of the result is."""
+        """Returns the index in C of an element of the result."""
         ...
 
 
@@ -62,9 +64,18 @@ def result_of(
     given: str,
     more: dict[str, Any] | None = None,
 ) -> Any:
-    """The result from the operands of ``dtype``; of a split sum the parts, one below the other.
+    """Returns the result of a product from its operands.
 
-    ``more``: what else is noted.
+    Of a split sum it returns the parts, along a further first axis.
+
+    Args:
+        form: The operator in the form of a product.
+        x: The first operand.
+        y: The second operand.
+        plan: The plan of the product.
+        dtype: The operands' element type.
+        given: The element type of the result.
+        more: What else the note on the block contains.
     """
     at_a, at_b = form.elements(x, y, plan.tile.math)
     sizes, out = form.sizes, form.out
@@ -83,20 +94,25 @@ def result_of(
 
 @dataclass(frozen=True)
 class Matmul:
-    """Of operands with shapes ``a`` and ``b``; rows of all batches together where B is one."""
+    """A matrix product of operands with shapes ``a`` and ``b``.
+
+    Where B is one matrix, the rows of all batches of A are taken together.
+    """
 
     a: tuple[int, ...]
     b: tuple[int, ...]
     out: tuple[int, ...]
     cast: Cast | None = None
-    """Of an element of A."""
+    """The conversion of an element of A."""
 
     @property
     def merged(self) -> bool:
+        """Whether B is one matrix, so that the rows of all batches are taken together."""
         return all(e == 1 for e in self.b[:-2])
 
     @property
     def sizes(self) -> Sizes:
+        """The sizes of the product."""
         a, out = self.a, self.out
         if self.merged:
             return Sizes(1, volume(a[:-1]), out[-1], a[-1])
@@ -104,12 +120,15 @@ class Matmul:
 
     @property
     def how(self) -> dict[str, Any]:
+        """What the schedule has to know: the kind, and whether batches are merged."""
         return {"kind": "matmul", "merged": self.merged}
 
     def vectors(self, math: str) -> tuple[int, int]:
+        """Returns the lengths of the rows of A and of B, in elements."""
         return self.a[-1], self.out[-1]
 
     def elements(self, x: Any, y: Any, math: str) -> tuple[Element, Element]:
+        """Returns two functions that read an element of A and of B."""
         a, b, batch = self.a, self.b, self.out[:-2]
 
         def at_a(s: Any, m: Any, k: Any) -> Any:
@@ -127,6 +146,7 @@ class Matmul:
         return at_a, at_b
 
     def place(self, *index: Any) -> tuple[Any, Any, Any]:
+        """Returns the index in C of an element of the result."""
         if self.merged:
             return tirx.const(0), fused(index[:-1], self.out[:-1]), index[-1]
         return fused(index[:-2], self.out[:-2]), index[-2], index[-1]
@@ -134,23 +154,26 @@ class Matmul:
 
 @dataclass(frozen=True)
 class Convolution:
-    """Of an image ``x`` and packed filters ``y``. A transposed one reads zeros between the pixels
-    that it spreads."""
+    """A convolution of an image ``x`` with packed filters ``y``.
+
+    A transposed convolution reads zeros between the pixels that it spreads.
+    """
 
     window: Window
     transposed: bool = False
     outside: int = 0
-    """What pads the image."""
+    """The value with which the image is padded."""
     cast: Cast | None = None
-    """Of an element of the image."""
+    """The conversion of an element of the image."""
 
     @property
     def out(self) -> tuple[int, ...]:
+        """The shape of the result."""
         return self.window.out
 
     @property
     def filters(self) -> tuple[int, ...]:
-        """Groups, rows, channels, then taps."""
+        """The numbers of groups, of rows and of channels, then the taps along every axis."""
         weight, groups = self.window.weight, self.window.groups
         if self.transposed:
             return groups, weight[1], weight[0] // groups, *weight[2:]
@@ -158,21 +181,28 @@ class Convolution:
 
     @property
     def sizes(self) -> Sizes:
+        """The sizes of the product."""
         groups, rows, channels, *taps = self.filters
         return Sizes(groups, rows, self.out[0] * volume(self.out[2:]), channels * volume(taps))
 
     @property
     def how(self) -> dict[str, Any]:
+        """What the schedule has to know: the kind and the number of groups."""
         return {"kind": "conv", "groups": self.window.groups}
 
     def vectors(self, math: str) -> tuple[int, int]:
+        """Returns the lengths of contiguous reads of the filters and of the image, in elements."""
         window, sizes = self.window, self.sizes
         plain = set(window.strides) == {1} and not any(window.padding) and not self.transposed
         pixels = volume(self.out[2:]) if plain and max(window.weight[2:]) == 1 else 1
         return (sizes.m if math == PLAIN else sizes.k), pixels
 
     def packed(self, weight: np.ndarray, math: str) -> np.ndarray:
-        """[group, row, k], or [group, k, row] where shared memory holds slices of A by k."""
+        """Returns the weight as an array of shape [group, row, k].
+
+        For plain threads the shape is [group, k, row], because shared memory holds slices of A by
+        k.
+        """
         groups, rows, channels, *taps = self.filters
         if self.transposed:
             weight = weight.reshape(groups, channels, rows, *taps).swapaxes(1, 2)
@@ -180,6 +210,7 @@ class Convolution:
         return np.ascontiguousarray(flat.swapaxes(1, 2)) if math == PLAIN else flat
 
     def elements(self, x: Any, y: Any, math: str) -> tuple[Element, Element]:
+        """Returns two functions that read an element of the filters and of the image."""
         groups, _, channels, *taps = self.filters
 
         def at_a(s: Any, m: Any, k: Any) -> Any:
@@ -196,7 +227,7 @@ class Convolution:
         return at_a, at_b
 
     def _below(self, pixel: Sequence[Any], tap: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """The place in the image that a tap reads, and the tests that it is inside."""
+        """Returns tests that a tap lies inside the image, and the index that it reads."""
         shape, weight, out, _, strides, dilation, padding = self.window
         at = [
             p * s + t * d - b
@@ -212,6 +243,7 @@ class Convolution:
         return tests, at
 
     def _between(self, pixel: Sequence[Any], tap: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Returns the tests and the index of a tap of a transposed convolution."""
         shape, _, _, _, strides, dilation, padding = self.window
         tests, at = [], []
         for i, (p, t) in enumerate(zip(pixel, tap, strict=True)):
@@ -223,6 +255,7 @@ class Convolution:
         return tests, at
 
     def place(self, *index: Any) -> tuple[Any, Any, Any]:
+        """Returns the index in C of an element of the result."""
         groups, rows = self.filters[:2]
         image, channel, *pixel = index
         n = fused((image, *pixel), (self.out[0], *self.out[2:]))

@@ -1,4 +1,4 @@
-"""What the tensor cores' instructions compute and how TVM writes them, as pairs of PrimFuncs."""
+"""The tensor cores' instructions as pairs of PrimFuncs: a description, and how TVM writes it."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from typing import Any
 from collage_engine.kernels.cuda.product.plan import BF16, F16, PLAIN, S8, TF32
 
 SHARED = {PLAIN: "shared.dyn", TF32: "shared.dyn", F16: "shared", BF16: "shared", S8: "shared"}
-"""Scope of slices of A and B."""
+"""Memory scope of the slices of A and B, by arithmetic."""
 RESULT = "shared.dyn"
-"""Scope of the tile of C. Where slices are in it too they make room for it, but all that is in
-one scope must be of one type."""
+"""Memory scope of the tile of C. Where slices lie in it too they make room for it, but all that
+is in one scope must be of one type."""
 ELEMENTS = {F16: "float16", BF16: "bfloat16", TF32: "float32", S8: "int8"}
-"""Of a fragment of A or B."""
+"""Element type of a fragment of A or B."""
 SUMS = {S8: "int32"}
-"""Of a fragment of C; float32 where it is not here."""
+"""Element type of a fragment of C; float32 for arithmetic that is not here."""
 STAND_IN = {F16: "float16", BF16: "uint8", TF32: "float16", S8: "int8"}
-"""What TVM is told a fragment of A or B is made of: it accepts no other types. Nothing else makes
-fragments of ``half`` that are 8 deep, or of unsigned bytes."""
+"""Element type that TVM is told for a fragment of A or B, since it accepts no others. Nothing
+else makes fragments of ``half`` that are 8 deep, or of unsigned bytes."""
 
 
 def _place(buffer: Any, step: Any, rows: int, columns: int) -> Any:
-    """Number of a fragment in its buffer, whose rows are ``step`` elements apart."""
+    """Returns the number of a fragment in its buffer, whose rows are ``step`` elements apart."""
     across = step // columns
     return buffer.elem_offset // step // rows * across + buffer.elem_offset % step // columns
 
 
 def fill(math: str, depth: int) -> tuple[Any, Any]:
+    """Returns the description and the implementation of filling a fragment of C with zeros."""
     from tvm import tirx
     from tvm.script import tirx as T
 
@@ -70,7 +71,10 @@ def fill(math: str, depth: int) -> tuple[Any, Any]:
 
 
 def load(math: str, shape: tuple[int, int], is_b: bool) -> tuple[Any, Any]:
-    """From shared memory to a fragment whose type is the stand-in, so the description converts."""
+    """Returns the description and the implementation of loading a fragment from shared memory.
+
+    The fragment's type is the stand-in, so the description converts.
+    """
     from tvm.script import tirx as T
 
     element, stand_in, shared = ELEMENTS[math], STAND_IN[math], SHARED[math]
@@ -142,7 +146,10 @@ def load(math: str, shape: tuple[int, int], is_b: bool) -> tuple[Any, Any]:
 
 
 def multiply(math: str, depth: int) -> tuple[Any, Any]:
-    """A fragment product; its description goes through the stand-in and back."""
+    """Returns the description and the implementation of multiplying two fragments.
+
+    The description converts to the stand-in's type and back.
+    """
     from tvm.script import tirx as T
 
     element, stand_in, sums = ELEMENTS[math], STAND_IN[math], SUMS.get(math, "float32")
@@ -225,6 +232,7 @@ def multiply(math: str, depth: int) -> tuple[Any, Any]:
 
 
 def store(math: str, depth: int) -> tuple[Any, Any]:
+    """Returns the description and the implementation of storing a fragment of C."""
     from tvm.script import tirx as T
 
     shared, sums = RESULT, SUMS.get(math, "float32")

@@ -1,4 +1,4 @@
-"""What the legalisation notes of a product on its block, for the schedule."""
+"""The note that the legalisation writes on the block of a product, as the schedule reads it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collage_engine.kernels.cuda.product.reference import PRODUCT
 
 @dataclass(frozen=True)
 class Noted:
-    """What the legalisation noted of a product."""
+    """The contents of a product's note."""
 
     plan: ProductPlan
     out: tuple[int, ...]
@@ -25,11 +25,12 @@ class Noted:
 
     @property
     def tile(self) -> Tile:
+        """The tile of the plan."""
         return self.plan.tile
 
 
 def noted(function: tirx.PrimFunc) -> Noted | None:
-    """The product in a function, if the legalisation put one there."""
+    """Returns the note on the product in a function; None where it holds none."""
     schedule = Schedule(function)
     try:
         block = schedule.get_sblock("product_c")

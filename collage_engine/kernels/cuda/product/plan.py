@@ -1,9 +1,9 @@
-"""Tiles of a product on an NVIDIA device: which there are, and which one a product gets.
+"""Tiles of a product on an NVIDIA device: which there are, and which one is the default.
 
 A product is ``C[s, m, n] = Σ_k A[s, m, k] B[s, k, n]``. A block of threads computes a tile of C
-from slices of A and B that it brings to shared memory, ``k`` after ``k``. Plain threads keep a
-small square of C in registers; with tensor cores a warp keeps fragments. Where the tiles of C
-are too few for the device, the sum over k is split between blocks and added afterwards.
+from slices of A and B that it copies to shared memory, one step of ``k`` after the other. Plain
+threads keep a small square of C in registers; with tensor cores a warp keeps fragments. Where the
+tiles of C are too few for the device, the sum over k is split between blocks and added afterwards.
 """
 
 from __future__ import annotations
@@ -17,13 +17,17 @@ from collage_engine.kernels.cuda.gpu import Gpu
 from collage_engine.kernels.rule import Plan, PlanError, Record, parameter
 
 PLAIN, F16, BF16, TF32, S8 = "plain", "f16", "bf16", "tf32", "s8"
+"""The kinds of arithmetic: plain threads, and tensor cores by the element type that they
+multiply."""
 FRAGMENT = 16
 """Rows and columns of a fragment; its depth is ``Tile.depth_step``."""
 WARP = 32
+"""Threads of a warp (CUDA C++ Programming Guide)."""
 
 FEWEST_STEPS = 4
-"""Slices of the sum that a block gets at least when it is split."""
+"""Slices of the sum that a block gets at least when it is split; chosen."""
 MOST_SPLITS = 16
+"""Blocks between which a sum is split at most; chosen."""
 
 
 @dataclass(frozen=True)
@@ -33,19 +37,21 @@ class Tile:
     m: int
     n: int
     k: int
+    """Rows and columns of the tile of C, and the length of a slice of the sum."""
     thread: tuple[int, int] = (0, 0)
-    """Of a thread, (m, n); with tensor cores of a warp."""
+    """Rows and columns that a thread computes; with tensor cores those that a warp computes."""
     math: str = PLAIN
-    """plain, or the tensor cores' element type: f16, bf16, tf32, s8"""
+    """The arithmetic: plain, or the tensor cores' element type (f16, bf16, tf32, s8)."""
 
     @property
     def threads(self) -> int:
+        """The number of threads of a block."""
         count = (self.m // self.thread[0]) * (self.n // self.thread[1])
         return count if self.math == PLAIN else count * WARP
 
     @property
     def depth_step(self) -> int:
-        """Depth of one fragment product."""
+        """The length of the sum in one product of fragments."""
         return 8 if self.math == TF32 else 16
 
     @property
@@ -55,7 +61,10 @@ class Tile:
 
     @property
     def shared_bytes(self) -> int:
-        """Of a slice of A and one of B, and of the tile of C where fragments pass through it."""
+        """Bytes of shared memory that a block uses.
+
+        It holds a slice of A and one of B, and the tile of C where fragments pass through it.
+        """
         item = self.item
         pad = 0 if self.math in (PLAIN, S8) else 16 // item
         slices = item * (self.m * (self.k + pad) + self.k * (self.n + pad))
@@ -66,12 +75,12 @@ class Tile:
         return max(slices, result) if self.math == TF32 else slices + result
 
     def record(self) -> dict[str, Any]:
-        """The tile as JSON values."""
+        """Returns the tile as JSON values."""
         return {**asdict(self), "thread": list(self.thread)}
 
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> Tile:
-        """The tile of a record.
+        """Returns the tile of a record.
 
         Raises:
             PlanError: It is no record of a tile.
@@ -93,6 +102,7 @@ PLAIN_TILES = (
     Tile(16, 64, 32, (4, 4)),
     Tile(64, 16, 32, (4, 4)),
 )
+"""The tiles that are tried on plain threads; chosen."""
 TENSOR_TILES = (
     (128, 48, 32, (32, 48)),
     (64, 96, 32, (32, 48)),
@@ -104,15 +114,20 @@ TENSOR_TILES = (
     (16, 64, 64, (16, 16)),
     (64, 16, 64, (16, 16)),
 )
+"""The tiles that are tried on tensor cores as (m, n, k, a warp's (m, n)), for 2-byte elements;
+chosen."""
 
 
 def widest(item: int) -> int:
-    """Elements moved at once: 16 bytes; 4 of 8 bits, since TVM writes no constants of more."""
+    """Returns how many elements of ``item`` bytes one load moves.
+
+    That is 16 bytes, but 4 elements of 8 bits, since TVM writes no constants of more.
+    """
     return 4 if item == 1 else 16 // item
 
 
 def tiles_for(math_: str) -> tuple[Tile, ...]:
-    """Every tile of a kind of arithmetic."""
+    """Returns every tile of a kind of arithmetic."""
     if math_ == PLAIN:
         return PLAIN_TILES
     # Single precision has half as many elements in the same bytes, integers twice as many.
@@ -122,7 +137,7 @@ def tiles_for(math_: str) -> tuple[Tile, ...]:
 
 @dataclass(frozen=True)
 class ProductPlan(Plan):
-    """A tile, and between how many blocks each sum is split."""
+    """A tile, and the number of blocks between which each sum is split."""
 
     tile: Tile
     split: int = parameter(1, least=1, most=MOST_SPLITS)
@@ -152,7 +167,7 @@ class ProductPlan(Plan):
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of a product."""
+    """The sizes of ``s`` products of ``m`` rows, ``n`` columns and sums of ``k`` terms."""
 
     s: int
     m: int
@@ -160,13 +175,14 @@ class Sizes:
     k: int
 
     def blocks(self, tile: Tile) -> int:
+        """Returns the number of tiles that cover the result."""
         return self.s * -(-self.m // tile.m) * -(-self.n // tile.n)
 
 
 def plans(
     sizes: Sizes, math_: str, gpu: Gpu, most_splits: int = MOST_SPLITS
 ) -> Iterator[ProductPlan]:
-    """The plans that are worth trying: each tile, unsplit and split to fill the device."""
+    """Yields the plans that are worth trying: each tile, unsplit and split to fill the device."""
     count = gpu.multiprocessors
     for tile in tiles_for(math_):
         yield ProductPlan(tile)
@@ -177,7 +193,10 @@ def plans(
 
 
 def _split(sizes: Sizes, tile: Tile, count: int) -> int:
-    """The power of two that gives each multiprocessor a block, if the sum is long enough."""
+    """Returns the power of two that gives each multiprocessor a block.
+
+    It is smaller where the sum is too short for so many parts.
+    """
     steps = -(-sizes.k // tile.k)
     wanted = count / sizes.blocks(tile)
     if wanted <= 1:
@@ -187,11 +206,11 @@ def _split(sizes: Sizes, tile: Tile, count: int) -> int:
 
 
 def chosen(sizes: Sizes, math_: str, gpu: Gpu, most_splits: int = MOST_SPLITS) -> ProductPlan:
-    """The plan expected to be fastest; measured ones replace it where tuning found better.
+    """Returns the plan that is expected to be fastest; tuning may replace it by a measured one.
 
-    A rough model: a multiprocessor works off its blocks' products and what they read, from memory
-    and from shared memory; where that is less, it waits for memory, with as many blocks at once
-    as it holds. The extra pass over the partial sums of a split is counted in bytes.
+    In this rough model a multiprocessor works off its blocks' products and what they read, from
+    memory and from shared memory. Where that is less, it waits for memory, with as many blocks at
+    once as it holds. The extra pass over the partial sums of a split is counted in bytes.
     """
     count = gpu.multiprocessors
     found = plans(sizes, math_, gpu, most_splits)
@@ -199,21 +218,22 @@ def chosen(sizes: Sizes, math_: str, gpu: Gpu, most_splits: int = MOST_SPLITS) -
 
 
 _LATENCY = 600.0
-"""Ticks of a step that nothing else on the multiprocessor hides."""
+"""Clock ticks of a step that nothing else on the multiprocessor hides; chosen."""
 _SETUP = 1500.0
-"""Ticks of a block besides its steps, likewise."""
+"""Clock ticks of a block besides its steps that nothing else hides; chosen."""
 _LAUNCH = 4000.0
-"""Ticks of the second kernel of a split sum."""
+"""Clock ticks of the second kernel of a split sum; chosen."""
 _MEMORY = 64.0
-"""Bytes a multiprocessor gets from the second-level cache in a tick."""
+"""Bytes that a multiprocessor gets from the second-level cache in a clock tick; chosen."""
 _BANKS = 128.0
-"""Bytes it gets from its shared memory in a tick."""
+"""Bytes that a multiprocessor gets from its shared memory in a clock tick: 32 banks of 4 bytes
+(CUDA C++ Programming Guide, shared memory)."""
 _TOGETHER = 1500.0
-"""Bytes the device gets from memory in a tick."""
+"""Bytes that the whole device gets from memory in a clock tick; chosen."""
 
 
 def _ticks(sizes: Sizes, plan: ProductPlan, count: int) -> float:
-    """Clock ticks, roughly."""
+    """Returns an estimate of the clock ticks that a product takes."""
     tile = plan.tile
     blocks = sizes.blocks(tile) * plan.split
     steps = math.ceil(math.ceil(sizes.k / tile.k) / plan.split)

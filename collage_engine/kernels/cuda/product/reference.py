@@ -1,6 +1,6 @@
-"""A product ``C[s, m, n] = Σ_k A[s, m, k] B[s, k, n]`` as the schedule takes it.
+"""The plain computation of a product ``C[s, m, n] = Σ_k A[s, m, k] B[s, k, n]``.
 
-Sums are in float32, or int32 of integers. What the schedule has to know is noted on the block.
+Sums are float32, or int32 for integers. What the schedule has to know is noted on the block.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from collage_engine.kernels.cuda.product.intrinsics import ROUND_TF32
 from collage_engine.kernels.cuda.product.plan import TF32, ProductPlan, Sizes
 
 PRODUCT = "collage.product"
-"""Block annotation: the plan and the layout of the result, as JSON."""
+"""Key of the block's annotation that holds the plan and the layout of the result as JSON."""
 
 ITEMS = {"float32": 4, "int8": 1}
-"""Bytes of an element; two where it is not here."""
+"""Bytes of an element by its type; two for types that are not here."""
 
 Element = Callable[[Any, Any, Any], Any]
+"""Reads an element of A at (s, m, k), or of B at (s, k, n)."""
 
 
 def noted_product(
@@ -35,7 +36,18 @@ def noted_product(
     out: tuple[int, ...],
     vectors: tuple[int, int],
 ) -> Any:
-    """C, with what the schedule has to know noted on its block."""
+    """Returns the tensor C, with what the schedule has to know noted on its block.
+
+    Args:
+        at_a: Reads an element of A.
+        at_b: Reads an element of B.
+        sizes: The sizes of the product.
+        plan: The plan of the product.
+        dtype: The operands' element type.
+        how: What the schedule has to know of the operator.
+        out: The shape of the result that is made of C.
+        vectors: Numbers of elements of which contiguous reads of A and of B are multiples.
+    """
     note = {
         **how,
         "plan": plan.to_record(),
@@ -50,7 +62,10 @@ def noted_product(
 def product(
     at_a: Element, at_b: Element, sizes: Sizes, plan: ProductPlan, dtype: str, note: dict[str, Any]
 ) -> Any:
-    """C with whole tiles, and split sums below each other: zeros outside of A and B."""
+    """Returns the tensor C with whole tiles, where A and B are zero outside their sizes.
+
+    The parts of a split sum lie below each other.
+    """
     tile = plan.tile
     m, n = (-(-e // t) * t for e, t in ((sizes.m, tile.m), (sizes.n, tile.n)))
     part = -(-sizes.k // (tile.k * plan.split)) * tile.k
@@ -94,7 +109,7 @@ def product(
 
 
 def added(parts: Any, out: tuple[int, ...], dtype: str) -> Any:
-    """The parts of a split sum, added."""
+    """Returns the sum of the parts of a split product."""
 
     def element(*index: Any) -> Any:
         total = parts(0, *index)

@@ -21,7 +21,11 @@ from collage_engine.records.reasons import short_reason
 
 
 def scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The kernel. ``ToolchainError`` when the function holds more than a product can take in."""
+    """Returns the kernel of a function that holds a product.
+
+    Raises:
+        ToolchainError: The function holds more than one kernel can take in.
+    """
     found = noted(function)
     if found is None:
         raise ToolchainError("there is no product to schedule")
@@ -39,7 +43,7 @@ def scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def axes_of(product: Noted) -> Callable[..., tuple[Any, ...]]:
-    """From the result's index to (s, m, n), the axes of the product."""
+    """Returns a function from an index of the result to (s, m, n), the axes of the product."""
     out, (s_size, m_size, _, _), split = product.out, product.sizes, product.plan.split
 
     def fused(index: Any, shape: Any) -> Any:

@@ -14,6 +14,13 @@ from collage_engine.kernels.cuda.product.shared_memory import bind_blocks, fetch
 
 
 def tensor(schedule: Schedule, product: Noted, last: Any) -> None:
+    """Schedules a product on tensor cores.
+
+    Args:
+        schedule: The schedule of the fused function, which is changed.
+        product: The note on the product.
+        last: The block of what follows the product.
+    """
     finish_sources()
     tile = product.tile
     names = intrinsics(tile.math)

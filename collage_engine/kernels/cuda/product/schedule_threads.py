@@ -11,6 +11,13 @@ from collage_engine.kernels.cuda.product.shared_memory import bind_blocks, fetch
 
 
 def plain(schedule: Schedule, product: Noted, last: Any) -> None:
+    """Schedules a product on plain threads.
+
+    Args:
+        schedule: The schedule of the fused function, which is changed.
+        product: The note on the product.
+        last: The block of what follows the product.
+    """
     tile = product.tile
     c = schedule.get_sblock("product_c")
     schedule.set_scope(c, 0, "local")

@@ -19,7 +19,13 @@ _REGISTERS = "tirx.manifest_shared_memory_local_stage"
 
 
 def vector_of(length: int, tile_row: int, item: int) -> int:
-    """Elements read at once: rows that are whole vectors, in memory and in the tile."""
+    """Returns how many elements one load reads, so that rows are whole vectors.
+
+    Args:
+        length: Elements of a row in memory.
+        tile_row: Elements of a row of the tile.
+        item: Bytes of an element.
+    """
     width = widest(item)
     while width > 1 and (length % width or tile_row % width):
         width //= 2
@@ -35,9 +41,19 @@ def fetch(
     threads: Any,
     turned: bool,
 ) -> Any:
-    """Copies a slice of A (0) or B (1) to shared memory, all threads together.
+    """Copies a slice of A or B to shared memory, all threads together.
 
-    ``turned``: A is kept by k, so that a thread's rows are neighbours.
+    Args:
+        schedule: The schedule, which is changed.
+        product: The note on the product.
+        consumer: The block that reads the slice.
+        operand: 0 for A, 1 for B.
+        at: The loop in which the slice is copied.
+        threads: The thread axes and their extents.
+        turned: Whether A is stored by k, so that a thread's rows are neighbours.
+
+    Returns:
+        The block of the copy.
     """
     tile = product.tile
     copy = schedule.cache_read(consumer, operand, SHARED[tile.math])
@@ -81,7 +97,7 @@ def fetch(
 
 
 def pipeline(schedule: Schedule, loop: Any, steps: int) -> None:
-    """Steps of a slice: read A, write A, read B, write B, multiply."""
+    """Overlaps the steps of a slice: read A, write A, read B, write B, multiply."""
     if steps < 2:
         return
     schedule.annotate(loop, "software_pipeline_stage", [0, 0, 0, 0, 1])
@@ -89,14 +105,17 @@ def pipeline(schedule: Schedule, loop: Any, steps: int) -> None:
 
 
 def bind_blocks(schedule: Schedule, s: Any, m0: Any, n0: Any) -> None:
-    """Columns vary fastest: blocks that run together share rows of A."""
+    """Binds the loops over tiles to blocks of threads.
+
+    Columns vary fastest, so that blocks that run together share rows of A.
+    """
     schedule.bind(s, "blockIdx.z")
     schedule.bind(m0, "blockIdx.y")
     schedule.bind(n0, "blockIdx.x")
 
 
 def whole(product: Noted, vector: int) -> bool:
-    """Whether every row of the result is whole vectors that no bound cuts through."""
+    """Returns whether every row of the result consists of whole vectors that no bound cuts."""
     n = product.sizes[2]
     row = n // product.out[0] if product.how["kind"] == "conv" else n
     return n % vector == 0 and row % vector == 0
