@@ -5,6 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collage_gui.main_window.window import MainWindow
 
 
 def parser() -> argparse.ArgumentParser:
@@ -40,6 +45,17 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     return made
+
+
+def start_with_files(window: MainWindow, paths: Sequence[str]) -> None:
+    """Start the engine, then open the files of the command line.
+
+    The order matters: a request that is made before the engine starts fails, while one that is
+    made during its start waits for it.
+    """
+    window.engine.start()
+    for path in paths:
+        window.documents.open_path(path)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -123,10 +139,9 @@ def main(arguments: list[str] | None = None) -> int:
             budget_min=options.budget,
         )
         QTimer.singleShot(0, automation, automation.begin)
+        QTimer.singleShot(0, window, window.engine.start)
     else:
-        for path in options.files:
-            QTimer.singleShot(0, window, lambda p=path: window.documents.open_path(p))
-    QTimer.singleShot(0, window, window.engine.start)
+        QTimer.singleShot(0, window, lambda: start_with_files(window, options.files))
     status = app.exec()
     window.closing = True
     window.close()

@@ -70,8 +70,8 @@ ASSUMPTION = (
     f"and matrix products take the fastest toolchain in isolation, or {SHARE:.0%} of what they "
     "took it in isolation (less still where a measured group did better)"
 )
-PROVEN = "it was left unmeasured: a certified bound, from bytes and operations, excludes it"
-ASSUMED = f"it was left unmeasured: a heuristic bound excludes it, {ASSUMPTION}"
+PROVEN = "a certified bound excludes it, by bytes and operations"
+ASSUMED = f"a heuristic bound excludes it, {ASSUMPTION}"
 """Reasons of costs that are unknown."""
 
 

@@ -6,6 +6,8 @@ from PySide6.QtCore import QMimeData, QPoint, Qt, QUrl
 from PySide6.QtGui import QDropEvent
 from PySide6.QtWidgets import QFileDialog
 
+from collage_gui.app import start_with_files
+
 
 def test_a_model_opens_by_dialog_and_is_drawn(drive, monkeypatch) -> None:
     d = drive()
@@ -99,3 +101,12 @@ def test_the_sample_on_the_welcome_page_opens(drive, monkeypatch) -> None:
     monkeypatch.setattr(documents, "asset", lambda name: d.folder / name)
     d.qtbot.mouseClick(d.window.welcome.sample, Qt.MouseButton.LeftButton)
     assert d.window.documents.tabs.tabText(0) == "mnist.onnx"
+
+
+def test_files_of_the_command_line_wait_for_the_engine(drive) -> None:
+    """They are opened while the engine starts; none is refused because it is not running."""
+    d = drive(start=False)
+    start_with_files(d.window, [d.model(), d.model("second-small.onnx")])
+    assert d.window.documents.tabs.count() == 2
+    d.until(lambda: all(page.document.is_open for page in d.window.documents.pages))
+    assert not d.window.banner.isVisible() and d.window.documents.tabs.count() == 2

@@ -226,7 +226,7 @@ def test_nothing_changes_where_no_cover_can_be_tried() -> None:
     found = settle(case, covers)
     assert (found.calibrated.answer, found.placements) == found.first
     assert found.records == before and "no placement could be run" in found.detail
-    assert case.logged == ["a cover could not be run: it crashed"] * 2
+    assert case.logged == ["a placement could not be run: it crashed"] * 2
 
 
 def test_where_the_proposal_cannot_be_run_the_next_one_is_tried(

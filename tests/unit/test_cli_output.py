@@ -7,6 +7,7 @@ import re
 import pytest
 
 from collage_engine.cli import output, print_run, screen
+from collage_engine.drawing import palette
 from collage_engine.records.answers import ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison, NodeChange
@@ -77,13 +78,19 @@ def candidate(nodes: tuple[int, ...], cost: Cost, name: str = "c") -> CandidateR
     )
 
 
+@pytest.fixture(autouse=True)
+def no_titles_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Toolchains have no titles here, whatever other tests taught the palette."""
+    monkeypatch.setattr(palette, "_learned", {})
+
+
 @pytest.mark.parametrize("width", [80, 90, 120])
 def test_the_latency_table_fits_and_keeps_every_name(width):
     text = screen.as_text(print_run.latency_table(run(), width), width)
     lines = text.splitlines()
     assert len(lines) == 4  # header, Collage, two with a time
     assert max(map(len, lines)) <= width
-    assert "onnxruntime[level=basic]" in text
+    assert "level=basic only" in text
     assert "onnxruntime → onednn → tvm" in text
     assert ("estimated" in text) == (width >= print_run.NARROW)
     assert lines[1].startswith("→  Collage")
@@ -135,7 +142,7 @@ def test_an_explanation_marks_what_the_run_exported_where_that_is_another(capsys
     output.print_explanation(answer, "exported")
     said = capsys.readouterr().out
     assert "→  onnxruntime[level=basic]" in said and "•  onnxruntime[level=basic]" in said
-    assert "• what the run exported here" in said
+    assert "• is what the run exported here" in said
     output.print_explanation(answer, "least")
     assert "•" not in capsys.readouterr().out
 

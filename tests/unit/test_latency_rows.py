@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from collage_engine.drawing import palette
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node
 from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Run
@@ -21,6 +22,12 @@ GRAPH = GraphRecord(
     input_names=(),
     output_names=(),
 )
+
+
+@pytest.fixture(autouse=True)
+def no_titles_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Toolchains have no titles here, whatever other tests taught the palette."""
+    monkeypatch.setattr(palette, "_learned", {})
 
 
 def run(winner: str, measured: float) -> Run:

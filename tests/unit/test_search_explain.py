@@ -82,7 +82,7 @@ def test_a_node_in_words() -> None:
 def test_a_candidate_in_no_cover_and_a_pin() -> None:
     problem = problem_from({**DATA, "pins": [{"nodes": [0], "toolchain": "onnxruntime"}]})
     told = explain_node(problem, solve(problem), 1, LABELS)
-    assert told.text[0].startswith("ONNX Runtime runs conv3+bias+relu: 53 µs; oneDNN alone")
+    assert told.text[0].startswith("ONNX Runtime runs conv3+bias+relu: 53 µs; by itself oneDNN")
     assert "it is in no placement (a pin" in told.text[0]
     assert "openblas's bias is in no placement under the pins" in told.text
     told = explain_node(problem, solve(problem), 0, LABELS)
