@@ -43,7 +43,7 @@ def version() -> str:
         if len(words) == 3 and words[0] == "#define" and words[1].startswith("CUTLASS_"):
             numbers[words[1].removeprefix("CUTLASS_")] = words[2]
     if "MAJOR" not in numbers:
-        raise ToolchainError(f"{headers()} tells no version of CUTLASS")
+        raise ToolchainError(f"{headers()} states no version of CUTLASS")
     return ".".join(numbers.get(part, "?") for part in ("MAJOR", "MINOR", "PATCH"))
 
 
