@@ -72,4 +72,4 @@ DIALECT = Dialect(
         "nn.conv2d": lambda node: layout(node).index("C"),
     },
 )
-"""What recognises products for CUTLASS."""
+"""The checks and tables by which products for CUTLASS are recognised."""

@@ -58,7 +58,7 @@ _INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 
 
 def options(architecture: str) -> list[str]:
-    """What nvcc is told beside files; NDEBUG, since assertions make it serialise wgmma."""
+    """Returns nvcc's options; NDEBUG is one, since assertions make it serialise wgmma."""
     number = architecture.removeprefix("sm_")
     return [
         "-std=c++17",

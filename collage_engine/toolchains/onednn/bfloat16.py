@@ -1,4 +1,4 @@
-"""Which results of a plan are kept in bfloat16 between its steps.
+"""Selects the results of a program that are kept in bfloat16 between its steps.
 
 In a bfloat16 instance convolutions and matrix products read both operands rounded to bfloat16 and
 sum in float32. What is read by such products in that form is best stored in it: half the bytes,

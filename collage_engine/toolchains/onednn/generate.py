@@ -182,7 +182,7 @@ _reasons: WeakKeyDictionary[DataflowGraph, dict[int, str | None]] = WeakKeyDicti
 
 
 def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
-    """None when oneDNN can run the call on its own, hence anywhere."""
+    """Returns why oneDNN cannot run a call on its own; None where it can, hence anywhere."""
     known = _reasons.setdefault(graph, {})
     if index not in known:
         known[index] = _refusal(graph, index)

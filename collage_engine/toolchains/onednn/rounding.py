@@ -1,4 +1,4 @@
-"""Rounds the weights of a plan's products to bfloat16, their errors balanced."""
+"""Rounds the weights of a program's products to bfloat16, with balanced errors."""
 
 from __future__ import annotations
 

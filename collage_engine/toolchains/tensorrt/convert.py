@@ -149,7 +149,7 @@ class Converter:
         return [[put(t) for t in x] if isinstance(x, list) else put(x) for x in operands]
 
     def _check(self, node: Node, found: list[Any]) -> None:
-        """What TensorRT infers must be what the graph says."""
+        """Checks that TensorRT infers the type that the graph states."""
         if len(found) != len(node.types):
             raise UnsupportedError(f"{node.op}: {len(node.types)} results, not {len(found)}")
         for tensor, kind in zip(found, node.types, strict=True):

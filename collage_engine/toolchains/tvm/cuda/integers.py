@@ -47,14 +47,14 @@ def zero_of(data: Scaling) -> int:
 
 @dataclass(frozen=True)
 class _Sums:
-    """What the sums of a kernel are made of."""
+    """The weights and the data of a kernel that sums 8-bit products."""
 
     weights: np.ndarray
     """int8, output channels first."""
     data: Scaling
 
     def correction(self) -> np.ndarray:
-        """What the sums lack because the data's zero is not 0: −zero · Σ w, int32 per channel."""
+        """Returns what the sums lack because the data's zero is not 0: −zero · Σ w, per channel."""
         totals = self.weights.astype(np.int64).reshape(self.weights.shape[0], -1).sum(1)
         return (-zero_of(self.data) * totals).astype(np.int32)
 
