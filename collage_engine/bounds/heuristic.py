@@ -67,11 +67,11 @@ CALL = "call:"
 
 ASSUMPTION = (
     f"assuming that no toolchain runs a group in less than {BEST:.0%} of what its convolutions "
-    f"and matrix products take the fastest toolchain alone, or {SHARE:.0%} of what they took it "
-    "alone (less still where a measured group did better)"
+    f"and matrix products take the fastest toolchain in isolation, or {SHARE:.0%} of what they "
+    "took it in isolation (less still where a measured group did better)"
 )
-PROVEN = "left unmeasured: bytes and operations prove that it cannot matter"
-ASSUMED = f"left unmeasured: it cannot matter, {ASSUMPTION}"
+PROVEN = "it was left unmeasured: a certified bound, from bytes and operations, excludes it"
+ASSUMED = f"it was left unmeasured: a heuristic bound excludes it, {ASSUMPTION}"
 """Reasons of costs that are unknown."""
 
 

@@ -251,9 +251,9 @@ def _search(options: argparse.Namespace) -> int:
     elif "infeasible" in answer:
         say(f"no placement exists: {answer['infeasible']['reason']}")
     else:
-        proven = "proven least" if answer["optimal"] else f"at least {answer['lower_bound_us']}"
-        say(f"cost: {answer['cost_us']} µs ({proven})")
-        say(f"cover: {', '.join(map(str, answer['cover']))}")
+        bound = "the least" if answer["optimal"] else f"at least {answer['lower_bound_us']} µs"
+        say(f"The placement costs {answer['cost_us']} µs ({bound}).")
+        say(f"Its candidates are {', '.join(map(str, answer['cover']))}")
     return 0
 
 

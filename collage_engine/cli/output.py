@@ -153,15 +153,15 @@ def print_explanation(answer: ExplainAnswer, exported: str | None = None) -> Non
     say()
     show(made.table)
     say(
-        "→ chosen   regret: what the best placement with it costs more   = a tie: repeats, or "
-        "measurements at another time, differ by more than that"
+        "→ is chosen. The regret is what the best placement with the candidate costs more. "
+        "= is a tie: repeats, or run-to-run drift, differ by more than that."
     )
     if exported not in (None, answer.chosen) and any(c.id == exported for c in shown):
-        say("• what the run exported here: another placement was the fastest end to end")
+        say("• is what the run exported here: another placement was the fastest end to end.")
     if within:
         say(
-            "cost: expected in this model, measured in placements that were run, or predicted from "
-            "these where the isolated cost has a ~"
+            "The cost is that in this model. It was measured in placements that were run, or is "
+            "predicted from these where the isolated cost has a ~."
         )
     left = len(answer.candidates) - len(shown)
     if left > 0:

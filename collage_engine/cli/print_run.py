@@ -10,6 +10,8 @@ import msgspec
 from rich.table import Table
 
 from collage_engine.cli.screen import Columns, columns, say, show
+from collage_engine.drawing.baselines import baseline_title
+from collage_engine.drawing.palette import learn
 from collage_engine.records.errors import CollageError
 from collage_engine.records.placement import Placement, Run
 from collage_engine.report.numbers import (
@@ -39,6 +41,7 @@ def run_document(run: Run) -> dict[str, Any]:
 
 def print_run(run: Run) -> None:
     """Print what a run chose, what it was compared with, and how far to trust that."""
+    learn(run.toolchains)
     placement = run.placement
     if placement is None:
         say("No placement.")
@@ -69,7 +72,9 @@ def _print_unmeasured(run: Run, placement: Placement) -> None:
 
 
 def _print_choice(run: Run, placement: Placement) -> None:
-    whose = "Collage's placement" if run.winner == "collage" else f"the baseline {run.winner}"
+    won = next((base for base in run.baselines if base.name == run.winner), None)
+    baseline = run.winner if won is None else baseline_title(won)
+    whose = "Collage's placement" if run.winner == "collage" else f"the baseline {baseline}"
     say(
         f"Chosen: {whose}, {time_text(placement.measured_us)} for "
         f"{counted(run.model['nodes'], 'node')} in "
@@ -96,7 +101,7 @@ def _print_latencies(run: Run) -> None:
     say()
     show(latency_table(run, columns()))
     if run.tied:
-        say("→ chosen, on rounds before these   = as fast, as far as these rounds can tell")
+        say("→ was chosen on rounds before these; = is as fast, as far as these rounds can tell")
     for row in latency_rows(run):
         if row.reason is not None:
             say(f"{row.name} ({row.kind}) has no time: {row.reason}")
@@ -123,7 +128,10 @@ def _print_candidate_counts(run: Run) -> None:
     counts = run.candidates
     why = ""
     if counts.proven or counts.assumed:
-        why = f" ({counts.proven} proven, {counts.assumed} assumed not to matter)"
+        why = (
+            f" ({counts.proven} were excluded by certified bounds and {counts.assumed} by "
+            "heuristic bounds)"
+        )
     say(
         f"candidates: {counts.enumerated} found, {counts.distinct} distinct, {counts.measured} "
         f"measured, {counts.from_store} from the store, {counts.invalid} invalid, "

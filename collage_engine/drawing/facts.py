@@ -211,7 +211,10 @@ def _tuning(counts: TuneCounts) -> list[Fact]:
 def _candidates(counts: CandidateCounts) -> list[Fact]:
     left = str(counts.skipped)
     if counts.proven or counts.assumed:
-        left += f", {counts.proven} proven and {counts.assumed} assumed not to matter"
+        left += (
+            f": {counts.proven} were excluded by certified bounds and {counts.assumed} by "
+            "heuristic bounds"
+        )
     return [
         Fact("Candidates", "found", f"{counts.enumerated}, {counts.distinct} distinct"),
         Fact("Candidates", "measured", f"{counts.measured}, {counts.from_store} from the store"),

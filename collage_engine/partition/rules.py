@@ -164,7 +164,8 @@ class OpCallByKindRule(PartitionRule):
         if node.form != "call":
             return 0, f"{self.name}: {describe(scope.graph, index)} is no operator call"
         if KIND_ORDER[node.kind] > KIND_ORDER[self.most]:
-            return 1, f"{self.name}: {describe(scope.graph, index)} is {node.kind}"
+            what = f"{describe(scope.graph, index)} is an operator of kind {node.kind}"
+            return 1, f"{self.name}: {what}, which this rule does not take by itself"
         return None
 
 

@@ -13,6 +13,7 @@ from collage_engine.records.cost_table import table_of
 from collage_engine.records.counted import counted
 from collage_engine.records.format import border_words
 from collage_engine.records.graph import GraphRecord
+from collage_engine.records.placement import Run
 from collage_engine.search.api import Search, k_best, reuse, solve
 from collage_engine.search.explain import ExplainedCandidate, Explanation, Labels, explain_node, us
 from collage_engine.search.problem import CandidateId, Problem
@@ -117,22 +118,30 @@ def _of_the_run(
     took = run.placement.measured_us
     if run.winner == "collage":
         return [
-            f"The run exported another of the search's covers, the fastest end to end: in it this "
-            f"node runs on {labels.toolchain(instance)} ({part.id}). What follows is about the "
-            f"cover with the least estimate."
+            f"The run exported another of the search's placements, the fastest end to end: in it "
+            f"this node runs on {labels.toolchain(instance)} ({part.id}). What follows is about "
+            f"the placement with the least estimate."
         ]
     text = (
-        f"The run exported the baseline {run.winner}, so this node runs on "
+        f"The run exported the baseline {_baseline_name(run, labels)}, so this node runs on "
         f"{labels.toolchain(instance)}"
     )
     if ours is not None and took is not None:
         text += (
-            f": end to end it took {us(took)}, the search's best cover {us(ours)}"
+            f": end to end it took {us(took)}, the search's best placement {us(ours)}"
             if took <= ours
-            else f": it is tied with the search's best cover end to end ({us(took)} and "
-            f"{us(ours)}) and simpler"
+            else f": it is tied with the search's best placement end to end ({us(took)} "
+            f"and {us(ours)}) and simpler"
         )
-    return [text + ". What follows is about the cover with the least estimate."]
+    return [text + ". What follows is about the placement with the least estimate."]
+
+
+def _baseline_name(run: Run, labels: Labels) -> str:
+    """Return what the baseline that a run exported is called."""
+    won = next((base for base in run.baselines if base.name == run.winner), None)
+    if won is None or won.kind != "whole-model":
+        return run.winner
+    return f"{labels.toolchain(run.winner)} only"
 
 
 def _when_remeasured(chosen: CandidateRecord | None, drift: float) -> list[str]:
@@ -140,8 +149,11 @@ def _when_remeasured(chosen: CandidateRecord | None, drift: float) -> list[str]:
     if chosen is None or not chosen.cost.usable or not chosen.cost.repeats_us:
         return []
     low, high = remeasured_median_interval(chosen.cost.isolated().repeats_us, drift=drift)
-    how = "In isolation and at" if chosen.cost.in_place else "At"
-    return [f"{how} another time, a measurement finds {us(low)} to {us(high)} nine times of ten"]
+    what = "its isolated cost" if chosen.cost.in_place else "its cost"
+    return [
+        f"If it is measured again, {what} lies between {us(low)} and {us(high)} with a "
+        "probability of 90 %, run-to-run drift included"
+    ]
 
 
 def _calls(document: Document, chosen: CandidateRecord | None) -> list[str]:

@@ -74,13 +74,13 @@ def _reason(
     else:
         sentence = f"the pins {', '.join(quoted[:-1])} and {quoted[-1]} cannot hold together"
     if not why:
-        why = "every node has candidates left, but no combination of them covers the model"
+        why = "every node has candidates left, but no combination of them is a placement"
     return f"{sentence}: {why}"
 
 
 def _beyond_limits(calls: Sequence[Node], found: Infeasible, pins: Sequence[str]) -> str:
     """Name the limits that leave no placement, the pins that matter, and uncovered nodes."""
-    sentence = found.reason.removesuffix(" under the pins").replace("no cover", "none", 1)
+    sentence = found.reason.removesuffix(" under the pins").replace("no placement", "none", 1)
     if pins:
         sentence += f" together with the pin{'s' if len(pins) > 1 else ''} {' and '.join(pins)}"
     return f"{sentence}: {NONE_LEFT} {_named(calls, found.nodes)}" if found.nodes else sentence

@@ -42,7 +42,7 @@ RUNNERS_UP = 2
 """Covers beside the best that are shown, and confirmed end to end (a count; chosen)."""
 
 UNDECIDED = (
-    "the graph is too wide to find a cover in time, or to prove that there is none: "
+    "the graph is too wide to find a placement in time, or to prove that there is none: "
     "pin some nodes, or use fewer toolchains"
 )
 

@@ -298,8 +298,9 @@ def _headline(run: Run) -> str:
                 f"The baseline {_named(won)} is right for this model: no placement of the "
                 f"search's was faster than its {time_text(placement.measured_us)}."
             )
+        name = run.winner if won is None else baseline_name(won)
         return (
-            f"{run.winner} alone is right for this model: no mixed placement was faster than its "
+            f"The baseline {name} is right for this model: no mixed placement was faster than its "
             f"{time_text(placement.measured_us)}."
         )
     if not baselines:

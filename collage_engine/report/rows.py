@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from collage_engine.drawing.baselines import baseline_title
 from collage_engine.records.placement import Baseline, Run
 from collage_engine.report.numbers import counted
 
@@ -81,5 +82,6 @@ def latency_rows(run: Run) -> list[Row]:
 
 
 def baseline_name(base: Baseline) -> str:
-    """Return a baseline's name without what its kind says already."""
-    return base.name.removeprefix("greedy ") if base.kind == "greedy" else base.name
+    """Return a baseline's name beside its kind: without the kind where that stands in the name."""
+    title = baseline_title(base)
+    return title.removeprefix("greedy ") if base.kind == "greedy" else title

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MOST_ALTERNATIVES = 6
 """Alternatives that the text of an explanation names (a count; chosen)."""
 ALTERNATIVES = (
-    "What else could hold it, and what the best placement of the whole graph with that takes more:"
+    "These are the other candidates that hold it, and what the best placement with each costs more:"
 )
 """The sentence before the alternatives of a node."""
 NAMES_IN_LABEL = 6
@@ -116,7 +116,7 @@ def explain_node(
     lines = tuple(sorted(explained, key=_by_regret))
     text: list[str] = []
     if chosen is None:
-        why = answer.infeasible.reason if answer.infeasible else "no cover was found"
+        why = answer.infeasible.reason if answer.infeasible else "no placement was found"
         text.append(f"{labels.node(node)} is not placed: {why}")
     else:
         text.append(_headline(chosen, holding, answer, labels))
@@ -174,22 +174,22 @@ def _headline(
         elif more > 0:
             text += f", {us(more)} less than {name}"
         else:
-            text += f"; {name} alone would take {us(-more)} less, but {_why_not(other, answer)}"
+            text += f"; by itself {name} would take {us(-more)} less, but {_why_not(other, answer)}"
     if answer.optimal:
         return text
     gap = answer.gap_us
-    return text if gap is None else f"{text} (the cover is at most {us(gap)} above the best)"
+    return text if gap is None else f"{text} (the placement is at most {us(gap)} above the best)"
 
 
 def _why_not(other: ProblemCandidate, answer: Answer) -> str:
     """Return why a candidate with a lower isolated cost was not chosen."""
     regret = answer.regrets.get(other.id)
     if regret is not None:
-        return f"the best cover with it costs {us(regret)} more, for what it hands over"
+        return f"the best placement with it costs {us(regret)} more, for what it hands over"
     bound = answer.regret_bounds.get(other.id)
     if bound is not None:
-        return f"the best cover with it costs ≥ {us(bound)} more"
-    return "it is in no cover (a pin, or its neighbours, rule it out)"
+        return f"the best placement with it costs ≥ {us(bound)} more"
+    return "it is in no placement (a pin, or its neighbours, rule it out)"
 
 
 def _explained(
@@ -213,7 +213,7 @@ def _explained(
     elif bound is not None:
         text = f"{name} loses by ≥ {us(bound)}"
     else:
-        text = f"{name} is in no cover{' under the pins' if problem.pins else ''}"
+        text = f"{name} is in no placement{' under the pins' if problem.pins else ''}"
     has_spread = candidate.state == "measured" and candidate.spread_us is not None
     return ExplainedCandidate(
         candidate=candidate.id,
@@ -249,12 +249,12 @@ def _loss_in_words(
     ours = list({str(owner[n].id): owner[n] for n in candidate.nodes}.values())
     tie = is_tie(ours, candidate, regret, problem.drift)
     if regret == 0:
-        return tie, f"{name} is in a cover that costs exactly as much: a tie"
+        return tie, f"{name} is in a placement that costs exactly as much: a tie"
     text = f"{name} loses by {us(regret)}"
     if is_tie(ours, candidate, regret):
         return tie, f"{text}; the repeats scatter by more than that: a tie"
     if tie:
-        return tie, f"{text}; measured at another time, it may win: a tie"
+        return tie, f"{text}; that is within the run-to-run drift: a tie"
     return tie, text
 
 
@@ -282,7 +282,7 @@ def explain_ranked_cover(
     gone = [known[name] for name in sorted(ours - theirs, key=lambda n: min(known[n].nodes))]
     come = [known[name] for name in sorted(theirs - ours, key=lambda n: min(known[n].nodes))]
     if not come:
-        return "the runner-up is the same cover"
+        return "The second-best placement is the same"
 
     def listed(parts: list[ProblemCandidate]) -> str:
         names = [f"{labels.toolchain(c.toolchain)}'s {labels.located(c)}" for c in parts[:3]]
@@ -292,10 +292,10 @@ def explain_ranked_cover(
     if node is not None and not any(node in c.nodes for c in come):
         name = labels.node(node)
         return (
-            f"the runner-up of the whole graph has the same at {name}; elsewhere it has "
-            f"{listed(come)} instead of {listed(gone)}: {cost}"
+            f"The second-best placement has the same at {name}; elsewhere it has "
+            f"{listed(come)} instead of {listed(gone)} and {cost}"
         )
-    return f"the runner-up has {listed(come)} instead of {listed(gone)}: {cost}"
+    return f"The second-best placement has {listed(come)} instead of {listed(gone)} and {cost}"
 
 
 def us(amount: float | None) -> str:

@@ -115,7 +115,7 @@ def infeasible_limits(search: Search, pins: Sequence[ProblemPin]) -> Infeasible 
         allowed = search.allowed([pins[i] for i in chosen], remaining.excluded(masks[0]))
         nodes = search.solver.uncovered(allowed)
     return Infeasible(
-        reason=f"no cover keeps to {' and '.join(_with_context(k, texts, kept) for k in core)}"
+        reason=f"no placement keeps to {' and '.join(_with_context(k, texts, kept) for k in core)}"
         + (" under the pins" if chosen else ""),
         pins=tuple(chosen),
         nodes=tuple(nodes),
@@ -135,7 +135,7 @@ def _with_context(name: LimitName, texts: Mapping[LimitName, str], limits: Runti
     """Return a limit that nothing keeps to in words, with what there is instead."""
     most, least = limits.max_bytes, limits.base_bytes
     if name == "max_bytes" and most is not None and least > most:
-        return f"{texts[name]} (the weights alone take {least / 1e6:.4g} MB)"
+        return f"{texts[name]} (the weights by themselves take {least / 1e6:.4g} MB)"
     known = sorted({licence for each in limits.runtimes.values() for licence in each.licences})
     if name == "licences" and known:
         return f"{texts[name]} (here there are {', '.join(known)})"

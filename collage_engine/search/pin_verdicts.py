@@ -46,7 +46,7 @@ def verdicts_of_pins(
             if price > 0:
                 outcome = f"honoured, costs {price:.3g} us"
             elif set(solution.cover) == set(without.cover):
-                outcome = "honoured, the best cover does that anyway"
+                outcome = "honoured; the best placement does that anyway"
             else:
                 outcome = "honoured, costs nothing"
             verdicts.append(_honoured(index, pin, outcome, price))
@@ -92,7 +92,7 @@ def explain_infeasible(search: Search, pins: Sequence[ProblemPin], started: floa
                 Verdict(pin=index, state="infeasible", reason=infeasible.reason, contradicts=others)
             )
         else:
-            why = f"{describe(pin)}: not decided, there is no cover to judge it by"
+            why = f"{describe(pin)}: it is not decided, since there is no placement to judge it by"
             verdicts.append(Verdict(pin=index, state="pending", reason=why))
     limits = search.problem.limits
     return Answer(
@@ -119,7 +119,7 @@ def _contradiction(search: Search, pins: Sequence[ProblemPin], core: list[int]) 
     if nodes:
         reason += f" (no candidate is left for {_nodes_in_words(nodes)})"
     else:
-        reason += " (every node has candidates left, but no combination of them is a cover)"
+        reason += " (every node has candidates left, but no combination of them is a placement)"
     return Infeasible(reason=reason, pins=tuple(core), nodes=nodes)
 
 

@@ -115,7 +115,7 @@ class Phase(IntEnum):
     @property
     def text(self) -> str:
         """The phase within a sentence; empty where nothing is at risk."""
-        return {1: "compiling", 2: "running alone", 3: "being timed"}.get(self.value, "")
+        return {1: "compiling", 2: "running by itself", 3: "being timed"}.get(self.value, "")
 
 
 _MARK = struct.Struct("<ii")

@@ -179,7 +179,7 @@ class _Calibration:
                 break
             yield from self.try_cover(cover)
         if not self.observed:
-            detail = "no cover could be run; costs stay the isolated ones"
+            detail = "no placement could be run; costs stay the isolated ones"
             return Calibrated(records=records, answer=answer, placements=placements, detail=detail)
         for turn in range(self.settings.turns + 1):  # after the last trial, a search
             corrected = self.corrected(fit(self.observations()))
@@ -191,7 +191,7 @@ class _Calibration:
             if last or not (yield from self.try_one_of(placements)):
                 break
         detail = (
-            f"{counted(len(self.tried - self.failed), 'cover')} run, "
+            f"{counted(len(self.tried - self.failed), 'placement')} run, "
             f"{counted(len(self.observed), 'candidate')} measured there; "
             f"the best took {us(self.best_us)} in {counted(len(self.best), 'partition')}"
         )
@@ -266,7 +266,7 @@ class _Calibration:
         key = frozenset(cover)
         if key in self.tried:
             return key not in self.failed
-        now = f"cover {len(self.tried) + 1}, {counted(len(cover), 'partition')}"
+        now = f"placement {len(self.tried) + 1}, {counted(len(cover), 'partition')}"
         if self.best:
             now += f" (the best so far took {self.best_us / 1000:.3g} ms)"
         self.given.on_cover(len(self.tried), self.most, now)
@@ -274,7 +274,7 @@ class _Calibration:
         trial: Trial = yield cover
         if trial.failures:
             self.failed.add(key)
-            self.given.log(f"a cover could not be run: {trial.failure}")
+            self.given.log(f"a placement could not be run: {trial.failure}")
             return False
         total = trial.between_us
         for name in cover:

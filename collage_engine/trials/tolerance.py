@@ -143,7 +143,7 @@ def covers_within(given: ToleranceInput) -> Proposer[Parts, KeptTolerance]:
         except StopIteration as finished:
             kept: KeptTolerance = finished.value
             return kept
-        step("the error of a cover, end to end")
+        step("the error of a placement, end to end")
         done += 1
         trial = yield tuple(part_of(by_id[str(name)]) for name in cover)
         if trial.max_rel_error is not None:
@@ -152,7 +152,7 @@ def covers_within(given: ToleranceInput) -> Proposer[Parts, KeptTolerance]:
 
 def summary_of(kept: KeptTolerance, tolerance: float) -> str:
     """What was found, in one phrase."""
-    text = f"{counted(len(kept.tried), 'cover')} run for their error"
+    text = f"{counted(len(kept.tried), 'placement')} run for their error"
     best = kept.within[0] if kept.within else None
     if best is not None and best.max_rel_error is not None:
         text += f", the best within {tolerance:g} has {best.max_rel_error:.1e}"

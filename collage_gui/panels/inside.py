@@ -31,7 +31,7 @@ class InsidePanel(QWidget):
         self.document, self.theme = document, theme
         self.setObjectName("insidePanel")
         self._asked: tuple[str | None, int | None] | None = None
-        self.note = QLabel("Select a node or a candidate to look inside.", wordWrap=True)
+        self.note = QLabel("Select a node or a candidate to see its code.", wordWrap=True)
         self.note.setProperty("quiet", True)
         self.note.setContentsMargins(10, 8, 10, 4)
         self.tabs = QTabWidget()

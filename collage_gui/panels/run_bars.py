@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.formatting import gain_text
-from collage_engine.drawing.palette import toolchain_look, toolchain_title
+from collage_engine.drawing.palette import toolchain_look
 from collage_engine.records.placement import Baseline, Run
 from collage_gui.document.document import Document
 from collage_gui.panels.bar_chart import Bar
@@ -11,18 +12,6 @@ from collage_gui.panels.bar_chart import Bar
 NEUTRAL = "#8a9199"
 _RUNS_SHOWN = 6
 """The latest runs that get a bar; chosen."""
-
-
-def baseline_title(baseline: Baseline) -> str:
-    """What a baseline is called on screens: ``ONNX Runtime only``, ``greedy oneDNN → TVM``."""
-    name = " ".join(toolchain_title(word) for word in baseline.name.split())
-    if baseline.kind == "whole-model":
-        return f"{toolchain_title(baseline.name)} only"
-    if baseline.kind == "fuseops":
-        return name
-    if baseline.kind == "user":
-        return f"own placement {name}" if "placement" not in name else name
-    return name if name.startswith("greedy") else f"greedy {name}"
 
 
 def run_bars(document: Document, run: Run | None, own_colour: str) -> list[Bar]:

@@ -185,7 +185,9 @@ def test_what_was_seen_replaces_what_it_took_alone() -> None:
             assert one.cost.in_place == "predicted"
     # What is between partitions is part of what a cover takes, and of no partition's cost.
     assert found.calibrated.best_us == pytest.approx(7.0)
-    assert found.detail.startswith("2 covers run, 6 candidates measured there; the best took 7 µs")
+    assert found.detail.startswith(
+        "2 placements run, 6 candidates measured there; the best took 7 µs"
+    )
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -223,7 +225,7 @@ def test_nothing_changes_where_no_cover_can_be_tried() -> None:
     covers.refused = lambda _: True
     found = settle(case, covers)
     assert (found.calibrated.answer, found.placements) == found.first
-    assert found.records == before and "no cover could be run" in found.detail
+    assert found.records == before and "no placement could be run" in found.detail
     assert case.logged == ["a cover could not be run: it crashed"] * 2
 
 
@@ -245,7 +247,7 @@ def test_where_the_proposal_cannot_be_run_the_next_one_is_tried(
     single = [("lib", nodes) for nodes in SINGLES]
     assert {one, *single[2:]} in run and {*single[:2], other} in run
     assert len(case.logged) == 1
-    assert found.detail.startswith(f"{len(run)} covers run")
+    assert found.detail.startswith(f"{len(run)} placements run")
     # The best of those that ran is confirmed beside the search's own.
     assert any(
         cover_of(p) == min(run, key=lambda c: sum(truth[k] for k in c)) for p in found.placements

@@ -166,7 +166,9 @@ def test_infeasible_limits_are_said_with_the_nodes():
         inputs=(),
         outputs=(0,),
     )
-    found = Infeasible(reason="no cover keeps to at most 1 MB", nodes=(0,), limits=("max_bytes",))
+    found = Infeasible(
+        reason="no placement keeps to at most 1 MB", nodes=(0,), limits=("max_bytes",)
+    )
     details = infeasible_details(graph, (), Answer(infeasible=found), {})
     assert details["reason"] == (
         "none keeps to at most 1 MB: no candidate is left for 'conv1' (conv2d)"

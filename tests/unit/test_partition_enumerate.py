@@ -187,7 +187,10 @@ class TestWhyNot:
         graph = chain("nn.softmax")
         spec = PartitionSpec("a", instance("a"), fusion_rules("tvm"))
         reason = why_not(graph, Offer(instance("a"), spec, lambda i: None), 1)
-        assert reason == "op: nn.softmax (node 1) is opaque"
+        assert reason == (
+            "op: nn.softmax (node 1) is an operator of kind opaque, which this rule does not "
+            "take by itself"
+        )
         rules = byoc_rules([("s", op("nn.softmax", anything()), lambda g, m: "axis is not last")])
         spec = PartitionSpec("b", instance("b"), rules)
         reason = why_not(graph, Offer(instance("b"), spec, lambda i: None), 1)

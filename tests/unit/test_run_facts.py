@@ -106,7 +106,9 @@ def test_everything_is_told_once() -> None:
     assert found["Formats", "partitions that take or give nhwc"] == "1 of 3"
     assert found["Formats", "values converted, once each"] == "1, 1.50 µs in all"
     assert found["Tuning", "tuned in this run"] == "3, 40 variants in 12 s"
-    assert found["Candidates", "left unmeasured"] == "3, 3 proven and 0 assumed not to matter"
+    assert found["Candidates", "left unmeasured"] == (
+        "3: 3 were excluded by certified bounds and 0 by heuristic bounds"
+    )
 
 
 def test_a_run_that_promised_nothing_says_its_error() -> None:
@@ -117,7 +119,7 @@ def test_a_run_that_promised_nothing_says_its_error() -> None:
 
 
 def test_limits_that_cannot_be_kept_say_why() -> None:
-    reason = "no cover keeps to at most 1 MB"
+    reason = "no placement keeps to at most 1 MB"
     (fact,) = limit_facts(
         [
             LimitVerdict(

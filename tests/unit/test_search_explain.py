@@ -68,12 +68,12 @@ def test_a_node_in_words() -> None:
     assert "openvino's conv3 cannot run: wrong numbers" in told.text
     assert "cublas has no candidate here: no GPU" in told.text
     assert told.text[-1] == (
-        "the runner-up has TVM's conv3+bias+relu+add instead of "
-        "oneDNN's conv3+bias+relu, TVM's add: costs 3 µs more"
+        "The second-best placement has TVM's conv3+bias+relu+add instead of "
+        "oneDNN's conv3+bias+relu, TVM's add and costs 3 µs more"
     )
     assert told.text[1] == ALTERNATIVES, "what the losses are of is said before them"
     away = explain_ranked_cover(problem, answer, ranked_covers[1], LABELS, node=9)
-    assert away.startswith("the runner-up of the whole graph has the same at node 9; elsewhere")
+    assert away.startswith("The second-best placement has the same at node 9; elsewhere")
     assert [line.candidate for line in told.lines] == ["d", "t", "o", "new", "bad"]
     assert [line.tie for line in told.lines] == [False, True, False, False, False]
     assert told.lines[3].regret_at_least_us == 10.0
@@ -83,8 +83,8 @@ def test_a_candidate_in_no_cover_and_a_pin() -> None:
     problem = problem_from({**DATA, "pins": [{"nodes": [0], "toolchain": "onnxruntime"}]})
     told = explain_node(problem, solve(problem), 1, LABELS)
     assert told.text[0].startswith("ONNX Runtime runs conv3+bias+relu: 53 µs; oneDNN alone")
-    assert "it is in no cover (a pin" in told.text[0]
-    assert "openblas's bias is in no cover under the pins" in told.text
+    assert "it is in no placement (a pin" in told.text[0]
+    assert "openblas's bias is in no placement under the pins" in told.text
     told = explain_node(problem, solve(problem), 0, LABELS)
     assert "pin 0: node 0 on onnxruntime: honoured, costs 12 us" in told.text
 

@@ -132,7 +132,7 @@ class KeepTolerance:
             for tried in chosen_covers(kept)
         )
         if not found:
-            control.warn(f"no cover was found that keeps the tolerance of {inputs.tolerance:g}")
+            control.warn(f"no placement was found that keeps the tolerance of {inputs.tolerance:g}")
         return AccuracyResult(
             data=data,
             counts=inputs.measuring.counts,

@@ -69,7 +69,9 @@ class ListContenders:
                 _with_eligibility(data, contender)
                 for contender in baselines(calls, inputs.menu, data.settings, len(covers))
             ]
-            report.detail = f"{counted(len(covers), 'cover')}, {counted(len(others), 'baseline')}"
+            report.detail = (
+                f"{counted(len(covers), 'placement')}, {counted(len(others), 'baseline')}"
+            )
         return ContenderList(contenders=(*covers, *others))
 
 

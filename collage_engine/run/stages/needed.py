@@ -200,7 +200,7 @@ class Needed:
             text = f"the graph is too wide to prove in {SEARCH_S:.0f} s that they cannot matter"
             if result.cost_us and result.lower_bound_us is not None:
                 gap = max(0.0, 1.0 - result.lower_bound_us / result.cost_us)
-                text += f"; by their bounds, a cover with them costs at most {gap:.2%} less"
+                text += f"; by their bounds, a placement with them costs at most {gap:.2%} less"
             return text
         return "they could not be measured"
 
@@ -264,7 +264,9 @@ class Needed:
         text = f"{left} of {counted(len(self._members), 'candidate')} {be} left unmeasured"
         grounds = []
         if self.proven:
-            grounds.append(f"{len(self.proven)} proven not to matter by bytes and operations")
+            grounds.append(
+                f"{len(self.proven)} are excluded by certified bounds (bytes and operations)"
+            )
         if self.assumed:
-            grounds.append(f"{len(self.assumed)} {ASSUMPTION}")
-        return ": ".join([text, ", ".join(grounds)] if grounds else [text])
+            grounds.append(f"{len(self.assumed)} are excluded by heuristic bounds, {ASSUMPTION}")
+        return ": ".join([text, " and ".join(grounds)] if grounds else [text])

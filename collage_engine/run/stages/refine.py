@@ -92,7 +92,7 @@ class Refine:
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
             control.check()
-            report.detail = f"{counted(len(found.trials), 'cover')} measured whole"
+            report.detail = f"{counted(len(found.trials), 'placement')} measured end to end"
             if found.us is not None and found.start_us:
                 gain = (1 - found.us / found.start_us) * 100
                 report.detail += f", best {gain:.1f} % faster than the start"

@@ -1,4 +1,4 @@
-"""From a function of the dataflow graph to a plan for the oneDNN runtime."""
+"""Generates the program of the oneDNN runtime from a function of the dataflow graph."""
 
 from __future__ import annotations
 
@@ -39,11 +39,12 @@ LOWERINGS: dict[str, Callable[[OneDnnProgram, Node], int]] = {
     "ones_like": _filled(1.0),
     "zeros_like": _filled(0.0),
 }
+"""The function that lowers each Relax operator."""
 FIELDS: dict[str, Callable[[OneDnnProgram, Node, int], int]] = {
     "split": split_field,
     "nn.batch_norm": batch_norm_field,
 }
-"""Operators that give a tuple, lowered field by field where it is read."""
+"""The function that lowers one field of the tuple that each Relax operator gives."""
 
 
 def generate(

@@ -78,7 +78,7 @@ def version_of(packages: tuple[str, ...], header: Path, prefix: str, parts: Sequ
         if len(words) == 3 and words[0] == "#define" and words[1].startswith(prefix):
             numbers[words[1].removeprefix(prefix)] = words[2]
     if parts[0] not in numbers:
-        raise ToolchainError(f"{header} tells no version")
+        raise ToolchainError(f"{header} states no version")
     return ".".join(numbers.get(part, "?") for part in parts)
 
 
