@@ -22,8 +22,8 @@ ALIGNMENTS = {
     "int8": (16, 4),
     "uint8": (16, 4),
 }
-"""Elements of operands that can be read at once, the widest first, by arithmetic. The widest is
-16 bytes, what one instruction loads; the other one is chosen."""
+"""Elements of operands that can be read at once, the widest first, by arithmetic. The widest for
+tensor cores is 16 bytes, what one instruction loads; the other one is chosen."""
 WHOLE = {"float16": 8, "bfloat16": 8, "float32": 4}
 """Elements in 16 bytes, by type."""
 SMALL = ("int8", "uint8")
