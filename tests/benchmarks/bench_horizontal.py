@@ -5,7 +5,7 @@
 For each set of sibling matrix products that the anchor rules find (query, key and value
 projections, bare or with their epilogues): what each toolchain takes for it as one candidate,
 against the sum of its own best parts. Alone, as all candidates are timed, on the model's own
-values; all of a set's rivals and parts in one sitting.
+values; all of a set's contenders and parts in one session.
 """
 
 from __future__ import annotations

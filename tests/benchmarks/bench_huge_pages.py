@@ -1,10 +1,10 @@
 """What huge pages gain an artifact, and what they cost: loaded by its loader, with and without.
 
-    python -m tests.benchmarks.bench_huge_pages ARTIFACT … [--sittings 5] [--rounds 16]
+    python -m tests.benchmarks.bench_huge_pages ARTIFACT … [--sessions 5] [--rounds 16]
 
-Two processes a sitting, one with ``COLLAGE_HUGE_PAGES=0``, in turns, process CPU time. Where in
+Two processes a session, one with ``COLLAGE_HUGE_PAGES=0``, in turns, process CPU time. Where in
 memory a process comes to lie moves its time by several percent: the ratio is the median of the
-sittings' medians, with the least and the largest beside it.
+sessions' medians, with the least and the largest beside it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def cost(folder: Path, switch: str) -> list[float]:
     return found
 
 
-def sitting(spec: dict[str, Any], scratch: Path, rounds: int) -> tuple[float, float, float]:
+def session(spec: dict[str, Any], scratch: Path, rounds: int) -> tuple[float, float, float]:
     """Median ms without and with, and the median of the paired ratios less 1."""
     peers: list[Peer] = []
     taken: list[list[float]] = [[], []]
@@ -75,7 +75,7 @@ def sitting(spec: dict[str, Any], scratch: Path, rounds: int) -> tuple[float, fl
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("artifacts", nargs="+", type=Path)
-    parser.add_argument("--sittings", type=int, default=5)
+    parser.add_argument("--sessions", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=16)
     options = parser.parse_args()
     print(
@@ -93,7 +93,7 @@ def main() -> None:
             "output_names": [about["name"] for about in manifest["outputs"]],
         }
         with tempfile.TemporaryDirectory() as scratch:
-            sat = [sitting(spec, Path(scratch), options.rounds) for _ in range(options.sittings)]
+            sat = [session(spec, Path(scratch), options.rounds) for _ in range(options.sessions)]
         without, with_them, gains = zip(*sat, strict=True)
         before, after = cost(folder, "0"), cost(folder, "1")
         print(

@@ -82,15 +82,15 @@ def interleave(
 ) -> None:
     """Rounds handed to the processes in turn, in changing order; one that is gone sits out."""
     order = random.Random(sum(map(len, samples.values())))
-    sitting = set(samples) - set(peers)
+    resting = set(samples) - set(peers)
     for _ in range(rounds):
         done = max(map(len, samples.values()), default=0)
         if done == 3:
             typical = {name: middle(column(s, "wall")) or 0.0 for name, s in samples.items()}
             fastest = min(typical.values())
-            sitting |= {n for n, us in typical.items() if us > BEHIND * fastest and n != OURS}
+            resting |= {n for n, us in typical.items() if us > BEHIND * fastest and n != OURS}
         for name in order.sample(list(samples), len(samples)):
-            if name in sitting:
+            if name in resting:
                 samples[name].append((-1.0, -1.0))
                 continue
             time.sleep(options.rest)

@@ -12,6 +12,7 @@ import pytest
 from collage_engine.control.run_control import RunControl
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
+from collage_engine.records.cost_table import candidate_of, table_of
 from collage_engine.records.errors import Cancelled, ToolchainError
 from collage_engine.records.toolchain import Target
 from collage_engine.timing.precompile import make_ready
@@ -53,7 +54,9 @@ def ready(records: list[CandidateRecord], control: RunControl | None = None) -> 
     told: list[str] = []
     workspace: Any = SimpleNamespace(model=MODEL)
     menu: Any = SimpleNamespace(offers=[SimpleNamespace(instance=INSTANCE)])
-    make_ready(workspace, menu, records, told.append, control or RunControl())
+    candidates = [candidate_of(record) for record in records]
+    control = control or RunControl()
+    make_ready(workspace, menu, candidates, table_of(records), told.append, control)
     return told
 
 

@@ -14,10 +14,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from collage_engine.candidates.menu import offer_of
 from collage_engine.lowering.extract import function_of
 from collage_engine.model.importer import ImportedModel, import_onnx
 from collage_engine.partition.enumerate import enumerate_candidates
-from collage_engine.partition.offer import Offer
 from collage_engine.records.errors import ToolchainError, UnsupportedError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.base import Function
@@ -221,18 +221,9 @@ def test_a_bias_is_the_convolutions_own() -> None:
 
 
 def candidates(made: ImportedModel) -> Any:
-    """What TensorRT is offered for, as a run finds it."""
-    toolchain, graph = TensorrtToolchain(), made.graph
-    offer = Offer(
-        instance=PLAIN,
-        spec=toolchain.partition_spec(PLAIN, graph),
-        supports=lambda index: toolchain.supports(graph, index, PLAIN),
-        whole_model=True,
-        lowers_to_tir=False,
-        made_of=lambda nodes: toolchain.composites_of(graph, PLAIN, nodes),
-        formats=toolchain.formats(PLAIN),
-    )
-    return enumerate_candidates(graph, [offer]).candidates
+    """TensorRT's candidates, as a run finds them."""
+    offer = offer_of(made.graph, TensorrtToolchain(), PLAIN)
+    return enumerate_candidates(made.graph, [offer]).candidates
 
 
 @pytest.mark.parametrize("name", ["residual_block", "qdq", "senet", "encoder", "leftovers"])

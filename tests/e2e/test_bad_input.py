@@ -1,4 +1,4 @@
-"""Everything DESIGN section 6 says of bad input, through the command line.
+"""Bad input of every kind, through the command line: each gets a sentence that says what to do.
 
 One line on standard error that names the file, the node or the option; the exit status; no stack
 trace; nothing half-written.

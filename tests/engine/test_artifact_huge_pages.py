@@ -119,7 +119,7 @@ def test_the_cpp_loader(cpp_loader, made, supported):
     assert done.returncode == 0 and "nothing on huge pages: not wanted" in done.stdout
 
 
-def test_a_rival_is_timed_as_it_will_be_deployed(made, supported, tmp_path, monkeypatch):
+def test_a_contender_is_timed_as_it_will_be_deployed(made, supported, tmp_path, monkeypatch):
     """Its memory figures are what they are without, but for a few pages."""
     model, built, contents, _ = made
     write_npz(tmp_path / "inputs.npz", contents.inputs)

@@ -1,8 +1,15 @@
 """The candidate sets of TVM v0.18's Collage, its defects included, for comparing with upstream.
 
-``as_upstream`` turns a rule tree into one that combines in upstream's rounds (with its skip test,
-defect D1, and its abort on overlapping producers, D2) and matches patterns once per root.
-``prune_candidates`` is upstream's cost-blind pruning. The search is in ``upstream_search``.
+``as_upstream`` turns a rule tree into one that combines in upstream's rounds and matches patterns
+once per root. ``prune_candidates`` is upstream's cost-blind pruning. The search is in
+``upstream_search``. Five defects of upstream are kept, and named where they act:
+
+* skip test: ``AllSimple`` and ``TupleArg`` test ``i`` where ``j`` is meant, so an old upstream
+  candidate is never combined with a new downstream one;
+* overlapping producers: ``TupleArg`` joins producers without checking that they are disjoint;
+* removed upstream: ``MaxCoalesce`` uses an upstream candidate again that is already removed;
+* mutual dependence: ``MaxCoalesce`` can create two partitions that depend on each other;
+* duplicates: candidates of one spec on the same nodes eliminate each other in pruning.
 """
 
 from __future__ import annotations
@@ -210,7 +217,7 @@ def _all_simple(graph: DataflowGraph, found: CandidateSet, rule: AllSimple, dept
     by_entry = _places(found.current, lambda s: s.entry)
     for i, upstream in enumerate(found.current):
         if i < found.first_new:
-            # D1: meant is "skip the old ones below an old one"; the test is on i, so an old
+            # The skip test: "skip the old ones below an old one" is meant; it tests i, so an old
             # candidate is never tried above a new one.
             continue
         below = sorted({j for o in upstream.sub_graph.output for j in by_entry.get(o, ())})
@@ -227,7 +234,7 @@ def _tuple_argument(graph: DataflowGraph, found: CandidateSet) -> None:
     current = found.current
     by_exit = _places([c if _injective(c) else None for c in current], lambda s: s.exit)
     for i, consumer in enumerate(current):
-        if not _injective(consumer) or i < found.first_new:  # D1 again
+        if not _injective(consumer) or i < found.first_new:  # the skip test again
             continue
         for index in consumer.sub_graph.input:
             if graph.nodes[index].form != "tuple":
@@ -242,7 +249,7 @@ def _tuple_argument(graph: DataflowGraph, found: CandidateSet) -> None:
                 for producer in reversed(chosen):
                     if joined.sub_graph.inside & producer.sub_graph.inside:
                         raise UpstreamAbort(
-                            f"producers of tuple {index} overlap (D2): upstream's DisjointUnion "
+                            f"producers of tuple {index} overlap: upstream's DisjointUnion "
                             "fails its check"
                         )
                     joined = joined.union(producer)
@@ -295,7 +302,7 @@ def upstream_candidates(spec: PartitionSpec, graph: DataflowGraph) -> list[Upstr
 def prune_candidates(candidates: Sequence[UpstreamCandidate]) -> list[UpstreamCandidate]:
     """Upstream's ``PruneCandidates``: maximal ones, and what is needed to bridge their overlaps.
 
-    Two candidates of one spec on the same nodes eliminate each other, as upstream's do (D5).
+    Two candidates of one spec on the same nodes eliminate each other, as upstream's do.
     """
     available = list(candidates)
     pruned: dict[SubGraph, UpstreamCandidate] = {}

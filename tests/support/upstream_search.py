@@ -2,7 +2,7 @@
 
 Dijkstra over covered index sets: from a state, only candidates that begin at the first node not
 yet covered; equal costs are broken as upstream's ordered containers break them. Then MaxCoalesce
-joins touching partitions of one spec without asking whether the result is valid (D3, D4).
+joins touching partitions of one spec without asking whether the result is valid.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ def max_coalesce(candidates: Sequence[UpstreamCandidate]) -> list[UpstreamCandid
                     continue
                 if not upstream.sub_graph.touches(downstream.sub_graph):
                     continue
-                # D3: the upstream one may have gone already; it is merged once more.
+                # The upstream one may have gone already; it is merged once more.
                 found.add(upstream.union(downstream))
                 found.remove(upstream)
                 found.remove(downstream)

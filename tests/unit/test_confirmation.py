@@ -135,7 +135,7 @@ def test_wrong_numbers_never_win_however_fast(script, tmp_path):
     assert done.outcomes[1].reason is not None
 
 
-def test_a_refusal_and_a_crash_cost_only_their_rival(script, tmp_path):
+def test_a_refusal_and_a_crash_cost_only_their_contender(script, tmp_path):
     script.refuse_build["shy"] = "x cannot take nn.conv3d"
     script.crash_in_round["wild"] = 4
     script.us["wild"] = 1.0

@@ -69,7 +69,7 @@ def bed(tmp_path):
     made.store.close()
 
 
-def test_rivals_are_measured_stored_and_found_again(bed, tmp_path):
+def test_candidates_are_measured_stored_and_found_again(bed, tmp_path):
     candidates = [candidate("good", 1, us="100"), candidate("other", 1, us="300")]
     first = bed.measure(*candidates)
     costs = [first.costs[c.key] for c in candidates]

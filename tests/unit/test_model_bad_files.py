@@ -1,4 +1,4 @@
-"""Every way a model can be unusable gets its own clear sentence (DESIGN section 6)."""
+"""Every way a model can be unusable gets its own clear sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sittings differ by: kept in the store, used for ties, probabilities and stated intervals."""
+"""What sessions differ by: kept in the store, used for ties, probabilities and stated intervals."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def test_little_knowledge_widens_the_default_and_much_replaces_it() -> None:
     assert drift([], 0.2) == 0.2
     assert not enough(few) and drift(few, 0.2) == 0.2
     assert drift([[0.4] * 10], 0.2) == pytest.approx(0.4)
-    assert not enough([[0.01] * 100]), "however many, they are of one sitting"
+    assert not enough([[0.01] * 100]), "however many, they are of one session"
     much = [[0.01] * (ENOUGH_CANDIDATES // ENOUGH_RUNS + 1) for _ in range(ENOUGH_RUNS)]
     assert enough(much) and drift(much, 0.2) == pytest.approx(0.01)
     assert drift(much, BUSY_DRIFT) == BUSY_DRIFT, "quiet days say nothing of a busy one"
 
 
-def rivals(theirs: float, drift: float, *, apart: bool) -> dict[str, Any]:
+def contenders(theirs: float, drift: float, *, apart: bool) -> dict[str, Any]:
     """Two covers: one candidate against another on the same nodes, or against two on parts."""
     candidates = [{"id": "a", "nodes": [0, 1], "toolchain": "a", "cost_us": 100.0, "spread_us": 1}]
     parts = [[0], [1]] if apart else [[0, 1]]
@@ -99,16 +99,16 @@ def rivals(theirs: float, drift: float, *, apart: bool) -> dict[str, Any]:
     }
 
 
-def test_drift_makes_ties_and_less_of_it_where_rivals_were_timed_together() -> None:
+def test_drift_makes_ties_and_less_of_it_where_contenders_were_timed_together() -> None:
     def tied(theirs: float, drift: float, apart: bool) -> bool:
-        problem = problem_from(rivals(theirs, drift, apart=apart))
+        problem = problem_from(contenders(theirs, drift, apart=apart))
         return bool(ties(problem, solve(problem)))
 
     assert not tied(110.0, 0.0, apart=False) and tied(101.5, 0.0, apart=False)
     assert tied(110.0, 0.2, apart=False) and tied(110.0, 0.2, apart=True)
-    # 25 % apart: two sittings may differ so much, two rivals in the same rounds hardly.
+    # 25 % apart: two sessions may differ so much, two contenders in the same rounds hardly.
     assert tied(125.0, 0.2, apart=True) and not tied(125.0, 0.2, apart=False)
-    problem = problem_from(rivals(110.0, 0.2, apart=False))
+    problem = problem_from(contenders(110.0, 0.2, apart=False))
     told = explain_node(problem, solve(problem), 0)
     assert any("that is within the run-to-run drift: a tie" in line for line in told.text)
 
@@ -117,7 +117,7 @@ def test_drift_lowers_the_probability_of_a_choice_and_less_within_the_same_round
     rng = random.Random(1)
 
     def right(apart: bool, share: float) -> float:
-        problem = problem_from(rivals(108.0, share, apart=apart))
+        problem = problem_from(contenders(108.0, share, apart=apart))
         repeats = {
             c.id: [(c.cost_us or 0.0) * rng.uniform(0.999, 1.001) for _ in range(15)]
             for c in problem.candidates
@@ -132,7 +132,7 @@ def test_drift_lowers_the_probability_of_a_choice_and_less_within_the_same_round
 
 def test_a_drift_is_a_share() -> None:
     with pytest.raises(UsageError, match="drift"):
-        problem_from(rivals(101.0, -0.1, apart=False))
+        problem_from(contenders(101.0, -0.1, apart=False))
 
 
 class Remeasuring:

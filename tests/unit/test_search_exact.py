@@ -149,14 +149,14 @@ def test_k_best_are_the_cheapest_distinct_covers(cyclic: bool) -> None:
         data = random_problem(seed, cyclic=cyclic)
         truth = BruteForce(data)
         allowed = sorted(truth.honoured(data.get("pins", [])))
-        rivals = k_best(problem_from(data), 6)
-        assert len(rivals) == min(6, len(allowed)), f"seed {seed}"
-        for rival, (cost, _) in zip(rivals, allowed, strict=False):
-            assert abs(rival.cost_us - cost) < NEAR, f"seed {seed}"
-            assert abs(rival.regret_us - (cost - allowed[0][0])) < NEAR
-        found = {truth.indices(rival.cover) for rival in rivals}
-        assert len(found) == len(rivals) and found <= {c for _, c in allowed}
-        several += len(rivals) > 1
+        ranked_covers = k_best(problem_from(data), 6)
+        assert len(ranked_covers) == min(6, len(allowed)), f"seed {seed}"
+        for ranked_cover, (cost, _) in zip(ranked_covers, allowed, strict=False):
+            assert abs(ranked_cover.cost_us - cost) < NEAR, f"seed {seed}"
+            assert abs(ranked_cover.regret_us - (cost - allowed[0][0])) < NEAR
+        found = {truth.indices(ranked_cover.cover) for ranked_cover in ranked_covers}
+        assert len(found) == len(ranked_covers) and found <= {c for _, c in allowed}
+        several += len(ranked_covers) > 1
     assert several > 20
 
 

@@ -53,9 +53,9 @@ LABELS = Labels(
 def test_a_node_in_words() -> None:
     problem = problem_from(DATA)
     answer = solve(problem)
-    rivals = k_best(problem, 2)
+    ranked_covers = k_best(problem, 2)
     told = explain_node(
-        problem, answer, 0, LABELS, refusals={"cublas": "no GPU"}, runner_up=rivals[1]
+        problem, answer, 0, LABELS, refusals={"cublas": "no GPU"}, runner_up=ranked_covers[1]
     )
     assert told.chosen == "d"
     assert told.text[0] == "oneDNN runs conv3+bias+relu: 41 µs, 12 µs less than ONNX Runtime"
@@ -72,7 +72,7 @@ def test_a_node_in_words() -> None:
         "oneDNN's conv3+bias+relu, TVM's add and costs 3 µs more"
     )
     assert told.text[1] == ALTERNATIVES, "what the losses are of is said before them"
-    away = explain_ranked_cover(problem, answer, rivals[1], LABELS, node=9)
+    away = explain_ranked_cover(problem, answer, ranked_covers[1], LABELS, node=9)
     assert away.startswith("The second-best placement has the same at node 9; elsewhere")
     assert [line.candidate for line in told.lines] == ["d", "t", "o", "new", "bad"]
     assert [line.tie for line in told.lines] == [False, True, False, False, False]

@@ -139,12 +139,12 @@ def test_k_best_keep_to_the_limits() -> None:
         data = limited_problem(seed)
         truth, problem = LimitedForce(data), problem_from(data)
         allowed = sorted(truth.honoured(data.get("pins", [])))
-        rivals = k_best(problem, 5)
-        assert len(rivals) == min(5, len(allowed)), f"seed {seed}"
-        for rival, (cost, _) in zip(rivals, allowed, strict=False):
-            assert abs(rival.cost_us - cost) < NEAR, f"seed {seed}"
-            assert isinstance(check(problem, rival.cover), float)
-        several += len(rivals) > 1
+        ranked_covers = k_best(problem, 5)
+        assert len(ranked_covers) == min(5, len(allowed)), f"seed {seed}"
+        for ranked_cover, (cost, _) in zip(ranked_covers, allowed, strict=False):
+            assert abs(ranked_cover.cost_us - cost) < NEAR, f"seed {seed}"
+            assert isinstance(check(problem, ranked_cover.cover), float)
+        several += len(ranked_covers) > 1
     assert several > 10
 
 

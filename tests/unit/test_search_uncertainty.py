@@ -125,11 +125,11 @@ def test_drift_is_learnt_from_what_was_measured_twice() -> None:
     rng = random.Random(5)
     for true in (0.0, 0.03, 0.2):
 
-        def sitting(true: float = true) -> list[float]:
+        def session(true: float = true) -> list[float]:
             speed = math.exp(rng.gauss(0.0, true))
             return [speed * rng.lognormvariate(0, 0.02) for _ in range(30)]
 
-        pairs = [(sitting(), sitting()) for _ in range(400)]
+        pairs = [(session(), session()) for _ in range(400)]
         drift = learnt_drift(pairs[:200])
         assert true <= drift <= 0.01 + 4 * true
         held = 0
@@ -140,7 +140,7 @@ def test_drift_is_learnt_from_what_was_measured_twice() -> None:
 
 
 def test_a_small_sample_of_sittings_is_held_throughout_a_large_one_a_little_above_level() -> None:
-    """Of sittings that differ by 1, 2, … % one in ten may lie outside: with few, none does."""
+    """Of sessions that differ by 1, 2, … % one in ten may lie outside: with few, none does."""
 
     def drift(count: int) -> float:
         pairs = [((100.0,) * 9, (100.0 + 20.0 * (k + 1) / count,) * 9) for k in range(count)]

@@ -12,9 +12,9 @@ from collage_engine.kernels.registry import decide
 from collage_engine.records.errors import ToolchainError
 
 ProductPlans = Callable[[Sizes, str], ProductPlan]
-"""From a product's sizes and arithmetic to its plan."""
+"""Returns the plan of a product, given its sizes and arithmetic."""
 DirectPlans = Callable[[DirectProblem], DirectPlan | None]
-"""From a convolution to its plan; None where none fits."""
+"""Returns the plan of a convolution; None where none fits."""
 
 
 def product_planner(architecture: str) -> ProductPlans:

@@ -22,9 +22,9 @@ class Shape:
     images: int
     groups: int
     channels: int
-    """Of one group, as the filters."""
+    """Input channels of one group."""
     filters: int
-    """Input channels and filters of one group."""
+    """Output channels of one group."""
     data: Ints
     out: Ints
     kernel: Ints

@@ -68,7 +68,7 @@ def _judge(graph: DataflowGraph) -> dict[NodeIndex, str | None]:
 
 
 def _alone(graph: DataflowGraph, index: NodeIndex) -> str | None:
-    """What is against the call, whatever stands around it."""
+    """Returns why a BLAS cannot compute a call, whatever its neighbours are."""
     node = graph.nodes[index]
     if node.op in REASONS:
         return f"{node.op}: {REASONS[node.op]}"

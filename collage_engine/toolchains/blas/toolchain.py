@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collage_engine.partition.offer import Composites
     from collage_engine.partition.rule_trees import PatternEntry
     from collage_engine.partition.spec import PartitionSpec
-    from collage_engine.records.numbering import NodeSet
 
 PLAN_VERSION = 1
 
@@ -24,7 +23,6 @@ PLAN_VERSION = 1
 class BlasToolchain(CppToolchain):
     """Products and convolutions by ``sgemm``, with what follows applied to cache-hot results."""
 
-    direct_convolutions = True
     depends = ("collage_engine.partition.patterns",)
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:

@@ -168,7 +168,7 @@ class Generator:
         )
 
     def _posts(self, node: Node) -> tuple[Node, list[dict[str, Any]]]:
-        """What follows an anchor and nobody else reads: bias, residual, activation."""
+        """Returns the last node that joins an anchor as a post-op, and all of its post-ops."""
         posts: list[dict[str, Any]] = []
         while len(posts) < FUSED and not self.leaving >> node.index & 1:
             users = set(self.graph.users[node.index])

@@ -1,4 +1,4 @@
-"""Attention by one kernel of CUTLASS; what is one says runtime/attention.py."""
+"""Attention computed by one kernel of CUTLASS; runtime/attention.py recognises it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from collage_engine.toolchains.cutlass.steps import LARGEST, Generator, Ints
 from collage_engine.toolchains.runtime.attention import Attention
 
 HEADS_INSIDE = (0, 2, 1, 3)
-"""A result [batch, queries, heads, size], as the kernel writes it."""
+"""Order of axes of a result that the kernel can write: [batch, queries, heads, size]."""
 
 
 def refused(graph: DataflowGraph, found: Attention) -> str | None:
-    """Why the kernel does not take an attention."""
+    """Returns why the kernel cannot compute an attention; None where it can."""
     kind = graph.nodes[found.q.node].type.dtype
     if kind not in WHOLE:
         return f"attention: CUTLASS's kernel takes no {kind}"
@@ -35,7 +35,10 @@ def refused(graph: DataflowGraph, found: Attention) -> str | None:
 
 
 def emit(g: Generator, found: Attention) -> None:
-    """One step. Of a result with its heads outside, every head counts as a batch."""
+    """Appends the step of an attention.
+
+    Where the result's heads are the outer axis, every head counts as a batch.
+    """
     folded = _folded(g.graph, found)
     if folded is None:
         raise UnsupportedError("attention: heads of several batches")
@@ -59,7 +62,7 @@ def emit(g: Generator, found: Attention) -> None:
 
 
 def _folded(graph: DataflowGraph, found: Attention) -> tuple[dict[str, int], dict[str, int]] | None:
-    """Sizes and steps as the kernel takes them; None when it cannot write such a result."""
+    """Returns the sizes and strides for the kernel; None where it cannot write such a result."""
     batch, heads, queries, size = found.q.sizes(graph)
     keys, size_v = found.k.sizes(graph)[2], found.v.sizes(graph)[3]
     steps = {}
@@ -96,7 +99,7 @@ def _folded(graph: DataflowGraph, found: Attention) -> tuple[dict[str, int], dic
 
 
 def _row_major(shape: Sequence[int]) -> Ints:
-    """Steps of a dense tensor whose last axis is innermost."""
+    """Returns the strides, in elements, of a dense tensor whose last axis is innermost."""
     steps, step = [], 1
     for extent in reversed(shape):
         steps.append(step)

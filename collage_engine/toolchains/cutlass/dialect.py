@@ -1,4 +1,4 @@
-"""What CUTLASS's kernels are asked for in floating point: anchors, and what follows them."""
+"""The floating-point products that CUTLASS's kernels compute: anchors, and what can follow them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,25 @@ from collage_engine.toolchains.runtime import chains
 from collage_engine.toolchains.runtime.products import Dialect, layout_of
 
 TYPES = ("float32", "float16", "bfloat16")
+"""Element types in which the kernels compute."""
 
 
 def layout(node: Node) -> str:
-    """Of a convolution's images."""
+    """Returns the layout of a convolution's images."""
     return str(node.attributes.get("data_layout", "NCHW"))
 
 
 def groups(node: Node) -> int:
+    """Returns the number of groups of a convolution."""
     return int(node.attributes.get("groups", 1))
 
 
 def check_convolution(graph: DataflowGraph, node: Node) -> None:
-    """``UnsupportedError`` with the reason against a convolution, by its attributes."""
+    """Checks the attributes of a convolution.
+
+    Raises:
+        UnsupportedError: The kernels cannot compute it, for the reason in the message.
+    """
     attributes = node.attributes
     if layout(node) not in ("NCHW", "NHWC"):
         raise UnsupportedError(f"{node.op}: CUTLASS has no layout {layout(node)}")
@@ -32,7 +38,11 @@ def check_convolution(graph: DataflowGraph, node: Node) -> None:
 
 
 def _check(graph: DataflowGraph, node: Node) -> None:
-    """``UnsupportedError`` with the reason against an anchor, by its types and attributes."""
+    """Checks the types and attributes of an anchor.
+
+    Raises:
+        UnsupportedError: The kernels cannot compute it, for the reason in the message.
+    """
     kinds = {graph.nodes[i].type.dtype for i in node.inputs} | {node.type.dtype}
     if len(kinds) != 1 or node.type.dtype not in TYPES:
         raise UnsupportedError(f"{node.op}: CUTLASS's kernels take no {' by '.join(sorted(kinds))}")
@@ -62,3 +72,4 @@ DIALECT = Dialect(
         "nn.conv2d": lambda node: layout(node).index("C"),
     },
 )
+"""The checks and tables by which products for CUTLASS are recognised."""

@@ -1,9 +1,9 @@
-"""Families of kernels and the tiles of each; their CUDA source is written by ``sources``.
+"""Families of kernels and the tiles of each; ``sources`` writes their CUDA source.
 
 A family is an operation, an element type, an order of the right operand, an activation and an
-alignment; bias and residual sum are there or not at run time, as all sizes are. Its kernels are of
+alignment. Bias and residual sum are given or not at run time, as all sizes are. Its kernels are of
 a *generation*: sm80 are CUTLASS's 2.x templates (any device from Ampere on, compiled for the
-architecture at hand), sm90 its 3.x collectives for Hopper (TMA and wgmma).
+architecture that is used), sm90 its 3.x collectives for Hopper (TMA and wgmma).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from collage_engine.toolchains.cutlass import headers
 
 ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu")
-"""Epilogues of families in floating point."""
+"""Activations that a family in floating point may end with."""
 ALIGNMENTS = {
     "float16": (8, 2),
     "bfloat16": (8, 2),
@@ -22,15 +22,17 @@ ALIGNMENTS = {
     "int8": (16, 4),
     "uint8": (16, 4),
 }
-"""Mathematics → elements that operands may be read by at once, the best first."""
+"""Elements of operands that can be read at once, the widest first, by arithmetic. The widest for
+tensor cores is 16 bytes, what one instruction loads; the other one is chosen."""
 WHOLE = {"float16": 8, "bfloat16": 8, "float32": 4}
-"""Elements of 16 bytes, by type."""
+"""Elements in 16 bytes, by type."""
 SMALL = ("int8", "uint8")
+"""8-bit types of the left operand."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Of a block, m × n × k, in warps m × n, with a pipeline of so many stages."""
+    """The tile of a block, m × n × k, computed by m × n warps in a pipeline of so many stages."""
 
     m: int
     n: int
@@ -40,14 +42,16 @@ class Tile:
 
     @property
     def name(self) -> str:
+        """The name of the kernel."""
         return f"sm80_{self.m}x{self.n}x{self.k}_{self.stages}"
 
 
 @dataclass(frozen=True)
 class WideTile:
-    """Of Hopper's: the block's tile, blocks of a cluster along m, and how warp groups share it.
+    """A tile of Hopper's kernels.
 
-    ``schedule``: pingpong, cooperative, or alone: one warp group computes a block.
+    ``cluster`` is the number of blocks of a cluster along m. ``schedule`` tells how warp groups
+    share the tile: pingpong, cooperative, or alone, where one warp group computes a block.
     """
 
     m: int
@@ -58,23 +62,25 @@ class WideTile:
 
     @property
     def name(self) -> str:
+        """The name of the kernel."""
         return f"sm90_{self.m}x{self.n}x{self.k}_c{self.cluster}_{self.schedule}"
 
 
 @dataclass(frozen=True)
 class GroupTile(Tile):
-    """A tile of a convolution in groups: its filters are of several groups, or of one."""
+    """A tile of a convolution in groups, whose filters are of several groups or of one."""
 
     several: bool = False
 
     @property
     def name(self) -> str:
+        """The name of the kernel."""
         return f"{super().name}_{'several' if self.several else 'one'}"
 
 
 @dataclass(frozen=True)
 class AttentionTile:
-    """Queries and keys of a block, and the widest heads it takes."""
+    """The numbers of queries and keys of a block, and the widest heads that it takes."""
 
     queries: int
     keys: int
@@ -82,6 +88,7 @@ class AttentionTile:
 
     @property
     def name(self) -> str:
+        """The name of the kernel."""
         return f"sm80_{self.queries}x{self.keys}_h{self.widest}"
 
 
@@ -95,6 +102,7 @@ HALF_TILES = (
     Tile(64, 128, 32, (2, 2), 4),
     Tile(64, 64, 64, (2, 2), 4),
 )
+"""Tiles for float16 and bfloat16; chosen."""
 TF32_TILES = (
     Tile(256, 128, 16, (4, 2), 3),
     Tile(128, 256, 16, (2, 4), 3),
@@ -103,6 +111,7 @@ TF32_TILES = (
     Tile(64, 128, 16, (2, 2), 4),
     Tile(64, 64, 32, (2, 2), 3),
 )
+"""Tiles for tf32; chosen."""
 SIMT_TILES = (
     Tile(128, 256, 8, (2, 4), 4),
     Tile(128, 128, 8, (4, 2), 4),
@@ -110,12 +119,14 @@ SIMT_TILES = (
     Tile(64, 128, 8, (2, 2), 5),
     Tile(32, 128, 8, (1, 2), 5),
 )
+"""Tiles for float32 without tensor cores; chosen."""
 SMALL_TILES = (
     Tile(256, 128, 64, (4, 2), 3),
     Tile(128, 128, 64, (2, 2), 4),
     Tile(128, 64, 64, (2, 2), 4),
     Tile(64, 64, 64, (2, 2), 4),
 )
+"""Tiles for 8-bit operands; chosen."""
 HALF_GROUP_TILES = (
     GroupTile(128, 64, 32, (2, 2), 3, several=True),
     GroupTile(64, 64, 32, (2, 2), 3, several=True),
@@ -123,31 +134,37 @@ HALF_GROUP_TILES = (
     GroupTile(128, 64, 32, (2, 2), 4),
     GroupTile(64, 64, 32, (2, 2), 4),
 )
+"""Tiles for convolutions in groups in float16 and bfloat16; chosen."""
 TF32_GROUP_TILES = (
     GroupTile(128, 64, 16, (2, 2), 3, several=True),
     GroupTile(64, 64, 16, (2, 2), 3, several=True),
     GroupTile(128, 64, 16, (2, 2), 4),
     GroupTile(64, 64, 16, (2, 2), 4),
 )
+"""Tiles for convolutions in groups in tf32; chosen."""
 ATTENTION_TILES = (
     AttentionTile(64, 64, 64),
     AttentionTile(64, 128, 128),
     AttentionTile(32, 128, 65536),
 )
+"""Tiles for attention; chosen."""
 WIDE_HALF_TILES = (
     WideTile(128, 256, 64, 2, "cooperative"),
     WideTile(128, 128, 64, 2, "pingpong"),
     WideTile(64, 128, 64, 1, "pingpong"),
 )
+"""Hopper's tiles for products in float16 and bfloat16; chosen."""
 WIDE_TF32_TILES = (
     WideTile(128, 128, 32, 2, "pingpong"),
     WideTile(64, 128, 32, 1, "pingpong"),
 )
+"""Hopper's tiles for products in tf32; chosen."""
 WIDE_CONV_TILES = (
     WideTile(128, 128, 64, 1, "alone"),
     WideTile(64, 128, 64, 1, "alone"),
     WideTile(64, 64, 64, 1, "alone"),
 )
+"""Hopper's tiles for convolutions; chosen."""
 
 
 @dataclass(frozen=True, order=True)
@@ -155,30 +172,32 @@ class Family:
     """What one kernel library is compiled for."""
 
     op: str
-    """gemm, conv, group (a convolution in groups) or attention"""
+    """The operation: gemm, conv, group (a convolution in groups) or attention."""
     math: str
-    """float16, bfloat16 (both accumulated in float32), tf32, float32 without tensor cores, or the
-    8-bit type of the left operand, whose products are accumulated in int32."""
+    """The arithmetic: float16 or bfloat16 (both accumulated in float32), tf32, float32 without
+    tensor cores, or the 8-bit type of the left operand, whose products are accumulated in
+    int32."""
     order: str
-    """Of a product's right operand [k, n]: by rows or by columns; of filters: columns."""
+    """The order of a product's right operand [k, n]: rows or columns; filters have columns."""
     activation: str
     align: int
-    """Elements; every row of every operand begins at a multiple of them."""
+    """Elements of which the beginning of every row of every operand is a multiple."""
     out: str = ""
-    """Of 8-bit operands: the result's type."""
+    """The result's type where operands have 8 bits."""
 
     @property
     def name(self) -> str:
+        """The name of the family, as programs and libraries have it."""
         what = f"{self.op}_{self.math}_{self.order}_{self.activation}_a{self.align}"
         return f"{what}_{self.out}" if self.out else what
 
     @property
     def dtype(self) -> str:
-        """Of the left operand's elements."""
+        """The type of the left operand's elements."""
         return "float32" if self.math == "tf32" else self.math
 
     def generations(self, architecture: str) -> tuple[str, ...]:
-        """Of the kernels that it has on an architecture such as sm_90a."""
+        """Returns the generations of its kernels on an architecture such as sm_90a."""
         number = int("".join(c for c in architecture if c.isdigit()) or 0)
         if number < 80:
             return ()
@@ -192,7 +211,10 @@ class Family:
         return ("sm80", "sm90") if hopper and whole and wide else ("sm80",)
 
     def shares(self, architecture: str) -> tuple[Share, ...]:
-        """Its libraries on an architecture; what takes long to compile comes one by one."""
+        """Returns its libraries on an architecture.
+
+        Kernels that take long to compile have one each.
+        """
         found: list[Share] = []
         for generation in self.generations(architecture):
             tiles = self.tiles(generation)
@@ -201,6 +223,7 @@ class Family:
         return tuple(found)
 
     def tiles(self, generation: str) -> tuple[AnyTile, ...]:
+        """Returns the tiles of its kernels of a generation."""
         if generation == "sm90":
             if self.op == "conv":
                 return WIDE_CONV_TILES
@@ -218,25 +241,31 @@ class Family:
 
 @dataclass(frozen=True)
 class Share:
-    """What one library holds of a family: kernels of one generation."""
+    """The part of a family that one library holds: kernels of one generation."""
 
     family: Family
     tiles: tuple[AnyTile, ...]
 
     @property
     def generation(self) -> str:
+        """The generation of its kernels."""
         return "sm90" if isinstance(self.tiles[0], WideTile) else "sm80"
 
     @property
     def name(self) -> str:
+        """The name of the library."""
         what = self.tiles[0].name if len(self.tiles) == 1 else self.generation
         return f"{self.family.name}_{what}"
 
     @property
     def kernels(self) -> tuple[str, ...]:
+        """The names of its kernels."""
         return tuple(tile.name for tile in self.tiles)
 
 
 def alignment(math: str, *sizes: int) -> int | None:
-    """The widest alignment that all row lengths are multiples of; None: there is none."""
+    """Returns the widest alignment of which all row lengths are multiples.
+
+    The result is None where there is none.
+    """
     return next((a for a in ALIGNMENTS[math] if all(size % a == 0 for size in sizes)), None)

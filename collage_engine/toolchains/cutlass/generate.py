@@ -1,4 +1,4 @@
-"""From a function of the dataflow graph to a plan for CUTLASS's kernels."""
+"""Generates the program of CUTLASS's kernels from a function of the dataflow graph."""
 
 from __future__ import annotations
 
@@ -29,11 +29,22 @@ def plan_of(
     *,
     dry: bool = False,
 ) -> tuple[dict[str, Any], bytes, tuple[Family, ...]]:
-    """The plan, the weights, and the families whose libraries it needs.
+    """Returns the program, the weights, and the families whose libraries it needs.
 
-    ``formats``: of inputs and outputs that are not plain. ``UnsupportedError`` with the reason
-    when CUTLASS cannot take it. Steps name their family; the libraries are yet to be added.
-    ``dry``: the weights are left out.
+    Steps name their family; the libraries are added later.
+
+    Args:
+        graph: The dataflow graph.
+        nodes: The function's nodes.
+        inputs: The nodes that it takes, in the order of its arguments.
+        outputs: The nodes that it gives, in the order of its arguments.
+        constants: Gives the values of constant nodes.
+        precision: The precision of the run.
+        formats: The formats of inputs and outputs that are not plain.
+        dry: Whether the weights are left out.
+
+    Raises:
+        UnsupportedError: CUTLASS cannot compute it, for the reason in the message.
     """
     places = Places(graph, inputs, outputs, constants, dry)
     generator = Generator(places, formats or {}, outputs, precision)
@@ -58,8 +69,11 @@ def plan_of(
 def dry_plan(
     graph: DataflowGraph, nodes: NodeSet, precision: str = "float32"
 ) -> tuple[Family, ...]:
-    """The families that these operators need; ``UnsupportedError`` with the reason when CUTLASS
-    cannot take them. Weights are not looked at, only their shapes."""
+    """Returns the families that some operators need, from the shapes of their weights only.
+
+    Raises:
+        UnsupportedError: CUTLASS cannot compute them, for the reason in the message.
+    """
     closed = graph.close(nodes)
     inputs, outputs = graph.boundary(closed)
     return plan_of(graph, closed, inputs, outputs, blank(graph), precision, dry=True)[2]

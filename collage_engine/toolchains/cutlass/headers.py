@@ -1,4 +1,4 @@
-"""CUTLASS's headers: where they are, which release, and which parts of it are there."""
+"""CUTLASS's headers: where they are installed, their release, and its parts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.runtime.builder import find_in_wheel
 
 WHEELS = (("nvidia-cutlass", "include/cutlass"), ("apache-tvm", "include/cutlass"))
-"""Distributions that carry CUTLASS's headers, the newer first."""
+"""Distributions that contain CUTLASS's headers, the newer one first."""
 
 
 @cache
 def headers() -> Path:
-    """Folder of CUTLASS's headers, of CUTLASS_PATH or of a wheel; ``ToolchainError``."""
+    """Returns the folder of CUTLASS's headers, from CUTLASS_PATH or a wheel.
+
+    Raises:
+        ToolchainError: There are none.
+    """
     chosen = os.environ.get("CUTLASS_PATH")
     if chosen:
         folder = Path(chosen) / "include"
@@ -32,7 +36,7 @@ def headers() -> Path:
 
 @cache
 def version() -> str:
-    """CUTLASS's version, from its headers."""
+    """Returns CUTLASS's version, as its headers state it."""
     numbers = {}
     for line in (headers() / "cutlass" / "version.h").read_text().splitlines():
         words = line.split()
@@ -44,21 +48,24 @@ def version() -> str:
 
 
 def _beside(folder: str, name: str) -> Path | None:
-    """A folder of a whole release, which lies beside its headers; None where they came alone."""
+    """Returns a folder of a whole release beside its headers; None where the headers came alone."""
     found = headers().parent / folder
     return found if (found / name).is_file() else None
 
 
 def utilities() -> Path | None:
-    """Headers that the convolutions of its 3.x interface need."""
+    """Returns the headers that convolutions of the 3.x interface need.
+
+    The result is None where they are missing.
+    """
     return _beside("tools/util/include", "cutlass/util/packed_stride.hpp")
 
 
 def attention() -> Path | None:
-    """Headers of example 41, the attention kernel."""
+    """Returns the headers of example 41, the attention kernel; None where they are missing."""
     return _beside("examples/41_fused_multi_head_attention", "kernel_forward.h")
 
 
 def all_folders() -> list[Path]:
-    """What a compiler is told to look into."""
+    """Returns the folders in which the compiler looks for headers."""
     return [folder for folder in (headers(), utilities(), attention()) if folder is not None]

@@ -32,16 +32,18 @@ from collage_engine.toolchains.runtime.nvcc import need_nvcc, nvcc_version
 
 SOURCES = Path(__file__).resolve().parent / "src"
 KERNELS = SOURCES / "kernels"
+"""Folders of the C++ sources, and of the headers from which kernels are compiled."""
 COMPILE_SECONDS = 1800.0
-"""Enough for a family on a slow, busy machine; alone it is a minute."""
+"""Seconds after which a compilation is given up; chosen, enough for a family on a slow, busy
+machine. Alone it takes about a minute."""
 MOST_COMPILERS = 8
-"""At a time."""
+"""Compilers that run at a time, at most; chosen."""
 COMPILER_BYTES = 2 << 30
-"""Memory that one takes at most."""
+"""Bytes of memory that one compiler takes at most; chosen."""
 
 
 def _texts(source: str) -> bytes:
-    """Our headers that a source includes, and those that they include."""
+    """Returns the texts of our headers that a source includes, directly or not."""
     found: dict[Path, bytes] = {}
     waiting = [KERNELS / name for name in _INCLUDE.findall(source)]
     while waiting:
@@ -56,7 +58,7 @@ _INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 
 
 def options(architecture: str) -> list[str]:
-    """What nvcc is told beside files; NDEBUG, since assertions make it serialise wgmma."""
+    """Returns nvcc's options; NDEBUG is one, since assertions make it serialise wgmma."""
     number = architecture.removeprefix("sm_")
     return [
         "-std=c++17",
@@ -89,8 +91,19 @@ def _place(share: Share, architecture: str) -> Path:
 
 
 def build(share: Share, architecture: str, stop: Callable[[], bool] = lambda: False) -> Path:
-    """The library, compiled now or taken from the cache; ``ToolchainError`` with nvcc's error, or
-    when ``stop`` says so meanwhile."""
+    """Compiles a library, or takes it from the cache.
+
+    Args:
+        share: The kernels of the library.
+        architecture: The device's architecture.
+        stop: Tells whether the compilation is to be given up.
+
+    Returns:
+        The path of the library.
+
+    Raises:
+        ToolchainError: nvcc fails, the cache cannot be written, or ``stop`` returned true.
+    """
     library = _place(share, architecture)
     if library.exists():
         return library
@@ -106,7 +119,11 @@ def build(share: Share, architecture: str, stop: Callable[[], bool] = lambda: Fa
 
 
 def build_all(family: Family, architecture: str) -> list[tuple[Share, Path]]:
-    """The libraries of a family, compiled side by side."""
+    """Compiles the libraries of a family side by side.
+
+    Raises:
+        ToolchainError: The architecture is too old, or nvcc fails.
+    """
     shares = family.shares(architecture)
     if not shares:
         raise ToolchainError(f"CUTLASS's kernels need sm_80 or newer, not {architecture}")
@@ -120,8 +137,17 @@ def build_many(
     now: Callable[[str], None],
     stop: Callable[[], bool],
 ) -> None:
-    """Compile the libraries of families that are not there yet, as many at a time as there are
-    processors. ``ToolchainError`` with the first that nvcc refuses, after all have been tried."""
+    """Compiles the libraries of families that are missing, several at a time.
+
+    Args:
+        families: The families.
+        architecture: The device's architecture.
+        now: Is called with a line of text about the progress.
+        stop: Tells whether to give up.
+
+    Raises:
+        ToolchainError: nvcc refused a library; the others have been tried.
+    """
     missing = [
         share
         for family in families

@@ -26,7 +26,7 @@ KINDS: tuple[Kind, ...] = ("conv", "matmul")
 
 
 def within(graph: DataflowGraph, nodes: NodeSet, leaving: NodeSet) -> list[Quantized]:
-    """Composites in a set that there are kernels for, by their types."""
+    """Returns the composites in a set for whose types there are kernels."""
     return [
         found
         for found in quantized.within(graph, nodes, leaving).values()
@@ -35,7 +35,10 @@ def within(graph: DataflowGraph, nodes: NodeSet, leaving: NodeSet) -> list[Quant
 
 
 def reason_against(graph: DataflowGraph, found: Quantized) -> str | None:
-    """Why there are no kernels for a composite, as far as the graph tells."""
+    """Returns why there are no kernels for a composite, as far as the graph tells.
+
+    The result is None where there are.
+    """
     node = graph.nodes[found["anchor"]]
     if found.kind not in KINDS or "weights" not in found:
         return f"{node.op}: CUTLASS multiplies 8-bit values by constant weights only"
@@ -57,7 +60,10 @@ def reason_against(graph: DataflowGraph, found: Quantized) -> str | None:
 
 
 def emit(g: Generator, found: Quantized) -> None:
-    """Numbers are looked at now; without them (a dry plan) the step is as it would be."""
+    """Appends the step of a composite.
+
+    Scales and zero points are read now; in a dry run, without them, the step has the same shape.
+    """
     node = g.graph.nodes[found["anchor"]]
     numbers = Numbers(g.graph, found, g.places.constants)
     data = g.graph.nodes[found["data"]].type
@@ -111,7 +117,7 @@ def _numbers(
 
 
 def _reaches_out(sizes: Convolved) -> bool:
-    """Whether windows reach beyond the image."""
+    """Returns whether the windows of a convolution reach beyond the image."""
     for d in (0, 1):
         reach = (sizes.result[1 + d] - 1) * sizes.stride[d]
         reach += (sizes.kernel[d] - 1) * sizes.dilation[d] + 1

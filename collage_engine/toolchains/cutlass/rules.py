@@ -1,5 +1,8 @@
-"""What CUTLASS proposes: products and convolutions with bias, residual sum and activation, the
-same in 8 bits, and attention."""
+"""The partitions that CUTLASS proposes.
+
+They are products and convolutions with bias, residual sum and activation, the same in 8 bits, and
+attention.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ from collage_engine.toolchains.runtime import chains, taken_along
 def reason_against(
     graph: DataflowGraph, index: NodeIndex, precision: str = "float32"
 ) -> str | None:
-    """Why CUTLASS runs an operator neither alone nor with others; None when it does."""
+    """Returns why CUTLASS computes an operator neither alone nor with others.
+
+    The result is None where it does.
+    """
     table = [*patterns(), ("cutlass.attention", written_out.pattern())]
     table += [(name, pattern) for name, pattern, _ in qdq.pattern_table("cutlass", KINDS)]
     refuses = partial(refused, precision=precision)
@@ -35,7 +41,7 @@ def reason_against(
 
 
 def refused(graph: DataflowGraph, nodes: NodeSet, precision: str = "float32") -> str | None:
-    """Why these calls are no partition for it; None when they are."""
+    """Returns why these calls are no partition for CUTLASS; None where they are."""
     calls = node_set(i for i in graph.operators if nodes >> i & 1)
     try:
         dry_plan(graph, calls, precision)
@@ -45,7 +51,7 @@ def refused(graph: DataflowGraph, nodes: NodeSet, precision: str = "float32") ->
 
 
 def _finished(anchor: Pattern) -> Pattern:
-    """An anchor with bias, residual sum and activation, each there or not."""
+    """Returns the pattern of an anchor with optional bias, residual sum and activation."""
     biased = anchor.optional(lambda x: op("add", x, anything("bias")))
     summed = biased.optional(lambda x: op("add", x, anything("residual")))
     return summed.optional(
@@ -59,7 +65,10 @@ def _finished(anchor: Pattern) -> Pattern:
 
 
 def patterns() -> list[tuple[str, Pattern]]:
-    """A product whose right operand is transposed or not; a convolution."""
+    """Returns the patterns of a product and of a convolution, with what can follow them.
+
+    The right operand of the product may be transposed.
+    """
     right = op("permute_dims", anything("right"), commutative=False) | anything("right")
     product = op("matmul", anything("left"), right, commutative=False)
     convolution = op("nn.conv2d", anything("x"), constant("weights"), commutative=False)
@@ -67,6 +76,7 @@ def patterns() -> list[tuple[str, Pattern]]:
 
 
 def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+    """Returns the partition specification of CUTLASS for a graph."""
     precision = instance.precision
 
     def supported(graph: DataflowGraph, match: Match) -> str | None:

@@ -20,7 +20,9 @@ ELEMENTS = {
     "int8": "int8_t",
     "uint8": "uint8_t",
 }
+"""C++ types of elements, by type."""
 ORDERS = {"rows": "cutlass::layout::RowMajor", "columns": "cutlass::layout::ColumnMajor"}
+"""C++ layouts, by order."""
 FUNCTORS = {
     "none": "Identity",
     "relu": "ReLu",
@@ -28,13 +30,13 @@ FUNCTORS = {
     "gelu_tanh": "GELU_taylor",
     "silu": "SiLu",
 }
-"""Epilogue → the functor of cutlass::epilogue::thread."""
+"""CUTLASS's functor of each activation."""
 MOST_STORED = {"int8": 8, "uint8": 8, "float32": 4}
-"""Elements of a result of 8-bit operands that are stored at once."""
+"""Elements of a result of 8-bit operands that one store writes, by the result's type; chosen."""
 
 
 def source_of(share: Share) -> str:
-    """The library's translation unit."""
+    """Returns the translation unit of a library."""
     family = share.family
     aliases, entries = [], []
     for number, tile in enumerate(share.tiles):
@@ -96,7 +98,7 @@ def _gemm_or_conv(family: Family, tile: Tile) -> str:
 
 
 def _instruction(family: Family) -> str:
-    """The shape of one multiplication."""
+    """Returns the shape of one multiplication."""
     if family.math == "float32":
         return _shape(1, 1, 1)
     depth = {"tf32": 8, "int8": 32, "uint8": 32}.get(family.math, 16)
@@ -104,7 +106,7 @@ def _instruction(family: Family) -> str:
 
 
 def _tile(tile: Tile) -> str:
-    """A block's shape and a warp's."""
+    """Returns the shapes of a block's tile and of a warp's."""
     warp = _shape(tile.m // tile.warps[0], tile.n // tile.warps[1], tile.k)
     return f"{_shape(tile.m, tile.n, tile.k)}, {warp}"
 
@@ -132,7 +134,7 @@ def _wide_gemm(family: Family, tile: WideTile) -> str:
 
 
 def _wide_conv(tile: WideTile) -> str:
-    """Of a convolution's tile the last part is a shape of its own: channels of one tap."""
+    """Returns the kernel's type; the last part of a convolution's tile is a shape of its own."""
     return (
         f"collage::Conv90<Element, {_cute(tile.m, tile.n, _cute(tile.k))}, "
         f"{_cute(tile.cluster, 1, 1)}, Activation>"

@@ -1,4 +1,4 @@
-"""The steps of a plan in the making: products, convolutions, and images in another order."""
+"""The steps of a program while it is generated: products, convolutions, and transposed images."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from collage_engine.toolchains.runtime.places import Places
 from collage_engine.toolchains.runtime.products import Product, layout_of_product
 
 LARGEST = 1 << 31
-"""Sizes and, for convolutions, bytes of a tensor stay below: the kernels count in 32 bits."""
+"""Sizes and, for convolutions, bytes of a tensor have to stay below it: the kernels count in 32
+bits."""
 
 Ints = tuple[int, ...]
 Place = dict[str, Any]
@@ -25,7 +26,7 @@ Place = dict[str, Any]
 
 @dataclass(frozen=True)
 class Convolved:
-    """Sizes of a convolution of images that lie N, H, W, C."""
+    """The sizes of a convolution of images stored as N, H, W, C."""
 
     image: Ints
     result: Ints
@@ -37,22 +38,26 @@ class Convolved:
 
     @property
     def pointwise(self) -> bool:
-        """Whether it is a product of all pixels by one matrix."""
+        """Whether it is a product of all pixels with one matrix."""
         return self.kernel == (1, 1) == self.stride and not any(self.padding) and self.groups == 1
 
     @property
     def channels(self) -> int:
+        """The number of input channels."""
         return self.image[3]
 
     @property
     def filters(self) -> int:
+        """The number of output channels."""
         return self.result[3]
 
     def product(self) -> dict[str, int]:
+        """Returns the sizes of the product that a pointwise convolution is."""
         n, h, w, c = self.image
         return {"m": n * h * w, "n": self.filters, "k": c, "batch": 1}
 
     def fields(self) -> dict[str, int]:
+        """Returns the sizes as JSON values for the runtime."""
         n, h, w, c = self.image
         return {
             "images": n,
@@ -75,7 +80,7 @@ class Convolved:
 
 
 def convolved(node: Node, shape: Ints, kernel: Ints) -> Convolved:
-    """Of a convolution of images of this shape, in the operator's layout."""
+    """Returns the sizes of a convolution of images of this shape, in the operator's layout."""
     last = layout(node) == "NHWC"
     attributes = node.attributes
     return Convolved(
@@ -90,7 +95,7 @@ def convolved(node: Node, shape: Ints, kernel: Ints) -> Convolved:
 
 
 def filters_of(node: Node, array: np.ndarray) -> np.ndarray:
-    """Filters as they are read: output channels, rows, columns, input channels."""
+    """Returns filters in the order in which kernels read them: O, H, W, I."""
     order = str(node.attributes["kernel_layout"])
     return array.transpose([order.index(axis) for axis in "OHWI"])
 
@@ -110,6 +115,11 @@ class Generator:
         """Values that lie N, H, W, C in temporaries, whatever is at the border."""
 
     def emit(self, product: Product) -> None:
+        """Appends the steps of a product or a convolution with what follows it.
+
+        Raises:
+            UnsupportedError: The kernels cannot compute it, for the reason in the message.
+        """
         self.places.check_scalars(product.scalars, product.epilogue)
         node = self.graph.nodes[product.anchor]
         if node.op == "matmul":
@@ -137,7 +147,7 @@ class Generator:
         self.steps[-1]["d"] = self.plain(product.result, write=True)
 
     def _right(self, product: Product, batch: int) -> tuple[Place, str]:
-        """The right operand, and which of its axes is innermost."""
+        """Returns the right operand, and which of its axes is innermost."""
         if product.transpose_right:
             return self.plain(product.right), "columns"
         if self.tf32 and batch == 1 and self.graph.nodes[product.right].form == "constant":
@@ -148,7 +158,11 @@ class Generator:
         return self.plain(product.right), "rows"
 
     def plain(self, index: int, write: bool = False) -> Place:
-        """Where a row-major value lies."""
+        """Returns the place of a row-major value.
+
+        Raises:
+            UnsupportedError: The value is stored with its channels innermost.
+        """
         if self.formats.get(index) == NHWC or index in self.images:
             raise UnsupportedError("matmul: an operand whose channels lie innermost")
         return self.places.write(index) if write else self.places.read(index)
@@ -156,6 +170,17 @@ class Generator:
     def gemm(
         self, node: Node, family: Family, sizes: dict[str, int], operands: dict[str, Place]
     ) -> None:
+        """Appends the step of a product.
+
+        Args:
+            node: The node that is computed.
+            family: The family of its kernels.
+            sizes: The sizes and strides in elements.
+            operands: The places of its operands.
+
+        Raises:
+            UnsupportedError: A size has more than 31 bits.
+        """
         if max(sizes.values()) >= LARGEST:
             raise UnsupportedError(f"{node.op}: sizes of more than 31 bits")
         self.step("gemm", node, family, {**sizes, **operands})
@@ -165,6 +190,7 @@ class Generator:
         return Family(op, math, order, product.epilogue, row_alignment(node, math, *rows))
 
     def step(self, op: str, node: Node, family: Family, fields: dict[str, Any]) -> None:
+        """Appends a step, and records that its family is needed."""
         self.families.add(family)
         self.steps.append(
             {
@@ -184,7 +210,7 @@ class Generator:
             self.source(product.residual, read)
 
     def source(self, index: int, read: Callable[[int], Place]) -> None:
-        """Let the last step add another tensor."""
+        """Makes the last step add another tensor."""
         at = len(self.steps) - 1
         residual = read(index)  # may put a transposition behind this step
         if len(self.steps) > at + 1:
@@ -222,7 +248,7 @@ class Generator:
     def convolve(
         self, node: Node, data: int, sizes: Convolved, family: Family, filters: np.ndarray
     ) -> None:
-        """The step of a convolution; its result and what it adds are still to be given."""
+        """Appends the step of a convolution, without its result and without what it adds."""
         size = max(node.type.bytes // int(np.prod(node.type.shape)), 1)
         most = max(int(np.prod(sizes.image)), int(np.prod(sizes.result)), filters.size)
         if most * size >= LARGEST:
@@ -234,22 +260,25 @@ class Generator:
             self.step("conv", node, family, {**sizes.fields(), **operands})
 
     def reader(self, node: Node) -> Callable[[int], Place]:
-        """How a convolution reads images."""
+        """Returns the function with which a convolution reads images."""
         return self.places.read if layout(node) == "NHWC" else self.image
 
     def finish(self, node: Node, result: int) -> None:
-        """Let the last step, a convolution, write the value of a node."""
+        """Makes the last step, a convolution, write the value of a node."""
         if layout(node) == "NHWC":
             self.steps[-1]["d"] = self.places.write(result)
         else:
             self._write_image(result)
 
     def _is_stored(self, index: int) -> bool:
-        """Whether what crosses the border for a value has its channels innermost."""
+        """Returns whether what crosses the border for a value has its channels innermost."""
         return self.formats.get(index) == NHWC or not differs(self.graph.nodes[index].type)
 
     def image(self, index: int) -> Place:
-        """A value of axes N, C, H, W, stored N, H, W, C; transposed now if it is not."""
+        """Returns the place of a value of axes N, C, H, W, stored as N, H, W, C.
+
+        Where it is stored otherwise, a step that transposes it is appended.
+        """
         if index in self.images:
             return self.images[index]
         node = self.graph.nodes[index]
@@ -266,7 +295,7 @@ class Generator:
         return self.images[index]
 
     def _write_image(self, index: int) -> None:
-        """Put the last step's result where its value is wanted."""
+        """Makes the last step write its result where its value is wanted."""
         node = self.graph.nodes[index]
         if index in self.outputs and self._is_stored(index):
             self.steps[-1]["d"] = self.places.write(index)
@@ -295,7 +324,11 @@ class Generator:
 
 
 def row_alignment(node: Node, math: str, *rows: int) -> int:
-    """The widest that rows of so many elements can be read by; ``UnsupportedError``."""
+    """Returns the widest alignment with which rows of so many elements can be read.
+
+    Raises:
+        UnsupportedError: There is none.
+    """
     align = alignment(math, *rows)
     if align is None:
         raise UnsupportedError(
@@ -315,7 +348,7 @@ def _pair(value: Any) -> Ints:
 
 
 def _pads(value: Any) -> Ints:
-    """Top, left, bottom, right."""
+    """Returns the padding at the top, left, bottom and right."""
     if not isinstance(value, (list, tuple)):
         return (int(value),) * 4
     pads = tuple(map(int, value))

@@ -97,7 +97,7 @@ class CutlassToolchain(ProductToolchain):
             library.build_many(sorted(wanted), instance.architecture, now, stop)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
-        """The plan with the libraries of its families, which are compiled now if need be."""
+        """Returns the program and the weights, after compiling the libraries that are missing."""
         from collage_engine.toolchains.cutlass.generate import plan_of
 
         plan, weights, families = plan_of(
@@ -122,7 +122,7 @@ class CutlassToolchain(ProductToolchain):
     def kernels(
         self, families: Iterable[Family], architecture: str
     ) -> dict[str, list[tuple[Share, Path]]]:
-        """Family → its libraries, where the runtime finds them."""
+        """Returns the libraries of each family, where the runtime finds them."""
         from collage_engine.toolchains.cutlass import library
 
         found = {family.name: library.build_all(family, architecture) for family in families}
@@ -140,7 +140,7 @@ class CutlassToolchain(ProductToolchain):
         return cudart_library(self.name), self.own_library()
 
     def libraries_for(self, functions: Sequence[Function]) -> tuple[RuntimeLibrary, ...]:
-        """The runtime, and the kernels that these functions may choose from."""
+        """Returns the runtime, and the kernels among which these functions may choose."""
         from collage_engine.toolchains.cutlass.generate import plan_of
         from collage_engine.toolchains.runtime.places import blank
 

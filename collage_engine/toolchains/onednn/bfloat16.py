@@ -1,4 +1,4 @@
-"""Which results of a plan are kept in bfloat16 between its steps.
+"""Selects the results of a program that are kept in bfloat16 between its steps.
 
 In a bfloat16 instance convolutions and matrix products read both operands rounded to bfloat16 and
 sum in float32. What is read by such products in that form is best stored in it: half the bytes,
@@ -13,7 +13,7 @@ from collage_engine.toolchains.onednn.rounding import round_weights
 from collage_engine.toolchains.onednn.steps import OneDnnProgram, Step
 
 CARRIES = {"pool", "resize", "eltwise", "binary", "concat", "reshape", "permute", "slice"}
-"""Steps whose result has the element type of what they read."""
+"""Steps whose result has the element type of their operands."""
 
 
 def keep_in_bfloat16(plan: OneDnnProgram, full: frozenset[int] = frozenset()) -> None:

@@ -20,18 +20,20 @@ from collage_engine.toolchains.runtime import chains
 from collage_engine.toolchains.runtime.claims import Claims
 
 Build = Callable[[OneDnnProgram, Match], int | None]
-"""Emits the composite; None when its constants are not the expected ones."""
+"""Emits the composite; returns None where its constants do not have the expected values."""
 
 
 @dataclass(frozen=True)
 class Composite:
+    """A pattern of operators that is one function of oneDNN, with what emits it."""
+
     name: str
     pattern: Pattern
     build: Build
 
 
 def _is(plan: OneDnnProgram, match: Match, **wanted: float | tuple[float, ...]) -> bool:
-    """Whether the named scalar constants that the match bound have these values."""
+    """Returns whether the named scalar constants that the match bound have these values."""
     if plan.dry:
         return True
     for name, values in wanted.items():

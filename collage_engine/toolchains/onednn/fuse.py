@@ -1,9 +1,9 @@
 """Post-op fusion: what follows an operator is computed while its result is still in registers.
 
-A step that applies an elementwise function, or adds or multiplies another tensor, joins the step
-that makes its operand when nobody else reads it. The joined step stands where the later one
-stood: its operands exist by then, and moving a step down to its only reader is always legal.
-The runtime undoes what the library has no kernel for.
+A step that applies an elementwise function, or that adds or multiplies another tensor, joins the
+step that computes its operand where nothing else reads that operand. The joined step takes the
+place of the later one: its operands have been computed by then, and it is always allowed to move a
+step down to its only reader. The runtime splits off what the library has no kernel for.
 """
 
 from __future__ import annotations
@@ -27,17 +27,20 @@ ANCHORS = {
     "concat",
     "resize",
 }
+"""Steps that can have post-ops."""
 HEAVY = {"conv", "deconv", "matmul"}
+"""Steps that post-ops join in preference to others."""
 TAKES_TENSORS = HEAVY | {"binary", "eltwise"}
-"""Where another tensor may be a post-op. oneDNN 3.2 takes one in pooling and softmax too, and
-reads it wrongly in some layouts."""
+"""Steps that can have another tensor as a post-op. oneDNN 3.2 accepts one for pooling and
+softmax too, but reads it wrongly in some layouts."""
 
 MAX_POSTS = 16
-"""oneDNN takes 32; more than a few never happen in practice."""
+"""Post-ops of a step, at most; chosen, below the 32 that oneDNN accepts, because models have
+few."""
 
 
 def fuse(plan: OneDnnProgram, outputs: tuple[int, ...]) -> None:
-    """Fuse in place. ``outputs``: values that leave the function."""
+    """Fuses the steps of a program in place; ``outputs`` are the values that leave the function."""
     _fold_linear(plan, outputs)
     readers: Counter[int] = Counter(v for s in plan.steps for v in s.reads())
     readers.update(outputs)
@@ -58,7 +61,7 @@ def fuse(plan: OneDnnProgram, outputs: tuple[int, ...]) -> None:
 
 
 def _fold_linear(plan: OneDnnProgram, outputs: tuple[int, ...]) -> None:
-    """Two linear functions in a row are one."""
+    """Replaces two linear functions in a row by one."""
     readers: Counter[int] = Counter(v for s in plan.steps for v in s.reads())
     readers.update(outputs)
     made: dict[int, Step] = {}
@@ -82,7 +85,10 @@ def _join(
     place: dict[int, int],
     readers: Counter[int],
 ) -> tuple[int, Step] | None:
-    """(position of the step that takes ``step`` as a post-op, the joined step)."""
+    """Returns the position of the step that takes ``step`` as a post-op, and the joined step.
+
+    The result is None where no step can take it.
+    """
     if step.op == "eltwise":
         candidates = [(step.fields["src"], _eltwise_posts(step))]
     elif step.op == "binary":
@@ -123,8 +129,11 @@ def _join(
 
 
 def _misread(plan: OneDnnProgram, host: Step, post: PostOp) -> bool:
-    """What oneDNN 3.2's elementwise kernels of two tensors add wrongly: another tensor that is
-    broadcast over the batch, to images of one pixel."""
+    """Returns whether oneDNN 3.2 would compute a post-op on two tensors wrongly.
+
+    Its elementwise kernels of two tensors add another tensor wrongly that is broadcast over the
+    batch, to images of one pixel.
+    """
     batch, spatial = host.dims[0], host.dims[2:]
     return (
         post.kind == "binary"

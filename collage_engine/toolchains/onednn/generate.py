@@ -1,4 +1,4 @@
-"""From a function of the dataflow graph to a plan for the oneDNN runtime."""
+"""Generates the program of the oneDNN runtime from a function of the dataflow graph."""
 
 from __future__ import annotations
 
@@ -39,11 +39,12 @@ LOWERINGS: dict[str, Callable[[OneDnnProgram, Node], int]] = {
     "ones_like": _filled(1.0),
     "zeros_like": _filled(0.0),
 }
+"""The function that lowers each Relax operator."""
 FIELDS: dict[str, Callable[[OneDnnProgram, Node, int], int]] = {
     "split": split_field,
     "nn.batch_norm": batch_norm_field,
 }
-"""Operators that give a tuple, lowered field by field where it is read."""
+"""The function that lowers one field of the tuple that each Relax operator gives."""
 
 
 def generate(
@@ -181,7 +182,7 @@ _reasons: WeakKeyDictionary[DataflowGraph, dict[int, str | None]] = WeakKeyDicti
 
 
 def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
-    """None when oneDNN can run the call on its own, hence anywhere."""
+    """Returns why oneDNN cannot run a call on its own; None where it can, hence anywhere."""
     known = _reasons.setdefault(graph, {})
     if index not in known:
         known[index] = _refusal(graph, index)

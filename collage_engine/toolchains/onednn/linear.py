@@ -1,4 +1,4 @@
-"""Matrix products, reductions, softmax and normalisation."""
+"""Lowerings of matrix products, reductions, softmax and normalisation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from collage_engine.toolchains.onednn.steps import OneDnnProgram
 
 
 def matmul(plan: OneDnnProgram, node: Node) -> int:
-    """Any ranks: vectors become matrices, missing batch axes have extent one."""
+    """Lowers a matrix product of any ranks.
+
+    Vectors become matrices, and missing batch axes get extent one.
+    """
     left, right = (plan.tensor(i) for i in node.inputs)
     if len(plan.graph.nodes[node.inputs[0]].type.shape) == 1:
         left = plan.reshape(left, (1, *plan.dims[left]))
@@ -28,9 +31,11 @@ def matmul(plan: OneDnnProgram, node: Node) -> int:
 
 
 REDUCTIONS = {"mean": "mean", "sum": "sum", "max": "max", "min": "min", "prod": "mul"}
+"""oneDNN's algorithm for each Relax reduction."""
 
 
 def reduce(plan: OneDnnProgram, node: Node) -> int:
+    """Lowers a reduction; over all axes of space it becomes a pooling."""
     value = plan.tensor(node.inputs[0])
     dims = plan.dims[value]
     axes = node.attributes.get("axis")
@@ -50,6 +55,7 @@ def reduce(plan: OneDnnProgram, node: Node) -> int:
 
 
 def softmax(plan: OneDnnProgram, node: Node) -> int:
+    """Lowers a softmax or its logarithm."""
     value = plan.tensor(node.inputs[0])
     rank = len(plan.dims[value])
     axis = int(node.attributes.get("axis", -1)) % rank
@@ -58,7 +64,7 @@ def softmax(plan: OneDnnProgram, node: Node) -> int:
 
 
 def layer_norm(plan: OneDnnProgram, node: Node) -> int:
-    """Over the last axes; several of them are flattened into one."""
+    """Lowers a layer normalisation over the last axes; several axes are flattened into one."""
     value = plan.tensor(node.inputs[0])
     dims = plan.dims[value]
     axes = sorted(int(a) % len(dims) for a in node.attributes["axes"])
@@ -75,7 +81,22 @@ def normalise_last(
     scale: int | None,
     shift: int | None,
 ) -> int:
-    """Layer normalisation over trailing axes; scale and shift have those axes' elements."""
+    """Appends a layer normalisation over trailing axes.
+
+    Args:
+        plan: The program.
+        value: The value that is normalised.
+        axes: The axes, which must be the last ones.
+        epsilon: Is added to the variance.
+        scale: A factor for each element of these axes, or None.
+        shift: A summand for each element of these axes, or None.
+
+    Returns:
+        The normalised value.
+
+    Raises:
+        UnsupportedError: The axes are not the last ones.
+    """
     dims = plan.dims[value]
     if axes != list(range(len(dims) - len(axes), len(dims))):
         raise UnsupportedError("layer_norm: oneDNN normalises over the last axes only")
@@ -92,7 +113,7 @@ def normalise_last(
 
 
 def batch_norm_field(plan: OneDnnProgram, node: Node, field: int) -> int:
-    """The first result of nn.batch_norm, with the statistics that the model carries."""
+    """Lowers the first result of nn.batch_norm, with the statistics that the model contains."""
     if field != 0:
         raise UnsupportedError("nn.batch_norm: oneDNN gives no statistics back")
     if node.attributes.get("training"):
@@ -111,6 +132,7 @@ def batch_norm_field(plan: OneDnnProgram, node: Node, field: int) -> int:
 
 
 def group_norm(plan: OneDnnProgram, node: Node) -> int:
+    """Lowers a normalisation of groups of channels."""
     value = plan.tensor(node.inputs[0])
     dims = plan.dims[value]
     attributes = node.attributes
@@ -126,10 +148,10 @@ def group_norm(plan: OneDnnProgram, node: Node) -> int:
 
 
 def normalise_groups(plan: OneDnnProgram, value: int, groups: int, epsilon: float) -> int:
-    """Each group of channels of each image by its own statistics.
+    """Normalises each group of channels of each image by its own statistics.
 
-    oneDNN 3.2 has no such primitive; batch normalisation does it, with the groups of all images
-    as the channels of one.
+    oneDNN 3.2 has no such primitive. Batch normalisation computes it, with the groups of all images
+    as the channels of one image.
     """
     dims = plan.dims[value]
     elements = int(np.prod(dims)) // (dims[0] * groups)
@@ -139,7 +161,7 @@ def normalise_groups(plan: OneDnnProgram, value: int, groups: int, epsilon: floa
 
 
 def variance(plan: OneDnnProgram, node: Node) -> int:
-    """The mean of the squared distances from the mean."""
+    """Lowers the mean of the squared distances from the mean."""
     value = plan.tensor(node.inputs[0])
     dims = plan.dims[value]
     axes = node.attributes.get("axis")
@@ -159,3 +181,4 @@ LINEAR = {
     "nn.layer_norm": layer_norm,
     "nn.group_norm": group_norm,
 }
+"""The function that lowers each of these Relax operators."""

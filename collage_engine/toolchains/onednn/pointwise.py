@@ -1,4 +1,4 @@
-"""Elementwise functions and broadcasting arithmetic."""
+"""Lowerings of elementwise functions and of broadcasting arithmetic."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FUNCTIONS: dict[str, tuple[str, float, float]] = {
     "nn.silu": ("swish", 1.0, 0.0),
     "nn.relu6": ("clip", 0.0, 6.0),
 }
-"""Relax operator → (oneDNN function, alpha, beta)."""
+"""oneDNN's function, alpha and beta for each Relax operator."""
 
 BINARY = {
     "add": "add",
@@ -37,21 +37,25 @@ BINARY = {
     "maximum": "max",
     "minimum": "min",
 }
+"""oneDNN's algorithm for each Relax operator of two operands."""
 
 
 def function(plan: OneDnnProgram, node: Node) -> int:
+    """Lowers an operator of the table ``FUNCTIONS``."""
     alg, alpha, beta = FUNCTIONS[node.op]
     return plan.eltwise(plan.tensor(node.inputs[0]), alg, alpha, beta)
 
 
 def leaky_relu(plan: OneDnnProgram, node: Node) -> int:
+    """Lowers a ReLU with a slope for negative values."""
     return plan.eltwise(plan.tensor(node.inputs[0]), "relu", float(node.attributes["alpha"]))
 
 
 def erf(plan: OneDnnProgram, node: Node) -> int:
-    """From GELU, which oneDNN has: ``erf(z/√2) = 2·gelu(z)/z − 1``.
+    """Lowers the error function by GELU, which oneDNN has: ``erf(z/√2) = 2·gelu(z)/z − 1``.
 
-    Only for an erf that is no GELU already. 1e-30 keeps 0/0 away and is lost in any other sum.
+    This is only used for an erf that is not part of a GELU. Adding 1e-30 avoids 0/0 and is lost in
+    any other sum.
     """
     z = plan.eltwise(plan.tensor(node.inputs[0]), "linear", 2.0**0.5, 1e-30)
     gate = plan.binary("div", plan.eltwise(z, "gelu_erf"), z)
@@ -59,16 +63,23 @@ def erf(plan: OneDnnProgram, node: Node) -> int:
 
 
 def softplus(plan: OneDnnProgram, node: Node) -> int:
+    """Lowers a softplus."""
     beta = float(node.attributes.get("beta", 1.0))
     return plan.eltwise(plan.tensor(node.inputs[0]), "soft_relu", beta)
 
 
 def clip(plan: OneDnnProgram, node: Node) -> int:
+    """Lowers a clip between two constants."""
     low, high = float(node.attributes["min"]), float(node.attributes["max"])
     return plan.eltwise(plan.tensor(node.inputs[0]), "clip", low, high)
 
 
 def power(plan: OneDnnProgram, node: Node) -> int:
+    """Lowers a power with a constant exponent.
+
+    Raises:
+        UnsupportedError: The exponent is not constant.
+    """
     exponent = plan.scalar(node.inputs[1])
     if exponent is None:
         raise UnsupportedError("power: oneDNN needs a constant exponent")
@@ -81,10 +92,15 @@ def power(plan: OneDnnProgram, node: Node) -> int:
 
 
 MOST_PRELU = 5
-"""Dimensions that oneDNN's prelu takes."""
+"""Dimensions that oneDNN's prelu accepts."""
 
 
 def prelu(plan: OneDnnProgram, node: Node) -> int:
+    """Lowers a ReLU with a slope for each element of an axis.
+
+    Raises:
+        UnsupportedError: The tensor has more dimensions than oneDNN's prelu accepts.
+    """
     src = plan.tensor(node.inputs[0])
     slope = plan.tensor(node.inputs[1])
     rank = len(plan.dims[src])
@@ -97,7 +113,10 @@ def prelu(plan: OneDnnProgram, node: Node) -> int:
 
 
 def arithmetic(plan: OneDnnProgram, node: Node) -> int:
-    """A constant scalar makes it a linear function or a power of the other operand."""
+    """Lowers arithmetic of two operands.
+
+    Where one is a constant scalar, it becomes a linear function or a power of the other.
+    """
     left, right = node.inputs
     shape = node.type.shape or (1,)
     scalar = plan.scalar(right)
@@ -129,9 +148,11 @@ def arithmetic(plan: OneDnnProgram, node: Node) -> int:
 
 
 def where(plan: OneDnnProgram, node: Node) -> int:
-    """``x · condition + constant``, as masks are applied: condition and one branch are known.
+    """Lowers a mask as ``x · condition + constant``.
 
-    A value that the condition hides must be finite, else it shows through as not a number.
+    The condition and one branch must be constant.
+
+    A value that the condition hides must be finite, otherwise the result is not a number.
     """
     condition, *branches = node.inputs
     fixed = [plan.is_constant(b) for b in branches]
@@ -167,3 +188,4 @@ POINTWISE = {
     "where": where,
     "nn.prelu": prelu,
 }
+"""The function that lowers each of these Relax operators."""

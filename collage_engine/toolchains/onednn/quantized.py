@@ -1,4 +1,7 @@
-"""Quantised composites as single 8-bit steps; the table is partition/quantized.py."""
+"""Lowerings of quantised composites as single 8-bit steps.
+
+Partition/quantized.py recognises them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scales of 8-bit values in a plan, and quantize and dequantize on their own."""
+"""The scales of 8-bit values in a program, and quantize and dequantize by themselves."""
 
 from __future__ import annotations
 
@@ -16,12 +16,21 @@ from collage_engine.toolchains.onednn.shaping import SHAPING
 from collage_engine.toolchains.onednn.steps import OneDnnProgram
 
 Lower = Callable[[OneDnnProgram, Node], int]
+"""Lowers a node and returns its value."""
 
 
 def entry(
     plan: OneDnnProgram, of: str, scale: np.ndarray | float, zero: int = 0, mask: int = 0
 ) -> dict[str, Any]:
-    """Scale and zero point of an operand or the result of a step, as values of the plan."""
+    """Returns the scale and zero point of a step's operand or result, as values of the program.
+
+    Args:
+        plan: The program.
+        of: The name of the operand or result.
+        scale: One scale, or one for each element of an axis.
+        zero: The zero point.
+        mask: oneDNN's mask of the axes that have a scale for each element.
+    """
     made: dict[str, Any] = {"of": of, "mask": mask}
     values = np.asarray(scale, np.float32).reshape(-1)
     if not (values == 1.0).all():
@@ -32,12 +41,23 @@ def entry(
 
 
 def single(plan: OneDnnProgram, of: str, given: Scaling) -> dict[str, Any]:
+    """Returns the entry of a value that has one scale and one zero point."""
     scale, zero = given.single(of)
     return entry(plan, of, scale, zero)
 
 
 def rescale(plan: OneDnnProgram, value: int, source: Scaling | None, result: Scaling | None) -> int:
-    """From one scale to another, to 8 bits from float32 (no source) or back (no result)."""
+    """Converts a value from one scale to another; returns the converted value.
+
+    Args:
+        plan: The program.
+        value: The value.
+        source: The scale of the value; None where it is float32.
+        result: The scale of the result; None where it is float32.
+
+    Raises:
+        UnsupportedError: There is a zero point for each element of an axis.
+    """
     if source is not None and result is not None and source.equals(result):
         return value
     entries = []
@@ -55,6 +75,7 @@ def rescale(plan: OneDnnProgram, value: int, source: Scaling | None, result: Sca
 
 
 def quantize(plan: OneDnnProgram, node: Node) -> int:
+    """Lowers a quantisation from float32."""
     if plan.constants_of is None:
         return plan.new_value(node.type.shape, node.type.dtype)
     result = scaling(plan.graph, node.index, plan.constants_of)
@@ -62,7 +83,7 @@ def quantize(plan: OneDnnProgram, node: Node) -> int:
 
 
 def dequantize(plan: OneDnnProgram, node: Node) -> int:
-    """Constants are dequantised now."""
+    """Lowers a dequantisation; constants are dequantised when the program is generated."""
     if plan.constants_of is None:
         return plan.new_value(node.type.shape)
     source = scaling(plan.graph, node.index, plan.constants_of)
@@ -89,10 +110,11 @@ def refusal(graph: DataflowGraph, node: Node) -> str | None:
 
 
 QUANTIZED: dict[str, Lower] = {"quantize": quantize, "dequantize": dequantize}
+"""The function that lowers each of these operators."""
 
 ON_INTEGERS = {
     *SHAPING,
     *(f"nn.max_pool{d}d" for d in (1, 2, 3)),
     *QUANTIZED,
 } - {"broadcast_to", "nn.dropout"}
-"""Operators that also run on 8-bit values as they are."""
+"""Operators that can also be computed on 8-bit values."""

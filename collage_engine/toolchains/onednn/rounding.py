@@ -1,4 +1,4 @@
-"""Rounds the weights of a plan's products to bfloat16, their errors balanced."""
+"""Rounds the weights of a program's products to bfloat16, with balanced errors."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collage_engine.kernels.rounding import balanced
 from collage_engine.toolchains.onednn.steps import OneDnnProgram, Step
 
 VIEWS = {"reshape", "permute"}
+"""Steps that only change how memory is seen."""
 
 
 def round_weights(plan: OneDnnProgram, products: list[Step]) -> None:

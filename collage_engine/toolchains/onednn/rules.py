@@ -1,4 +1,7 @@
-"""What oneDNN proposes: operators with post-ops, written-out functions, fused chains."""
+"""The partitions that oneDNN proposes.
+
+They are operators with post-ops, written-out functions and fused chains.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that move elements: views where possible, else one copy."""
+"""Lowerings of operators that move elements: views where possible, otherwise one copy."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collage_engine.toolchains.onednn.steps import OneDnnProgram
 
 
 def reshape(plan: OneDnnProgram, node: Node) -> int:
-    """Also expand_dims, squeeze and flatten: the result's shape says it all."""
+    """Lowers reshape, expand_dims, squeeze and flatten, by the shape of the result."""
     return plan.reshape(plan.tensor(node.inputs[0]), node.type.shape)
 
 
 def permute(plan: OneDnnProgram, node: Node) -> int:
+    """Lowers a transpose."""
     value = plan.tensor(node.inputs[0])
     rank = len(plan.dims[value])
     axes = node.attributes.get("axes")
@@ -21,6 +22,7 @@ def permute(plan: OneDnnProgram, node: Node) -> int:
 
 
 def broadcast(plan: OneDnnProgram, node: Node) -> int:
+    """Lowers a broadcast to a shape."""
     value = plan.tensor(node.inputs[0])
     shape = node.type.shape
     value = plan.reshape(value, (1,) * (len(shape) - len(plan.dims[value])) + plan.dims[value])
@@ -30,6 +32,11 @@ def broadcast(plan: OneDnnProgram, node: Node) -> int:
 
 
 def strided_slice(plan: OneDnnProgram, node: Node) -> int:
+    """Lowers a slice with positive steps.
+
+    Raises:
+        UnsupportedError: A step is negative, or the last one ends beyond its axis.
+    """
     value = plan.tensor(node.inputs[0])
     dims = plan.dims[value]
     begin, step = [0] * len(dims), [1] * len(dims)
@@ -49,7 +56,11 @@ def strided_slice(plan: OneDnnProgram, node: Node) -> int:
 
 
 def take(plan: OneDnnProgram, node: Node) -> int:
-    """One constant index is a slice; oneDNN gathers nothing."""
+    """Lowers a gather with one constant index as a slice, since oneDNN has no gather.
+
+    Raises:
+        UnsupportedError: The index is not one constant, or there is no axis.
+    """
     index = plan.graph.nodes[node.inputs[1]]
     if index.form != "constant" or index.type.elements != 1:
         raise UnsupportedError("take: oneDNN takes one constant index only")
@@ -68,7 +79,7 @@ def take(plan: OneDnnProgram, node: Node) -> int:
 
 
 def split_field(plan: OneDnnProgram, node: Node, field: int) -> int:
-    """One part of a split."""
+    """Lowers one part of a split."""
     value = plan.tensor(node.inputs[0])
     dims = plan.dims[value]
     axis = int(node.attributes["axis"]) % len(dims)
@@ -78,6 +89,7 @@ def split_field(plan: OneDnnProgram, node: Node, field: int) -> int:
 
 
 def concat(plan: OneDnnProgram, node: Node) -> int:
+    """Lowers a concatenation."""
     fields = plan.graph.nodes[node.inputs[0]]
     indices = fields.inputs if fields.form == "tuple" else node.inputs
     values = [plan.tensor(i) for i in indices]
@@ -88,6 +100,7 @@ def concat(plan: OneDnnProgram, node: Node) -> int:
 
 
 def identity(plan: OneDnnProgram, node: Node) -> int:
+    """Lowers an operator that gives what it takes."""
     return plan.tensor(node.inputs[0])
 
 
@@ -100,3 +113,4 @@ SHAPING = {
     "concat": concat,
     "nn.dropout": identity,
 }
+"""The function that lowers each of these Relax operators."""

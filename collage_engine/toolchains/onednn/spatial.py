@@ -1,7 +1,7 @@
-"""Convolutions, pools and resizing: operators over a batch of images, signals or volumes.
+"""Lowerings of convolutions, pools and resizing of batches of images, signals or volumes.
 
-oneDNN's logical order is batch, channels, space whatever the memory looks like; other Relax
-layouts are transposed views, which cost nothing.
+oneDNN's logical order is batch, channels, space, in whatever order memory is. Other Relax layouts
+are transposed views, which cost nothing.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from collage_engine.records.graph import Node
 from collage_engine.toolchains.onednn.steps import OneDnnProgram
 
 _SPACE = "DHW"
+"""Names of the axes of space in layouts; operators of fewer dimensions use the last ones."""
 
 
 def _axes(layout: str, wanted: str, op: str) -> tuple[int, ...]:
-    """Permutation that takes ``layout`` to ``wanted``."""
+    """Returns the permutation that takes ``layout`` to ``wanted``."""
     if sorted(layout) != sorted(wanted):
         raise UnsupportedError(f"{op}: oneDNN has no layout {layout}")
     return tuple(layout.index(c) for c in wanted)
@@ -40,23 +41,35 @@ def _image(plan: OneDnnProgram, node: Node, layout: str) -> tuple[int, tuple[int
 
 
 def image(plan: OneDnnProgram, node: Node, layout: str, value: int) -> tuple[int, tuple[int, ...]]:
-    """A value of a layout in logical order, and the permutation that undoes it."""
+    """Returns a value of a layout in logical order, and the permutation that undoes it."""
     rank = len(layout) - 2
     axes = _axes(layout, "NC" + _SPACE[3 - rank :], node.op)
     return plan.permute(value, axes), _inverse(axes)
 
 
 def _logical(dims: tuple[int, ...], undo: tuple[int, ...]) -> tuple[int, ...]:
-    """Dims of a result in logical order, given its dims in the node's layout."""
+    """Returns the sizes of a result in logical order, given its sizes in the node's layout."""
     return tuple(dims[undo.index(d)] for d in range(len(dims)))
 
 
 def convolution(plan: OneDnnProgram, node: Node) -> int:
+    """Lowers a convolution or a transposed one."""
     return convolve(plan, node, plan.tensor(node.inputs[0]), plan.tensor(node.inputs[1]))
 
 
 def convolve(plan: OneDnnProgram, node: Node, data: int, filters: int, **fields: Any) -> int:
-    """The convolution of these values; ``fields`` go to the step besides its own."""
+    """Appends the convolution of two values; returns the result.
+
+    Args:
+        plan: The program.
+        node: The node whose attributes it has.
+        data: The images.
+        filters: The filters in the node's kernel layout.
+        **fields: Further fields of the step.
+
+    Raises:
+        UnsupportedError: oneDNN has no such layout.
+    """
     attributes = node.attributes
     layout = str(attributes.get("data_layout", "NCHW"))
     rank = len(layout) - 2
@@ -104,6 +117,11 @@ def convolve(plan: OneDnnProgram, node: Node, data: int, filters: int, **fields:
 
 
 def pool(plan: OneDnnProgram, node: Node) -> int:
+    """Lowers a maximum or average pooling.
+
+    Raises:
+        UnsupportedError: The last windows would count elements beyond the padding.
+    """
     attributes = node.attributes
     layout = str(attributes["layout"])
     rank = len(layout) - 2
@@ -139,7 +157,7 @@ def pool(plan: OneDnnProgram, node: Node) -> int:
 
 
 def global_pool(plan: OneDnnProgram, value: int, alg: str) -> int:
-    """Mean or maximum over all spatial axes, which are kept with extent one."""
+    """Appends the mean or maximum over all axes of space, which are kept with extent one."""
     dims = plan.dims[value]
     space = list(dims[2:])
     zeros, ones = [0] * len(space), [1] * len(space)
@@ -157,6 +175,11 @@ def global_pool(plan: OneDnnProgram, value: int, alg: str) -> int:
 
 
 def adaptive_pool(plan: OneDnnProgram, node: Node) -> int:
+    """Lowers an adaptive pooling to one element.
+
+    Raises:
+        UnsupportedError: The result has more elements.
+    """
     layout = str(node.attributes["layout"])
     src, undo = _image(plan, node, layout)
     dims = _logical(node.type.shape, undo)
@@ -167,7 +190,11 @@ def adaptive_pool(plan: OneDnnProgram, node: Node) -> int:
 
 
 def resize(plan: OneDnnProgram, node: Node) -> int:
-    """Half-pixel coordinates are oneDNN's only ones."""
+    """Lowers a resizing with half-pixel coordinates, the only ones that oneDNN has.
+
+    Raises:
+        UnsupportedError: The coordinates or the method are others.
+    """
     attributes = node.attributes
     method = str(attributes["method"])
     mode = str(attributes["coordinate_transformation_mode"])
@@ -198,3 +225,4 @@ SPATIAL = {
     **{f"nn.adaptive_{kind}_pool{d}d": adaptive_pool for kind in ("max", "avg") for d in (1, 2, 3)},
     "image.resize2d": resize,
 }
+"""The function that lowers each of these Relax operators."""

@@ -1,4 +1,4 @@
-"""A plan in the making: values, constants and steps of the oneDNN runtime."""
+"""A program of the oneDNN runtime while it is generated: values, constants and steps."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex
 
 Constants = Callable[[int], np.ndarray]
+"""Gives the values of a constant node."""
 
 TYPES = ("float32", "int8", "uint8")
-"""Element types of the tensors that a function takes, gives and passes on."""
+"""Element types of the tensors that a function takes, gives and passes between steps."""
 
 KEEP_TYPE = {"reshape", "permute", "slice", "concat", "pool", "expand"}
-"""Steps that give what type they read."""
+"""Steps whose result has the type of their operand."""
 
 MAX_RANK = 12
-"""Dimensions of a oneDNN memory descriptor."""
+"""Dimensions of a memory descriptor, at most (oneDNN's DNNL_MAX_NDIMS)."""
 
 READS = ("src", "other", "weights", "bias", "scale", "shift", "mean", "variance")
 """Keys of a step under which it reads one value."""
@@ -30,7 +31,7 @@ READS = ("src", "other", "weights", "bias", "scale", "shift", "mean", "variance"
 
 @dataclass
 class PostOp:
-    """What is applied to a step's result before it is stored."""
+    """A function that is applied to a step's result before it is stored."""
 
     kind: str
     alg: str
@@ -38,10 +39,11 @@ class PostOp:
     beta: float = 0.0
     value: int = -1
     scale: float | None = None
-    """Of an 8-bit operand, which stands for ``scale · (q − zero)``."""
+    """Scale of an 8-bit operand, which stands for ``scale · (q − zero)``."""
     zero: int = 0
 
     def as_json(self) -> dict[str, Any]:
+        """Returns the post-op as JSON values for the runtime."""
         if self.kind == "eltwise":
             alpha, beta = float(self.alpha), float(self.beta)
             return {"kind": "eltwise", "alg": self.alg, "alpha": alpha, "beta": beta}
@@ -64,13 +66,13 @@ class Step:
     """Calls of the dataflow graph that it computes, wholly or in part."""
 
     def reads(self) -> list[int]:
-        """Values it reads, those of its post-ops included."""
+        """Returns the values that the step reads, those of its post-ops included."""
         found = [self.fields[key] for key in READS if key in self.fields]
         found += self.fields.get("srcs", [])
         return found + [p.value for p in self.posts if p.kind == "binary"]
 
     def replace(self, old: int, new: int) -> None:
-        """Read one value in place of another."""
+        """Makes the step read one value in place of another."""
         for key in READS:
             if self.fields.get(key) == old:
                 self.fields[key] = new
@@ -81,6 +83,7 @@ class Step:
                 post.value = new
 
     def as_json(self) -> dict[str, Any]:
+        """Returns the step as JSON values for the runtime."""
         out = {"op": self.op, "out": self.out, "dims": list(self.dims), **self.fields}
         if self.posts:
             out["post"] = [p.as_json() for p in self.posts]
@@ -88,10 +91,11 @@ class Step:
 
 
 class OneDnnProgram:
-    """Values are numbered; each is an input, a constant or the result of one step.
+    """The steps of one function; values are numbered.
 
-    ``constants`` gives the values of constant nodes; None for a dry run, which only asks whether
-    an operator can be taken (a scalar constant is then taken for 2).
+    Each value is an input, a constant or the result of one step. ``constants`` gives the values of
+    constant nodes. It is None in a dry run, which only asks whether an operator can be computed; a
+    scalar constant then counts as 2.
     """
 
     def __init__(self, graph: DataflowGraph, constants: Constants | None) -> None:
@@ -121,6 +125,11 @@ class OneDnnProgram:
     # Values
 
     def new_value(self, dims: tuple[int, ...], dtype: str = "float32") -> int:
+        """Adds a value of these sizes and type; returns its number.
+
+        Raises:
+            UnsupportedError: It has too many dimensions, or no elements.
+        """
         if len(dims) > MAX_RANK:
             raise UnsupportedError(f"oneDNN tensors have at most {MAX_RANK} dimensions")
         if 0 in dims:
@@ -130,12 +139,16 @@ class OneDnnProgram:
         return len(self.dims) - 1
 
     def define_input(self, index: int) -> int:
-        """A tensor that the function takes."""
+        """Adds a tensor that the function takes; returns its number."""
         self.of_node[index] = self.new_value(*self._type_of(index))
         return self.of_node[index]
 
     def tensor(self, index: int) -> int:
-        """The value of a node that has been lowered, is an input or a constant."""
+        """Returns the value of a node that has been lowered, is an input or a constant.
+
+        Raises:
+            UnsupportedError: The node has not been lowered, or the runtime does not take its type.
+        """
         known = self.of_node.get(index)
         if known is not None:
             return known
@@ -150,22 +163,23 @@ class OneDnnProgram:
         return value
 
     def add_constant(self, value: int, array: np.ndarray) -> None:
-        """Give a value its weights; they are 64-byte aligned in the blob."""
+        """Gives a value its weights, which are aligned to 64 bytes."""
         self.blob.extend(bytes(-len(self.blob) % 64))
         self.constant_offsets[value] = len(self.blob)
         self.blob.extend(np.ascontiguousarray(array, dtype=self.types[value]).tobytes())
 
     def constant(self, array: np.ndarray, dtype: str = "float32") -> int:
-        """A constant that is in no node."""
+        """Adds a constant that is in no node; returns its number."""
         value = self.new_value(array.shape, dtype)
         self.add_constant(value, array)
         return value
 
     def is_constant(self, index: int) -> bool:
+        """Returns whether a node is a constant."""
         return self.graph.nodes[index].form == "constant"
 
     def scalar(self, index: int) -> float | None:
-        """The value of a one-element constant; None for any other node."""
+        """Returns the value of a constant with one element; None for any other node."""
         node = self.graph.nodes[index]
         if node.form != "constant" or node.type.elements != 1:
             return None
@@ -174,7 +188,7 @@ class OneDnnProgram:
         return float(np.asarray(self._constants(index)).reshape(()))
 
     def array(self, index: int) -> np.ndarray | None:
-        """A constant's values; None in a dry run or for another node."""
+        """Returns a constant's values; None in a dry run or for another node."""
         if self._constants is None or not self.is_constant(index):
             return None
         return self._constants(index)
@@ -190,10 +204,10 @@ class OneDnnProgram:
     # Steps
 
     def emit(self, op: str, dims: tuple[int, ...], **fields: Any) -> int:
-        """Append a step; returns the value it makes.
+        """Appends a step; returns the value that it computes.
 
-        ``dtype`` among the fields is the value's; else it is that of what the step reads, where
-        the step keeps types, and float32.
+        The element type is ``dtype`` where it is among the fields. Otherwise it is that of the
+        step's operand for steps that keep types, and float32 for all others.
         """
         dtype = fields.pop("dtype", None)
         if dtype is None:
@@ -204,21 +218,24 @@ class OneDnnProgram:
         return out
 
     def reshape(self, value: int, dims: tuple[int, ...]) -> int:
+        """Returns the value with other sizes."""
         dims = tuple(dims) or (1,)
         return value if self.dims[value] == dims else self.emit("reshape", dims, src=value)
 
     def permute(self, value: int, axes: tuple[int, ...]) -> int:
+        """Returns the value with its axes in another order."""
         if tuple(axes) == tuple(range(len(axes))):
             return value
         dims = tuple(self.dims[value][a] for a in axes)
         return self.emit("permute", dims, src=value, axes=list(axes))
 
     def eltwise(self, value: int, alg: str, alpha: float = 0.0, beta: float = 0.0) -> int:
+        """Appends an elementwise function with its parameters; returns the result."""
         fields = {"alg": alg, "alpha": float(alpha), "beta": float(beta)}
         return self.emit("eltwise", self.dims[value], src=value, **fields)
 
     def binary(self, alg: str, left: int, right: int) -> int:
-        """Two tensors that broadcast as in NumPy."""
+        """Appends arithmetic of two tensors, which broadcast as in NumPy; returns the result."""
         rank = max(len(self.dims[left]), len(self.dims[right]))
         left, right = (
             self.reshape(v, (1,) * (rank - len(self.dims[v])) + self.dims[v]) for v in (left, right)
@@ -227,7 +244,12 @@ class OneDnnProgram:
         return self.emit("binary", dims, alg=alg, src=left, other=right)
 
     def as_json(self, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> dict[str, Any]:
-        """The plan; ``inputs`` and ``outputs`` are values in argument order."""
+        """Returns the program as JSON values for the runtime.
+
+        Args:
+            inputs: The values that the function takes, in the order of its arguments.
+            outputs: The values that it gives, in the order of its arguments.
+        """
         made: set[int] = {s.out for s in self.steps} | set(inputs)
         constants = [
             {"id": value, "dims": list(self.dims[value]), "offset": offset}

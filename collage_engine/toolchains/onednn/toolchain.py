@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 
 LIBRARY = "onednn-cpu-gomp"
 HEADERS = "onednn-devel-cpu-gomp"
+"""Packages of oneDNN's library and of its headers."""
 
 NEEDED = frozenset({"avx512_bf16", "amx_bf16"})
 """Processor flags, any of which makes bfloat16 products faster than float32 ones; without them
-oneDNN emulates."""
+oneDNN emulates bfloat16."""
 
 
 class OneDnnToolchain(CppToolchain):

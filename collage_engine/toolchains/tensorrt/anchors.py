@@ -1,4 +1,4 @@
-"""Convolutions, products, pools, softmax, attention and images as TensorRT layers."""
+"""TensorRT layers of convolutions, products, pools, softmax, attention and images."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 DECONVOLUTIONS = tuple(f"{op}_transpose" for op in CONVOLUTIONS)
 POOLS = tuple(f"nn.{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1, 2, 3))
 ADAPTIVE = tuple(f"nn.adaptive_avg_pool{rank}d" for rank in (1, 2, 3))
+"""Relax operators by the kind of layer that they become."""
 SPACE = "DHW"
+"""Names of the axes of space in layouts; operators of fewer dimensions use the last ones."""
 
 
 def logical_layout(rank: int) -> str:
-    """NCW, NCHW or NCDHW, by the number of axes in space."""
+    """Returns NCW, NCHW or NCDHW, by the number of axes of space."""
     return "NC" + (SPACE[3 - rank :] if rank > 1 else "W")
 
 
 def kernel_layouts(rank: int, transposed: bool) -> str:
-    """How TensorRT wants a kernel: OIHW, and IOHW for transposed convolutions."""
+    """Returns TensorRT's layout of a kernel: OIHW, or IOHW for transposed convolutions."""
     return ("IO" if transposed else "OI") + logical_layout(rank)[2:]
 
 
 def pads(values: Sequence[int], rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(before, after) from Relax's padding of 1, rank or 2 · rank numbers."""
+    """Returns the padding before and after each axis, from Relax's 1, rank or 2 · rank numbers."""
     found = [int(v) for v in values]
     if len(found) == 1:
         found = found * rank
@@ -37,6 +39,7 @@ def pads(values: Sequence[int], rank: int) -> tuple[tuple[int, ...], tuple[int, 
 
 
 def ints(values: Any, rank: int) -> tuple[int, ...]:
+    """Returns an attribute as one number per axis."""
     found = [int(v) for v in (values if isinstance(values, list | tuple) else [values])]
     return tuple(found if len(found) == rank else found * rank)
 
@@ -48,12 +51,15 @@ def _permuted(c: Values, x: Any, layout: str, wanted: str, op: str) -> Any:
 
 
 def _as_image(c: Values, x: Any) -> Any:
-    """A signal (…, W) as an image of one row."""
+    """Returns a signal (…, W) as an image of one row."""
     return c.net.reshape(x, (*x.shape[:2], 1, *x.shape[2:]))
 
 
 class _Kernel:
-    """Weights in TensorRT's order: constant ones go into the layer, others are an input of it."""
+    """The weights in TensorRT's order.
+
+    Constant ones are part of the layer, others an input of it.
+    """
 
     def __init__(self, c: Values, node: Node, value: Any, wanted: str, signal: bool) -> None:
         layout = str(node.attributes.get("kernel_layout") or wanted)
@@ -181,7 +187,7 @@ def _softmax(c: Values, node: Node, inputs: list[Any]) -> Any:
 
 
 def _log_softmax(c: Values, node: Node, inputs: list[Any]) -> Any:
-    """x − max − log Σ exp(x − max): the logarithm of a softmax would lose small ones."""
+    """Adds ``x − max − log Σ exp(x − max)``; the logarithm of a softmax would lose small values."""
     net, axis = c.net, [int(node.attributes.get("axis", -1))]
     apart = net.binary("SUB", inputs[0], net.reduce("MAX", inputs[0], axis))
     total = net.reduce("SUM", net.unary("EXP", apart), axis)
@@ -189,7 +195,7 @@ def _log_softmax(c: Values, node: Node, inputs: list[Any]) -> Any:
 
 
 def _attention(c: Values, node: Node, inputs: list[Any]) -> Any:
-    """softmax(q·kᵀ·scale + bias)·v with q, k, v laid out [batch, sequence, heads, width]."""
+    """Adds ``softmax(q·kᵀ·scale + bias)·v``, with q, k, v as [batch, sequence, heads, width]."""
     net, a = c.net, node.attributes
     width = inputs[0].shape[-1]
     scale = a["scale"] if a.get("scale") is not None else width**-0.5
@@ -211,15 +217,20 @@ ROUNDING = {
     "floor": "FLOOR",
     "ceil": "CEIL",
 }
+"""TensorRT's rounding of coordinates for each of Relax's."""
 COORDINATES = {
     "half_pixel": "HALF_PIXEL",
     "pytorch_half_pixel": "HALF_PIXEL",
     "asymmetric": "ASYMMETRIC",
     "align_corners": "ALIGN_CORNERS",
 }
+"""TensorRT's transformation of coordinates for each of Relax's."""
 METHODS = {"nearest_neighbor": "NEAREST", "linear": "LINEAR", "cubic": "CUBIC"}
+"""TensorRT's interpolation for each method of Relax's resizing."""
 SAMPLING = {"bilinear": "LINEAR", "nearest": "NEAREST", "bicubic": "CUBIC"}
+"""TensorRT's interpolation for each method of Relax's grid_sample."""
 BORDERS = {"zeros": "FILL", "border": "CLAMP", "reflection": "REFLECT"}
+"""TensorRT's mode for what lies beyond the borders, for each of Relax's."""
 
 
 def _resize(c: Values, node: Node, inputs: list[Any]) -> Any:
@@ -268,6 +279,7 @@ LAYERS: dict[str, Layer] = {
     "nn.log_softmax": _log_softmax,
     "nn.softmax": _softmax,
 }
+"""The function that adds the layers of each of these Relax operators."""
 
 
 def floor_size(size: int, window: int, stride: int, padding: int) -> int:

@@ -1,4 +1,4 @@
-"""From a function of the dataflow graph to a TensorRT network."""
+"""Converts a function of the dataflow graph to a TensorRT network."""
 
 from __future__ import annotations
 
@@ -43,23 +43,25 @@ FULL = frozenset(
         "dequantize",
     }
 )
-"""Operators that stay in single precision where the rest is computed in half: they add many
-numbers, or give numbers that half precision has no room for."""
+"""Operators that stay in single precision where the rest is computed in half precision: they add
+many numbers, or their results exceed the range of half precision."""
 
 
 def input_name(place: int) -> str:
+    """Returns the name of the network's input at a position."""
     return f"input{place}"
 
 
 def output_name(place: int) -> str:
+    """Returns the name of the network's output at a position."""
     return f"output{place}"
 
 
 class Converter:
     """Adds the calls of one function to a network, in order.
 
-    ``half``: the element type (float16, bfloat16) in which float32 values are computed inside;
-    None: as the graph says. Only strongly typed networks need it.
+    ``half`` is the element type (float16, bfloat16) in which float32 values are computed inside;
+    with None they are computed as the graph says. Only strongly typed networks need it.
     """
 
     def __init__(
@@ -147,7 +149,7 @@ class Converter:
         return [[put(t) for t in x] if isinstance(x, list) else put(x) for x in operands]
 
     def _check(self, node: Node, found: list[Any]) -> None:
-        """What TensorRT infers must be what the graph says."""
+        """Checks that TensorRT infers the type that the graph states."""
         if len(found) != len(node.types):
             raise UnsupportedError(f"{node.op}: {len(node.types)} results, not {len(found)}")
         for tensor, kind in zip(found, node.types, strict=True):

@@ -1,4 +1,4 @@
-"""Elementwise and broadcast operators as TensorRT layers."""
+"""TensorRT layers of elementwise and broadcast operators."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ UNARY = {
     "sqrt": "SQRT",
     "tan": "TAN",
 }
+"""TensorRT's unary operation for each Relax operator."""
 ACTIVATIONS = {"nn.relu": "RELU", "sigmoid": "SIGMOID", "tanh": "TANH"}
+"""TensorRT's activation for each Relax operator."""
 BINARY = {
     "add": "SUM",
     "subtract": "SUB",
@@ -249,3 +251,4 @@ LAYERS: dict[str, Layer] = {
     "trunc": _trunc,
     "where": _where,
 }
+"""The function that adds the layers of each of these Relax operators."""

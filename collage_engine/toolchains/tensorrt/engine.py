@@ -1,8 +1,8 @@
 """Builds engines: a network, the builder's settings, and the timing cache of this machine.
 
-TensorRT times kernels while it builds, and two builds may choose differently. What it timed is
-kept in a cache on disk and with every engine: the engine of an artifact is chosen as the one that
-was measured.
+TensorRT times kernels while it builds, and two builds may choose different kernels. What it has
+timed is kept in a cache on disk and with every engine, so that the engine of an artifact has the
+kernels of the engine that was measured.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from collage_engine.toolchains.tensorrt.library import (
 from collage_engine.toolchains.tensorrt.values import Constants
 
 HALVES = {"fp16": "float16", "bf16": "bfloat16"}
-"""The option ``precision`` of an instance → what float32 values are computed in."""
+"""The type in which float32 values are computed, by the option ``precision`` of an instance."""
 MOST_CARRIED = 4 << 20
-"""Bytes of a timing cache that an engine carries; a larger one stays on this machine."""
+"""Bytes of a timing cache that is kept with an engine, at most; chosen. A larger one stays on
+this machine."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def network_of(
 
 
 def logger(found: Api) -> Any:
-    """A logger that keeps errors and prints nothing."""
+    """Returns a logger that keeps errors and prints nothing."""
     trt = found.trt
     severity = trt.ILogger.Severity
 
@@ -148,12 +149,16 @@ _PLACE = re.compile(
 
 
 def reason_of(log: Any, otherwise: str) -> str:
-    """What TensorRT said first, without places in its sources."""
+    """Returns TensorRT's first error without the places in its sources.
+
+    ``otherwise`` if there is none.
+    """
     lines = [line.strip() for text in log.errors for line in text.splitlines() if line.strip()]
     return f"TensorRT: {_PLACE.sub('', lines[0])}" if lines else otherwise
 
 
 def creation_flags(found: Api) -> int:
+    """Returns the flags with which networks are created, as a bit mask."""
     kinds = found.trt.NetworkDefinitionCreationFlag
     flag = getattr(kinds, "STRONGLY_TYPED" if found.strongly_typed else "EXPLICIT_BATCH", None)
     return 1 << int(flag) if flag is not None else 0  # a release has none where it is the rule
@@ -162,7 +167,21 @@ def creation_flags(found: Api) -> int:
 def configure(
     found: Api, config: Any, architecture: str, kinds: set[str], half: str | None, tf32: bool
 ) -> None:
-    """Equal math for all toolchains, one stream, the architecture where it can be named."""
+    """Sets the builder's options so that all toolchains compute with equal arithmetic.
+
+    The engine uses one stream, and the architecture is named where the release can be told it.
+
+    Args:
+        found: The TensorRT that is installed.
+        config: The builder's configuration, which is changed.
+        architecture: The device's architecture.
+        kinds: The element types of the function's values.
+        half: The type in which float32 values are computed, or None for float32.
+        tf32: Whether products of float32 may be rounded to tf32.
+
+    Raises:
+        ToolchainError: The release does not compute in one of the types.
+    """
     trt, flags = found.trt, found.trt.BuilderFlag
     if hasattr(flags, "TF32"):  # on unless it is cleared
         (config.set_flag if tf32 else config.clear_flag)(flags.TF32)
@@ -193,13 +212,16 @@ def configure(
 
 
 def cache_file(found: Api, architecture: str) -> Path:
-    """Where what was timed for an architecture is kept between builds."""
+    """Returns the path of the timing cache of an architecture."""
     name = f"{found.flavour.module}-{found.version}-{bare(architecture)}.timing"
     return build_folder() / "tensorrt" / name
 
 
 def with_cache(found: Api, config: Any, architecture: str) -> Any:
-    """Give the builder what was timed before. TensorRT-RTX times nothing: it chooses by rule."""
+    """Gives the builder what has been timed before; returns the cache.
+
+    The result is None for TensorRT-RTX, which times nothing but chooses kernels by rule.
+    """
     if found.flavour.rtx:
         return None
     path = cache_file(found, architecture)
@@ -213,8 +235,10 @@ def with_cache(found: Api, config: Any, architecture: str) -> Any:
 
 
 def kept(found: Api, config: Any, cache: Any, architecture: str) -> bytes:
-    """Merge what was timed now into the file; all of it. A cache that cannot be kept costs time
-    the next time, nothing else."""
+    """Merges what was timed now into the timing cache on disk; returns all of it.
+
+    A cache that cannot be written costs time at the next build, nothing else.
+    """
     current = config.get_timing_cache() if cache is not None else None
     if current is None:
         return b""

@@ -1,4 +1,4 @@
-"""What TensorRT executes of an engine: the layers that its inspector tells, for the faces."""
+"""The layers that TensorRT executes of an engine, as its inspector reports them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from collage_engine.toolchains.tensorrt.library import api
 
 
 def executed_layers(plan: bytes) -> list[dict[str, Any]]:
-    """Layers in execution order with their kernels; empty where the engine does not open here."""
+    """Returns the layers in execution order with their kernels.
+
+    The list is empty where the engine cannot be opened.
+    """
     try:
         found = api()
     except ToolchainError:

@@ -1,7 +1,7 @@
-"""Which TensorRT is installed here: TensorRT 8.5 to 11 or TensorRT-RTX, found at run time.
+"""The TensorRT that is installed: TensorRT 8.5 to 11 or TensorRT-RTX, found at run time.
 
-One interface serves all of them; what a release lacks is looked up on the module when it is
-needed. No wheel carries the C++ headers: they come from ``$TENSORRT_INCLUDE`` or not at all.
+One interface serves all of them; what a release lacks is looked up on the module when it is needed.
+No wheel contains the C++ headers: they come from ``$TENSORRT_INCLUDE`` or are missing.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.reasons import short_reason
 
 INCLUDE = "TENSORRT_INCLUDE"
-"""Environment variable: the folder of NvInferRuntime.h."""
+"""Environment variable with the folder of NvInferRuntime.h."""
 LIBRARY = "TENSORRT_LIB"
-"""Environment variable: libnvinfer or libtensorrt_rtx, or its folder."""
+"""Environment variable with the path of libnvinfer or libtensorrt_rtx, or of its folder."""
 INSTALL = "pip install tensorrt"
+"""Command that installs TensorRT, for messages."""
 LEAST = (8, 5)
-"""The first release with ``enqueueV3``."""
+"""The first release with ``enqueueV3`` (TensorRT's release notes)."""
 
 _MODULES = (
     ("tensorrt", False),
@@ -33,26 +34,30 @@ _MODULES = (
     ("tensorrt_rtx", True),
     ("tensorrt_rtx_bindings", True),
 )
+"""Python modules in the order in which they are tried, and whether they are TensorRT-RTX."""
 _PACKAGES = ("tensorrt_libs", "tensorrt", "tensorrt_bindings")
 _RTX_PACKAGES = ("tensorrt_rtx_libs", "tensorrt_rtx", "tensorrt_rtx_bindings")
+"""Python packages that may contain the library."""
 _SYSTEM = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/tensorrt/lib")
+"""Folders in which distributions and NVIDIA's archives install libraries."""
 
 
 @dataclass(frozen=True)
 class Flavour:
-    """An installed Python interface, not imported yet."""
+    """An installed Python interface that is not imported yet."""
 
     module: str
     rtx: bool
 
     @property
     def title(self) -> str:
+        """The name of the product for messages."""
         return "TensorRT-RTX" if self.rtx else "TensorRT"
 
 
 @dataclass(frozen=True)
 class Api:
-    """The imported interface and what this release of it has."""
+    """The imported interface, and what its release has."""
 
     trt: Any
     flavour: Flavour
@@ -60,12 +65,13 @@ class Api:
 
     @property
     def release(self) -> tuple[int, int]:
+        """The major and minor number of the release."""
         major, minor = [*re.findall(r"\d+", self.version), "0", "0"][:2]
         return int(major), int(minor)
 
     @property
     def strongly_typed(self) -> bool:
-        """Whether networks say their types themselves (TensorRT from 10 on, and RTX)."""
+        """Whether networks state their types themselves (TensorRT from 10 on, and TensorRT-RTX)."""
         return self.flavour.rtx or self.release >= (10, 0)
 
     @property
@@ -74,7 +80,10 @@ class Api:
         return hasattr(self.trt.DataType, "INT64")
 
     def architectures(self) -> tuple[str, ...]:
-        """Of TensorRT-RTX: the devices it builds for, e.g. sm_86. Empty: the one that is here."""
+        """Returns the devices for which TensorRT-RTX builds engines, for example sm_86.
+
+        The result is empty where engines are built for the device of this machine only.
+        """
         found = getattr(self.trt, "ComputeCapability", None)
         if not self.flavour.rtx or found is None:
             return ()
@@ -83,7 +92,11 @@ class Api:
 
 
 def flavour() -> Flavour:
-    """TensorRT if it is installed, else TensorRT-RTX; ``ToolchainError`` names what to install."""
+    """Returns TensorRT if it is installed, else TensorRT-RTX.
+
+    Raises:
+        ToolchainError: None is installed; the message names the package.
+    """
     for module, rtx in _MODULES:
         if importlib.util.find_spec(module) is not None:
             return Flavour(module, rtx)
@@ -94,7 +107,11 @@ def flavour() -> Flavour:
 
 @cache
 def api() -> Api:
-    """The Python interface, imported; ``ToolchainError`` says why it cannot be."""
+    """Returns the imported Python interface.
+
+    Raises:
+        ToolchainError: It cannot be imported, for the reason in the message.
+    """
     found = flavour()
     try:
         trt = importlib.import_module(found.module)
@@ -107,12 +124,12 @@ def api() -> Api:
 
 
 def bare(architecture: str) -> str:
-    """sm_90a → sm_90: the suffix unlocks instructions, it names no other device."""
+    """Returns an architecture without its suffix, sm_90 for sm_90a; it is the same device."""
     return architecture.rstrip("af")
 
 
 def reason_against_architecture(architecture: str) -> str | None:
-    """Why engines for this architecture cannot be built; None when they can."""
+    """Returns why engines cannot be built for an architecture; None where they can."""
     found = api()
     known = found.architectures()
     if not found.flavour.rtx:
@@ -131,7 +148,10 @@ def reason_against_architecture(architecture: str) -> str | None:
 
 
 def library_file() -> Path:
-    """libnvinfer.so.N or libtensorrt_rtx.so.N: $TENSORRT_LIB, beside the package, or installed."""
+    """Returns the path of libnvinfer.so.N or libtensorrt_rtx.so.N.
+
+    It is that of $TENSORRT_LIB, beside the package, or installed in the system.
+    """
     rtx = flavour().rtx
     stem = "libtensorrt_rtx.so" if rtx else "libnvinfer.so"
     chosen = os.environ.get(LIBRARY)
@@ -156,7 +176,7 @@ def library_file() -> Path:
 
 
 def soname(library: Path) -> str:
-    """libnvinfer.so.10.13.2 → libnvinfer.so.10: what programs linked to it ask for."""
+    """Returns the name by which programs open a library: its file name with the major number."""
     stem, _, version = library.name.partition(".so.")
     return f"{stem}.so.{version.split('.')[0]}" if version else library.name
 
@@ -183,7 +203,7 @@ def headers() -> Path | None:
 
 
 def _header_major(folder: Path) -> int | None:
-    """The major release that NvInferVersion.h names, by one more name at most."""
+    """Returns the major release that NvInferVersion.h states, directly or by one further name."""
     version = folder / "NvInferVersion.h"
     if not version.is_file():
         return None

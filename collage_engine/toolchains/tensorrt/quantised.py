@@ -1,8 +1,8 @@
-"""QuantizeLinear and DequantizeLinear as TensorRT layers.
+"""TensorRT layers of QuantizeLinear and DequantizeLinear.
 
-TensorRT's 8-bit layers know int8 with a zero point of 0 only. uint8 around 128 is the same values
-shifted, and becomes that. Every other zero point is computed in floating point, as the operators
-are defined: right, but no faster than the float model.
+TensorRT's 8-bit layers compute int8 with a zero point of 0 only. Values of uint8 around 128 are the
+same values shifted, and are converted to them. Every other zero point is computed in floating point
+as the operators are defined, which is correct but no faster than the float model.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from collage_engine.toolchains.tensorrt.network import MIDDLE
 from collage_engine.toolchains.tensorrt.values import Layer, Values
 
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
+"""The smallest and the largest value of each 8-bit type."""
 
 
 def _numbers(c: Values, node: Node) -> tuple[np.ndarray, np.ndarray] | None:
-    """(scale, zero point) of a call; None when they are computed."""
+    """Returns the scale and the zero point of a call; None where they are computed."""
     scale, zero = (c.array(i) for i in node.inputs[1:3])
     if scale is None or zero is None:
         return None
@@ -32,7 +33,7 @@ def _axis(node: Node) -> int:
 
 
 def _along(c: Values, node: Node, place: int, dtype: str) -> Any:
-    """An operand with a number for each channel, or one, as a tensor that broadcasts."""
+    """Returns an operand with one number, or one for each channel, as a tensor that broadcasts."""
     shape = [1] * len(node.type.shape)
     index = node.inputs[place]
     size = c.graph.nodes[index].type.elements
@@ -45,7 +46,10 @@ def _along(c: Values, node: Node, place: int, dtype: str) -> Any:
 
 
 def _offset(kind: str, zero: np.ndarray) -> int | None:
-    """What to subtract from the values so that they are int8 around 0; None: there is no such."""
+    """Returns what to subtract from values so that they are int8 around 0.
+
+    The result is None where nothing does.
+    """
     if kind == "int8" and not zero.any():
         return 0
     if kind == "uint8" and (zero == MIDDLE).all():
@@ -54,6 +58,13 @@ def _offset(kind: str, zero: np.ndarray) -> int | None:
 
 
 def quantize(c: Values, node: Node, inputs: list[Any]) -> Any:
+    """Adds the layers of a quantisation.
+
+    Where TensorRT has no such layer, results are whole numbers in floating point.
+
+    Raises:
+        UnsupportedError: The type of the result is no 8-bit type.
+    """
     net, kind = c.net, node.type.dtype
     if kind not in LIMITS:
         raise UnsupportedError(f"quantize to {kind}")
@@ -74,6 +85,11 @@ def quantize(c: Values, node: Node, inputs: list[Any]) -> Any:
 
 
 def dequantize(c: Values, node: Node, inputs: list[Any]) -> Any:
+    """Adds the layers of a dequantisation; constants are dequantised when the network is built.
+
+    Raises:
+        UnsupportedError: This release takes no 8-bit inputs.
+    """
     net, source = c.net, node.inputs[0]
     kind, result = c.graph.nodes[source].type.dtype, node.type.dtype
     numbers = _numbers(c, node)
@@ -121,3 +137,4 @@ def _constant(
 
 
 LAYERS: dict[str, Layer] = {"quantize": quantize, "dequantize": dequantize}
+"""The function that adds the layers of each of these operators."""

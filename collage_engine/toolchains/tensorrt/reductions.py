@@ -1,4 +1,4 @@
-"""Reductions, sorting and normalisation as TensorRT layers."""
+"""TensorRT layers of reductions, sorting and normalisation."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from collage_engine.toolchains.tensorrt.network import Net
 
 REDUCTIONS = {"max": "MAX", "mean": "AVG", "min": "MIN", "prod": "PROD", "sum": "SUM"}
+"""TensorRT's operation for each Relax reduction."""
 MOST_SORTED = 3840
-"""Elements that TensorRT's TopK gives at most."""
+"""Elements that TensorRT's TopK returns at most (TensorRT's operator reference)."""
 
 
 def _axes(c: Values, node: Node) -> list[int]:
@@ -200,3 +201,4 @@ LAYERS: dict[str, Layer] = {
     "topk": _topk,
     "variance": _variance(root=False),
 }
+"""The function that adds the layers of each of these Relax operators."""

@@ -1,7 +1,7 @@
-"""What TensorRT proposes: what it fuses into one kernel anyway, and groups of siblings.
+"""The partitions that TensorRT proposes: what it fuses into one kernel, and groups of siblings.
 
-An engine takes seconds to build. The rest comes from blocks, regions and the whole model, which
-suit it best: inside an engine it keeps its own layouts and fuses as it likes.
+An engine takes seconds to build. Larger partitions come from blocks, regions and the whole model,
+which suit it best: inside an engine it uses its own layouts and fuses as it likes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Operators that move, repeat, pick or make elements, as TensorRT layers."""
+"""TensorRT layers of operators that move, repeat, select or create elements."""
 
 from __future__ import annotations
 
@@ -270,3 +270,4 @@ LAYERS: dict[str, Layer] = {
     "zeros": _filled(0),
     "zeros_like": _filled(0),
 }
+"""The function that adds the layers of each of these Relax operators."""

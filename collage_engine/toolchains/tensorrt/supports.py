@@ -1,6 +1,7 @@
-"""What TensorRT can run, operator by operator, as far as the graph tells.
+"""The operators that TensorRT can compute, as far as the graph tells.
 
-Asked without the library; what only a release at hand can tell is refused when it is compiled.
+The library is not needed to ask. What only an installed release can tell is refused when an engine
+is built.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ from collage_engine.toolchains.tensorrt.reductions import MOST_SORTED
 from collage_engine.toolchains.tensorrt.table import LAYERS
 
 MOST_AXES = 8
+"""Dimensions of a tensor, at most (TensorRT's Dims::MAX_DIMS)."""
 FLOATS = ("float32", "float16", "bfloat16")
+"""Floating-point element types that TensorRT computes."""
 NO_FLOATS = {"int8", "uint8"}
+"""8-bit element types."""
 WHOLE = ("int32", "int64")
+"""Integer element types that TensorRT computes."""
 SMALL_READERS = frozenset(
     {
         "quantize",
@@ -80,7 +85,7 @@ BOOLEAN = frozenset(
 
 
 def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
-    """None when TensorRT can be expected to take the call."""
+    """Returns why TensorRT cannot be expected to compute a call; None where it can."""
     node = graph.nodes[index]
     if node.op not in LAYERS:
         return f"{node.op} has no TensorRT layer"
@@ -226,7 +231,7 @@ def _quantize(graph: DataflowGraph, node: Node) -> str | None:
 
 
 def _floating(graph: DataflowGraph, node: Node) -> str | None:
-    """Operators whose layer knows no whole numbers."""
+    """Returns why a layer that has no integers cannot compute a call; None where it can."""
     if node.type.dtype in WHOLE:
         return f"{node.op} of {node.type.dtype}"
     return None

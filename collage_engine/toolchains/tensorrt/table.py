@@ -1,4 +1,4 @@
-"""Every operator that has TensorRT layers, with the function that adds them."""
+"""The function that adds the TensorRT layers of each operator."""
 
 from __future__ import annotations
 

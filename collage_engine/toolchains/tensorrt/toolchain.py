@@ -34,12 +34,13 @@ if TYPE_CHECKING:
     from collage_engine.partition.spec import PartitionSpec
 
 PYTHON_PART = "collage_tensorrt.py"
-"""What python_runtime.py is called in an artifact."""
+"""The name of python_runtime.py in an artifact."""
 _ADMITTED = {TF32: (TF32,), FLOAT16: ("fp16",), BFLOAT16: ("fp16", "bf16")}
-"""A run's precision → the options that it admits: float16 rounds less than bfloat16."""
+"""The options that each precision of a run admits; float16 rounds less than bfloat16."""
 _LAST: dict[str, Any] = {}
 """The function whose engine was built last in this process, and the engine."""
 _LOWEST = {TF32: TF32, "fp16": FLOAT16, "bf16": BFLOAT16}
+"""The precision of the instance with each option."""
 
 
 class TensorrtToolchain(CudaToolchain):
@@ -173,8 +174,11 @@ class TensorrtToolchain(CudaToolchain):
         )
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
-        """The engine; of the function asked for last it is at hand, since a candidate is measured
-        in several copies and building takes seconds."""
+        """Returns the program and the engine of a function.
+
+        The engine of the function that was asked for last is kept, since a candidate is measured in
+        several copies and building takes seconds.
+        """
         known = _LAST.get("function")
         if known is None or known() is not function:
             _LAST.clear()

@@ -42,7 +42,7 @@ class Values:
         self.counted: dict[int, Any] = {}
         """8-bit values as whole numbers in floating point."""
         self.made: dict[int, Any] = {}
-        """What was made of a node: a tensor, or a list for a tuple."""
+        """The tensor of each converted node, or a list of tensors for a tuple."""
         self.same_as: dict[int, int] = {}
         """Additions of a bias → the convolution that does them."""
         self._constants = constants

@@ -1,4 +1,4 @@
-"""From a Relax function to scheduled kernels: fold, lay out, legalise, fuse, schedule."""
+"""Lowers a Relax function to kernels: it is folded, laid out, legalised, fused, scheduled."""
 
 from __future__ import annotations
 

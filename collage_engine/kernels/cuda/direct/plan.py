@@ -181,7 +181,7 @@ class DirectPlan(Plan):
 
     @property
     def name(self) -> str:
-        """How the work is cut, in words."""
+        """The division of the work in words."""
         return (
             f"{self.groups} groups, {self.down}x{self.across} threads of "
             f"{self.row}x{self.high}x{self.wide}, {self.deep} deep"

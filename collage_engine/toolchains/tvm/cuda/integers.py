@@ -47,40 +47,42 @@ def zero_of(data: Scaling) -> int:
 
 @dataclass(frozen=True)
 class _Sums:
-    """What the sums of a kernel are made of."""
+    """The weights and the data of a kernel that sums 8-bit products."""
 
     weights: np.ndarray
     """int8, output channels first."""
     data: Scaling
 
     def correction(self) -> np.ndarray:
-        """What the sums lack because the data's zero is not 0: −zero · Σ w, int32 per channel."""
+        """Returns what the sums lack because the data's zero is not 0: −zero · Σ w, per channel."""
         totals = self.weights.astype(np.int64).reshape(self.weights.shape[0], -1).sum(1)
         return (-zero_of(self.data) * totals).astype(np.int32)
 
 
 @dataclass(frozen=True)
 class ProductSums(_Sums):
-    """Of a product on tensor cores."""
+    """The sums of a product on tensor cores."""
 
     form: Form
     plan: ProductPlan
     operand: np.ndarray
-    """The weights as the product takes them."""
+    """The weights in the order in which the product reads them."""
     axis: int
-    """Of the result: output channels."""
+    """The result's axis of output channels."""
 
     @property
     def out(self) -> tuple[int, ...]:
+        """The shape of the result."""
         return self.form.out
 
     def sums(self, x: Any, w: Any) -> Any:
+        """Returns the int32 sums of the products, given the data and the packed weights."""
         return result_of(self.form, x, w, self.plan, "int8", "int32")
 
 
 @dataclass(frozen=True)
 class DirectSums(_Sums):
-    """Of a convolution with few channels a group."""
+    """The sums of a convolution with few channels a group."""
 
     window: Window
     shape: DirectProblem
@@ -89,13 +91,16 @@ class DirectSums(_Sums):
 
     @property
     def out(self) -> tuple[int, ...]:
+        """The shape of the result."""
         return self.window.out
 
     @property
     def operand(self) -> np.ndarray:
+        """The weights in the order in which the convolution reads them."""
         return packed_filters(self.weights, self.shape)
 
     def sums(self, x: Any, w: Any) -> Any:
+        """Returns the int32 sums of the products, given the data and the packed weights."""
         dims = len(self.window.strides)
 
         def image(n: Any, c: Any, *at: Any) -> Any:
@@ -110,15 +115,19 @@ class CudaWriter(Writer):
 
     @property
     def architecture(self) -> str:
+        """The architecture of the device, for example ``sm_90a``."""
         return self.integers.function.instance.architecture
 
     def image(self, index: NodeIndex) -> Any:
+        """Returns the value of a node as a kernel reads images, which is the plain value."""
         return self.plain(index)
 
     def given_as_image(self, value: Any) -> Any:
+        """Returns a value that a kernel has written as an image, unchanged."""
         return value
 
     def operand(self, kernel: Any) -> np.ndarray:
+        """Returns the packed weights of a kernel."""
         return kernel.operand
 
     def convolution(
@@ -130,6 +139,11 @@ class CudaWriter(Writer):
         padding: tuple[int, ...],
         dilation: tuple[int, ...],
     ) -> Any:
+        """Returns the sums of a convolution of 8-bit values.
+
+        Raises:
+            NoForm: There is no kernel for it.
+        """
         data = self.numbers.of("data")
         shape = self.graph.nodes[self.node_of("data")].type.shape
         window = Window(
@@ -151,6 +165,11 @@ class CudaWriter(Writer):
         return ProductSums(weights, data, form, self._plan(form), form.packed(weights, S8), axis=1)
 
     def product(self, node: Node, weights: np.ndarray) -> Any:
+        """Returns the sums of a matrix product of 8-bit values.
+
+        Raises:
+            NoForm: There is no kernel for it.
+        """
         data = self.numbers.of("data")
         given = self.graph.nodes[self.node_of("data")].type.shape
         columns = np.ascontiguousarray(weights.T)
