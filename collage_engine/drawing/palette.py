@@ -62,7 +62,8 @@ def toolchain_look(name: str | None) -> ToolchainLook:
     state = _learned.get(base)
     if state is None or not (state.colour and state.letters and state.pattern):
         if base not in _generated:
-            others = [known for known in _learned.values() if known.name != base]
+            known = {**_learned, **_generated}
+            others = [record for name, record in known.items() if name != base]
             blank = state or ToolchainState(name=base, available=False)
             *_, _generated[base] = with_looks([*others, blank])
         state = _generated[base]

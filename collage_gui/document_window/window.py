@@ -106,9 +106,14 @@ class DocumentWindow(QMainWindow):
         panels.runs.changes_wanted.connect(self.picture.show_changes)
 
     def show_toolchains(self, states: Sequence[ToolchainState]) -> None:
-        """Take the toolchains of the engine."""
+        """Take the toolchains of the engine, and draw what is shown by their looks."""
         self.pins.show_toolchains(states)
         self.panels.run_settings.show_toolchains(tuple(states))
+        if self.document.is_open:
+            # A session of an older version was drawn by generated looks until now.
+            self.picture.recolour()
+            self.document.runs.changed.emit()
+            self.document.costs.changed.emit()
 
     def context_menu(self, box: int | None) -> QMenu:
         """The menu for a box of the graph, or for the background."""

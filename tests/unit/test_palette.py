@@ -122,3 +122,10 @@ def test_a_look_is_learned_from_the_record(monkeypatch: pytest.MonkeyPatch) -> N
     assert toolchain_title("stranger[level=2]") == "Stranger · level=2"
     palette.learn([ToolchainState(name="stranger", available=True)])  # of an older engine
     assert toolchain_look("stranger").colour == "#0000ff"
+
+
+def test_two_toolchains_without_records_are_drawn_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(palette, "_learned", {})
+    monkeypatch.setattr(palette, "_generated", {})
+    one, two = toolchain_look("stranger"), toolchain_look("unheard")
+    assert one.colour != two.colour and one.tag != two.tag
