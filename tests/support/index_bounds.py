@@ -24,10 +24,18 @@ MOST_POINTS = 1 << 26
 """Points of the grid of loop variables that one access may need (chosen: half a gigabyte of int64);
 a kernel that needs more is too large a case for this check."""
 
+
+def _divide(a: Any, b: Any) -> Any:
+    """The quotient rounded towards zero."""
+    return (a - np.fmod(a, b)) // b
+
+
 _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
     prim.Add: np.add,
     prim.Sub: np.subtract,
     prim.Mul: np.multiply,
+    prim.Div: _divide,
+    prim.Mod: np.fmod,
     prim.FloorDiv: np.floor_divide,
     prim.FloorMod: np.mod,
     prim.Min: np.minimum,
@@ -51,10 +59,11 @@ def out_of_bounds(function: Any) -> list[str]:
 
     Returns:
         One line for each such access: the buffer, its number of elements and the least and the
-        greatest element the access reaches. Prefetches are left out, as they may name any address.
+        greatest element the access reaches. Left out are prefetches, which may name any address,
+        and indices that depend on data or on a call. Such conditions are taken to hold.
 
     Raises:
-        NotImplementedError: If an index depends on data, or has a form that is not understood.
+        NotImplementedError: If an index has a form that is not understood.
     """
     bounds = _Bounds()
     bounds.statement(function.body, ())
@@ -123,13 +132,15 @@ class _Bounds:
         if isinstance(e, prim.Let):
             self.values[e.var] = e.value
         if isinstance(e, TensorLoad):
+            for index in e.indices:
+                self.expression(index, conditions)
             self.access("reads", e.source, e.indices, conditions)
             return
         if isinstance(e, (prim.Ramp, prim.Broadcast)):
             e = e.base if isinstance(e, prim.Ramp) else e.value
             self.expression(e, conditions)
             return
-        for child in children(e):
+        for child in e.vectors if isinstance(e, prim.Shuffle) else children(e):
             self.expression(child, conditions)
 
     def access(
@@ -143,10 +154,13 @@ class _Bounds:
             if isinstance(index, prim.Ramp):
                 index, width = index.base, (int(index.lanes) - 1) * int(index.stride)
             flat = flat * extent + index
+        if self.depends_on_data(flat):
+            return
         (at,) = self.evaluate([flat])
         if at.min() >= 0 and at.max() + width < elements:
             return
-        at, *held = np.broadcast_arrays(*self.evaluate([flat, *conditions]))
+        known = [c for c in conditions if not self.depends_on_data(c)]
+        at, *held = np.broadcast_arrays(*self.evaluate([flat, *known]))
         reached = at[np.logical_and.reduce(held)] if held else at
         if reached.size and not (reached.min() >= 0 and reached.max() + width < elements):
             self.found.append(
@@ -170,8 +184,17 @@ class _Bounds:
                 yield node
             elif node in self.values:
                 yield from self.variables(self.values[node])
-            elif isinstance(node, TensorLoad):
-                raise NotImplementedError(f"an index that depends on data: {e}")
+
+    def depends_on_data(self, e: Any) -> bool:
+        """Whether an expression, or what its variables stand for, contains a load or a call.
+
+        Calls round coordinates that are computed in floating point.
+        """
+        return any(
+            isinstance(node, (TensorLoad, Call))
+            or (node in self.values and self.depends_on_data(self.values[node]))
+            for node in walk(e)
+        )
 
     def value(self, e: Any, grid: dict[Any, np.ndarray]) -> Any:
         """An expression over the grid of loop variables."""
