@@ -18,6 +18,7 @@ from collage_engine.kernels.scheduler import Kernel, schedule
 from collage_engine.kernels.target import Cpu, cpu
 from collage_engine.kernels.verify import random_arguments, verify
 from collage_engine.toolchains.tvm.lowering import fused
+from tests.support.index_bounds import out_of_bounds
 
 TOLERANCE = 2e-5
 
@@ -102,7 +103,9 @@ def arguments(kernel: Kernel) -> list[np.ndarray]:
 
 
 def error_of(kernel: Kernel) -> float:
-    """The kernel against its plain self."""
+    """The kernel against its plain self; no index of a scheduled one may lie outside its buffer."""
+    outside = [] if kernel.unscheduled else out_of_bounds(kernel.function)
+    assert not outside, "\n".join(outside)
     return verify(kernel.function, kernel.plain, inputs=arguments(kernel))
 
 

@@ -90,6 +90,8 @@ class _Winograd:
             if context.threads and context.cpu.threads > shape.batch * count:
                 share = min(self.blocks, -(-context.cpu.threads // (shape.batch * count)))
             each = -(-self.blocks // share)
+            # The parts that have a block: four blocks for three threads are two parts of two.
+            share = -(-self.blocks // each)
 
             def task(
                 index: Any,
