@@ -96,7 +96,7 @@ def test_a_tie_is_hatched_in_both_colours_and_the_tip_says_it(drive) -> None:
         for n in p.nodes
     }
     own = document.costs.of(part.candidate)
-    other = next(
+    tied = next(
         c
         for c in document.costs.candidates.values()
         if c.nodes == part.nodes and c.instance.toolchain == "tvm"
@@ -107,8 +107,8 @@ def test_a_tie_is_hatched_in_both_colours_and_the_tip_says_it(drive) -> None:
         low_us=own.median_us * 0.99,
         high_us=own.median_us * 1.06,
     )
-    document.costs.regrets.pop(other.id, None)
-    document.costs.by_candidate[other.id] = as_good
+    document.costs.regrets.pop(tied.id, None)
+    document.costs.by_candidate[tied.id] = as_good
     document.costs.changed.emit()
     boxes = {scene.display.box_of[n] for n in part.nodes}
     assert {b for b, look in enumerate(page.picture.drawn.styles) if look.tied} == boxes | other
@@ -131,12 +131,12 @@ def test_a_tie_is_hatched_in_both_colours_and_the_tip_says_it(drive) -> None:
     drawing = render(scene, page.picture.drawn.styles)
     assert "url(#tie-0072b2)" in drawing and 'id="tie-0072b2"' in drawing
 
-    document.costs.regrets[other.id] = own.median_us
+    document.costs.regrets[tied.id] = own.median_us
     document.questions.explanation_changed.emit()
     assert not any(page.picture.drawn.styles[b].tied for b in boxes), (
         "hand-overs make it lose clearly"
     )
-    document.costs.regrets[other.id] = None
+    document.costs.regrets[tied.id] = None
     document.questions.explanation_changed.emit()
     assert not any(page.picture.drawn.styles[b].tied for b in boxes), "in no cover at all"
 
