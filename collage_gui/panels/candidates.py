@@ -339,10 +339,11 @@ class CandidatesPanel(QWidget):
 
     def _filter(self) -> None:
         wanted = self.state.currentData()
-        keep = None
-        if wanted:
-            keep = lambda r: self.document.costs.of(r.id).state == wanted  # noqa: E731
-        self.model.set_filter(self.filter.text(), keep)
+
+        def in_state(record: CandidateRecord) -> bool:
+            return self.document.costs.of(record.id).state == wanted
+
+        self.model.set_filter(self.filter.text(), in_state if wanted else None)
         self._recost(refresh=False)
 
     def _picked(self) -> None:

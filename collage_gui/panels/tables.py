@@ -194,11 +194,11 @@ class RowsModel(QAbstractTableModel):
 
     # -- Qt ----------------------------------------------------------------------------
 
-    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
+    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 - an invalid index is immutable
         """The rows that the filter lets through."""
         return 0 if parent.isValid() else len(self.order)
 
-    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
+    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 - an invalid index is immutable
         """The columns; rows have no children."""
         return 0 if parent.isValid() else len(self.columns)
 

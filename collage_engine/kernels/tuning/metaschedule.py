@@ -66,7 +66,7 @@ def load_intrinsics() -> float:
     whole = inspect.stack
     inspect.stack = functools.partial(whole, 0)
     try:
-        import tvm.s_tir.tensor_intrin  # noqa: F401
+        import tvm.s_tir.tensor_intrin  # noqa: F401 - importing it registers the intrinsics
     finally:
         inspect.stack = whole
     return time.monotonic() - begun
@@ -308,7 +308,7 @@ def evolve(
 def _cost_model(ms: Any) -> Any:
     """Boosted trees where xgboost is installed, else none: then the search draws at random."""
     try:
-        import xgboost  # noqa: F401
+        import xgboost  # noqa: F401 - only whether it is here matters
 
         return ms.cost_model.XGBModel(num_warmup_samples=16)
     except ImportError:
