@@ -11,7 +11,7 @@ from typing import Literal
 from collage_engine.conformance.checks import CHECKS
 from collage_engine.conformance.subject import Nonconformance, NotApplicable, Subject
 from collage_engine.machine.worker import Worker, WorkerError
-from collage_engine.records.errors import CollageError
+from collage_engine.records.errors import CollageError, ToolchainError
 from collage_engine.records.reasons import short_reason
 from collage_engine.timing.child import measuring_environment
 from collage_engine.toolchains import registry
@@ -34,7 +34,11 @@ class Finding:
 
 
 def examine(check: str, subject: Subject) -> Finding:
-    """Run one check of ``CHECKS`` in this process."""
+    """Run one check of ``CHECKS`` in this process.
+
+    Where the toolchain is not available, a ``ToolchainError`` is a right answer to any question
+    that it cannot answer without its package, so the check is skipped with that sentence.
+    """
     try:
         return Finding(check, "passed", CHECKS[check](subject))
     except NotApplicable as reason:
@@ -42,7 +46,8 @@ def examine(check: str, subject: Subject) -> Finding:
     except Nonconformance as error:
         return Finding(check, "failed", str(error))
     except CollageError as error:
-        return Finding(check, "failed", str(error))
+        lacking = isinstance(error, ToolchainError) and not subject.state.available
+        return Finding(check, "skipped" if lacking else "failed", str(error))
     except Exception as error:  # a defect of the toolchain, whatever its type
         return Finding(check, "failed", f"it raises {short_reason(error, with_type=True)}")
 

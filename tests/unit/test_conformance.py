@@ -12,6 +12,7 @@ import pytest
 from collage_engine.conformance import run
 from collage_engine.conformance.run import Finding, examine
 from collage_engine.conformance.subject import Subject
+from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.example.toolchain import ExampleToolchain
@@ -59,6 +60,24 @@ def test_a_broken_promise_is_a_sentence(careless: Subject, check: str, said: str
     finding = examine(check, careless)
     assert finding.outcome == "failed"
     assert said in finding.text
+
+
+class NeedsItsPackage(ExampleToolchain):
+    """Cannot say what it supports without the package that is missing."""
+
+    def supports(self, graph: Any, index: Any, instance: ToolchainInstance) -> str | None:
+        raise ToolchainError("the package is not installed")
+
+
+@pytest.mark.parametrize("available, outcome", [(False, "skipped"), (True, "failed")])
+def test_only_a_toolchain_that_is_not_here_may_need_its_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, available: bool, outcome: str
+) -> None:
+    monkeypatch.setattr(registry, "get", lambda name: NeedsItsPackage())
+    subject = Subject("example", tmp_path)
+    subject.__dict__["state"] = ToolchainState(name="example", available=available)
+    finding = examine("supports gives reasons", subject)
+    assert (finding.outcome, finding.text) == (outcome, "the package is not installed")
 
 
 class Wrong(ExampleToolchain):

@@ -130,7 +130,7 @@ def test_wrong_numbers_hold_for_their_model_only(bed, tmp_path):
     ("act", "reason"),
     [
         ("dies-compiling", "crashed while compiling: killed by SIGABRT: in prepare"),
-        ("dies", "crashed while running alone: killed by SIGABRT: double free or corruption"),
+        ("dies", "crashed while running by itself: killed by SIGABRT: double free or corruption"),
         ("dies-timed", "crashed while being timed: killed by SIGSEGV: in time"),
     ],
 )

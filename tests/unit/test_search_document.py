@@ -95,7 +95,7 @@ def test_explaining_says_when_another_cover_was_exported():
     ]
     opened.toolchains = [ToolchainState(name="onednn", available=True, title="oneDNN")]
     told, _ = explain_document(opened, 0)
-    assert told.words[0].startswith("The run exported another of the search's covers")
+    assert told.words[0].startswith("The run exported another of the search's placements")
     assert "oneDNN (p0)" in told.words[0]
     own = msgspec.structs.replace(part, candidate=each[0].id, nodes=(0,))
     opened.runs[0].placement = Placement(partitions=(own,), estimated_us=2.0)
