@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from collage_engine import __version__
 from collage_engine.cli.parser import build_parser
 from collage_engine.records.errors import CollageError
+from collage_engine.records.printable import printable
 
 _LOG = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(text: str, status: int = 1) -> int:
-    print(f"collage: {text}", file=sys.stderr)
+    print(printable(f"collage: {text}"), file=sys.stderr)
     return status
 
 

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from collage_engine.records.printable import printable
+
 WIDE = 100_000
 """Columns where nobody looks: into a file or a pipe no line is wrapped or cut."""
 
@@ -25,11 +27,17 @@ def prepare() -> None:
 
 
 def say(text: str = "", *, style: str | None = None) -> None:
-    """Print a paragraph on standard output as it is: brackets in names are no markup."""
+    """Print a paragraph on standard output: neither markup nor escape sequences in it count."""
+    text = printable(text)
     if sys.stdout.isatty():
         Console(highlight=False).print(text, style=style, markup=False)
     else:
         sys.stdout.write(text + "\n")
+
+
+def complain(text: str) -> None:
+    """Print a line on standard error; escape sequences in it do not count."""
+    print(printable(text), file=sys.stderr)
 
 
 def show(table: Table) -> None:
@@ -71,9 +79,9 @@ class Columns:
             )
 
     def add(self, *cells: str, style: str | None = None) -> None:
-        """Add one row; cells are shown as they are."""
+        """Add one row; neither markup nor escape sequences in its cells count."""
         texts = [
-            Text(c, no_wrap=cut, overflow="ellipsis")
+            Text(printable(c), no_wrap=cut, overflow="ellipsis")
             for c, cut in zip(cells, self._cut, strict=True)
         ]
         self.table.add_row(*texts, style=style)
