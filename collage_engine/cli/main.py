@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from collage_engine import __version__
 from collage_engine.cli.parser import build_parser
 from collage_engine.records.errors import CollageError
-from collage_engine.records.printable import printable
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,7 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(text: str, status: int = 1) -> int:
-    print(printable(f"collage: {text}"), file=sys.stderr)
+    from collage_engine.cli.screen import complain
+
+    complain(f"collage: {text}")
     return status
 
 

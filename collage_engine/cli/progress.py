@@ -17,7 +17,7 @@ from rich.table import Column
 
 from collage_engine.drawing.formatting import STAGE_TITLES
 from collage_engine.records import event as ev
-from collage_engine.records.printable import printable
+from collage_engine.records.text import printable
 
 
 def duration_text(seconds: float | None) -> str:
@@ -68,7 +68,9 @@ class ProgressReport:
             self._progress(event)
         elif isinstance(event, ev.Log):
             style = {"error": "red", "warning": "yellow"}.get(event.level, "dim")
-            self._console.print(printable(event.text), style=style, markup=False, highlight=False)
+            self._console.print(
+                printable(event.text, keep_lines=True), style=style, markup=False, highlight=False
+            )
 
     def _stage(self, event: ev.Stage) -> None:
         title = STAGE_TITLES[event.stage]

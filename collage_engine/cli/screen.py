@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from collage_engine.records.printable import printable
+from collage_engine.records.text import printable
 
 WIDE = 100_000
 """Columns where nobody looks: into a file or a pipe no line is wrapped or cut."""
@@ -27,8 +27,14 @@ def prepare() -> None:
 
 
 def say(text: str = "", *, style: str | None = None) -> None:
-    """Print a paragraph on standard output: neither markup nor escape sequences in it count."""
-    text = printable(text)
+    """Print a paragraph on standard output: brackets in names are no markup, controls are shown.
+
+    Args:
+        text: The paragraph. It may have several lines; no other control character in it reaches
+            the terminal.
+        style: How rich styles it on a terminal.
+    """
+    text = printable(text, keep_lines=True)
     if sys.stdout.isatty():
         Console(highlight=False).print(text, style=style, markup=False)
     else:
@@ -36,8 +42,8 @@ def say(text: str = "", *, style: str | None = None) -> None:
 
 
 def complain(text: str) -> None:
-    """Print a line on standard error; escape sequences in it do not count."""
-    print(printable(text), file=sys.stderr)
+    """Print a paragraph on standard error, treated like that of :func:`say`."""
+    print(printable(text, keep_lines=True), file=sys.stderr)
 
 
 def show(table: Table) -> None:
@@ -79,7 +85,7 @@ class Columns:
             )
 
     def add(self, *cells: str, style: str | None = None) -> None:
-        """Add one row; neither markup nor escape sequences in its cells count."""
+        """Add one row; brackets in cells are no markup, controls are shown."""
         texts = [
             Text(printable(c), no_wrap=cut, overflow="ellipsis")
             for c, cut in zip(cells, self._cut, strict=True)

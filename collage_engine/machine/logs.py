@@ -23,7 +23,7 @@ from pathlib import Path
 from collage_engine.machine.folders import cache_folder
 from collage_engine.records.errors import CollageError
 from collage_engine.records.locks import locked
-from collage_engine.records.printable import printable
+from collage_engine.records.text import printable
 
 ROOT = "collage_engine"
 """Logger above those of all modules."""
@@ -67,7 +67,7 @@ class PrintableFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as a line."""
-        return printable(super().format(record))
+        return printable(super().format(record), keep_lines=True)
 
 
 class SharedFileHandler(logging.handlers.WatchedFileHandler):

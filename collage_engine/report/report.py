@@ -16,7 +16,7 @@ from collage_engine.records.errors import UsageError
 from collage_engine.records.format import border_words
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.placement import Baseline, Partition, Placement, Run
-from collage_engine.records.printable import plain_cell
+from collage_engine.records.text import plain_cell
 from collage_engine.report.graphml import placement_graphml
 from collage_engine.report.numbers import (
     against_text,

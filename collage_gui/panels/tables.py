@@ -34,7 +34,7 @@ from PySide6.QtWidgets import (
 
 from collage_engine.drawing.formatting import DASH, MINUS, significant
 from collage_engine.drawing.palette import ToolchainLook, toolchain_look
-from collage_engine.records.printable import plain_cell
+from collage_engine.records.text import plain_cell
 from collage_gui.graph_view.painter import BRUSHES
 from collage_gui.panels.copying import Copying, ranges
 from collage_gui.theme import Theme
