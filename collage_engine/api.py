@@ -311,6 +311,7 @@ class Session:
             UsageError: What is at ``path`` is no session of this model with the same sizes.
         """
         earlier = earlier_session(path)
+        self._opened.goes_on_in(Path(path), earlier)
         if earlier is None:
             return
         if not self.document.continues(earlier):
