@@ -1,27 +1,27 @@
 """What is confirmed end to end: the search's best covers and every baseline.
 
-Baselines are what a user could have without Collage : each toolchain alone on
+Baselines are what a user could have without Collage: each toolchain alone on
 the whole model, TVM's FuseOps, greedy partitioning in the user's order, the user's own
 placements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from collage_engine.candidates.host_candidates import for_untaken_operators, without_pinned
 from collage_engine.model.index_set import members
 from collage_engine.partition.call_graph import CallGraph
+from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.enumerate import Offer
 from collage_engine.partition.fuse_ops import fuse_ops
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.regions import merge_regions
-from collage_engine.records.candidate import Candidate, CoverPart
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.numbering import OperatorNumber
-from collage_engine.records.placement import Placement
 from collage_engine.records.precision import PRODUCTS, is_reduced
 from collage_engine.records.settings import RunSettings
 from collage_engine.toolchains.capabilities import has_python_session
@@ -32,30 +32,6 @@ if TYPE_CHECKING:
     from collage_engine.candidates.menu import Menu
 
 COLLAGE = "collage"
-
-
-def cover_of(
-    placement: Placement, menu: Menu, records: Iterable[Candidate] = ()
-) -> tuple[CoverPart, ...]:
-    """A placement as the builder takes it; ``records`` know instances that no menu offers."""
-    instances = {r.instance.id: r.instance for r in records} | menu.instances
-    by_candidate = {
-        part.candidate: part.candidate.rpartition(":")[0] for part in placement.partitions
-    }
-    return tuple(
-        CoverPart(
-            instances[by_candidate[p.candidate]],
-            tuple(map(OperatorNumber, p.nodes)),
-            p.takes,
-            p.gives,
-        )
-        for p in placement.partitions
-    )
-
-
-def part_of(candidate: Candidate) -> CoverPart:
-    """A candidate as the builder takes it."""
-    return CoverPart(candidate.instance, candidate.nodes, candidate.takes, candidate.gives)
 
 
 def baselines(
@@ -133,7 +109,7 @@ def _whole_models(calls: CallGraph, menu: Menu) -> list[Contender]:
             Contender(
                 name=instance.id,
                 kind="whole-model",
-                cover=(CoverPart(instance, everything),),
+                cover=(make_candidate(calls.graph, instance, everything, rule="whole-model"),),
                 python_session=as_users_do,
                 reason=refused,
             )
@@ -155,7 +131,10 @@ def _fuse_ops(calls: CallGraph, menu: Menu) -> list[Contender]:
         Contender(
             name=f"{offer.instance.id} FuseOps",
             kind="fuseops",
-            cover=tuple(CoverPart(offer.instance, group) for group in cover_groups),
+            cover=tuple(
+                make_candidate(graph, offer.instance, group, rule="fuseops")
+                for group in cover_groups
+            ),
             reason=_refused(calls, offer),
         )
         for offer in menu.offers
@@ -186,16 +165,21 @@ def _greedy_contender(calls: CallGraph, order: Sequence[Offer]) -> Contender:
     if found.uncovered:
         node = calls.graph.nodes[calls.graph.operators[found.uncovered[0]]]
         return Contender(name=name, kind="greedy", reason=f"none of them takes {node.op}")
-    cover = tuple(CoverPart(p.offer.instance, p.operators) for p in found.partitions)
+    cover = tuple(
+        make_candidate(calls.graph, p.offer.instance, p.operators, rule="greedy")
+        for p in found.partitions
+    )
     return Contender(name=name, kind="greedy", cover=cover)
 
 
 def _merge(
     calls: CallGraph, order: Sequence[Offer], owner: Sequence[Hashable | None]
-) -> tuple[CoverPart, ...]:
+) -> tuple[Candidate, ...]:
     """Owned operators merged as MergeCompilerRegions does."""
     return tuple(
-        CoverPart(order[cast(int, own)].instance, tuple(members(bits)))
+        make_candidate(
+            calls.graph, order[cast(int, own)].instance, tuple(members(bits)), rule="user"
+        )
         for own, bits in merge_regions(calls, owner)
     )
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from collage_engine.partition.candidate import make_candidate
+from collage_engine.partition.candidate import candidate_id, make_candidate
 from collage_engine.planning.problem import best_placements, make_problem
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
-from collage_engine.records.cost_table import table_of
+from collage_engine.records.cost_table import CostTable, records_of, table_of
 from collage_engine.records.errors import Cancelled
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Placement
@@ -56,6 +56,10 @@ def record(name: str, nodes: Nodes, us: float) -> CandidateRecord:
     return row(made, cost, key=made.id)
 
 
+def identity(name: str, nodes: Nodes) -> str:
+    return candidate_id(ToolchainInstance(toolchain=name), nodes)
+
+
 @dataclass
 class Case:
     """A model's candidates, and how covers of them are searched."""
@@ -66,16 +70,19 @@ class Case:
     logged: list[str] = field(default_factory=list)
     searches: int = 0
 
-    def problem(self, records: Sequence[CandidateRecord]) -> Problem:
-        return make_problem(GRAPH.record, records, table_of(records), self.pins, {}, self.settings)
+    @property
+    def costs(self) -> CostTable:
+        return table_of(self.records)
 
-    def search(self, records: Sequence[CandidateRecord]) -> Found | None:
+    def problem(self, costs: CostTable) -> Problem:
+        return make_problem(GRAPH.record, self.records, costs, self.pins, {}, self.settings)
+
+    def search(self, costs: CostTable) -> Found | None:
         self.searches += 1
-        problem = self.problem(records)
+        problem = self.problem(costs)
         searched = reuse(problem, None)
         answer = solve(problem, previous=searched)
-        by_id = {record.id: record for record in records}
-        costs = table_of(records)
+        by_id = {record.id: record for record in self.records}
         found = best_placements(GRAPH.record, by_id, costs, problem, searched, self.settings)
         return answer, found
 
@@ -93,7 +100,7 @@ class Covers:
         self.seen.append(parts)
         if self.refused(parts):
             return Trial(failures=("it crashed",))
-        times = {part: self.truth[part] for part in parts}
+        times = {identity(*part): self.truth[part] for part in parts}
         return Trial(partitions_us=times, between_us=self.between_us)
 
 
@@ -101,12 +108,13 @@ class Covers:
 class Outcome:
     """A calibration's result, beside what it started from."""
 
+    case: Case
     first: Found
     calibrated: Calibrated
 
     @property
     def records(self) -> list[CandidateRecord]:
-        return self.calibrated.records
+        return records_of(self.case.records, self.calibrated.costs)
 
     @property
     def placements(self) -> list[Placement]:
@@ -121,13 +129,14 @@ def settle(
     case: Case, covers: Covers, settings: CalibrationSettings | None = None, seconds: float = 30.0
 ) -> Outcome:
     """Calibrate, every trial from the table of true times."""
-    found = case.search(case.records)
+    found = case.search(case.costs)
     assert found is not None
     case.searches = 0
     by_id = {record.id: record for record in case.records}
     given = CalibrationInput(
         graph=GRAPH,
-        records=case.records,
+        candidates=case.records,
+        costs=case.costs,
         found=found,
         search=case.search,
         problem=case.problem,
@@ -139,7 +148,7 @@ def settle(
     def run(cover: tuple[str, ...]) -> Trial:
         return covers.run(frozenset((by_id[c].instance.id, by_id[c].nodes) for c in cover))
 
-    return Outcome(found, run_proposals(calibrate(given, settings), run))
+    return Outcome(case, found, run_proposals(calibrate(given, settings), run))
 
 
 def offers(alone: Mapping[Work, float]) -> list[CandidateRecord]:
@@ -270,9 +279,9 @@ def test_after_the_last_trial_the_search_knows_it() -> None:
 class TooWide(Case):
     """Only the first search finds a cover."""
 
-    def search(self, records: Sequence[CandidateRecord]) -> Found | None:
-        found = super().search(records)
-        return None if any(record.cost.in_place for record in records) else found
+    def search(self, costs: CostTable) -> Found | None:
+        found = super().search(costs)
+        return None if costs.in_model else found
 
 
 def test_a_search_that_finds_nothing_later_leaves_what_was_found() -> None:
@@ -305,7 +314,7 @@ def checked(case: Case, covers: Covers) -> Sequence[set[str]]:
     found = []
     for parts in covers.seen:
         cover = [by_work[part] for part in sorted(parts, key=lambda p: p[1])]
-        assert isinstance(check(case.problem(case.records), cover), float)
+        assert isinstance(check(case.problem(case.costs), cover), float)
         found.append(set(cover))
     return found
 
@@ -327,7 +336,7 @@ def test_only_covers_under_the_pins_are_tried(pin: Pin) -> None:
     found = settle(case, covers)
     assert checked(case, covers)
     for placement in found.placements:
-        assert isinstance(check(case.problem(case.records), ids(placement)), float)
+        assert isinstance(check(case.problem(case.costs), ids(placement)), float)
 
 
 def test_limits_on_runtimes_are_kept() -> None:

@@ -22,7 +22,7 @@ from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.offer import Offer
 from collage_engine.planning.devices import device_words
 from collage_engine.planning.problem import best_placements, make_problem, pin_verdicts
-from collage_engine.records.candidate import CandidateRecord, CoverPart
+from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.copies import TO_DEVICE, TO_HOST, byte_constant, call_constant
 from collage_engine.records.cost import Cost
 from collage_engine.records.cost_table import table_of
@@ -36,6 +36,7 @@ from collage_engine.trials import confirmation
 from collage_engine.trials.confirmation import RoomSettings
 from collage_engine.trials.contender import Contender
 from tests.support.candidates import row
+from tests.support.covers import candidate_on
 from tests.support.graphs import GraphBuilder, chain
 
 GPU = ToolchainInstance(toolchain="tvm", device="cuda:0", architecture="sm_90a")
@@ -156,7 +157,7 @@ def test_device_pins_are_honoured_at_a_price(device: str, price: float) -> None:
 
 
 def test_a_baseline_elsewhere_breaks_a_device_pin() -> None:
-    cover = (CoverPart(GPU, (0,)), CoverPart(CPU, (1,)))
+    cover = (candidate_on(GPU, (0,)), candidate_on(CPU, (1,)))
     for node, device, broken in ((0, "cuda:0", False), (0, "cpu", True), (1, "cpu", False)):
         assert breaks_pin(cover, Pin(kind="device", nodes=(node,), device=device)) is broken
 
@@ -210,7 +211,7 @@ def test_contenders_share_the_devices_memory(monkeypatch: pytest.MonkeyPatch) ->
         return read_answer({"devices": [entry]})
 
     def contender(instance: ToolchainInstance) -> Contender:
-        return Contender(name="one", kind="collage", cover=(CoverPart(instance, (0,)),))
+        return Contender(name="one", kind="collage", cover=(candidate_on(instance, (0,)),))
 
     monkeypatch.setattr(confirmation, "available_bytes", lambda: 1 << 40)
     on_host, on_device = [], []
