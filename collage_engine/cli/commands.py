@@ -16,7 +16,7 @@ from collage_engine.cli.interrupts import interruptible_engine
 from collage_engine.cli.options import file_bytes, settings_from
 from collage_engine.cli.print_run import print_run, run_document
 from collage_engine.cli.progress import ProgressReport
-from collage_engine.cli.screen import ERR, say
+from collage_engine.cli.screen import ERR, complain, say
 from collage_engine.records.errors import (
     Cancelled,
     CollageError,
@@ -45,7 +45,7 @@ def report_error(error: CollageError, options: argparse.Namespace) -> int:
         error = Cancelled("cancelled; what was measured is kept")
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     _LOG.error("%s: %s", type(error).__name__, error, extra=SHOWN)
-    print(f"collage: {'; '.join(lines)}", file=sys.stderr)
+    complain(f"collage: {'; '.join(lines)}")
     if os.environ.get("COLLAGE_TRACE") and getattr(error, "traceback", ""):
         print(error.traceback, file=sys.stderr)  # type: ignore[attr-defined]
     return error.exit_status
@@ -91,7 +91,7 @@ def _save(session: Session, path: str | None) -> SessionError | None:
     try:
         session.save(path)
     except SessionError as error:
-        print(f"collage: {error}", file=sys.stderr)
+        complain(f"collage: {error}")
         return error
     return None
 
@@ -146,7 +146,7 @@ def _open_session(engine: Engine, path: str) -> Session:
     """Open a session; a note (written by another version) goes to standard error."""
     session = Session.of_file(engine, path)
     if session.note:
-        print(f"note: {session.note}", file=sys.stderr)
+        complain(f"note: {session.note}")
     return session
 
 
