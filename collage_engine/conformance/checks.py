@@ -256,7 +256,7 @@ def artifacts_move(subject: Subject) -> str:
     """An artifact with its partitions runs by itself, also from another folder."""
     subject.needs_to_run()
     instance, other = subject.instances()[0], _other(subject.toolchain)
-    covers = [(c, greedy(c.model.graph, [subject.offer(c, instance)])) for c in subject.cases()]
+    covers = [(c, greedy(c.model.graph, [subject.source(c, instance)])) for c in subject.cases()]
     mixed = [each for each in covers if each[1].partitions and each[1].uncovered]
     whole = [each for each in covers if each[1].partitions]
     demand(whole, "nothing of any model can be covered with its candidates")

@@ -3,9 +3,9 @@
 Where the fastest cover breaks the tolerance, replacing whole partitions by their float32 selves
 pays twice: their own time, and conversions at new borders. A toolchain that can leave single
 products of a partition in float32 (``ToolchainAbout.mixes_precision``) needs neither: its
-partitions are offered again with as many products in float32 as a share of their burden demands,
-those first that bring most for the time they take. Each is measured like every other candidate and
-has to win.
+partitions become candidates again with as many products in float32 as a share of their burden
+demands, those first that bring most for the time they take. Each is measured like every other
+candidate and has to win.
 
 A product's burden is the square of what rounding it does to the model's outputs: its isolated
 error (where it was not measured alone: the usual one) times how far the model carries it on.
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
 
 LEVELS = (2.0, 1.0, 0.5, 0.25)
-"""Shares of the burden that would just keep the tolerance, at which partitions are offered: the
-first breaks it unless errors partly cancel, which the whole model tells."""
+"""Shares of the burden that would just keep the tolerance, at which partitions become candidates:
+the first breaks it unless errors partly cancel, which the whole model tells."""
 SMALLEST = 1e-3
 """Products with a smaller share of a partition's burden are rounded in any case."""
 

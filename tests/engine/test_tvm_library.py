@@ -16,7 +16,7 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import ImportedModel, import_model
-from collage_engine.partition.enumerate import Offer, enumerate_candidates
+from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
 from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
@@ -45,7 +45,7 @@ def gated() -> ModelProto:
 def offered(model: ImportedModel, library: str) -> tuple[CandidateRecord, ...]:
     tvm, graph = get("tvm"), model.graph
     (instance,) = tvm.library_instances(1, [library])
-    offer = Offer(
+    source = CandidateSource(
         instance=instance,
         spec=tvm.partition_spec(instance, graph),
         supports=lambda index: tvm.supports(graph, index, instance),
@@ -53,7 +53,7 @@ def offered(model: ImportedModel, library: str) -> tuple[CandidateRecord, ...]:
         lowers_to_tir=True,
         made_of=lambda nodes: composites_of(tvm, graph, instance, nodes),
     )
-    return enumerate_candidates(graph, [offer]).candidates
+    return enumerate_candidates(graph, [source]).candidates
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -151,7 +151,7 @@ def settle(
     return Outcome(case, found, run_proposals(calibrate(given, settings), run))
 
 
-def offers(alone: Mapping[Work, float]) -> list[CandidateRecord]:
+def rows_of(alone: Mapping[Work, float]) -> list[CandidateRecord]:
     return [record(name, nodes, us) for (name, nodes), us in alone.items()]
 
 
@@ -180,7 +180,7 @@ ALONE: dict[Work, float] = {("lib", one): 1.0 for one in SINGLES} | {
 
 def test_what_was_seen_replaces_what_it_took_alone() -> None:
     truth = {key: 6.0 if key[0] == "lib" else 3.25 for key in ALONE}
-    case = Case(offers(ALONE))
+    case = Case(rows_of(ALONE))
     found = settle(case, Covers(truth, between_us=0.5))
     assert cover_of(found.first[1][0]) == {("lib", one) for one in SINGLES}
     assert cover_of(found.placements[0]) == {("tvm", (0, 1)), ("tvm", (2, 3))}
@@ -213,7 +213,7 @@ def test_what_is_predicted_too_low_is_tried_and_found_out(
     }
     truth = {key: us * draw.uniform(1, 3) for key, us in alone.items()}
     covers = Covers(truth)
-    found = settle(Case(offers(alone)), covers, CalibrationSettings(turns=500))
+    found = settle(Case(rows_of(alone)), covers, CalibrationSettings(turns=500))
     best = min(sum(truth[one] for one in cover) for cover in every_cover(alone))
     assert found.placements[0].estimated_us == pytest.approx(best)
     assert sum(truth[one] for one in cover_of(found.placements[0])) == pytest.approx(best)
@@ -222,13 +222,13 @@ def test_what_is_predicted_too_low_is_tried_and_found_out(
 
 def test_a_cover_is_tried_once_and_a_proposal_that_was_ends_it() -> None:
     covers = Covers(ALONE)
-    found = settle(Case(offers(ALONE)), covers)
+    found = settle(Case(rows_of(ALONE)), covers)
     assert len(covers.seen) == len(set(covers.seen)) == 2  # the best, and tvm's own
     assert cover_of(found.placements[0]) == {("lib", one) for one in SINGLES}
 
 
 def test_nothing_changes_where_no_cover_can_be_tried() -> None:
-    case = Case(offers(ALONE))
+    case = Case(rows_of(ALONE))
     before = list(case.records)
     covers = Covers(ALONE)
     covers.refused = lambda _: True
@@ -248,7 +248,7 @@ def test_where_the_proposal_cannot_be_run_the_next_one_is_tried(
     truth = {key: 4.0 if len(key[1]) == 1 else 9.0 for key in alone} | {one: 7.5, other: 2.5}
     covers = Covers(truth)
     covers.refused = pairs.issuperset
-    case = Case(offers(alone))
+    case = Case(rows_of(alone))
     found = settle(case, covers)
     assert frozenset(pairs) in covers.seen
     run = [parts for parts in covers.seen if not covers.refused(parts)]
@@ -267,7 +267,7 @@ def test_after_the_last_trial_the_search_knows_it() -> None:
     alone = ALONE | {("lib", (0, 1)): 4.0, ("lib", (2, 3)): 4.0}
     truth = {key: us * (9.0 if len(key[1]) == 1 else 1.0) for key, us in alone.items()}
     truth |= {("tvm", two): 20.0 for two in PAIRS}
-    case = Case(offers(alone))
+    case = Case(rows_of(alone))
     covers = Covers(truth)
     found = settle(case, covers, CalibrationSettings(turns=1))
     assert covers.seen[-1] == {("lib", (0, 1)), ("lib", (2, 3))}
@@ -285,7 +285,7 @@ class TooWide(Case):
 
 
 def test_a_search_that_finds_nothing_later_leaves_what_was_found() -> None:
-    case = TooWide(offers(ALONE))
+    case = TooWide(rows_of(ALONE))
     before = list(case.records)
     truth = {key: us * (9.0 if key[0] == "lib" else 1.0) for key, us in ALONE.items()}
     found = settle(case, Covers(truth))
@@ -301,7 +301,7 @@ def test_cancelling_ends_it_before_the_next_cover() -> None:
             super().run(parts)
             raise Cancelled("stopped by the user")
 
-    case = Case(offers(ALONE))
+    case = Case(rows_of(ALONE))
     covers = Stopped(ALONE)
     with pytest.raises(Cancelled):
         settle(case, covers)
@@ -331,7 +331,7 @@ def checked(case: Case, covers: Covers) -> Sequence[set[str]]:
 )
 def test_only_covers_under_the_pins_are_tried(pin: Pin) -> None:
     alone = ALONE | {("tvm", one): 2.0 for one in SINGLES} | {("lib", (0, 1, 2, 3)): 30.0}
-    case = Case(offers(alone), pins=(pin,))
+    case = Case(rows_of(alone), pins=(pin,))
     covers = Covers({key: us * 1.5 for key, us in alone.items()})
     found = settle(case, covers)
     assert checked(case, covers)
@@ -342,7 +342,7 @@ def test_only_covers_under_the_pins_are_tried(pin: Pin) -> None:
 def test_limits_on_runtimes_are_kept() -> None:
     alone = ALONE | {("tvm", one): 2.5 for one in SINGLES}
     settings = RunSettings(allow_runtimes=("tvm",))
-    case = Case(offers(alone), settings=settings)
+    case = Case(rows_of(alone), settings=settings)
     covers = Covers({key: us * 1.5 for key, us in alone.items()})
     found = settle(case, covers)
     assert checked(case, covers)
@@ -350,7 +350,7 @@ def test_limits_on_runtimes_are_kept() -> None:
 
 
 def test_a_percentile_is_of_the_costs_within_the_model() -> None:
-    case = Case(offers(ALONE), settings=RunSettings(percentile=80))
+    case = Case(rows_of(ALONE), settings=RunSettings(percentile=80))
     truth = {key: 6.0 if key[0] == "lib" else 3.5 for key in ALONE}
     found = settle(case, Covers(truth))
     seen = next(one.cost for one in found.records if one.nodes == (0, 1))
@@ -365,7 +365,7 @@ def test_no_trial_begins_after_the_time_is_up() -> None:
             return super().run(parts)
 
     covers = Slow({key: us * (9.0 if key[0] == "lib" else 1.0) for key, us in ALONE.items()})
-    found = settle(Case(offers(ALONE)), covers, seconds=0.5)
+    found = settle(Case(rows_of(ALONE)), covers, seconds=0.5)
     assert covers.seen == [frozenset(("lib", one) for one in SINGLES)]
     # One trial is always had, and the search knows it.
     assert cover_of(found.placements[0]) == {("tvm", (0, 1)), ("tvm", (2, 3))}

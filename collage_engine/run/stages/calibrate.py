@@ -97,7 +97,7 @@ def _calibrated(inputs: CalibrateInputs, found: Found, control: RunControl) -> C
 
     def search(costs: CostTable) -> Found | None:
         try:
-            result = find_covers(data.with_costs(costs), inputs.menu.not_offered)
+            result = find_covers(data.with_costs(costs), inputs.menu.without_candidates)
         except InfeasibleError as error:
             control.log(f"no search on the costs within the model: {error}")
             return None
