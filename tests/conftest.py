@@ -1,5 +1,7 @@
-"""What all tests share: compiled runtimes, so that tests with a store of their own need not
-compile them again, and never the user's own measurements."""
+"""What all tests share: worker processes, compiled runtimes, and never the user's own measurements.
+
+Compiled runtimes are shared so that tests with a store of their own need not compile them again.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,9 @@ from pathlib import Path
 
 import platformdirs
 import pytest
+from xdist.workermanage import WorkerController
+
+from tests.support.distribution import WholeFiles, count_of_workers
 
 # Set here and not in a fixture: test modules and child processes read it when they load.
 os.environ.setdefault(
@@ -18,6 +23,27 @@ os.environ.setdefault(
 
 # TVM's pool would bind the test process to one processor, and what is tested after it with it.
 os.environ.setdefault("TVM_BIND_THREADS", "0")
+
+_CRASHED = pytest.StashKey[bool]()
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    return count_of_workers(config)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> WholeFiles:
+    return WholeFiles(config, log)
+
+
+def pytest_testnodedown(node: WorkerController, error: object | None) -> None:
+    if error:
+        node.config.stash[_CRASHED] = True
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker that died has failed, whether it still had a test to run or not."""
+    if session.config.stash.get(_CRASHED, False):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(scope="session", autouse=True)
