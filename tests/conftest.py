@@ -12,7 +12,6 @@ from pathlib import Path
 
 import platformdirs
 import pytest
-from xdist.workermanage import WorkerController
 
 from tests.support.distribution import WholeFiles, count_of_workers
 
@@ -24,8 +23,6 @@ os.environ.setdefault(
 # TVM's pool would bind the test process to one processor, and what is tested after it with it.
 os.environ.setdefault("TVM_BIND_THREADS", "0")
 
-_CRASHED = pytest.StashKey[bool]()
-
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return count_of_workers(config)
@@ -33,17 +30,6 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> WholeFiles:
     return WholeFiles(config, log)
-
-
-def pytest_testnodedown(node: WorkerController, error: object | None) -> None:
-    if error:
-        node.config.stash[_CRASHED] = True
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker that died has failed, whether it still had a test to run or not."""
-    if session.config.stash.get(_CRASHED, False):
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -88,7 +88,9 @@ def test_place_uses_it_explains_it_and_exports_it(installed: Installed) -> None:
     assert ours and all(part["estimated_us"] > 0 for part in ours)
     assert run["max_rel_error"] < 1e-4
 
-    candidates = installed.json("candidates", installed.model, "--toolchains", "tvm,tango")["candidates"]
+    candidates = installed.json("candidates", installed.model, "--toolchains", "tvm,tango")[
+        "candidates"
+    ]
     of_tango = [c for c in candidates if c["instance"]["toolchain"] == "tango"]
     assert any(c["cost"]["state"] == "measured" for c in of_tango)
 

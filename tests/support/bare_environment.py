@@ -94,10 +94,9 @@ class BareEnvironment:
         return done.stdout
 
     def opened_in_checkout(self) -> set[str]:
-        """Files of the checkout that its Python processes opened, those of libraries left out."""
+        """Files of the checkout that its Python processes opened, but for the libraries' own."""
         lines = self._log.read_text().splitlines() if self._log.exists() else []
-        libraries = os.path.dirname(str(metadata.distribution("numpy").locate_file("numpy")))
-        return {line for line in lines if not line.startswith(libraries)}
+        return {line for line in lines if not line.startswith(sys.prefix + os.sep)}
 
 
 def required(
