@@ -15,9 +15,8 @@ one by one: an output of coordinates up to 300 hides no error of scores up to 1.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,26 +44,12 @@ LAST_BIT = 2.0**-23
 """Relative change. Values of float64 change as much, since toolchains may compute them in float32;
 those of half precision do not change: their tolerance allows for their own roundings."""
 PERTURBED = frozenset(
-    [
-        "Add",
-        "BatchNormalization",
-        "Conv",
-        "ConvTranspose",
-        "DequantizeLinear",
-        "Div",
-        "Gemm",
-        "GroupNormalization",
-        "GRU",
-        "InstanceNormalization",
-        "LayerNormalization",
-        "LSTM",
-        "MatMul",
-        "Mul",
-        "PRelu",
-        "QuantizeLinear",
-        "RNN",
-        "Sub",
-    ]
+    (
+        *("Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN", "PRelu"),
+        *("Add", "Sub", "Mul", "Div", "QuantizeLinear", "DequantizeLinear"),
+        *("BatchNormalization", "InstanceNormalization", "LayerNormalization"),
+        *("GroupNormalization", "RMSNormalization"),
+    )
 )
 """Operators whose float constants are weights. Those of others may be sizes, scales of a resize or
 exponents, where the last bit decides on shapes and not on rounding."""
@@ -82,7 +67,7 @@ def rounding_noise(
     inputs: Mapping[str, np.ndarray],
     default: float,
     *,
-    cancel: threading.Event | None = None,
+    stopped: Callable[[], bool] = lambda: False,
     limit_s: float = LIMIT_S,
 ) -> list[float] | None:
     """The largest movement of each output, as ``max|y-r| / max|r|``, in several tries.
@@ -91,7 +76,7 @@ def rounding_noise(
         model: The model.
         inputs: One array for each of its inputs, by name.
         default: The tolerance that holds without noise.
-        cancel: Set by whoever wants it to stop.
+        stopped: Whether the user wants it to stop; asked between tries.
         limit_s: Seconds after which no further try begins.
 
     Returns:
@@ -99,7 +84,7 @@ def rounding_noise(
         None where nothing here evaluates the model.
 
     Raises:
-        Cancelled: ``cancel`` was set.
+        Cancelled: ``stopped`` said so.
     """
     expected = {value.name for value in model.graph.input}
     given = {name: array for name, array in inputs.items() if name in expected}
@@ -113,7 +98,7 @@ def rounding_noise(
     few_bytes = sum(len(tensor.raw_data) for tensor in model.graph.initializer) < MOST_WEIGHT_BYTES
     quantises = any(node.op_type == "QuantizeLinear" for node in model.graph.node)
     for number in range(TRIES):
-        if cancel is not None and cancel.is_set():
+        if stopped():
             raise Cancelled("stopped while the model's rounding noise was measured")
         known = number > 0 and not quantises and max(found, default=0.0) < FAR_BELOW * default
         if known or (number and time.monotonic() > end):

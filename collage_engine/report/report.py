@@ -9,7 +9,11 @@ from typing import Any, Literal
 import msgspec
 
 from collage_engine import __version__
-from collage_engine.drawing.accuracy import accuracy_sentences, precision_text
+from collage_engine.drawing.accuracy import (
+    accuracy_sentences,
+    precision_text,
+    tolerance_sentences,
+)
 from collage_engine.drawing.facts import Fact, run_facts
 from collage_engine.drawing.palette import learn
 from collage_engine.records.errors import UsageError
@@ -186,7 +190,7 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "svg": graph_svg(document, run),
         "instance": instance_name,
         "headline": _headline(run),
-        "accuracy": accuracy_sentences(run),
+        "accuracy": [*tolerance_sentences(run), *accuracy_sentences(run)],
         "grouped": _grouped(run),
         "missing": [state for state in run.toolchains if not state.available],
     }
