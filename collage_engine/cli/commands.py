@@ -16,7 +16,7 @@ from collage_engine.cli.interrupts import interruptible_engine
 from collage_engine.cli.options import file_bytes, settings_from
 from collage_engine.cli.print_run import print_run, run_document
 from collage_engine.cli.progress import ProgressReport
-from collage_engine.cli.screen import ERR, say
+from collage_engine.cli.screen import ERR, complain, say
 from collage_engine.drawing.formatting import counted, time_text
 from collage_engine.records.errors import (
     Cancelled,
@@ -26,7 +26,7 @@ from collage_engine.records.errors import (
     UsageError,
 )
 from collage_engine.records.event import SHOWN
-from collage_engine.records.files import write_atomically
+from collage_engine.records.files import check_writable, is_standard_output, write_atomically
 from collage_engine.service.engine import Engine
 
 _LOG = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ def report_error(error: CollageError, options: argparse.Namespace) -> int:
         error = Cancelled("cancelled; what was measured is kept")
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     _LOG.error("%s: %s", type(error).__name__, error, extra=SHOWN)
-    print(f"collage: {'; '.join(lines)}", file=sys.stderr)
+    complain(f"collage: {'; '.join(lines)}")
     if os.environ.get("COLLAGE_TRACE") and getattr(error, "traceback", ""):
         print(error.traceback, file=sys.stderr)  # type: ignore[attr-defined]
     return error.exit_status
@@ -91,7 +91,7 @@ def _save(session: Session, path: str | None) -> SessionError | None:
     try:
         session.save(path)
     except SessionError as error:
-        print(f"collage: {error}", file=sys.stderr)
+        complain(f"collage: {error}")
         return error
     return None
 
@@ -146,7 +146,7 @@ def _open_session(engine: Engine, path: str) -> Session:
     """Open a session; a note (written by another version) goes to standard error."""
     session = Session.of_file(engine, path)
     if session.note:
-        print(f"note: {session.note}", file=sys.stderr)
+        complain(f"note: {session.note}")
     return session
 
 
@@ -217,6 +217,10 @@ def _report(options: argparse.Namespace) -> int:
     kind = path.suffix.lstrip(".").lower()
     if kind not in ("html", "csv", "json", "svg", "graphml"):
         raise UsageError(f"-o {path}: the name must end in .html, .csv, .json, .svg or .graphml")
+    try:
+        check_writable(path)
+    except OSError as error:
+        raise CollageError(f"cannot write {path}: {error.strerror}") from error
     peers = None
     if options.peers is not None:
         if kind != "html":
@@ -229,8 +233,13 @@ def _report(options: argparse.Namespace) -> int:
         write_atomically(path, content)
     except OSError as error:
         raise CollageError(f"cannot write {path}: {error.strerror}") from error
-    say(f"report: {path}")
+    _say_written(f"report: {path}", path)
     return 0
+
+
+def _say_written(text: str, path: str | Path) -> None:
+    """Say what was written, on standard error where the content itself went to standard output."""
+    (complain if is_standard_output(path) else say)(text)
 
 
 def _search(options: argparse.Namespace) -> int:
@@ -270,7 +279,7 @@ def _store(options: argparse.Namespace) -> int:
             output.print_store(info)
     elif options.action == "export":
         count = StoreReader().export(Path(options.file))
-        say(f"{counted(count, 'measurement')} written to {options.file}")
+        _say_written(f"{counted(count, 'measurement')} written to {options.file}", options.file)
     elif options.action == "import":
         count = Store().import_(Path(options.file))
         say(f"{counted(count, 'new measurement')} taken from {options.file}")

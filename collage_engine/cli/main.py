@@ -60,7 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(text: str, status: int = 1) -> int:
-    print(f"collage: {text}", file=sys.stderr)
+    from collage_engine.cli.screen import complain
+
+    complain(f"collage: {text}")
     return status
 
 

@@ -17,6 +17,7 @@ from rich.table import Column
 
 from collage_engine.drawing.formatting import STAGE_TITLES
 from collage_engine.records import event as ev
+from collage_engine.records.text import printable
 
 
 def duration_text(seconds: float | None) -> str:
@@ -67,13 +68,15 @@ class ProgressReport:
             self._progress(event)
         elif isinstance(event, ev.Log):
             style = {"error": "red", "warning": "yellow"}.get(event.level, "dim")
-            self._console.print(event.text, style=style, markup=False, highlight=False)
+            self._console.print(
+                printable(event.text, keep_lines=True), style=style, markup=False, highlight=False
+            )
 
     def _stage(self, event: ev.Stage) -> None:
         title = STAGE_TITLES[event.stage]
         if not self._live:
             if event.done:
-                detail = f": {event.detail}" if event.detail else ""
+                detail = f": {printable(event.detail)}" if event.detail else ""
                 self._console.print(
                     f"{title} ({event.seconds:.1f} s){detail}", markup=False, highlight=False
                 )
@@ -90,7 +93,7 @@ class ProgressReport:
                 total=total,
                 completed=total,
                 left="",
-                now=event.detail,
+                now=printable(event.detail),
                 count="",
                 refresh=True,
             )
@@ -106,5 +109,5 @@ class ProgressReport:
             total=event.total or None,
             count=f"{event.done}/{event.total}" if event.total else "",
             left="".join(f"{part} · " for part in (rate, duration_text(event.left_s)) if part),
-            now=event.now.replace("nn.", ""),
+            now=printable(event.now.replace("nn.", "")),
         )

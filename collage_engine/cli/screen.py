@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from collage_engine.records.text import printable
+
 WIDE = 100_000
 """Columns where nobody looks: into a file or a pipe no line is wrapped or cut."""
 
@@ -25,11 +27,23 @@ def prepare() -> None:
 
 
 def say(text: str = "", *, style: str | None = None) -> None:
-    """Print a paragraph on standard output as it is: brackets in names are no markup."""
+    """Print a paragraph on standard output: brackets in names are no markup, controls are shown.
+
+    Args:
+        text: The paragraph. It may have several lines; no other control character in it reaches
+            the terminal.
+        style: How rich styles it on a terminal.
+    """
+    text = printable(text, keep_lines=True)
     if sys.stdout.isatty():
         Console(highlight=False).print(text, style=style, markup=False)
     else:
         sys.stdout.write(text + "\n")
+
+
+def complain(text: str) -> None:
+    """Print a paragraph on standard error, treated like that of :func:`say`."""
+    print(printable(text, keep_lines=True), file=sys.stderr)
 
 
 def show(table: Table) -> None:
@@ -71,9 +85,9 @@ class Columns:
             )
 
     def add(self, *cells: str, style: str | None = None) -> None:
-        """Add one row; cells are shown as they are."""
+        """Add one row; brackets in cells are no markup, controls are shown."""
         texts = [
-            Text(c, no_wrap=cut, overflow="ellipsis")
+            Text(printable(c), no_wrap=cut, overflow="ellipsis")
             for c, cut in zip(cells, self._cut, strict=True)
         ]
         self.table.add_row(*texts, style=style)

@@ -13,6 +13,7 @@ DASH = "\N{EN DASH}"
 STAGE_TITLES: dict[str, str] = {
     "import": "Reading the model",
     "enumerate": "Finding candidates",
+    "whole-models": "Timing whole models",
     "measure": "Measuring",
     "tune": "Tuning",
     "search": "Searching",

@@ -35,6 +35,7 @@ from collage_engine.records.errors import UsageError
 from collage_engine.records.format import border_words
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.placement import Partition, Placement, Run
+from collage_engine.records.text import plain_cell
 from collage_engine.report.graphml import placement_graphml
 from collage_engine.report.peers import (
     decode_peers,
@@ -208,10 +209,12 @@ def runs_csv(document: Document) -> str:
 
 
 def _csv(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A table as CSV; a text that a spreadsheet would take for a formula gets an apostrophe."""
     buffer = io.StringIO()
     writer = csv.writer(buffer)
     writer.writerow(head)
-    writer.writerows(rows)
+    for row in rows:
+        writer.writerow([plain_cell(cell) if isinstance(cell, str) else cell for cell in row])
     return buffer.getvalue()
 
 

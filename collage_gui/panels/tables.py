@@ -43,6 +43,7 @@ from PySide6.QtWidgets import (
 
 from collage_engine.drawing.formatting import DASH, MINUS, significant
 from collage_engine.drawing.palette import ToolchainLook, toolchain_look
+from collage_engine.records.text import plain_cell
 from collage_gui.graph_view.painter import BRUSHES
 from collage_gui.panels.copying import Copying, ranges
 from collage_gui.theme import Theme
@@ -263,14 +264,18 @@ class RowsModel(QAbstractTableModel):
         self.refresh()
 
     def as_csv(self) -> str:
-        """All rows as CSV, whatever the filter: whole names, and numbers in µs in full."""
+        """All rows as CSV, whatever the filter: whole names, and numbers in µs in full.
+
+        A text that a spreadsheet would take for a formula has an apostrophe before it.
+        """
         out = io.StringIO()
         writer = csv.writer(out)
         writer.writerow(
             c.title + (" (us)" if c.kind in ("time", "signed-time") else "") for c in self.columns
         )
         for row in self.rows:
-            writer.writerow(c.value(row) for c in self.columns)
+            cells = (column.value(row) for column in self.columns)
+            writer.writerow([plain_cell(cell) if isinstance(cell, str) else cell for cell in cells])
         return out.getvalue()
 
 

@@ -1,0 +1,57 @@
+r"""Text from files as a terminal may show it.
+
+Names in models, sessions and problems are chosen by whoever made the file. A terminal obeys control
+characters in them: it would set its title, move its cursor or show another text than is there.
+"""
+
+from __future__ import annotations
+
+import re
+
+_CONTROL = re.compile(
+    "[\x00-\x1f\x7f-\x9f"  # C0 controls, DEL, C1 controls
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # marks and overrides of the writing direction
+    "\u2028\u2029"  # separators of lines and paragraphs
+    "\ud800-\udfff]"  # halves of surrogate pairs, which no encoding can write
+)
+
+
+def printable(text: str, *, keep_lines: bool = False) -> str:
+    r"""Return a text with every control character written as an escape, like ``\x1b``.
+
+    Args:
+        text: The text, which may come from a file that nobody trusts.
+        keep_lines: Whether ends of lines and tabs stay what they are: the caller wrote them. A
+            single name has none, and could forge a line of output with one.
+
+    >>> printable("conv\x1b]0;title\x07")
+    'conv\\x1b]0;title\\x07'
+    """
+
+    def escaped(found: re.Match[str]) -> str:
+        character = found.group()
+        if keep_lines and character in "\n\t":
+            return character
+        code = ord(character)
+        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+    return _CONTROL.sub(escaped, text)
+
+
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+"""How a cell begins that spreadsheets take for a formula (OWASP, "CSV Injection")."""
+
+
+def plain_cell(text: str) -> str:
+    """Return the text of a table's cell so that no spreadsheet takes it for a formula.
+
+    An apostrophe goes before what begins like one, which spreadsheets read as "this is text".
+    Plain numbers, also negative ones, stay as they are.
+    """
+    if not text.startswith(FORMULA_STARTS):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return "'" + text
+    return text
