@@ -6,7 +6,6 @@ the first fault that it finds, or None.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable
 
 from collage_engine.records.candidate import Candidate
@@ -25,19 +24,19 @@ def cost_fault(cost: Cost) -> str | None:
     """Why a cost cannot be used; None: it can."""
     if not all(map(_is_count, (cost.count, cost.threads or 0))):
         return "it counts something with a number that is negative or larger than 2^63"
-    if not 0 < cost.slowness < MOST_SLOWNESS or not _is_time(cost.probe_us, 0.0):
+    probe_us = 1.0 if cost.probe_us is None else cost.probe_us
+    if not 0 < cost.slowness < MOST_SLOWNESS or not 0 < probe_us < LONGEST_US:
         return "its reading of the speed probe is not possible"
     if cost.max_rel_error is not None and cost.max_rel_error < 0:
         return "its relative error is negative"
     if cost.state == "invalid" and not cost.reason:
         return "it is invalid without a reason"
-    times = (cost.median_us, cost.low_us, cost.high_us, cost.cold_us, cost.alone_us)
+    times = (cost.low_us, cost.high_us, cost.cold_us, cost.alone_us)
     if cost.state == "measured" and cost.median_us is None:
         return "it is measured without a time"
-    for us in (*times, *cost.repeats_us):
-        if not _is_time(us, 0.0):
-            return f"{us!r} µs is no time that a call can take"
-    return None
+    if cost.median_us is not None and not 0 < cost.median_us < LONGEST_US:
+        return f"{cost.median_us!r} µs is no time that a call can take"
+    return times_fault((*times, *cost.repeats_us))
 
 
 def pin_fault(pin: Pin, operators: int) -> str | None:
@@ -87,11 +86,6 @@ def times_fault(times: Iterable[float | None]) -> str | None:
         if us is not None and not 0 <= us < LONGEST_US:
             return f"{us!r} µs is not possible"
     return None
-
-
-def _is_time(us: float | None, least: float) -> bool:
-    """Whether it is absent, or finite and above ``least``."""
-    return us is None or (math.isfinite(us) and least < us < LONGEST_US)
 
 
 def _is_count(number: int) -> bool:
