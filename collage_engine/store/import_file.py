@@ -15,6 +15,7 @@ from collage_engine.records.files import read_file
 from collage_engine.records.typed import decode
 from collage_engine.records.versions import STORE_EXPORT
 from collage_engine.store.measurement import Measurement
+from collage_engine.store.normalising import raw_cost_of_version_1
 
 MOST_BYTES = 1 << 30
 """Bytes of the largest export that is read, 1 GiB; chosen, some hundred times the largest seen."""
@@ -29,7 +30,7 @@ def latest_moment() -> str:
 
 
 def read_export(source: Path) -> Iterator[Measurement]:
-    """Yield the measurements of an exported file.
+    """Yield the measurements of an exported file, with raw times.
 
     Raises:
         MeasureError: The file cannot be read, is no export, is of another format, or holds
@@ -43,8 +44,10 @@ def read_export(source: Path) -> Iterator[Measurement]:
         version = json.loads(lines[0])["collage_store"]
     except (ValueError, IndexError, TypeError, KeyError, RecursionError):
         raise MeasureError(f"{source} is no export of a measurement store") from None
-    if type(version) is not int or version != STORE_EXPORT:
-        raise MeasureError(f"{source} has format {version!r}; this version reads {STORE_EXPORT}")
+    if type(version) is not int or not 1 <= version <= STORE_EXPORT:
+        raise MeasureError(
+            f"{source} has format {version!r}; this version reads 1 to {STORE_EXPORT}"
+        )
     latest = latest_moment()
     for number, line in enumerate(lines[1:], start=2):
         try:
@@ -54,6 +57,9 @@ def read_export(source: Path) -> Iterator[Measurement]:
         wrong = _fault(measurement, latest)
         if wrong:
             raise MeasureError(f"{source}, line {number}: {wrong}")
+        if version == 1:
+            cost = raw_cost_of_version_1(measurement.cost)
+            measurement = msgspec.structs.replace(measurement, cost=cost)
         yield measurement
 
 

@@ -36,7 +36,10 @@ from collage_engine.store.database import (
 )
 from collage_engine.store.import_file import latest_moment, read_export
 from collage_engine.store.measurement import Measurement, StoreInfo, now_text
-from collage_engine.store.normalising import at_local_reference
+from collage_engine.store.normalising import (
+    normalised_cost,
+    raw_cost,
+)
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -78,7 +81,8 @@ class StoreReader:
     def get_many(self, keys: Iterable[str], model: str = "") -> dict[str, Cost]:
         """The stored costs among these keys, marked ``from_store``.
 
-        They are at the speed of this machine's own probe (``store.normalising``).
+        The store keeps raw times; these are at the speed of this machine's own probe
+        (``store.normalising``).
 
         Args:
             keys: Measurement keys (``KeyContext.key``).
@@ -96,7 +100,7 @@ class StoreReader:
                 marks = ",".join("?" * len(part))
                 query = f"select key, cost from measurements where key in ({marks}) order by key"
                 for key, cost in database.execute(query, part).fetchall():
-                    decoded = at_local_reference(decode(cost, Cost), constant)
+                    decoded = normalised_cost(decode(cost, Cost), constant)
                     wrong = cost_fault(decoded)
                     if wrong:
                         # It is measured again, and replaced then.
@@ -107,7 +111,7 @@ class StoreReader:
         return found
 
     def measurements(self) -> Iterator[Measurement]:
-        """Everything measured, by key."""
+        """Everything measured, by key, with the raw times that the store keeps."""
         with self._reading() as database:
             rows = [] if database is None else list(database["measurements"].rows_where())
         for row in sorted(rows, key=lambda r: r["key"]):
@@ -249,7 +253,7 @@ class Store(StoreReader):
         self.put_many([measurement])
 
     def put_many(self, measurements: Iterable[Measurement]) -> None:
-        """Keep measurements in one transaction."""
+        """Keep measurements in one transaction, with their raw times and the probe's readings."""
         rows = [_row(m) for m in measurements]
         with self._writing() as database, database.conn:
             database.table("measurements").upsert_all(rows, pk="key")
@@ -354,9 +358,9 @@ def _row_key(key: str, model: str) -> str:
 
 
 def _row(measurement: Measurement) -> dict[str, Any]:
-    """Columns for readers with any SQLite tool; ``cost`` holds the whole record."""
+    """Columns for readers with any SQLite tool; ``cost`` holds the whole record, in raw times."""
     cost = msgspec.structs.replace(
-        measurement.cost,
+        raw_cost(measurement.cost),
         from_store=False,
         measured_at=measurement.cost.measured_at or now_text(),
     )
@@ -383,6 +387,10 @@ def _row(measurement: Measurement) -> dict[str, Any]:
         "max_rel_error": cost.max_rel_error,
         "reason": cost.reason,
         "measured_at": cost.measured_at,
+        "probe": cost.probe,
+        "reading_us": cost.reading_us,
+        "reference_us": cost.probe_us,
+        "normalised": int(cost.reading_us is None and cost.slowness != 1.0),
         "cost": msgspec.json.encode(cost).decode(),
     }
 
