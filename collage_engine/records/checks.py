@@ -24,8 +24,11 @@ def cost_fault(cost: Cost) -> str | None:
     """Why a cost cannot be used; None: it can."""
     if not all(map(_is_count, (cost.count, cost.threads or 0))):
         return "it counts something with a number that is negative or larger than 2^63"
-    probe_us = 1.0 if cost.probe_us is None else cost.probe_us
-    if not 0 < cost.slowness < MOST_SLOWNESS or not 0 < probe_us < LONGEST_US:
+    readings = [us for us in (cost.probe_us, cost.reading_us) if us is not None]
+    if not all(0 < us < LONGEST_US for us in readings) or not all(
+        1 / MOST_SLOWNESS < ratio < MOST_SLOWNESS
+        for ratio in (cost.slowness, readings[-1] / readings[0] if readings else 1.0)
+    ):
         return "its reading of the speed probe is not possible"
     if cost.max_rel_error is not None and cost.max_rel_error < 0:
         return "its relative error is negative"

@@ -100,12 +100,13 @@ class StoreReader:
                 marks = ",".join("?" * len(part))
                 query = f"select key, cost from measurements where key in ({marks}) order by key"
                 for key, cost in database.execute(query, part).fetchall():
-                    decoded = normalised_cost(decode(cost, Cost), constant)
-                    wrong = cost_fault(decoded)
+                    raw = decode(cost, Cost)
+                    wrong = cost_fault(raw)
                     if wrong:
                         # It is measured again, and replaced then.
                         _LOG.warning("the stored cost %s is not used: %s", key, wrong)
                         continue
+                    decoded = normalised_cost(raw, constant)
                     # In this order a model's own row replaces the common one.
                     found[key.partition("@")[0]] = msgspec.structs.replace(decoded, from_store=True)
         return found

@@ -106,9 +106,8 @@ def test_import_says_what_is_wrong_and_takes_nothing(store, tmp_path):
     path.write_text("hello\n")
     with pytest.raises(MeasureError, match="no export of a measurement store"):
         store.import_(path)
-    path.write_text(
-        '{"collage_store": 1}\n{"key": "a", "cost": {"state": "measured", "median_us": 1.0}}\n{"key"\n'
-    )
+    good = '{"key": "a", "cost": {"state": "measured", "median_us": 1.0}}'
+    path.write_text(f'{{"collage_store": 1}}\n{good}\n{{"key"\n')
     with pytest.raises(MeasureError, match="line 3"):
         store.import_(path)
     assert store.get("a") is None
