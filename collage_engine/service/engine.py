@@ -28,7 +28,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
-from collage_engine.service.open_document import OpenDocument
+from collage_engine.service.open_document import OpenDocument, check_settings
 from collage_engine.service.paths import file_name, user_path
 from collage_engine.service.run_client import PipelineClient, Ticket
 from collage_engine.session.document import Document
@@ -184,6 +184,7 @@ class Engine:
     def run_preflight(self, params: p.RunStart) -> PreflightAnswer:
         """Say what a run would do, and find the candidates on the way."""
         opened = self.document(params.document)
+        check_settings(params.settings)
         answer: PreflightAnswer
         answer, outcome = self._idle_client().job(
             "preflight", **opened.model_arguments(), settings=params.settings
@@ -196,6 +197,7 @@ class Engine:
         """Start a run in a thread of its own; UsageError while another is under way."""
         opened = self.document(params.document)
         opened.must_be_writable()
+        check_settings(params.settings)
         name = "r" + uuid.uuid4().hex[:8]
         with self._starting:
             if any(d.running is not None for d in list(self._documents.values())):
@@ -273,6 +275,10 @@ class Engine:
         """Measure chosen operators as one partition; UsageError while a run is under way."""
         opened = self.document(params.document)
         opened.must_be_writable()
+        if not params.nodes:
+            raise UsageError("measure.now needs the operators that are to be measured")
+        for node in params.nodes:
+            opened.must_have(node)
         if opened.running is not None:
             raise UsageError("a run is under way and a second measurement would disturb it")
 
@@ -295,6 +301,8 @@ class Engine:
     def inside_get(self, params: p.InsideQuery) -> InsideAnswer:
         """Show what a candidate was compiled to, or the weights of a node."""
         opened = self.document(params.document)
+        if params.node is not None:
+            opened.must_have(params.node)
         candidate = opened.candidate(params.candidate) if params.candidate is not None else None
         answer: InsideAnswer = self._idle_client().job(
             "inside", **opened.model_arguments(), candidate=candidate, node=params.node

@@ -278,9 +278,28 @@ def run_job(
     request: HandoverRequest, send: Callable[[object], None] = lambda message: None
 ) -> dict[str, float]:
     """Measure in this process; imports TVM and the toolchains."""
-    bench = ChainBench(request, send)
+    with _signs_of_life(send):
+        bench = ChainBench(request, send)
     names = [instance.toolchain for instance in request.instances]
     return measure_constants(names, bench.time_alone, bench.time_chains) | bench.time_calls()
+
+
+@contextlib.contextmanager
+def _signs_of_life(send: Callable[[object], None]) -> Iterator[None]:
+    """Tell the parent every second during a block that this process works: TVM loads slowly."""
+    done = threading.Event()
+
+    def tell() -> None:
+        while not done.wait(SIGN_OF_LIFE_S):
+            send(None)
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
 
 
 def chain_model(length: int, shape: tuple[int, ...] = SHAPE) -> Any:

@@ -94,7 +94,7 @@ def misbehave(request: HandoverRequest, send) -> dict[str, float]:
 
 
 def measured_beside(monkeypatch, store, *names: str) -> tuple[dict[str, float], list[str]]:
-    monkeypatch.setattr(hand_overs, "STEP_S", (2.0, 2.0))
+    monkeypatch.setattr(hand_overs, "STEP_S", (8.0, 8.0))
     told: list[str] = []
     others = [ToolchainInstance(toolchain=name) for name in names]
     job = f"{__name__}:misbehave"

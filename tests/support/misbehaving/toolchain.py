@@ -53,9 +53,10 @@ def source_file() -> Path:
     """The example's runtime with a call of the hook before its work."""
     original = Path(example.__file__).parent / "src" / "example_module.cc"
     text = original.read_text()
-    assert EXECUTE in text and "out[n] = unary" in text
+    assert EXECUTE in text and "out[n] = unary ?" in text
     text = text.replace(EXECUTE, EXECUTE + "    offset_ = Misbehave();\n")
-    text = text.replace("out[n] = unary", "out[n] = offset_ + unary")
+    text = text.replace("unary(first[a])", "unary(first[a]) + offset_")
+    text = text.replace("binary(first[a], second[b])", "binary(first[a], second[b]) + offset_")
     text = text.replace(
         "  size_t weights_bytes_;", "  float offset_ = 0.0f;\n  size_t weights_bytes_;"
     )
