@@ -149,3 +149,28 @@ def test_jobs_that_wait_at_the_close_start_no_child(client):
         client.job("sleep", seconds=0)
     assert client._worker.generation == 1 and not client._worker.alive
     assert not scratch.exists()
+
+
+# -- toolchains that end the child -----------------------------------------------------------
+
+WAYS = ("abort", "segfault", "exit", "hang")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_toolchain_that_ends_the_process_that_asks_it_is_left_out_and_the_job_goes_on(
+    client, way
+):
+    left_out = client.job("ask", toolchains=("good", way))
+    assert left_out.keys() == {way}
+    assert "the process that asked it about the model ended" in left_out[way]
+    assert client.job("ask", toolchains=("good", way)) == left_out, "later jobs leave it out too"
+
+
+def test_several_of_them_are_left_out_one_by_one(client):
+    assert client.job("ask", toolchains=WAYS).keys() == set(WAYS)
+
+
+def test_a_child_that_dies_while_no_toolchain_is_asked_ends_the_job(client):
+    client.job("ask", toolchains=("good",))
+    with pytest.raises(CollageError, match="pipeline process died during die"):
+        client.job("die")
