@@ -1,4 +1,4 @@
-"""The pipeline's child with one more job: ``sleep``, which ends when it is cancelled."""
+"""The pipeline's child with other jobs: ``sleep`` ends when cancelled, ``open`` takes memory."""
 
 from __future__ import annotations
 
@@ -44,5 +44,12 @@ def _die(control: RunControl) -> None:
     os.abort()
 
 
-child._JOBS |= {"sleep": _sleep, "ask": _ask, "die": _die}
+def _eat(control: RunControl, path: str = "") -> None:
+    taken = []
+    while True:
+        taken.append(bytearray(8 << 20))
+        taken[-1][::4096] = b"x" * len(taken[-1][::4096])
+
+
+child._JOBS |= {"sleep": _sleep, "open": _eat, "ask": _ask, "die": _die}
 serve = child.serve
