@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from collage_engine import __version__
+from collage_engine.machine.scratch import Scratch
 from collage_engine.planning.problem import search_document
 from collage_engine.records.answers import InsideAnswer, PreflightAnswer
 from collage_engine.records.candidate import CandidateRecord
@@ -50,6 +51,8 @@ class Engine:
         self._listener = listener or (lambda document, event: None)
         self._documents: dict[str, OpenDocument] = {}
         self._pipeline = PipelineClient("pipeline")
+        self._scratch = Scratch()
+        """Models that came by value: gone with this process, even when it is killed."""
         self._side = PipelineClient("side")
         """Answers about a document while the pipeline is busy with a run."""
         self._starting = threading.Lock()
@@ -110,6 +113,7 @@ class Engine:
         for opened in self._documents.values():
             if opened.temporary:
                 opened.temporary.cleanup()
+        self._scratch.close()
 
     # -- engine and machine ------------------------------------------------------------
 
@@ -140,7 +144,8 @@ class Engine:
         """Import a model; UsageError or ModelError says what is wrong with it."""
         temporary = None
         if params.content is not None:
-            temporary = tempfile.TemporaryDirectory(prefix="collage-model-")
+            folder = self._scratch.path
+            temporary = tempfile.TemporaryDirectory(prefix="collage-model-", dir=folder)
             path = Path(temporary.name) / file_name(params.name or "model.onnx")
             path.write_bytes(params.content)
         elif params.path:
