@@ -16,7 +16,7 @@ from collage_engine.records.files import read_file
 from collage_engine.records.settings import RunSettings
 
 MOST_FILE_BYTES = 1 << 32
-"""Bytes of the largest file that an option may name, 4 GiB; chosen: inputs of a model are smaller."""
+"""Bytes of the largest file that an option may name, 4 GiB; chosen: inputs are smaller."""
 MOST_ELEMENTS = 2**40
 """Elements of an input, at most; chosen: terabytes, more than any machine has."""
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
