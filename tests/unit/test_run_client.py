@@ -153,10 +153,10 @@ def test_jobs_that_wait_at_the_close_start_no_child(client):
 
 
 def test_a_job_beyond_its_time_is_ended_and_the_next_one_runs(client, monkeypatch):
-    monkeypatch.setitem(run_client._LIMITS_S, "sleep", 3.0)
+    monkeypatch.setitem(run_client._LIMITS_S, "sleep", 12.0)
     stuck = Asked(client, 600, stubborn=True)
     after = Asked(client, 0.0)
-    assert "'sleep' was ended after 3 s" in str(stuck.ended())
+    assert "'sleep' was ended after 12 s" in str(stuck.ended())
     assert after.ended() == "slept"
 
 
