@@ -24,6 +24,7 @@ from collage_engine.model.onnx_file import tensor_array
 from collage_engine.model.onnx_outer_values import outer_values
 from collage_engine.model.opaque import opaque_name, result_types
 from collage_engine.records.errors import ModelError
+from collage_engine.records.reasons import last_line, short_reason
 
 OTHER_DOMAINS = {
     "com.microsoft": {"BiasGelu", "EmbedLayerNormalization", "FastGelu", "SkipLayerNormalization"}
@@ -85,11 +86,15 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         }
         try:
             module = self.from_onnx(self._model.graph, opsets.get("", 1))
-        except Exception:
+        except Exception as error:
             if self._inside:
                 # Left open, the block makes the builder complain on standard error when it dies.
                 self.bb._end_block()
-            raise
+            if isinstance(error, ModelError):
+                raise
+            raise ModelError(
+                f"{self._path} cannot be imported into Relax: {short_reason(error)}"
+            ) from error
         return RelaxImport(module, self._nodes, self._bounds, opsets)
 
     def _sanitize_name(self, name: str) -> str:
@@ -122,7 +127,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         try:
             results = self._convert(node)
         except Exception as error:  # converters raise whatever their author chose
-            said = _readable(" ".join(str(error).split())) or type(error).__name__
+            said = _readable(last_line(str(error))) or type(error).__name__
             return self._opaque_call(node, said[:300])
         usable = min(len(results), USABLE_OUTPUTS.get(node.op_type, len(results)))
         if any(name in self._read for name in node.output[usable:]):

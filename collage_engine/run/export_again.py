@@ -12,7 +12,7 @@ from collage_engine.build.build import build_cover, write_module
 from collage_engine.candidates.inputs import model_tolerance, representative_inputs
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.lowering.reference import original_outputs
-from collage_engine.records.candidate import CoverPart
+from collage_engine.partition.candidate import make_candidate
 from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
@@ -41,7 +41,8 @@ def export(open_model: OpenModel, *, run: Run, out: str | None) -> bytes | None:
     settings = convert(run.settings, RunSettings)
     put_tables_back(run)
     cover = [
-        CoverPart(
+        make_candidate(
+            model.graph,
             ToolchainInstance(
                 toolchain=part.toolchain,
                 config=tuple(sorted(part.config.items())),
@@ -52,8 +53,9 @@ def export(open_model: OpenModel, *, run: Run, out: str | None) -> bytes | None:
                 tuning=part.tuning,
             ),
             tuple(map(OperatorNumber, part.nodes)),
-            part.takes,
-            part.gives,
+            rule="exported",
+            takes=part.takes,
+            gives=part.gives,
         )
         for part in run.placement.partitions
     ]
