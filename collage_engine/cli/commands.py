@@ -17,6 +17,7 @@ from collage_engine.cli.options import file_bytes, settings_from
 from collage_engine.cli.print_run import print_run, run_document
 from collage_engine.cli.progress import ProgressReport
 from collage_engine.cli.screen import ERR, complain, say
+from collage_engine.drawing.formatting import counted, time_text
 from collage_engine.records.errors import (
     Cancelled,
     CollageError,
@@ -26,7 +27,6 @@ from collage_engine.records.errors import (
 )
 from collage_engine.records.event import SHOWN
 from collage_engine.records.files import check_writable, is_standard_output, write_atomically
-from collage_engine.report.numbers import counted, time_text
 from collage_engine.service.engine import Engine
 
 _LOG = logging.getLogger(__name__)
@@ -160,6 +160,8 @@ def _explain(options: argparse.Namespace) -> int:
     else:
         output.print_node(session.document, numbers)
         output.print_explanation(answer, _exported(session, numbers[0]))
+        if session.runs:
+            output.print_tolerance(session.runs[-1])
     return 0
 
 
@@ -202,9 +204,13 @@ def _run(options: argparse.Namespace) -> int:
     say(f"largest error against the sample: {result['max_rel_error']:.1e} (relative)")
     if options.benchmark:
         say(
-            f"latency: {time_text(result['median_us'])} "
-            f"({time_text(result['low_us'])} – {time_text(result['high_us'])}, "
-            f"{counted(result['repeats'], 'run')}, {counted(result['threads'], 'thread')})"
+            f"loaded in {time_text(result['load_s'] * 1e6)}, first result after "
+            f"{time_text(result['first_result_s'] * 1e6)}"
+        )
+        say(
+            f"latency: p50 {time_text(result['p50_us'])}, p90 {time_text(result['p90_us'])}, "
+            f"p99 {time_text(result['p99_us'])} "
+            f"({counted(result['repeats'], 'run')}, {counted(result['threads'], 'thread')})"
         )
         expected = result.get("expected_us")
         if expected:
