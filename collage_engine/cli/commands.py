@@ -213,9 +213,13 @@ def _run(options: argparse.Namespace) -> int:
     say(f"largest error against the sample: {result['max_rel_error']:.1e} (relative)")
     if options.benchmark:
         say(
-            f"latency: {time_text(result['median_us'])} "
-            f"({time_text(result['low_us'])} – {time_text(result['high_us'])}, "
-            f"{counted(result['repeats'], 'run')}, {counted(result['threads'], 'thread')})"
+            f"loaded in {time_text(result['load_s'] * 1e6)}, first result after "
+            f"{time_text(result['first_result_s'] * 1e6)}"
+        )
+        say(
+            f"latency: p50 {time_text(result['p50_us'])}, p90 {time_text(result['p90_us'])}, "
+            f"p99 {time_text(result['p99_us'])} "
+            f"({counted(result['repeats'], 'run')}, {counted(result['threads'], 'thread')})"
         )
         expected = result.get("expected_us")
         if expected:

@@ -228,6 +228,7 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
         # Records name element types as numpy does.
         precision={"bf16": "bfloat16", "fp16": "float16"}.get(options.precision, options.precision),
         tolerance=getattr(options, "tolerance", None),
+        strict=getattr(options, "strict", False),
         inputs_npz=inputs,
         placements=placements,
         allow_runtimes=tuple(allowed),

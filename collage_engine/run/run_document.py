@@ -16,6 +16,7 @@ from collage_engine.planning.limits import limit_verdicts, size_warning
 from collage_engine.planning.problem import pin_verdicts
 from collage_engine.records.accuracy import RunTolerance
 from collage_engine.records.graph import ModelRecord
+from collage_engine.records.machine_state import MachineState
 from collage_engine.records.pin import PinVerdict
 from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Residual, Run
 from collage_engine.records.settings import RunSettings
@@ -52,6 +53,8 @@ class DocumentInputs:
     kept: KeptTolerance | None
     confirmation: Confirmation
     chosen: Placement
+    machine_before: MachineState
+    machine_after: MachineState
     artifact: str | None
 
 
@@ -94,6 +97,7 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         peak_memory_bytes=winner.peak_memory_bytes,
         memory=memory,
         tolerance=inputs.run_tolerance,
+        machine=[inputs.machine_before, inputs.machine_after],
         warnings=[
             *tolerance_warnings(inputs.run_tolerance, confirmation.outcomes),
             *control.warnings,
