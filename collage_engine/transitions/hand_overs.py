@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import json
 import resource
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +24,7 @@ from collage_engine.machine.constants import (
 from collage_engine.machine.pool import call_in_child
 from collage_engine.machine.worker import WorkerError
 from collage_engine.records.errors import CollageError, MeasureError
+from collage_engine.records.flag import Flag
 from collage_engine.records.graph import TensorType
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import MEASURING_PROTOCOL
@@ -61,7 +61,7 @@ def transition_constants(
     *,
     store: Store | None = None,
     env: Mapping[str, str] | None = None,
-    cancel: threading.Event | None = None,
+    cancel: Flag | None = None,
     on_measuring: Callable[[], None] = lambda: None,
     job: str = JOB,
 ) -> dict[str, float]:

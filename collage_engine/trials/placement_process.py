@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,6 +18,7 @@ from collage_engine.build.built import MODULE_FILE, BuiltModule, attribute_kerne
 from collage_engine.lowering.npz import write_npz
 from collage_engine.machine.worker import Worker
 from collage_engine.records.errors import Cancelled, CollageError, ModelError
+from collage_engine.records.flag import Flag
 from collage_engine.records.memory import MemorySeen
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.trial_job import (
@@ -143,7 +143,7 @@ class PlacementProcess:
         files: TrialFiles,
         module_folder: Path,
         tolerance: float,
-        cancelled: Event,
+        cancelled: Flag,
         start_worker: StartWorker = Worker,
     ) -> None:
         """Prepare; nothing is built or started yet.

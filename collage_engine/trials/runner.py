@@ -21,6 +21,7 @@ from typing import Any
 
 from collage_engine.machine.worker import Worker
 from collage_engine.records.errors import Cancelled, CollageError
+from collage_engine.records.flag import Flag
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.placement_process import (
     BUILD_JOB,
@@ -57,7 +58,7 @@ class TrialRunner:
         tolerance: float,
         folder: Path,
         *,
-        cancelled: Event | None = None,
+        cancelled: Flag | None = None,
         settings: TrialSettings | None = None,
         start_worker: StartWorker = Worker,
     ) -> None:
