@@ -6,6 +6,7 @@ another's time. The process sleeps on its pipe until it is asked for something.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,6 +136,8 @@ class PlacementProcess:
         max_abs_error: largest absolute error of its outputs on the samples.
         max_rel_error: largest relative one.
         memory: what its process was seen to take, once asked.
+        build_s: seconds that building it took; 0: it was not built here.
+        load_s: seconds that loading and checking it took last.
     """
 
     def __init__(
@@ -163,6 +166,8 @@ class PlacementProcess:
         self.max_abs_error: float | None = None
         self.max_rel_error: float | None = None
         self.memory: MemorySeen | None = None
+        self.build_s = 0.0
+        self.load_s = 0.0
         self._files = files
         self._module_folder = module_folder
         self._tolerance = tolerance
@@ -180,8 +185,16 @@ class PlacementProcess:
         """Whether it can be exported: it runs, its numbers are right, and nothing bars it."""
         return self.failure is None and self.folder is not None and self.contender.eligible
 
-    def build(self, builder: Any) -> None:
+    def use(self, folder: Path, built: BuiltModule) -> None:
+        """Take a module that was built before instead of building one."""
+        self.folder, self.built = folder, built
+
+    def build(self, builder: Any, cancelled: Flag | None = None) -> None:
         """Have a worker of ``BUILD_JOB`` build the placement; ``failure`` says where it cannot.
+
+        Args:
+            builder: the worker.
+            cancelled: ends the build when it is set; None: what ends every other call.
 
         Raises:
             ModelError: the model's file has changed.
@@ -196,9 +209,11 @@ class PlacementProcess:
             folder=str(self._module_folder),
             sha256=model.sha256,
         )
+        began = time.monotonic()
         try:
-            self.built = builder.call(request, BUILD_TIMEOUT_S, self._cancelled)
+            self.built = builder.call(request, BUILD_TIMEOUT_S, cancelled or self._cancelled)
             self.folder = self._module_folder
+            self.build_s = time.monotonic() - began
         except (Cancelled, ModelError):
             raise
         except CollageError as error:
@@ -209,6 +224,7 @@ class PlacementProcess:
 
         ``failure`` says where it cannot be loaded, or which tolerance its numbers break.
         """
+        began = time.monotonic()
         self._worker = self._start_worker(
             TRIAL_JOB,
             env=self.built.environment | RUNTIME_ONLY if self.built else {},
@@ -216,6 +232,7 @@ class PlacementProcess:
         )
         try:
             self.max_abs_error, self.max_rel_error = self._call(self._opening())
+            self.load_s = time.monotonic() - began
             if not self.max_rel_error <= self._tolerance:  # NaN is above every tolerance
                 what = "not accurate enough" if self.contender.reduced else "wrong numbers"
                 self.failure = (
