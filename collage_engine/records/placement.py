@@ -114,6 +114,9 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     """Of the whole model, the largest over the samples."""
     barred: str | None = None
     """Why it may not be exported, whatever its time: a deployment constraint."""
+    from_trial: bool = False
+    """Whether its time is that of its trial at the begin of the run: it took no part in the
+    confirmation."""
 
 
 class CandidateCounts(msgspec.Struct, frozen=True, kw_only=True):
