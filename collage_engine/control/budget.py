@@ -92,7 +92,7 @@ class RunBudget:
         """Seconds until the artifact must be begun."""
         return max(0.0, self.left_s - self.exporting_s)
 
-    def refined(self, seconds: float) -> float:
+    def given(self, seconds: float) -> float:
         """Seconds for a stage that was given time of its own, as far as they are left."""
         kept = self.confirming_s + self.exporting_s
         return min(seconds, max(0.0, self.left_s - kept))

@@ -10,8 +10,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from collage_engine.trials.confirmation import ConfirmationSettings
+from collage_engine.trials.confirmation import (
+    Confirmation,
+    ConfirmationSettings,
+    name_of,
+    nothing_runs,
+)
 from collage_engine.trials.contender import Contender, ContenderResult
+from collage_engine.trials.runner import NOT_REACHED
 from collage_engine.trials.whole_models import WholeModels
 
 UNKNOWN_BUILD_S = 8.0
@@ -39,8 +45,8 @@ ROUND_S = 0.06
 """Seconds of a round of a fast placement, with its rests (``RoundSettings``)."""
 LEAST_ROUNDS = 6
 """Rounds of a confirmation at least: three of each set (``WithdrawalSettings``)."""
-QUICK_ROUNDS = 5
-"""Rounds of each set in a quick confirmation; chosen: the interval of five attains 94 %."""
+QUICK_ROUNDS = 6
+"""Rounds of each set in a quick confirmation; chosen: the least whose interval attains 95 %."""
 QUICK_ROUNDS_S = 6.0
 """Seconds for the rounds of a quick confirmation; chosen."""
 
@@ -53,11 +59,13 @@ class ConfirmationPlan:
         contenders: those that are timed, in their order; none: the trials have to do.
         left_out: those for which there is no time.
         settings: of the confirmation.
+        least_s: seconds that the least rounds take, which nothing cuts off.
     """
 
     contenders: tuple[Contender, ...]
     left_out: tuple[Contender, ...]
     settings: ConfirmationSettings
+    least_s: float
 
 
 @dataclass(frozen=True)
@@ -90,14 +98,17 @@ class Predicted:
         # What is timed in its Python session is timed as an artifact too.
         twice = 2 if contender.python_session else 1
         waiting = ((0.0 if built else self.build_s) + twice * self.load_s) / AT_ONCE
-        return waiting + twice * LEAST_ROUNDS * self.round_s(outcome)
+        return waiting + self.least_rounds_s(contender)
 
-    def round_s(self, outcome: ContenderResult | None) -> float:
-        """Seconds of one round of a contender."""
+    def least_rounds_s(self, contender: Contender) -> float:
+        """Seconds of the least rounds of a contender."""
+        module = replace(contender, python_session=False).key
+        outcome = self.known.by_key.get(module)
+        twice = 2 if contender.python_session else 1
         best = self.known.best
         timed = outcome if outcome is not None and outcome.measured_us else best
         us = timed.measured_us if timed is not None else None
-        return max(ROUND_S, CALLS_PER_ROUND * (us or 0.0) * 1e-6)
+        return twice * LEAST_ROUNDS * max(ROUND_S, CALLS_PER_ROUND * (us or 0.0) * 1e-6)
 
 
 def kept_back(known: WholeModels, left_s: float, weights_bytes: int) -> tuple[float, float]:
@@ -171,7 +182,56 @@ def plan_confirmation(
         contenders=tuple(one for one in contenders if id(one) in chosen),
         left_out=tuple(one for one in possible if id(one) not in chosen),
         settings=replace(settings, budget_s=rounds_s),
+        least_s=PROFILE_S + sum(map(predicted.least_rounds_s, taken)),
     )
+
+
+def confirmation_of_trials(known: WholeModels) -> Confirmation:
+    """What the trials of whole models say, where there is no time for a confirmation.
+
+    Raises:
+        ToolchainError: No whole model ran with right numbers.
+    """
+    best = known.best
+    if best is None:
+        raise nothing_runs((one.contender.name, one.reason) for one in known.outcomes)
+    return Confirmation(
+        outcomes=(best,),
+        winner=best,
+        named=best.contender.name,
+        tied=(),
+        differences={},
+        in_place_us=(),
+        residual=(),
+    )
+
+
+def with_left_out(
+    confirmation: Confirmation, contenders: Sequence[Contender], known: WholeModels
+) -> Confirmation:
+    """A confirmation with an outcome for every contender.
+
+    Whole models that took no part keep the times of their trials; others say that they were not
+    timed.
+    """
+    confirmed = {id(one.contender): one for one in confirmation.outcomes}
+    by_key = {one.contender.key: one for one in confirmation.outcomes}
+
+    def outcome_of(contender: Contender) -> ContenderResult:
+        found = confirmed.get(id(contender))
+        if found is not None and found.reason != NOT_REACHED:
+            return found
+        if contender.reason is not None:
+            return ContenderResult(contender=contender, reason=contender.reason)
+        module = replace(contender, python_session=False).key
+        tried = by_key.get(module) or known.by_key.get(module)
+        if tried is not None:
+            return replace(tried, contender=contender)
+        return ContenderResult(contender=contender, reason=NOT_REACHED)
+
+    outcomes = tuple(map(outcome_of, contenders))
+    named = name_of(confirmation.winner.contender, contenders)
+    return replace(confirmation, outcomes=outcomes, named=named)
 
 
 def _promise(
