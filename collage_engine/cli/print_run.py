@@ -12,6 +12,7 @@ from rich.table import Table
 from collage_engine.cli.screen import Columns, columns, say, show
 from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.palette import learn
+from collage_engine.drawing.time_spent import unmeasured_sentences
 from collage_engine.records.errors import CollageError
 from collage_engine.records.placement import Placement, Run
 from collage_engine.report.numbers import (
@@ -57,6 +58,8 @@ def print_run(run: Run) -> None:
     if run.memory is not None:
         say(f"memory: {memory_text(run.memory)}")
     _print_candidate_counts(run)
+    for sentence in unmeasured_sentences(run):
+        say(sentence)
     _print_constraints(run)
     _print_warnings_and_artifact(run)
 

@@ -12,6 +12,7 @@ from collage_engine import __version__
 from collage_engine.drawing.accuracy import accuracy_sentences, precision_text
 from collage_engine.drawing.facts import Fact, run_facts
 from collage_engine.drawing.palette import learn
+from collage_engine.drawing.time_spent import unmeasured_sentences
 from collage_engine.records.errors import UsageError
 from collage_engine.records.format import border_words
 from collage_engine.records.numbering import NodeIndex
@@ -183,7 +184,7 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "svg": graph_svg(document, run),
         "instance": instance_name,
         "headline": _headline(run),
-        "accuracy": accuracy_sentences(run),
+        "accuracy": [*accuracy_sentences(run), *unmeasured_sentences(run)],
         "grouped": _grouped(run),
         "missing": [state for state in run.toolchains if not state.available],
     }
