@@ -26,7 +26,7 @@ from collage_engine.records.errors import (
     UsageError,
 )
 from collage_engine.records.event import SHOWN
-from collage_engine.records.files import write_atomically
+from collage_engine.records.files import check_writable, is_standard_output, write_atomically
 from collage_engine.report.numbers import counted, time_text
 from collage_engine.service.engine import Engine
 
@@ -223,6 +223,10 @@ def _report(options: argparse.Namespace) -> int:
     kind = path.suffix.lstrip(".").lower()
     if kind not in ("html", "csv", "json", "svg", "graphml"):
         raise UsageError(f"-o {path}: the name must end in .html, .csv, .json, .svg or .graphml")
+    try:
+        check_writable(path)
+    except OSError as error:
+        raise CollageError(f"cannot write {path}: {error.strerror}") from error
     peers = None
     if options.peers is not None:
         if kind != "html":
@@ -235,8 +239,13 @@ def _report(options: argparse.Namespace) -> int:
         write_atomically(path, content)
     except OSError as error:
         raise CollageError(f"cannot write {path}: {error.strerror}") from error
-    say(f"report: {path}")
+    _say_written(f"report: {path}", path)
     return 0
+
+
+def _say_written(text: str, path: str | Path) -> None:
+    """Say what was written, on standard error where the content itself went to standard output."""
+    (complain if is_standard_output(path) else say)(text)
 
 
 def _search(options: argparse.Namespace) -> int:
@@ -276,7 +285,7 @@ def _store(options: argparse.Namespace) -> int:
             output.print_store(info)
     elif options.action == "export":
         count = StoreReader().export(Path(options.file))
-        say(f"{counted(count, 'measurement')} written to {options.file}")
+        _say_written(f"{counted(count, 'measurement')} written to {options.file}", options.file)
     elif options.action == "import":
         count = Store().import_(Path(options.file))
         say(f"{counted(count, 'new measurement')} taken from {options.file}")

@@ -17,6 +17,7 @@ from collage_engine.records.errors import UsageError
 from collage_engine.records.format import border_words
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.placement import Baseline, Partition, Placement, Run
+from collage_engine.records.text import plain_cell
 from collage_engine.report.graphml import placement_graphml
 from collage_engine.report.numbers import (
     against_text,
@@ -67,7 +68,10 @@ def instance_name(part: Partition) -> str:
 
 
 def candidates_csv(document: Document, run: Run) -> str:
-    """Every candidate, one row each; ``partition`` names its part of the placement, if any."""
+    """Every candidate, one row each; ``partition`` names its part of the placement, if any.
+
+    A text that a spreadsheet would take for a formula has an apostrophe before it.
+    """
     chosen = {}
     if run.placement:
         chosen = {part.candidate: part.id for part in run.placement.partitions}
@@ -95,25 +99,24 @@ def candidates_csv(document: Document, run: Run) -> str:
     names = onnx_names(document)
     for c in document.candidates:
         cost = run.costs.get(c.id, c.cost)
-        writer.writerow(
-            [
-                c.id,
-                chosen.get(c.id, ""),
-                c.instance.id,
-                c.label,
-                " ".join(map(str, c.nodes)),
-                " ".join(dict.fromkeys(n for k in c.nodes for n in names[k])),
-                border_words(c.takes, c.gives),
-                c.rule,
-                cost.state,
-                cost.median_us,
-                cost.low_us,
-                cost.high_us,
-                cost.cold_us,
-                cost.count,
-                cost.reason,
-            ]
-        )
+        cells = [
+            c.id,
+            chosen.get(c.id, ""),
+            c.instance.id,
+            c.label,
+            " ".join(map(str, c.nodes)),
+            " ".join(dict.fromkeys(n for k in c.nodes for n in names[k])),
+            border_words(c.takes, c.gives),
+            c.rule,
+            cost.state,
+            cost.median_us,
+            cost.low_us,
+            cost.high_us,
+            cost.cold_us,
+            cost.count,
+            cost.reason,
+        ]
+        writer.writerow([plain_cell(c) if isinstance(c, str) else c for c in cells])
     return buffer.getvalue()
 
 

@@ -29,9 +29,10 @@ from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
 from collage_engine.service.open_document import OpenDocument
+from collage_engine.service.paths import file_name, user_path
 from collage_engine.service.run_client import PipelineClient, Ticket
 from collage_engine.session.document import Document
-from collage_engine.session.file import load_session, save_session
+from collage_engine.session.file import load_session
 
 _LOG = logging.getLogger(__name__)
 
@@ -119,10 +120,10 @@ class Engine:
         temporary = None
         if params.content is not None:
             temporary = tempfile.TemporaryDirectory(prefix="collage-model-")
-            path = Path(temporary.name) / (Path(params.name or "model.onnx").name)
+            path = Path(temporary.name) / file_name(params.name or "model.onnx")
             path.write_bytes(params.content)
         elif params.path:
-            path = Path(params.path).expanduser()
+            path = user_path(params.path)
             readable = str(path).encode("utf-8", "backslashreplace").decode()
             if readable != str(path):
                 raise UsageError(f"the name of the model file is not UTF-8 text: {readable}")
@@ -167,15 +168,17 @@ class Engine:
         """Open a session's file, for reading only if it is of a newer version."""
         from collage_engine.toolchains.registry import described_by_name
 
-        document, note = load_session(Path(params.path).expanduser())
+        path = user_path(params.path)
+        document, note = load_session(path)
         document.toolchains = described_by_name(document.toolchains)
-        return self._admit(document, read_only=note is not None, note=note)
+        answer = self._admit(document, read_only=note is not None, note=note)
+        self.document(answer.document).goes_on_in(path, document)
+        return answer
 
     def session_save(self, params: p.SessionSave) -> p.Exported:
         """Write a document to a session's file."""
         opened = self.document(params.document)
-        with opened.lock:
-            save_session(opened.document, Path(params.path).expanduser())
+        opened.save(user_path(params.path))
         return p.Exported(path=params.path)
 
     # -- runs --------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from PySide6.QtWidgets import (
 
 from collage_engine.drawing.formatting import DASH, MINUS, significant
 from collage_engine.drawing.palette import ToolchainLook, toolchain_look
+from collage_engine.records.text import plain_cell
 from collage_gui.graph_view.painter import BRUSHES
 from collage_gui.panels.copying import Copying, ranges
 from collage_gui.theme import Theme
@@ -252,7 +253,10 @@ class RowsModel(QAbstractTableModel):
         self.refresh()
 
     def as_csv(self) -> str:
-        """What is shown, in its order, as CSV with numbers in µs that are not shortened."""
+        """What is shown, in its order, as CSV with numbers in µs that are not shortened.
+
+        A text that a spreadsheet would take for a formula has an apostrophe before it.
+        """
         out = io.StringIO()
         writer = csv.writer(out)
         writer.writerow(
@@ -261,7 +265,7 @@ class RowsModel(QAbstractTableModel):
         for at in self.order.tolist():
             row = self.rows[at]
             writer.writerow(
-                c.value(row) if c.kind != "text" else self._text(row, i)
+                c.value(row) if c.kind != "text" else plain_cell(self._text(row, i))
                 for i, c in enumerate(self.columns)
             )
         return out.getvalue()
