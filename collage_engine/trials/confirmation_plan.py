@@ -159,9 +159,8 @@ def plan_confirmation(
     spent = PROFILE_S
     for contender in ordered:
         needs = predicted.contender_s(contender)
-        if known.best is None and not taken:
-            needs = 0.0  # there is no answer yet: this one is tried, whatever it takes
-        if spent + needs <= seconds:
+        is_first_answer = known.best is None and not taken  # then it is tried, whatever it takes
+        if is_first_answer or spent + needs <= seconds:
             taken.append(contender)
             spent += needs
     chosen = {id(one) for one in taken}
@@ -215,7 +214,7 @@ def with_left_out(
     timed.
     """
     confirmed = {id(one.contender): one for one in confirmation.outcomes}
-    by_key = {one.contender.key: one for one in confirmation.outcomes}
+    by_key = {one.contender.key: one for one in confirmation.outcomes if one.reason != NOT_REACHED}
 
     def outcome_of(contender: Contender) -> ContenderResult:
         found = confirmed.get(id(contender))

@@ -1,4 +1,4 @@
-"""The pipeline's child with one more job: ``sleep``, which ends when it is cancelled."""
+"""The pipeline's child with one more job: ``sleep``, which ends when it is told to stop."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from collage_engine.records.errors import Cancelled
 from collage_engine.run import child
 
 
-def _sleep(control: RunControl, seconds: float, stubborn: bool = False) -> str:
+def _sleep(control: RunControl, seconds: float, stubborn: bool = False, keeps: bool = False) -> str:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(0.01)
         if control.cancelled.is_set() and not stubborn:
             raise Cancelled("asked to")
+        if control.keep.is_set() and keeps:
+            return "kept"
     return "slept"
 
 
