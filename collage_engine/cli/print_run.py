@@ -137,7 +137,8 @@ def _print_candidate_counts(run: Run) -> None:
         )
     say(
         f"candidates: {counts.enumerated} found, {counts.distinct} distinct, {counts.measured} "
-        f"measured, {counts.from_store} from the store, {counts.invalid} invalid, "
+        f"measured, {counts.from_trials} timed as whole models, {counts.from_store} from the "
+        f"store, {counts.invalid} invalid, "
         f"{counts.skipped} left unmeasured{why}"
     )
 

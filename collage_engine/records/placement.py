@@ -126,6 +126,8 @@ class CandidateCounts(msgspec.Struct, frozen=True, kw_only=True):
     distinct: int = 0
     measured: int = 0
     from_store: int = 0
+    from_trials: int = 0
+    """Timed within a whole model before isolated measuring began, and not by themselves."""
     invalid: int = 0
     skipped: int = 0
     """Left unmeasured: they could not matter, the budget was spent, or the graph is too wide for

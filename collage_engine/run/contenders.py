@@ -10,15 +10,14 @@ from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.candidates.pins import breaks_pin
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.partition.candidate import candidate_id
 from collage_engine.planning.limits import export_refusal, runtime_limits
-from collage_engine.records.candidate import CoverPart
 from collage_engine.records.copies import FREE
+from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.api import solve
 from collage_engine.toolchains.capabilities import has_python_session
 from collage_engine.toolchains.registry import get
-from collage_engine.trials.baselines import COLLAGE, baselines, part_of
+from collage_engine.trials.baselines import COLLAGE, baselines
 from collage_engine.trials.contender import Contender
 
 PARTITION_US = 100.0
@@ -52,7 +51,7 @@ def first_contenders(open_model: OpenModel, menu: Menu, data: ProblemData) -> li
         one
         for one in known
         if one.kind in ("greedy", "user")
-        and any(part.instance.toolchain not in alone for part in one.cover)
+        and any(candidate.instance.toolchain not in alone for candidate in one.cover)
     ]
     first = list({one.key: one for one in [*whole, *greedy]}.values())
     if not any(one.eligible for one in first):
@@ -69,28 +68,23 @@ def _promise(
     optimise whole models and are ready soon; last what TVM compiles kernel by kernel. A toolchain's
     default configuration comes before its other ones.
     """
-    costs = [
-        data.costs.isolated_cost(
-            candidate_id(part.instance, part.operators, part.takes, part.gives)
-        )
-        for part in contender.cover
-    ]
+    costs = [data.costs.isolated_cost(candidate.id) for candidate in contender.cover]
     known = all(cost.usable for cost in costs)
     return (
         not contender.eligible,
         not known,
         sum(cost.at() for cost in costs) if known else 0.0,
-        max(_preparation(menu, part) for part in contender.cover),
-        sum(len(part.instance.config) for part in contender.cover),
+        max(_preparation(menu, candidate.instance) for candidate in contender.cover),
+        sum(len(candidate.instance.config) for candidate in contender.cover),
         contender.order,
     )
 
 
-def _preparation(menu: Menu, part: CoverPart) -> int:
+def _preparation(menu: Menu, instance: ToolchainInstance) -> int:
     """0 for a complete runtime, 1 for a library, 2 for what TVM compiles."""
-    if has_python_session(get(part.instance.toolchain), part.instance):
+    if has_python_session(get(instance.toolchain), instance):
         return 0
-    return 2 if menu.offer(part.instance.id).lowers_to_tir else 1
+    return 2 if menu.source(instance.id).lowers_to_tir else 1
 
 
 def _by_bounds(data: ProblemData) -> list[Contender]:
@@ -110,5 +104,5 @@ def _by_bounds(data: ProblemData) -> list[Contender]:
     answer = solve(data.with_constants(FREE).problem_of(usable, guessed))
     if not answer.cover:
         return []
-    cover = tuple(part_of(data.by_id[str(name)]) for name in answer.cover)
+    cover = tuple(data.by_id[str(name)] for name in answer.cover)
     return [with_eligibility(data, Contender(name=COLLAGE, kind="collage", cover=cover))]

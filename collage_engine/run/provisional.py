@@ -32,8 +32,7 @@ def provisional_document(inputs: ProvisionalInputs, control: RunControl) -> Run:
     """The run's document as far as it is known, with the fastest placement that was tried."""
     data, best = inputs.data, inputs.whole_models.best
     assert best is not None
-    graph = inputs.open_model.model.graph
-    placement = with_times(baseline_placement(graph, data, best), best)
+    placement = with_times(baseline_placement(data, best), best)
     distinct = len({candidate.key for candidate in data.candidates})
     return Run(
         id=inputs.run_id,

@@ -244,8 +244,7 @@ def _baseline(inputs: DocumentInputs, outcome: ContenderResult) -> Baseline:
     assert contender.kind != "collage"
     estimated = None
     if contender.cover:
-        graph = inputs.open_model.model.graph
-        estimated = baseline_placement(graph, inputs.data, outcome).estimated_us
+        estimated = baseline_placement(inputs.data, outcome).estimated_us
     error = outcome.max_rel_error
     return Baseline(
         name=contender.name,

@@ -158,8 +158,8 @@ class OpenDocument:
         with self.lock:
             if outcome.candidates is not None:
                 self.replace_candidates(outcome.candidates)
-            if outcome.not_offered is not None:
-                self.document.not_offered = outcome.not_offered
+            if outcome.without_candidates is not None:
+                self.document.without_candidates = outcome.without_candidates
             if outcome.constants is not None:
                 self.document.constants = outcome.constants
             if outcome.toolchains is not None:

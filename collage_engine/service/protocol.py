@@ -18,7 +18,7 @@ from collage_engine.records.answers import (
     PreflightAnswer,
     SearchAnswer,
 )
-from collage_engine.records.answers import NotOffered as NotOffered
+from collage_engine.records.answers import NoCandidate as NoCandidate
 from collage_engine.records.answers import WeightStatistics as WeightStatistics
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison

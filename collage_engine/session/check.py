@@ -56,7 +56,7 @@ def _faults(document: Document) -> Iterator[str]:
     for name, us in document.constants.items():
         if not 0 <= us < LONGEST_US:
             yield f"the constant {_short(name)}: {us!r} is not possible"
-    for instance, reasons in document.not_offered.items():
+    for instance, reasons in document.without_candidates.items():
         if any(not 0 <= number < calls for number in reasons):
             yield f"what {_short(instance)} does not offer: it names a node that is none"
     yield from _settings_faults(document)

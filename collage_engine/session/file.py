@@ -207,7 +207,7 @@ def _decode(connection: sqlite3.Connection, meta: dict[str, str]) -> Document:
         model=decode(meta["model"], ModelRecord),
         graph=graph,
         candidates=all_of("candidates", CandidateRecord),
-        not_offered=decode(meta["not_offered"], dict[str, dict[int, str]]),
+        without_candidates=decode(meta["not_offered"], dict[str, dict[int, str]]),
         pins=all_of("pins", Pin, "position"),
         runs=runs,
         settings=decode(meta["settings"], RunSettings),

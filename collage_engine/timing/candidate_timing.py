@@ -156,7 +156,7 @@ class Measuring:
             self.counts,
             enumerated=self.counts.enumerated + len(candidates),
             distinct=self.counts.distinct + distinct,
-            measured=self.counts.measured + len(known) - stored,
+            from_trials=self.counts.from_trials + len(known) - stored,
             from_store=self.counts.from_store + stored,
             invalid=self.counts.invalid + sum(c.state == "invalid" for c in known.values()),
             skipped=self.counts.skipped + distinct - len(known),
@@ -253,7 +253,7 @@ class Measuring:
         opened = self._open_model
         self._truth = Path(tempfile.mkdtemp(prefix="values-", dir=opened.folder))
         TrueValues.record(opened.model, self._inputs, self._truth, self._until(deadline))
-        toolchains = dict.fromkeys(offer.instance.toolchain for offer in self._menu.offers)
+        toolchains = dict.fromkeys(source.instance.toolchain for source in self._menu.sources)
         self._measurer = Measurer(
             opened.path,
             opened.shapes,

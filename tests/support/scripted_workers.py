@@ -12,7 +12,7 @@ import numpy as np
 from collage_engine.build.build_job import BuildCover
 from collage_engine.build.built import BuiltModule, Kernel, Part
 from collage_engine.machine.worker import WorkerCrashed
-from collage_engine.records.candidate import CoverPart
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import Cancelled, ToolchainError
 from collage_engine.records.memory import MemorySeen
 from collage_engine.records.toolchain import ToolchainInstance
@@ -20,6 +20,7 @@ from collage_engine.trials.contender import Sample
 from collage_engine.trials.placement_process import RoundSettings, TrialModel
 from collage_engine.trials.runner import TrialRunner, TrialSettings
 from collage_engine.trials.trial_job import KernelTime, OpenPlacement, PeakMemory, RunRound
+from tests.support.covers import candidate_on
 
 
 def instance(name: str, precision: str = "float32") -> ToolchainInstance:
@@ -29,9 +30,9 @@ def instance(name: str, precision: str = "float32") -> ToolchainInstance:
     )
 
 
-def cover(name: str, partitions: int = 1, precision: str = "float32") -> tuple[CoverPart, ...]:
+def cover(name: str, partitions: int = 1, precision: str = "float32") -> tuple[Candidate, ...]:
     """A cover that goes by this name in the script."""
-    return tuple(CoverPart(instance(name, precision), (k,)) for k in range(partitions))
+    return tuple(candidate_on(instance(name, precision), (k,)) for k in range(partitions))
 
 
 def trial_model() -> TrialModel:
@@ -163,7 +164,7 @@ class ScriptedWorker:
         (folder / "model.so").write_text(f"{name} {len(request.cover)}")
         return BuiltModule(
             parts=tuple(
-                Part(instance=p.instance, operators=tuple(p.operators)) for p in request.cover
+                Part(candidate=c.id, instance=c.instance, operators=c.nodes) for c in request.cover
             ),
             kernels=tuple(
                 Kernel(name=f"k{k}", part=k)

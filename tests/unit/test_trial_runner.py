@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.records.candidate import CoverPart
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import Cancelled, ToolchainError
 from collage_engine.trials.proposals import Proposal, Trial
 from collage_engine.trials.runner import TrialRunner
+from tests.support.covers import candidate_on
 from tests.support.scripted_workers import Script, cover, instance
 
 
@@ -20,7 +21,7 @@ def script() -> Script:
     return Script()
 
 
-def profiled(runner: TrialRunner, parts: tuple[CoverPart, ...], **more: float) -> Trial:
+def profiled(runner: TrialRunner, parts: tuple[Candidate, ...], **more: float) -> Trial:
     return runner.run(Proposal(cover=parts, profiles=5, **more))  # type: ignore[arg-type]
 
 
@@ -28,8 +29,8 @@ def timed(runner: TrialRunner, name: str, rounds: int = 5) -> Trial:
     return runner.run(Proposal(cover=cover(name), rounds=rounds))
 
 
-def part(name: str, place: int = 0) -> tuple[str, tuple[int, ...]]:
-    return instance(name).id, (place,)
+def part(name: str, place: int = 0) -> str:
+    return candidate_on(instance(name), (place,)).id
 
 
 def test_partitions_and_what_is_between_them_are_told_apart(script: Script, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +11,7 @@ from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
-from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.cost_table import in_model_costs
+from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import Cancelled, InfeasibleError
 from collage_engine.records.placement import Placement
 from collage_engine.run.problem_data import ProblemData
@@ -82,7 +80,7 @@ class Calibrate:
         on_processor = inputs.menu.target.kind == "cpu"
         wanted = data.settings.in_place and on_processor and data.settings.confirmation != "quick"
         seconds = CALIBRATION_SHARE * inputs.budget.to_improve_s
-        if wanted and is_worthwhile(found, data.records()):
+        if wanted and is_worthwhile(found, data.candidates, data.costs):
             if seconds >= WORTH_CALIBRATING_S:
                 return _calibrated(inputs, found, control, seconds)
             control.cut("in-place")
@@ -96,7 +94,6 @@ def _calibrated(
     settings = CalibrationSettings()
     seconds = min(seconds, settings.seconds(data.settings.budget_s))
     part = control.within(seconds)
-    by_id = {record.id: record for record in data.records()}
     folder = Path(tempfile.mkdtemp(prefix="in-place-", dir=inputs.open_model.folder))
     runner = TrialRunner(
         TrialModel.of(model),
@@ -107,22 +104,19 @@ def _calibrated(
     )
 
     def run(cover: CandidateIds) -> Trial:
-        parts = [by_id[name] for name in cover]
+        candidates = [data.by_id[name] for name in cover]
         try:
-            return runner.run(settings.proposal(parts, inputs.tolerance))
+            return runner.run(settings.proposal(candidates, inputs.tolerance))
         except Cancelled:
             control.cut("in-place")
             return Trial(failures=(NOT_REACHED,))
 
-    def corrected(records: Sequence[CandidateRecord]) -> ProblemData:
-        return data.with_costs(data.costs.with_in_model(in_model_costs(records)))
+    def problem(costs: CostTable) -> Problem:
+        return data.with_costs(costs).problem()
 
-    def problem(records: Sequence[CandidateRecord]) -> Problem:
-        return corrected(records).problem()
-
-    def search(records: list[CandidateRecord]) -> Found | None:
+    def search(costs: CostTable) -> Found | None:
         try:
-            result = find_covers(corrected(records), inputs.menu.not_offered)
+            result = find_covers(data.with_costs(costs), inputs.menu.without_candidates)
         except InfeasibleError as error:
             control.log(f"no search on the costs within the model: {error}")
             return None
@@ -132,7 +126,8 @@ def _calibrated(
         with control.stage("in-place") as report, runner:
             given = CalibrationInput(
                 graph=model.graph,
-                records=data.records(),
+                candidates=data.candidates,
+                costs=data.costs,
                 found=found,
                 search=search,
                 problem=problem,
@@ -147,7 +142,7 @@ def _calibrated(
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return CalibrateResult(
-        data=corrected(calibrated.records),
+        data=data.with_costs(calibrated.costs),
         answer=calibrated.answer,
         placements=tuple(calibrated.placements),
     )

@@ -14,14 +14,17 @@ from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
+from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.call_graph import call_graph
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.counted import counted
 from collage_engine.records.placement import Placement, Run
+from collage_engine.run.candidates_of_run import candidates_of_run
 from collage_engine.run.chosen_placement import chosen_placement
 from collage_engine.run.contenders import with_eligibility
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.timing.candidate_timing import Measuring
-from collage_engine.trials.baselines import COLLAGE, baselines, cover_of
+from collage_engine.trials.baselines import COLLAGE, baselines
 from collage_engine.trials.confirmation import Confirmation, confirm
 from collage_engine.trials.confirmation_plan import (
     confirmation_of_trials,
@@ -66,20 +69,22 @@ class ListContenders:
         # From here on whole models are timed: no other child may hold memory or processors.
         inputs.measuring.close()
         data, placements = inputs.data, inputs.placements
-        if data.settings.confirmation == "quick":
-            placements = (*placements[:1], *_placement_before(inputs.previous, inputs.menu))
         with control.stage("build") as report:
+            found = [(placement, data.cover_of(placement)) for placement in placements]
+            if data.settings.confirmation == "quick":
+                graph = inputs.open_model.model.graph
+                found = [*found[:1], *_placement_before(inputs.previous, graph, inputs.menu)]
             covers = [
                 with_eligibility(
                     data,
                     Contender(
                         name=COLLAGE if place == 0 else f"{COLLAGE} {place + 1}",
                         kind="collage",
-                        cover=cover_of(placement, inputs.menu, data.candidates),
+                        cover=cover,
                         order=place,
                     ),
                 )
-                for place, placement in enumerate(placements)
+                for place, (_, cover) in enumerate(found)
             ]
             calls = call_graph(inputs.open_model.model.graph)
             others = [
@@ -89,18 +94,25 @@ class ListContenders:
             report.detail = (
                 f"{counted(len(covers), 'placement')}, {counted(len(others), 'baseline')}"
             )
-        return ContenderList(contenders=(*covers, *others), placements=placements)
+        return ContenderList(
+            contenders=(*covers, *others), placements=tuple(placement for placement, _ in found)
+        )
 
 
-def _placement_before(previous: Run | None, menu: Menu) -> list[Placement]:
+def _placement_before(
+    previous: Run | None, graph: DataflowGraph, menu: Menu
+) -> list[tuple[Placement, tuple[Candidate, ...]]]:
     """The placement of the run before, without its times, where its toolchains are still there."""
     if previous is None or previous.placement is None:
         return []
-    parts = previous.placement.partitions
-    if not all(part.candidate.rpartition(":")[0] in menu.instances for part in parts):
+    cover = candidates_of_run(graph, previous)
+    if not all(candidate.instance.id in menu.instances for candidate in cover):
         return []
-    parts = tuple(msgspec.structs.replace(part, in_place_us=None, right=None) for part in parts)
-    return [Placement(partitions=parts, estimated_us=previous.placement.estimated_us)]
+    parts = tuple(
+        msgspec.structs.replace(part, in_place_us=None, right=None)
+        for part in previous.placement.partitions
+    )
+    return [(Placement(partitions=parts, estimated_us=previous.placement.estimated_us), cover)]
 
 
 STOPPED_S = 10.0
@@ -194,10 +206,9 @@ class Confirm:
         if left_out and not quick:
             control.cut("confirm")
         how: Literal["full", "quick", "trial"] = "quick" if left_out or quick else "full"
-        chosen = chosen_placement(model.graph, inputs.data, inputs.placements, confirmation)
         return ConfirmResult(
             confirmation=confirmation,
-            chosen=chosen,
+            chosen=chosen_placement(inputs.data, inputs.placements, confirmation),
             confirmed_how=how if plan.contenders else "trial",
             contenders_left_out=left_out,
         )

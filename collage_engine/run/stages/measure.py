@@ -294,13 +294,13 @@ class _Measurement:
             The data with costs, and a sentence about what was left out, if anything was.
         """
         calls = call_graph(self.open_model.model.graph)
-        rivals = baselines(calls, self.menu, self.settings, 0)
+        contenders = baselines(calls, self.menu, self.settings, 0)
         needed = Needed(
             self.open_model.model.graph,
             data,
             self.measuring,
             budget.deadline,
-            keep=[part for contender in rivals for part in contender.cover],
+            keep=[candidate for contender in contenders for candidate in contender.cover],
         )
         operators = len(self.open_model.model.graph.operators)
         # Whole models were timed in any case, before anything was measured in isolation.

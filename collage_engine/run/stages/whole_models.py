@@ -10,18 +10,15 @@ from pathlib import Path
 
 import msgspec
 
-from collage_engine.build.built import Part
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.model.importer import ImportedModel
-from collage_engine.partition.candidate import make_candidate
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost
 from collage_engine.records.counted import counted
 from collage_engine.records.event import Provisional
-from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.placement import Run
 from collage_engine.run.contenders import first_contenders
 from collage_engine.run.problem_data import ProblemData
@@ -144,36 +141,29 @@ def with_trial_costs(
     costs: dict[str, Cost] = {}
     new: dict[str, Candidate] = {}
     for outcome in known.timed:
-        for part, us in _partition_times(outcome):
-            made = make_candidate(
-                model.graph,
-                part.instance,
-                tuple(map(OperatorNumber, part.operators)),
-                rule=outcome.contender.kind,
-                takes=part.takes,
-                gives=part.gives,
-            )
-            if data.costs.known(made.id) or made.id in costs or us <= 0:
+        for candidate, us in _partition_times(outcome):
+            if data.costs.known(candidate.id) or candidate.id in costs or us <= 0:
                 continue
-            costs[made.id] = _cost(outcome, us)
-            if made.id not in data.by_id:
-                key = menu.keys.key(makers.form_of(made), part.instance)
-                new[made.id] = msgspec.structs.replace(made, key=key)
+            costs[candidate.id] = _cost(outcome, us)
+            if candidate.id not in data.by_id:
+                key = menu.keys.key(makers.form_of(candidate), candidate.instance)
+                new[candidate.id] = msgspec.structs.replace(candidate, key=key)
     return data.with_candidates([*data.candidates, *new.values()], data.costs.with_isolated(costs))
 
 
-def _partition_times(outcome: ContenderResult) -> list[tuple[Part, float]]:
-    """The partitions of a trial as built, with what each of them took in it, in µs."""
+def _partition_times(outcome: ContenderResult) -> list[tuple[Candidate, float]]:
+    """The candidates of a trial in the order they run, with what each took in it, in µs."""
     assert outcome.built is not None and outcome.measured_us is not None
-    parts = outcome.built.parts
-    if len(parts) == 1:
-        return [(parts[0], outcome.measured_us)]
+    by_id = {candidate.id: candidate for candidate in outcome.contender.cover}
+    if len(by_id) == 1:
+        return [(candidate, outcome.measured_us) for candidate in by_id.values()]
+    ran = [by_id[part.candidate] for part in outcome.built.parts]
     total = sum(outcome.parts_us)
     if total <= 0:
         return []
     # The profile's shares of the time: profiling takes time of its own.
     factor = min(1.0, outcome.measured_us / total)
-    return [(part, us * factor) for part, us in zip(parts, outcome.parts_us, strict=True)]
+    return [(one, us * factor) for one, us in zip(ran, outcome.parts_us, strict=True)]
 
 
 def _cost(outcome: ContenderResult, us: float) -> Cost:
