@@ -90,7 +90,7 @@ def path_of(name: str, folder: Path) -> Path:
         return model_file(name, folder)
     path = folder / "transformer500.onnx"
     if not path.exists():
-        onnx.save(bert(layers=12, length=128, hidden=256, heads=4, vocabulary=8000), path)
+        onnx.save(bert(layers=14, length=128, hidden=256, heads=4, vocabulary=8000), path)
     return path
 
 
@@ -103,9 +103,9 @@ def run(name: str, budget_s: float, folder: Path, toolchain_cache: Path) -> Outc
             if (toolchain_cache / part).is_dir():
                 shutil.copytree(toolchain_cache / part, cache / part, symlinks=True)
         began = time.monotonic()
+        options = ["-o", f"{scratch}/out", "--json", "--budget", f"{budget_s:.0f}s"]
         done = subprocess.run(
-            [sys.executable, "-m", "collage_engine", "place", str(model), "-o"]
-            + [f"{scratch}/out", "--json", "--budget", f"{budget_s:.0f}s"],
+            [sys.executable, "-m", "collage_engine", "place", str(model), *options],
             capture_output=True,
             text=True,
             cwd=ROOT,
