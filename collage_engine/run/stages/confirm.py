@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from collage_engine.build.built import MODULE_FILE
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import RunBudget
@@ -33,7 +35,7 @@ from collage_engine.trials.confirmation_plan import (
 )
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.placement_process import TrialModel
-from collage_engine.trials.runner import NOT_REACHED, TrialRunner
+from collage_engine.trials.runner import NOT_REACHED, Module, TrialRunner
 from collage_engine.trials.whole_models import WholeModels
 
 
@@ -178,6 +180,7 @@ class Confirm:
             quick=quick or control.keep.is_set(),
             earlier_us=_baseline_times(inputs.previous),
         )
+        modules = {**inputs.open_model.modules, **known.modules}
         with control.stage("confirm") as report:
             if plan.contenders:
                 end = budget.clock() + max(0.0, seconds - plan.least_s)
@@ -188,7 +191,7 @@ class Confirm:
                     inputs.tolerance,
                     folder,
                     cancelled=control.cancelled,
-                    modules=known.modules,
+                    modules=modules,
                 )
                 with runner:
                     confirmation = confirm(
@@ -202,6 +205,7 @@ class Confirm:
                 confirmation = confirmation_of_trials(known)
             confirmation = with_left_out(confirmation, inputs.contenders, known)
             report.detail = f"{confirmation.named} wins"
+        inputs.open_model.keep_modules(_worth_keeping(confirmation, modules))
         left_out = sum(one.reason == NOT_REACHED or one.from_trial for one in confirmation.outcomes)
         if left_out and not quick:
             control.cut("confirm")
@@ -212,6 +216,32 @@ class Confirm:
             confirmed_how=how if plan.contenders else "trial",
             contenders_left_out=left_out,
         )
+
+
+def _worth_keeping(
+    confirmation: Confirmation, built: Mapping[tuple[object, ...], Module]
+) -> dict[tuple[object, ...], Module]:
+    """The modules of the winner and of the fastest baseline, which a quick confirmation takes.
+
+    Tuned kernels may change under the same names, so modules with such are not kept.
+    """
+    winner = confirmation.winner
+    if winner.folder is not None and winner.built is not None:
+        built = {**built, winner.contender.key: (winner.folder, winner.built)}
+    timed = [
+        one
+        for one in confirmation.outcomes
+        if one.contender.kind != "collage" and one.measured_us is not None
+    ]
+    fastest = min(timed, key=lambda one: one.measured_us or math.inf, default=winner)
+    keys = {
+        replace(one.contender, python_session=False).key
+        for one in (winner, fastest)
+        if not any(candidate.instance.tuning for candidate in one.contender.cover)
+    }
+    return {
+        key: built[key] for key in keys if key in built and (built[key][0] / MODULE_FILE).is_file()
+    }
 
 
 def _baseline_times(previous: Run | None) -> dict[str, float]:
