@@ -85,3 +85,29 @@ def test_the_first_interrupt_keeps_the_best_placement_so_far(cache: Path, tmp_pa
     with api.load_session(tmp_path / "s.collage") as session:
         (run,) = session.runs
         assert run.id == document["id"] and not run.provisional
+
+
+def test_after_a_pin_a_quick_confirmation_compares_with_the_run_before(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(cache))
+    with api.open_model(MNIST) as session:
+        first = session.place(api.RunSettings(budget_s=60.0))
+        assert first.placement is not None
+        used = first.placement.partitions[0].toolchain
+        other = "onednn" if used != "onednn" else "tvm"
+        session.pin(f"Convolution28={other}")
+        second = session.place(api.RunSettings(confirmation="quick"), out=tmp_path / "out")
+    assert second.confirmation == "quick"
+    (verdict,) = second.pins
+    assert verdict.state == "honoured"
+    assert second.placement is not None and second.placement.measured_us
+    holder = next(p for p in second.placement.partitions if "Convolution28" in p.onnx_nodes)
+    assert holder.toolchain == other
+    assert "in-place" not in second.seconds and "refine" not in second.seconds
+    before = {part.candidate for part in first.placement.partitions}
+    covers = [second.placement, *second.rivals]
+    assert before in [{part.candidate for part in cover.partitions} for cover in covers]
+    timed = [base for base in second.baselines if base.measured_us and not base.from_trial]
+    assert 1 <= len(timed) < len(second.baselines), "the best one, and those with its very cover"
+    assert api.run_artifact(tmp_path / "out")["max_rel_error"] < 1e-4
