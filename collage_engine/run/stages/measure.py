@@ -125,23 +125,22 @@ class Measure:
         with control.stage("measure") as report:
             data = _with_costs_of(inputs.previous, data)
             seconds = MEASURING_SHARE * inputs.budget.to_improve_s
-            enough = settings.confirmation == "quick" and has_cover(data)
-            if enough or seconds < WORTH_MEASURING_S:
-                data = data.with_constants(_stored_constants(inputs, control))
-                measuring.begin(data.candidates, data.costs)
-                if not enough:
-                    control.cut("measure")
+            drift_here = BUSY_DRIFT if noisy else DEFAULT_DRIFT
+            part = control.within(seconds)
+            work = _Measurement(inputs, measuring, part, drift_here, data)
+            if settings.confirmation == "quick" and has_cover(data):
+                work.take_stored(_stored_constants(inputs, control))
+            elif seconds < WORTH_MEASURING_S:
+                work.take_stored(_stored_constants(inputs, control))
+                work.judge_stored()
             else:
-                drift_here = BUSY_DRIFT if noisy else DEFAULT_DRIFT
-                part = control.within(seconds)
-                work = _Measurement(inputs, measuring, part, drift_here, data)
                 try:
                     work.run(Budget(seconds), report)
                 except Cancelled:
-                    control.cut("measure")
-                data = work.data
-                if work.is_cut:
-                    control.cut("measure")
+                    work.is_cut = True
+            if work.is_cut:
+                control.cut("measure")
+            data = work.data
             counts = measuring.counts
             report.detail = (
                 f"{counts.measured} measured, {counts.from_store} from the store, "
@@ -228,6 +227,18 @@ class _Measurement:
             costs = self.open_model.with_stored_costs(self.data.candidates, self.data.costs)
             self.data = self.data.with_costs(costs)
             raise
+
+    def take_stored(self, constants: Mapping[str, float]) -> None:
+        """Measure nothing: the costs of the store are what there is."""
+        self.data = self.data.with_constants(constants)
+        self.measuring.begin(self.data.candidates, self.data.costs)
+
+    def judge_stored(self) -> None:
+        """Find out whether the costs of the store are all that could matter."""
+        if self.control.cancelled.is_set():
+            self.is_cut = True
+        else:
+            self.data, _ = self.measure_needed(self.data, Budget(0.0), audit=False)
 
     def measure(self, budget: Budget, report: StageReport) -> None:
         """The parts of the measuring, in their order."""
