@@ -115,6 +115,8 @@ class PipelineClient:
             if name in _WITH_MODEL:
                 model = {key: arguments[key] for key in ("path", "shapes")}
                 self._call("prepare", model, ticket, None)
+                if ticket.kept.is_set():  # the model is only being opened: there is nothing to keep
+                    raise Cancelled("cancelled before it began")
             return self._call(name, arguments, ticket, on_event)
         except WorkerCrashed as error:
             if ticket.cancelled.is_set():
