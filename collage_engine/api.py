@@ -117,8 +117,9 @@ def run_artifact(folder: str | Path, *, benchmark: bool = False) -> dict[str, An
         benchmark: Time it too.
 
     Returns:
-        ``max_rel_error``, ``tolerance``, ``threads``, ``load_s`` and, with ``benchmark``,
-        ``median_us``, ``low_us``, ``high_us``, ``repeats`` and ``expected_us``.
+        ``max_rel_error``, ``tolerance``, ``threads``, ``load_s``, ``first_result_s`` and, with
+        ``benchmark``, ``median_us``, ``low_us``, ``high_us``, ``p50_us``, ``p90_us``, ``p99_us``,
+        ``repeats`` and ``expected_us``.
 
     Raises:
         ArtifactError: The folder is no artifact, was changed, or differs from its sample.

@@ -14,6 +14,7 @@ from pathlib import Path
 from collage_engine.build.built import BuiltModule
 from collage_engine.candidates.menu import Menu, make_menu, threads_of
 from collage_engine.candidates.precision import check_precision
+from collage_engine.lowering.reference import run_onnx
 from collage_engine.machine.cuda import choose_target
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.records.candidate import Candidate
@@ -48,7 +49,7 @@ class OpenModel:
         self.path = path
         self.shapes = dict(shapes)
         began = time.perf_counter()
-        self.model: ImportedModel = import_model(path, self.shapes)
+        self.model: ImportedModel = import_model(path, self.shapes, evaluate=run_onnx)
         self.import_s = time.perf_counter() - began
         self.store = Store()
         self.folder = Path(tempfile.mkdtemp(prefix="collage-"))

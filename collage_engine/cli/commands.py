@@ -27,10 +27,19 @@ from collage_engine.records.errors import (
     UsageError,
 )
 from collage_engine.records.event import SHOWN
-from collage_engine.records.files import check_writable, is_standard_output, write_atomically
+from collage_engine.records.files import (
+    check_writable,
+    is_standard_output,
+    read_file,
+    write_atomically,
+)
 from collage_engine.service.engine import Engine
 
 _LOG = logging.getLogger(__name__)
+
+MOST_PROBLEM_BYTES = 1 << 28
+"""Bytes of the largest search problem that is read, 256 MiB; chosen, some hundred times that of
+EfficientNet."""
 
 
 def dispatch(options: argparse.Namespace) -> int:
@@ -210,9 +219,13 @@ def _run(options: argparse.Namespace) -> int:
     say(f"largest error against the sample: {result['max_rel_error']:.1e} (relative)")
     if options.benchmark:
         say(
-            f"latency: {time_text(result['median_us'])} "
-            f"({time_text(result['low_us'])} – {time_text(result['high_us'])}, "
-            f"{counted(result['repeats'], 'run')}, {counted(result['threads'], 'thread')})"
+            f"loaded in {time_text(result['load_s'] * 1e6)}, first result after "
+            f"{time_text(result['first_result_s'] * 1e6)}"
+        )
+        say(
+            f"latency: p50 {time_text(result['p50_us'])}, p90 {time_text(result['p90_us'])}, "
+            f"p99 {time_text(result['p99_us'])} "
+            f"({counted(result['repeats'], 'run')}, {counted(result['threads'], 'thread')})"
         )
         expected = result.get("expected_us")
         if expected:
@@ -254,7 +267,7 @@ def _search(options: argparse.Namespace) -> int:
     from collage_engine.search.command import main_search
 
     try:
-        text = Path(options.problem).read_text()
+        text = read_file(options.problem, MOST_PROBLEM_BYTES).decode()
     except OSError as error:
         raise UsageError(f"{options.problem}: {error.strerror}") from error
     except UnicodeDecodeError as error:

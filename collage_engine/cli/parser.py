@@ -110,7 +110,15 @@ def _add_place_command(commands: Commands) -> None:
         type=relative_error,
         metavar="REL",
         help="largest max_rel_error of the whole model, kept on the inputs end to end (default: "
-        "2e-2 with bf16, else by the model's element types)",
+        "2e-2 with bf16, else by the model's element types, and for each output three times what "
+        "it moves by when inputs and weights change in the last bit, if that is more)",
+    )
+    place.add_argument(
+        "--strict",
+        action="store_true",
+        help="refuse to export figures that were taken while other programs or guests used more "
+        "than 15%% of the processors (looked for before the run and after its last measurement): "
+        "status 1 and no artifact",
     )
     _add_constraints(place)
     add_limit_options(place)

@@ -12,6 +12,7 @@ from rich.table import Table
 from collage_engine.cli.screen import Columns, columns, say, show
 from collage_engine.drawing.accuracy import accuracy_sentences, tolerance_sentences
 from collage_engine.drawing.baselines import baseline_title
+from collage_engine.drawing.figures import clocks_text
 from collage_engine.drawing.formatting import (
     counted,
     gain_text,
@@ -56,6 +57,8 @@ def print_run(run: Run) -> None:
     say()
     _print_estimate(placement)
     _print_accuracy(run)
+    if clocks := clocks_text(run.machine):
+        say(f"processor clocks at the begin and the end: {clocks}")
     if run.memory is not None:
         say(f"memory: {memory_text(run.memory)}")
     _print_candidate_counts(run)

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 
 from collage_engine.lowering.extract import relax_module
 from collage_engine.lowering.tensors import from_numpy, numpy_dtype, to_numpy
 from collage_engine.model.index_set import members, node_set
+from collage_engine.model.observed_types import evaluate_by_definition
 from collage_engine.records.errors import (
     Cancelled,
     CollageError,
@@ -251,10 +253,7 @@ def run_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
 
 def evaluate_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """The same with ONNX's own reference evaluator: slow, but it has every operator."""
-    from onnx.reference import ReferenceEvaluator
-
-    evaluator = ReferenceEvaluator(str(model) if isinstance(model, Path) else model)
-    return [np.asarray(value) for value in evaluator.run(None, dict(feeds))]
+    return evaluate_by_definition(onnx.load(model) if isinstance(model, Path) else model, feeds)
 
 
 def run_relax(module: Any, inputs: Sequence[Any], outputs: int) -> list[np.ndarray]:

@@ -49,7 +49,7 @@ def _expanded(draft: Draft, op: Op) -> list[Op] | None:
     if op.type == "If":
         return taken_branch(draft, op)
     if op.type in GATES:
-        return written_out(draft, op, draft.path)
+        return written_out(draft, op)
     if op.type in _BY_DEFINITION:
         return _inlined(draft, op)
     if op.type == "QLinearConv":

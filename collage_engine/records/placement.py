@@ -9,6 +9,7 @@ import msgspec
 from collage_engine.records.accuracy import Accuracy, RunTolerance
 from collage_engine.records.cost import Cost
 from collage_engine.records.limit import LimitVerdict
+from collage_engine.records.machine_state import MachineState
 from collage_engine.records.memory import MemoryUse
 from collage_engine.records.pin import PinVerdict
 from collage_engine.records.toolchain import ToolchainState
@@ -186,6 +187,8 @@ class Run(msgspec.Struct, kw_only=True):
     """What the tuning stage did; None: there was none."""
     tolerance: RunTolerance | None = None
     """How far outputs may be from the true ones, and why; None: an older version did not say."""
+    machine: list[MachineState] = []
+    """Clocks and load at the begin of the run and after its last measurement."""
     warnings: list[str] = []
     limits: list[LimitVerdict] = []
     """Deployment constraints and their prices."""

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
+from collage_engine.machine.clocks import machine_state
 from collage_engine.records.counted import counted
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
@@ -25,7 +26,7 @@ from collage_engine.run.stages.calibrate import Calibrate
 from collage_engine.run.stages.compile_only import CompileOnly, ExportUnmeasured
 from collage_engine.run.stages.confirm import Confirm, ListContenders
 from collage_engine.run.stages.enumerate import Enumerate
-from collage_engine.run.stages.export import Export
+from collage_engine.run.stages.export import Export, quiet_enough
 from collage_engine.run.stages.measure import Measure
 from collage_engine.run.stages.refine import Refine
 from collage_engine.run.stages.samples import DrawSamples
@@ -86,6 +87,7 @@ def run(
     Raises:
         InfeasibleError: No placement satisfies the pins and limits.
         Cancelled: The user stopped the run; what was measured is kept.
+        MeasureError: The machine is busy, and the settings are strict.
         CollageError: Whatever else stopped it.
     """
     budget = RunBudget.of(settings, spent_s)
@@ -99,6 +101,7 @@ def run(
         "out": out,
         "run_id": run_id,
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine_before": quiet_enough(machine_state(settings.target), settings),
     }
     facts = run_stages([Enumerate()], facts, control)
     if facts["menu"].unmeasurable is None:
@@ -120,5 +123,8 @@ def _imported(open_model: Callable[[], OpenModel], control: RunControl) -> OpenM
     with control.stage("import") as report:
         opened = open_model()
         report.detail = counted(opened.model.record.nodes, "operator")
+    notice = opened.store.check()
+    if notice:
+        control.warn(notice)
     control.seconds["import"] = opened.import_s
     return opened

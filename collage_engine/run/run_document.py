@@ -16,6 +16,7 @@ from collage_engine.control.run_control import RunControl
 from collage_engine.planning.limits import limit_verdicts, size_warning
 from collage_engine.planning.problem import pin_verdicts
 from collage_engine.records.accuracy import RunTolerance
+from collage_engine.records.machine_state import MachineState
 from collage_engine.records.pin import PinVerdict
 from collage_engine.records.placement import (
     Baseline,
@@ -61,6 +62,8 @@ class DocumentInputs:
     confirmed_how: Literal["full", "quick", "trial"]
     contenders_left_out: int
     chosen: Placement
+    machine_before: MachineState
+    machine_after: MachineState
     artifact: str | None
 
 
@@ -106,6 +109,7 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         peak_memory_bytes=winner.peak_memory_bytes,
         memory=memory,
         tolerance=inputs.run_tolerance,
+        machine=[inputs.machine_before, inputs.machine_after],
         warnings=[
             *tolerance_warnings(inputs.run_tolerance, confirmation.outcomes),
             *control.warnings,

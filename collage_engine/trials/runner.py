@@ -34,6 +34,7 @@ from collage_engine.trials.placement_process import (
 )
 from collage_engine.trials.proposals import Proposal, Trial
 from collage_engine.trials.reference import Reference
+from collage_engine.trials.suspects import Suspects
 
 Module: TypeAlias = tuple[Path, BuiltModule]
 """The folder of a built module, and what the builder says of it."""
@@ -86,6 +87,7 @@ class TrialRunner:
         self._tolerance = tolerance
         self._cancelled = cancelled or Event()
         self._start_worker = start_worker
+        self._suspects = Suspects()
         self._modules = dict(modules or {})
         self._builders: list[Any] = []
         self._processes: list[PlacementProcess] = []
@@ -149,6 +151,7 @@ class TrialRunner:
             self._tolerance if tolerance is None else tolerance,
             self._cancelled,
             self._start_worker,
+            self._suspects,
         )
         module = self._modules.get(contender.key)
         if module is not None:
@@ -170,7 +173,7 @@ class TrialRunner:
         except Cancelled:
             raise
         except CollageError as error:
-            failures = (str(error),)
+            failures = (self._suspects.sentence(process.contender, error),)
         return Trial(
             times_us=times,
             partitions_us=partitions,
@@ -297,5 +300,5 @@ class TrialRunner:
         except Cancelled:
             raise
         except CollageError as error:
-            process.failure = str(error)
+            process.failure = self._suspects.sentence(process.contender, error)
             return None
