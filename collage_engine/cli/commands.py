@@ -26,10 +26,19 @@ from collage_engine.records.errors import (
     UsageError,
 )
 from collage_engine.records.event import SHOWN
-from collage_engine.records.files import check_writable, is_standard_output, write_atomically
+from collage_engine.records.files import (
+    check_writable,
+    is_standard_output,
+    read_file,
+    write_atomically,
+)
 from collage_engine.service.engine import Engine
 
 _LOG = logging.getLogger(__name__)
+
+MOST_PROBLEM_BYTES = 1 << 28
+"""Bytes of the largest search problem that is read, 256 MiB; chosen, some hundred times that of
+EfficientNet."""
 
 
 def dispatch(options: argparse.Namespace) -> int:
@@ -252,7 +261,7 @@ def _search(options: argparse.Namespace) -> int:
     from collage_engine.search.command import main_search
 
     try:
-        text = Path(options.problem).read_text()
+        text = read_file(options.problem, MOST_PROBLEM_BYTES).decode()
     except OSError as error:
         raise UsageError(f"{options.problem}: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -31,7 +31,8 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     onnx_nodes: tuple[str, ...]
     estimated_us: float | None
     """What its candidate costs (within the model, where covers were looked into; else alone),
-    without launch and transitions."""
+    without launch and transitions. Where the candidate of a baseline that won was never measured,
+    what it took in the winner's profile."""
     in_place_us: float | None = None
     """Time inside the real run, where it was profiled."""
     right: float | None = None

@@ -106,5 +106,8 @@ def _imported(open_model: Callable[[], OpenModel], control: RunControl) -> OpenM
     with control.stage("import") as report:
         opened = open_model()
         report.detail = counted(opened.model.record.nodes, "operator")
+    notice = opened.store.check()
+    if notice:
+        control.warn(notice)
     control.seconds["import"] = opened.import_s
     return opened

@@ -21,7 +21,11 @@ from collage_engine.records.pin import PinVerdict
 from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Residual, Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.tuning import TuneCounts
-from collage_engine.run.chosen_placement import baseline_placement, runners_up
+from collage_engine.run.chosen_placement import (
+    baseline_placement,
+    runners_up,
+    with_profiled_costs,
+)
 from collage_engine.run.memory import memory_use
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.compile_only import UNMEASURED
@@ -211,7 +215,8 @@ def _baseline(inputs: DocumentInputs, outcome: ContenderResult) -> Baseline:
     assert contender.kind != "collage"
     estimated = None
     if contender.cover:
-        estimated = baseline_placement(inputs.data, outcome).estimated_us
+        data = with_profiled_costs(inputs.data, inputs.confirmation)
+        estimated = baseline_placement(data, outcome).estimated_us
     error = outcome.max_rel_error
     return Baseline(
         name=contender.name,

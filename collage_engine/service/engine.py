@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from collage_engine import __version__
+from collage_engine.machine.scratch import Scratch
 from collage_engine.planning.problem import search_document
 from collage_engine.records.answers import InsideAnswer, PreflightAnswer
 from collage_engine.records.candidate import CandidateRecord
@@ -29,7 +30,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
-from collage_engine.service.open_document import OpenDocument
+from collage_engine.service.open_document import OpenDocument, check_settings
 from collage_engine.service.paths import file_name, user_path
 from collage_engine.service.run_client import PipelineClient, Ticket
 from collage_engine.session.document import Document
@@ -50,6 +51,8 @@ class Engine:
         self._listener = listener or (lambda document, event: None)
         self._documents: dict[str, OpenDocument] = {}
         self._pipeline = PipelineClient("pipeline")
+        self._scratch = Scratch()
+        """Models that came by value: gone with this process, even when it is killed."""
         self._side = PipelineClient("side")
         """Answers about a document while the pipeline is busy with a run."""
         self._starting = threading.Lock()
@@ -110,6 +113,7 @@ class Engine:
         for opened in self._documents.values():
             if opened.temporary:
                 opened.temporary.cleanup()
+        self._scratch.close()
 
     # -- engine and machine ------------------------------------------------------------
 
@@ -140,7 +144,8 @@ class Engine:
         """Import a model; UsageError or ModelError says what is wrong with it."""
         temporary = None
         if params.content is not None:
-            temporary = tempfile.TemporaryDirectory(prefix="collage-model-")
+            folder = self._scratch.path
+            temporary = tempfile.TemporaryDirectory(prefix="collage-model-", dir=folder)
             path = Path(temporary.name) / file_name(params.name or "model.onnx")
             path.write_bytes(params.content)
         elif params.path:
@@ -218,6 +223,7 @@ class Engine:
     def run_preflight(self, params: p.RunStart) -> PreflightAnswer:
         """Say what a run would do, and find the candidates on the way."""
         opened = self.document(params.document)
+        check_settings(params.settings)
         answer: PreflightAnswer
         answer, outcome = self._side_job(
             "preflight", **opened.model_arguments(), settings=params.settings
@@ -230,6 +236,7 @@ class Engine:
         """Start a run in a thread of its own; UsageError while another is under way."""
         opened = self.document(params.document)
         opened.must_be_writable()
+        check_settings(params.settings)
         name = "r" + uuid.uuid4().hex[:8]
         with self._starting:
             if any(d.running is not None for d in list(self._documents.values())):
@@ -307,6 +314,10 @@ class Engine:
         """Measure chosen operators as one partition; UsageError while a run is under way."""
         opened = self.document(params.document)
         opened.must_be_writable()
+        if not params.nodes:
+            raise UsageError("measure.now needs the operators that are to be measured")
+        for node in params.nodes:
+            opened.must_have(node)
         if opened.running is not None:
             raise UsageError("a run is under way and a second measurement would disturb it")
 
@@ -330,6 +341,8 @@ class Engine:
     def inside_get(self, params: p.InsideQuery) -> InsideAnswer:
         """Show what a candidate was compiled to, or the weights of a node."""
         opened = self.document(params.document)
+        if params.node is not None:
+            opened.must_have(params.node)
         candidate = opened.candidate(params.candidate) if params.candidate is not None else None
         answer: InsideAnswer = self._side_job(
             "inside", **opened.model_arguments(), candidate=candidate, node=params.node

@@ -15,10 +15,12 @@ from typing import Any
 import msgspec
 
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.checks import settings_fault
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import UsageError
 from collage_engine.records.placement import Run
 from collage_engine.records.results import RunUpdate
+from collage_engine.records.settings import RunSettings
 from collage_engine.search.api import Search
 from collage_engine.service.run_client import Ticket
 from collage_engine.session.document import Document
@@ -71,6 +73,12 @@ class OpenDocument:
         """Raises UsageError when the session was opened for reading only."""
         if self.read_only:
             raise UsageError("this session is open for reading only: save a copy to change it")
+
+    def must_have(self, node: int) -> None:
+        """Raises UsageError unless there is an operator of this number."""
+        operators = self.document.model.nodes
+        if not 0 <= node < operators:
+            raise UsageError(f"there is no node {node}: operators are 0…{operators - 1}")
 
     def run(self, name: str) -> Run:
         """The run of this id, name or number; UsageError names those there are."""
@@ -181,6 +189,13 @@ class OpenDocument:
                     for c in merged
                 ]
             )
+
+
+def check_settings(settings: RunSettings) -> None:
+    """Raises UsageError when no run can have these settings."""
+    wrong = settings_fault(settings)
+    if wrong:
+        raise UsageError(f"the settings of the run: {wrong}")
 
 
 def _real(path: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import signal
@@ -16,6 +17,7 @@ from collage_engine.machine.scratch import Scratch
 from collage_engine.machine.whole_folder import tidy
 from collage_engine.machine.worker import RemoteError, Worker, WorkerCrashed, WorkerTimeout
 from collage_engine.records.errors import Cancelled, CollageError, ModelError
+from collage_engine.toolchains.at_risk import LEFT_OUT, NOTE, read_note
 
 _LOG = logging.getLogger(__name__)
 
@@ -67,7 +69,7 @@ class PipelineClient:
         self._worker = Worker(
             "collage_engine.run.child:serve",
             name=name,
-            env={"TMPDIR": str(self._scratch.path)},
+            env={"TMPDIR": str(self._scratch.path), NOTE: str(self._scratch.note)},
             memory_limit_bytes=int(memory_bytes() * MEMORY_SHARE),
         )
         self._turn = threading.Condition()  # reentrant: Ctrl-C's handler cancels where it strikes
@@ -110,10 +112,15 @@ class PipelineClient:
         ticket = ticket or Ticket()
         self._wait_for_its_turn(ticket)
         try:
-            if name in _WITH_MODEL:
-                model = {key: arguments[key] for key in ("path", "shapes")}
-                self._call("prepare", model, ticket, None)
-            return self._call(name, arguments, ticket, on_event)
+            while True:
+                try:
+                    if name in _WITH_MODEL:
+                        model = {key: arguments[key] for key in ("path", "shapes")}
+                        self._call("prepare", model, ticket, None)
+                    return self._call(name, arguments, ticket, on_event)
+                except WorkerCrashed as error:
+                    if ticket.cancelled.is_set() or not self._without_culprit(error):
+                        raise
         except WorkerCrashed as error:
             if ticket.cancelled.is_set():
                 # The signal came before the child could handle it.
@@ -133,6 +140,22 @@ class PipelineClient:
                 if arguments.get("out") is not None:
                     tidy(Path(arguments["out"]))
             self._leave(ticket)
+
+    def _without_culprit(self, error: WorkerCrashed) -> bool:
+        """Leave out the toolchain that the child was asking when it died, from the next child on.
+
+        Returns:
+            Whether there was one, so that the job is worth another attempt.
+        """
+        toolchain = read_note(self._scratch.note)
+        known = json.loads(self._worker.env.get(LEFT_OUT, "{}"))
+        if not toolchain or toolchain in known:
+            return False
+        _LOG.warning("the child died while it asked %s: %s", toolchain, error)
+        known[toolchain] = f"the process that asked it about the model ended: {error}"
+        self._worker.env[LEFT_OUT] = json.dumps(known)
+        self._scratch.note.unlink(missing_ok=True)
+        return True
 
     def _call(
         self,

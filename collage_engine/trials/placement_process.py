@@ -6,6 +6,7 @@ another's time. The process sleeps on its pipe until it is asked for something.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from collage_engine.records.errors import Cancelled, CollageError, ModelError
 from collage_engine.records.memory import MemorySeen
 from collage_engine.timing.messages import WRONG_NUMBERS
 from collage_engine.trials.contender import Contender, Sample
+from collage_engine.trials.suspects import Suspects
 from collage_engine.trials.trial_job import (
     KernelTime,
     OpenPlacement,
@@ -41,8 +43,12 @@ BUILD_JOB = "collage_engine.build.build_job:BuildJob"
 TRIAL_JOB = "collage_engine.trials.trial_job:TrialJob"
 BUILD_TIMEOUT_S = 900.0
 """Seconds for building one placement; chosen, some ten times the longest seen."""
-CALL_TIMEOUT_S = 300.0
-"""Seconds for loading a placement, for a round and for a profile; chosen."""
+LOAD_TIMEOUT_S = 120.0
+"""Seconds for loading a placement and running it on every sample; chosen, some ten times the
+longest seen."""
+CALL_LEAST_S, CALL_LOADS = 20.0, 10.0
+"""Seconds for a round or a profile: so many at least, or so many times what loading took, which
+runs the placement too; chosen."""
 RUNTIME_ONLY = {"TVM_USE_RUNTIME_LIB": "1"}
 """A placement needs TVM's runtime, not its compiler: half the time to start, less memory."""
 
@@ -152,6 +158,7 @@ class PlacementProcess:
         tolerance: float,
         cancelled: Event,
         start_worker: StartWorker = Worker,
+        suspects: Suspects | None = None,
     ) -> None:
         """Prepare; nothing is built or started yet.
 
@@ -162,6 +169,7 @@ class PlacementProcess:
             tolerance: on ``max|y-r| / max|r|`` of the outputs.
             cancelled: ends every call when it is set.
             start_worker: makes the process.
+            suspects: what other placements have shown of the toolchains.
         """
         self.contender = contender
         self.failure: str | None = None
@@ -176,6 +184,8 @@ class PlacementProcess:
         self._cancelled = cancelled
         self._start_worker = start_worker
         self._worker: Any = None
+        self._call_s = LOAD_TIMEOUT_S
+        self.suspects = suspects or Suspects()
 
     @property
     def loaded(self) -> bool:
@@ -209,26 +219,34 @@ class PlacementProcess:
         except (Cancelled, ModelError):
             raise
         except CollageError as error:
-            self.failure = str(error)
+            self.failure = self.suspects.sentence(self.contender, error)
 
     def load(self) -> None:
         """Start the process, load the placement and check its numbers on every sample.
 
         ``failure`` says where it cannot be loaded, or which tolerance its numbers break.
         """
+        against = self.suspects.reason_against(self.contender)
+        if against is not None:
+            self.failure = against
+            return
+        began = time.monotonic()
         self._worker = self._start_worker(
             TRIAL_JOB,
             env=self.built.environment | RUNTIME_ONLY if self.built else {},
             name="collage-trial",
         )
         try:
+            self._call_s = LOAD_TIMEOUT_S
             errors: OutputErrors = self._call(self._opening())
+            self._call_s = max(CALL_LEAST_S, CALL_LOADS * (time.monotonic() - began))
+            self.suspects.runs(self.contender)
             self.max_abs_error, self.max_rel_error = errors.max_abs, errors.max_rel
             self.failure = self._wrong_numbers(errors)
         except Cancelled:
             raise
         except CollageError as error:
-            self.failure = str(error)
+            self.failure = self.suspects.sentence(self.contender, error)
         if self.failure is not None:
             self.close()
 
@@ -310,7 +328,7 @@ class PlacementProcess:
         self.memory = self._call(PeakMemory())
 
     def _call(self, request: Any) -> Any:
-        return self._worker.call(request, CALL_TIMEOUT_S, self._cancelled)
+        return self._worker.call(request, self._call_s, self._cancelled)
 
     def close(self) -> None:
         """End the process; the module stays."""

@@ -32,6 +32,7 @@ from collage_engine.trials.placement_process import (
 )
 from collage_engine.trials.proposals import Proposal, Trial
 from collage_engine.trials.reference import Reference
+from collage_engine.trials.suspects import Suspects
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +78,7 @@ class TrialRunner:
         self._tolerance = tolerance
         self._cancelled = cancelled or Event()
         self._start_worker = start_worker
+        self._suspects = Suspects()
         self._builder: Any = None
         self._processes: list[PlacementProcess] = []
         self.reference = Reference()
@@ -130,6 +132,7 @@ class TrialRunner:
             self._tolerance if tolerance is None else tolerance,
             self._cancelled,
             self._start_worker,
+            self._suspects,
         )
         self._processes.append(process)
         return process
@@ -148,7 +151,7 @@ class TrialRunner:
         except Cancelled:
             raise
         except CollageError as error:
-            failures = (str(error),)
+            failures = (self._suspects.sentence(process.contender, error),)
         return Trial(
             times_us=times,
             partitions_us=partitions,
@@ -247,5 +250,5 @@ class TrialRunner:
         except Cancelled:
             raise
         except CollageError as error:
-            process.failure = str(error)
+            process.failure = self._suspects.sentence(process.contender, error)
             return None
