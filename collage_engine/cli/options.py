@@ -220,6 +220,7 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
         target=options.target,
         threads=options.threads,
         budget_s=getattr(options, "budget", 600.0),
+        confirmation=getattr(options, "confirm", "full"),
         measure=getattr(options, "measure", "needed"),
         tune_budget_s=getattr(options, "tune_budget", 0.0),
         in_place=getattr(options, "in_place", True),

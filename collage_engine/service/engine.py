@@ -23,7 +23,7 @@ from collage_engine.planning.problem import search_document
 from collage_engine.records.answers import InsideAnswer, PreflightAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import Cancelled, CollageError, ProtocolError, UsageError
-from collage_engine.records.event import Done, Event, Measured
+from collage_engine.records.event import Done, Event, Measured, Provisional
 from collage_engine.records.placement import Run
 from collage_engine.records.results import Opened, RunUpdate
 from collage_engine.records.settings import RunSettings
@@ -57,6 +57,8 @@ class Engine:
         """Answers about a document while the pipeline is busy with a run."""
         self._starting = threading.Lock()
         """One run at a time, whatever document it is of."""
+        self._run_ticket: Ticket | None = None
+        """Of the run that the pipeline does."""
         self._methods: dict[str, Callable[[Any], Any]] = {
             "hello": self.hello,
             "toolchains.list": lambda _: self.toolchains(),
@@ -263,9 +265,27 @@ class Engine:
         self._listener(opened.handle, done)
 
     def run(
-        self, handle: str, settings: RunSettings, *, out: str | None = None, name: str = ""
+        self,
+        handle: str,
+        settings: RunSettings,
+        *,
+        out: str | None = None,
+        name: str = "",
+        spent_s: float = 0.0,
     ) -> Run:
-        """The whole pipeline, blocking. Raises Cancelled after ``cancel``; InfeasibleError."""
+        """Do a whole run and return its document; it does not return before the run has ended.
+
+        Args:
+            handle: The document.
+            settings: The options of the run.
+            out: Folder of the artifact; None: nothing is exported.
+            name: The run's id; empty: a new one.
+            spent_s: Seconds of the run's budget that were spent before, on opening the model.
+
+        Raises:
+            Cancelled: It was cancelled; what was measured is kept.
+            InfeasibleError: No placement satisfies the pins and limits.
+        """
         opened = self.document(handle)
         settings = msgspec.structs.replace(settings)
 
@@ -276,18 +296,28 @@ class Engine:
             assert isinstance(event, Event)
             if isinstance(event, Measured):
                 opened.put_cost(event.candidate, event.cost)
+            if isinstance(event, Provisional):
+                opened.provisional = event.run
             self._listener(handle, event)
 
-        outcome: RunUpdate = self._pipeline.job(
-            "run",
-            ticket=opened.running,
-            on_event=on_event,
-            **opened.model_arguments(),
-            settings=settings,
-            pins=tuple(opened.document.pins),
-            out=out,
-            run_id=name or "r" + uuid.uuid4().hex[:8],
-        )
+        quick = settings.confirmation == "quick"
+        self._run_ticket = opened.running or Ticket()
+        try:
+            outcome: RunUpdate = self._pipeline.job(
+                "run",
+                ticket=self._run_ticket,
+                on_event=on_event,
+                **opened.model_arguments(),
+                settings=settings,
+                pins=tuple(opened.document.pins),
+                out=out,
+                run_id=name or "r" + uuid.uuid4().hex[:8],
+                previous=opened.last_measured_run(settings) if quick else None,
+                spent_s=spent_s,
+            )
+        finally:
+            self._run_ticket = None
+            opened.provisional = None
         opened.take(outcome)
         assert outcome.run is not None
         with opened.lock:
@@ -300,10 +330,27 @@ class Engine:
         return outcome.run
 
     def run_cancel(self, params: p.RunCancel) -> None:
-        """Stop a document's run; a ``done`` event follows."""
+        """Stop a document's run at once, or with the best placement so far; ``done`` follows."""
         running = self.document(params.document).running
-        if running is not None:
+        if running is None:
+            return
+        if params.keep:
+            self._pipeline.keep(running)
+        else:
             self._pipeline.cancel(running)
+
+    @property
+    def has_run(self) -> bool:
+        """Whether a run is under way."""
+        return self._run_ticket is not None
+
+    def keep(self) -> bool:
+        """Have the run under way end with its best placement so far (the first Ctrl-C).
+
+        Whatever else is under way is stopped at once. False: nothing was.
+        """
+        running = self._run_ticket
+        return self.cancel() if running is None else self._pipeline.keep(running)
 
     def cancel(self) -> bool:
         """Stop whatever the pipeline does (Ctrl-C on the command line); False: it did nothing."""

@@ -55,6 +55,8 @@ class Ticket:
         self.cancelled = threading.Event()
         self.kill = threading.Event()
         """Its process is not waited for any longer."""
+        self.kept = threading.Event()
+        """It was told to end soon and to keep the best that it has."""
 
 
 class PipelineClient:
@@ -117,6 +119,8 @@ class PipelineClient:
                     if name in _WITH_MODEL:
                         model = {key: arguments[key] for key in ("path", "shapes")}
                         self._call("prepare", model, ticket, None)
+                    if ticket.kept.is_set():  # the model was only being opened
+                        raise Cancelled("cancelled before it began")
                     return self._call(name, arguments, ticket, on_event)
                 except WorkerCrashed as error:
                     if ticket.cancelled.is_set() or not self._without_culprit(error):
@@ -221,6 +225,31 @@ class PipelineClient:
         if running is not None and running in chosen:
             self._stop(running)
         return bool(chosen)
+
+    def keep(self, ticket: Ticket | None = None) -> bool:
+        """Have a running job end soon and keep the best that it has; a second call cancels it.
+
+        A job that waits, or whose process is only being started, has nothing to keep and is
+        cancelled.
+
+        Args:
+            ticket: The job; None: the one that runs.
+
+        Returns:
+            Whether there was a job to end.
+        """
+        with self._turn:
+            running = self._queue[0] if self._queue else None
+            pid = self._worker.pid
+            if running is None or pid is None or ticket not in (None, running):
+                return self.cancel(ticket)
+            if running.kept.is_set():
+                return self.cancel(running)
+            running.kept.set()
+        _LOG.info("the job under way is asked to end with the best that it has")
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGUSR2)
+        return True
 
     def _stop(self, ticket: Ticket) -> None:
         pid = self._worker.pid

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import tempfile
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.machine.processes import private_bytes
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout
 from collage_engine.records.errors import MeasureError
+from collage_engine.records.flag import Flag
 from collage_engine.store.store import Store
 from collage_engine.timing.messages import Marker, OpenRequest, Phase, TimingReply, TimingRequest
 from collage_engine.timing.speed_probe import NAME as PROBE_CONSTANT
@@ -119,7 +119,7 @@ class MeasuringChild:
         self,
         request: TimingRequest,
         timeout_s: float | None,
-        cancel: threading.Event | None,
+        cancel: Flag | None,
         on_answer: Callable[[TimingReply], None],
     ) -> None:
         """Have one group run in the child, which is started and given the model if need be.
@@ -146,7 +146,7 @@ class MeasuringChild:
             silence_s=self.candidate_limit_s,
         )
 
-    def _open_model(self, limit_s: float, cancel: threading.Event | None) -> Reading | None:
+    def _open_model(self, limit_s: float, cancel: Flag | None) -> Reading | None:
         """Have a child open the model, another one where it dies; the speed probe's reference."""
         for attempt in range(1, OPEN_ATTEMPTS + 1):
             try:

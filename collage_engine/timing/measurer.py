@@ -8,7 +8,6 @@ did not spoil itself), unless it already ran in one; the others are timed again 
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.errors import Cancelled, MeasureError
 from collage_engine.records.event import Event, Log, Measured, Progress
+from collage_engine.records.flag import Flag
 from collage_engine.store.measurement import Measurement
 from collage_engine.store.store import Store
 from collage_engine.timing.child import MeasuringChild
@@ -165,7 +165,7 @@ class Measurer:
         groups: Sequence[CandidateGroup],
         *,
         deadline: float | None = None,
-        cancel: threading.Event | None = None,
+        cancel: Flag | None = None,
         on_event: Callable[[Event], None] | None = None,
         again: bool = False,
     ) -> MeasuringResult:
@@ -192,7 +192,7 @@ class _MeasureCall:
         measurer: Measurer,
         groups: Sequence[CandidateGroup],
         deadline: float | None,
-        cancel: threading.Event | None,
+        cancel: Flag | None,
         on_event: Callable[[Event], None] | None,
         again: bool,
     ) -> None:

@@ -33,6 +33,7 @@ from collage_engine.machine.constants import (
 )
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerError, WorkerTimeout
 from collage_engine.records.errors import CollageError, MeasureError
+from collage_engine.records.flag import Flag
 from collage_engine.records.graph import TensorType
 from collage_engine.records.reasons import short_reason
 from collage_engine.records.toolchain import ToolchainInstance
@@ -114,7 +115,7 @@ def transition_constants(
     *,
     store: Store | None = None,
     env: Mapping[str, str] | None = None,
-    cancel: threading.Event | None = None,
+    cancel: Flag | None = None,
     on_measuring: Callable[[], None] = lambda: None,
     on_left_out: Callable[[str], None] = lambda text: None,
     step_s: float = STEP_S[1],
@@ -194,7 +195,7 @@ class _Measurement:
         request: HandoverRequest,
         job: str,
         env: Mapping[str, str] | None,
-        cancel: threading.Event | None,
+        cancel: Flag | None,
         step_s: float,
     ) -> None:
         self.request = request

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,6 +19,7 @@ from collage_engine.build.built import MODULE_FILE, BuiltModule, attribute_kerne
 from collage_engine.lowering.npz import write_npz
 from collage_engine.machine.worker import Worker
 from collage_engine.records.errors import Cancelled, CollageError, ModelError
+from collage_engine.records.flag import Flag
 from collage_engine.records.memory import MemorySeen
 from collage_engine.timing.messages import WRONG_NUMBERS
 from collage_engine.trials.contender import Contender, Sample
@@ -148,6 +148,8 @@ class PlacementProcess:
         max_abs_error: largest absolute error of its outputs on the samples.
         max_rel_error: largest relative one.
         memory: what its process was seen to take, once asked.
+        build_s: seconds that building it took; 0: it was not built here.
+        load_s: seconds that loading and checking it took last.
     """
 
     def __init__(
@@ -156,7 +158,7 @@ class PlacementProcess:
         files: TrialFiles,
         module_folder: Path,
         tolerance: float,
-        cancelled: Event,
+        cancelled: Flag,
         start_worker: StartWorker = Worker,
         suspects: Suspects | None = None,
     ) -> None:
@@ -178,6 +180,8 @@ class PlacementProcess:
         self.max_abs_error: float | None = None
         self.max_rel_error: float | None = None
         self.memory: MemorySeen | None = None
+        self.build_s = 0.0
+        self.load_s = 0.0
         self._files = files
         self._module_folder = module_folder
         self._tolerance = tolerance
@@ -197,8 +201,16 @@ class PlacementProcess:
         """Whether it can be exported: it runs, its numbers are right, and nothing bars it."""
         return self.failure is None and self.folder is not None and self.contender.eligible
 
-    def build(self, builder: Any) -> None:
+    def use(self, folder: Path, built: BuiltModule) -> None:
+        """Take a module that was built before instead of building one."""
+        self.folder, self.built = folder, built
+
+    def build(self, builder: Any, cancelled: Flag | None = None) -> None:
         """Have a worker of ``BUILD_JOB`` build the placement; ``failure`` says where it cannot.
+
+        Args:
+            builder: the worker.
+            cancelled: ends the build when it is set; None: what ends every other call.
 
         Raises:
             ModelError: the model's file has changed.
@@ -213,9 +225,11 @@ class PlacementProcess:
             folder=str(self._module_folder),
             sha256=model.sha256,
         )
+        began = time.monotonic()
         try:
-            self.built = builder.call(request, BUILD_TIMEOUT_S, self._cancelled)
+            self.built = builder.call(request, BUILD_TIMEOUT_S, cancelled or self._cancelled)
             self.folder = self._module_folder
+            self.build_s = time.monotonic() - began
         except (Cancelled, ModelError):
             raise
         except CollageError as error:
@@ -239,7 +253,8 @@ class PlacementProcess:
         try:
             self._call_s = LOAD_TIMEOUT_S
             errors: OutputErrors = self._call(self._opening())
-            self._call_s = max(CALL_LEAST_S, CALL_LOADS * (time.monotonic() - began))
+            self.load_s = time.monotonic() - began
+            self._call_s = max(CALL_LEAST_S, CALL_LOADS * self.load_s)
             self.suspects.runs(self.contender)
             self.max_abs_error, self.max_rel_error = errors.max_abs, errors.max_rel
             self.failure = self._wrong_numbers(errors)

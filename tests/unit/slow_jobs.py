@@ -12,12 +12,14 @@ from collage_engine.run import child
 from collage_engine.toolchains import at_risk
 
 
-def _sleep(control: RunControl, seconds: float, stubborn: bool = False) -> str:
+def _sleep(control: RunControl, seconds: float, stubborn: bool = False, keeps: bool = False) -> str:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(0.01)
         if control.cancelled.is_set() and not stubborn:
             raise Cancelled("asked to")
+        if control.keep.is_set() and keeps:
+            return "kept"
     return "slept"
 
 

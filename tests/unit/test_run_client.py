@@ -115,6 +115,37 @@ def test_a_job_that_does_not_listen_is_killed(client):
     assert isinstance(asked.ended(), Cancelled)
 
 
+def test_a_running_job_is_told_to_keep_what_it_has(client):
+    assert client.job("sleep", seconds=0) == "slept"
+    asked = Asked(client, 60, keeps=True)
+    until(lambda: client.busy)
+    time.sleep(0.3)
+    assert client.keep(asked.ticket)
+    assert asked.ended() == "kept"
+
+
+def test_a_second_stop_ends_a_job_that_keeps_at_once(client):
+    assert client.job("sleep", seconds=0) == "slept"
+    asked = Asked(client, 60)
+    until(lambda: client.busy)
+    time.sleep(0.3)
+    assert client.keep()
+    time.sleep(0.3)
+    assert asked.is_alive(), "it was not cancelled"
+    assert client.keep()
+    assert isinstance(asked.ended(), Cancelled)
+
+
+def test_a_job_that_waits_has_nothing_to_keep(client):
+    first = Asked(client, 1.5)
+    until(lambda: client.busy)
+    second = Asked(client, 60)
+    until(lambda: len(client._queue) == 2)
+    assert client.keep(second.ticket)
+    assert isinstance(second.ended(), Cancelled)
+    assert first.ended() == "slept"
+
+
 def test_cancelling_one_that_waits_leaves_the_one_that_runs(client):
     first = Asked(client, 1.5)
     until(lambda: client.busy)
