@@ -263,6 +263,33 @@ def unmeasured_text(counts: CandidateCounts) -> str:
     return f"{text}: {', '.join(reasons)}" if reasons else text
 
 
+def ending_sentences(run: Run) -> list[str]:
+    """How a run ended early and what it left out, and how its placement was confirmed."""
+    sentences = []
+    if run.provisional:
+        sentences.append("This is the best placement so far: the run goes on.")
+    if run.ended == "stopped":
+        sentences.append("The run was stopped, and its best placement so far was kept.")
+    left = run.unmeasured
+    if left is not None and (left.candidates or left.contenders):
+        what = []
+        if left.candidates:
+            what.append(
+                f"{number_text(left.candidates)} of {number_text(run.candidates.distinct)} "
+                "candidates unmeasured"
+            )
+        if left.contenders:
+            what.append(f"{counted(left.contenders, 'placement')} untimed")
+        sentences.append(f"The budget left {' and '.join(what)}.")
+    if run.confirmation == "quick":
+        sentences.append(
+            "It was confirmed quickly: against the last run and the best baseline, in few rounds."
+        )
+    elif run.confirmation == "trial" and not run.provisional:
+        sentences.append("It was timed in the first stage only; nothing confirmed it later.")
+    return sentences
+
+
 # -- ties ------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QMenu
 
-from collage_engine.drawing.formatting import counted
+from collage_engine.drawing.formatting import counted, elide
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.errors import UsageError
 from collage_engine.records.files import write_atomically
@@ -18,8 +18,10 @@ from collage_gui import pins_file
 from collage_gui.banner import Banner
 from collage_gui.document.document import Document
 from collage_gui.document.pin_edits import make_pin, pins_as_now, with_pin, without_nodes
+from collage_gui.document.pin_prices import measure_text, pin_prices
 from collage_gui.document_window.files import DocumentFiles
 from collage_gui.document_window.picture_controller import PictureController
+from collage_gui.elided_label import plain_tip
 from collage_gui.graph_view.view import GraphView
 from collage_gui.panels.tables import toolchain_icon
 
@@ -58,25 +60,50 @@ class PinController:
 
     def pin_to_menu(self) -> QMenu:
         """A menu of the toolchains to pin to."""
-        return self._toolchain_menu("Pin to", self.pin_to)
+        return self._toolchain_menu("Pin to", self.pin_to, priced=True)
 
     def never_on_menu(self) -> QMenu:
         """A menu of the toolchains to forbid."""
-        return self._toolchain_menu("Never on", self.pin_never)
+        return self._toolchain_menu("Never on", self.pin_never, priced=False)
 
-    def _toolchain_menu(self, title: str, pin: Callable[[str], None]) -> QMenu:
+    def _toolchain_menu(self, title: str, pin: Callable[[str], None], priced: bool) -> QMenu:
+        """A menu of the toolchains.
+
+        Args:
+            title: Its title.
+            pin: Called with the toolchain that is chosen.
+            priced: Whether prices and refusals are shown; they follow what the engine answers
+                while the menu is open.
+        """
         menu = QMenu(title, self._view)
-        candidates = self._document.questions.candidates
-        with_candidates = {c.instance.toolchain for c in candidates}
+        actions = {}
         for name in self._toolchains:
-            label = toolchain_title(name)
-            if candidates and name not in with_candidates:
-                label += "  (no candidate here)"
-            action = menu.addAction(toolchain_icon(name), label)
+            action = actions[name] = menu.addAction(toolchain_icon(name), toolchain_title(name))
             action.triggered.connect(lambda _=False, name=name: pin(name))
         if not self._toolchains:
             menu.addAction("The engine has not named its toolchains yet.").setEnabled(False)
+        if priced and actions:
+            menu.addSeparator()
+            measure = menu.addAction("")
+            measure.triggered.connect(self._measure_selection)
+
+            def show_prices() -> None:
+                for price in pin_prices(self._document, self._toolchains):
+                    action = actions[price.toolchain]
+                    action.setText(f"{toolchain_title(price.toolchain)}\t{elide(price.text, 60)}")
+                    action.setToolTip(plain_tip(price.text))
+                    action.setEnabled(not price.reason)
+                measure.setText(measure_text(self._document))
+                measure.setVisible(bool(measure.text()))
+
+            show_prices()
+            changed = self._document.questions.explanation_changed
+            changed.connect(show_prices)
+            menu.destroyed.connect(lambda: changed.disconnect(show_prices))
         return menu
+
+    def _measure_selection(self) -> None:
+        self._document.execution.measure_now(self._document.selection.operators)
 
     def _open(self, menu: QMenu) -> None:
         """Open a menu below the primary operator, or in the middle of the view."""
