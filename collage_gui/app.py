@@ -143,9 +143,6 @@ def main(arguments: list[str] | None = None) -> int:
         and hand_over(name, options.files)
     ):
         return 0
-    if os.environ.get("COLLAGE_EXPLORER_ONLY"):
-        print("collage-explorer: there is no open window", file=sys.stderr)
-        return 1
     theme = Theme(preferences)
     if options.theme:
         theme.forced = options.theme

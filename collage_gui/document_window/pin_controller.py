@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QMenu
 
-from collage_engine.drawing.formatting import counted, elide
+from collage_engine.drawing.formatting import counted
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.errors import UsageError
 from collage_engine.records.files import write_atomically
@@ -18,10 +18,9 @@ from collage_gui import pins_file
 from collage_gui.banner import Banner
 from collage_gui.document.document import Document
 from collage_gui.document.pin_edits import make_pin, pins_as_now, with_pin, without_nodes
-from collage_gui.document.pin_prices import measure_text, pin_prices
 from collage_gui.document_window.files import DocumentFiles
 from collage_gui.document_window.picture_controller import PictureController
-from collage_gui.elided_label import plain_tip
+from collage_gui.document_window.pin_menu import PinMenu
 from collage_gui.graph_view.view import GraphView
 from collage_gui.panels.tables import toolchain_icon
 
@@ -59,47 +58,26 @@ class PinController:
         self._open(self.never_on_menu())
 
     def pin_to_menu(self) -> QMenu:
-        """A menu of the toolchains to pin to."""
-        return self._toolchain_menu("Pin to", self.pin_to, priced=True)
+        """A menu of the toolchains to pin to, with their prices."""
+        if not self._toolchains:
+            return self._without_toolchains("Pin to")
+        return PinMenu(
+            self._document, self._toolchains, self.pin_to, self._measure_selection, self._view
+        )
 
     def never_on_menu(self) -> QMenu:
         """A menu of the toolchains to forbid."""
-        return self._toolchain_menu("Never on", self.pin_never, priced=False)
-
-    def _toolchain_menu(self, title: str, pin: Callable[[str], None], priced: bool) -> QMenu:
-        """A menu of the toolchains.
-
-        Args:
-            title: Its title.
-            pin: Called with the toolchain that is chosen.
-            priced: Whether prices and refusals are shown; they follow what the engine answers
-                while the menu is open.
-        """
-        menu = QMenu(title, self._view)
-        actions = {}
-        for name in self._toolchains:
-            action = actions[name] = menu.addAction(toolchain_icon(name), toolchain_title(name))
-            action.triggered.connect(lambda _=False, name=name: pin(name))
         if not self._toolchains:
-            menu.addAction("The engine has not named its toolchains yet.").setEnabled(False)
-        if priced and actions:
-            menu.addSeparator()
-            measure = menu.addAction("")
-            measure.triggered.connect(self._measure_selection)
+            return self._without_toolchains("Never on")
+        menu = QMenu("Never on", self._view)
+        for name in self._toolchains:
+            action = menu.addAction(toolchain_icon(name), toolchain_title(name))
+            action.triggered.connect(lambda _=False, name=name: self.pin_never(name))
+        return menu
 
-            def show_prices() -> None:
-                for price in pin_prices(self._document, self._toolchains):
-                    action = actions[price.toolchain]
-                    action.setText(f"{toolchain_title(price.toolchain)}\t{elide(price.text, 60)}")
-                    action.setToolTip(plain_tip(price.text))
-                    action.setEnabled(not price.reason)
-                measure.setText(measure_text(self._document))
-                measure.setVisible(bool(measure.text()))
-
-            show_prices()
-            changed = self._document.questions.explanation_changed
-            changed.connect(show_prices)
-            menu.destroyed.connect(lambda: changed.disconnect(show_prices))
+    def _without_toolchains(self, title: str) -> QMenu:
+        menu = QMenu(title, self._view)
+        menu.addAction("The engine has not named its toolchains yet.").setEnabled(False)
         return menu
 
     def _measure_selection(self) -> None:
