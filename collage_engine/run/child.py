@@ -6,6 +6,7 @@ import errno
 import logging
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -33,10 +34,13 @@ def serve(payload: tuple[str, dict[str, Any]], send: Callable[[object], None]) -
 
     Args:
         payload: The job's name and its arguments.
-        send: Passes events to the engine. SIGUSR1 cancels the job.
+        send: Passes events to the engine. SIGUSR1 cancels the job; SIGUSR2 has a run end soon with
+            the best placement that it has.
     """
-    control = RunControl(send)
-    signal.signal(signal.SIGUSR1, lambda *_: control.cancelled.set())
+    cancelled, keep = threading.Event(), threading.Event()
+    control = RunControl(send, cancelled, keep)
+    signal.signal(signal.SIGUSR1, lambda *_: cancelled.set())
+    signal.signal(signal.SIGUSR2, lambda *_: keep.set())
     name, arguments = payload
     began = time.perf_counter()
     _LOG.info("job %s begins: %s", name, arguments.get("path", ""))
@@ -95,6 +99,17 @@ def _open(control: RunControl, path: str, shapes: dict[str, tuple[int, ...]]) ->
     )
 
 
+def _prepare(control: RunControl, path: str, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Have the model open for the job that follows."""
+    _opened(path, shapes)
+
+
+def _forget(control: RunControl, path: str) -> None:
+    """Close a model, with all shapes that it was opened with, and free its memory."""
+    for key in [key for key in _open_models if key[0] == path]:
+        _open_models.pop(key).close()
+
+
 def _preflight(control: RunControl, path: str, shapes: Any, settings: Any) -> Any:
     from collage_engine.candidates.preflight import preflight
 
@@ -133,6 +148,8 @@ def _enumerate(control: RunControl, path: str, shapes: Any, settings: Any) -> An
 
 _JOBS: dict[str, Callable[..., Any]] = {
     "open": _open,
+    "prepare": _prepare,
+    "forget": _forget,
     "preflight": _preflight,
     "enumerate": _enumerate,
     "run": _run,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import signal
@@ -11,16 +12,40 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.machine.scratch import Scratch
 from collage_engine.machine.whole_folder import tidy
-from collage_engine.machine.worker import RemoteError, Worker, WorkerCrashed
-from collage_engine.records.errors import Cancelled, CollageError
+from collage_engine.machine.worker import RemoteError, Worker, WorkerCrashed, WorkerTimeout
+from collage_engine.records.errors import Cancelled, CollageError, ModelError
+from collage_engine.toolchains.at_risk import LEFT_OUT, NOTE, read_note
 
 _LOG = logging.getLogger(__name__)
 
 GRACE_S = 0.8
 """Seconds that a cancelled job may take to end by itself before its process is killed; chosen: a
 cancel is answered within a second."""
+MEMORY_SHARE = 0.9
+"""Share of the machine's memory that a child and all below it may take; chosen: above the share
+that the measuring child may take, so that a candidate that takes too much costs only itself."""
+OPEN_LIMIT_S = 300.0
+"""Seconds for opening a model; chosen, some ten times the largest seen."""
+_LIMITS_S = {
+    "open": OPEN_LIMIT_S,
+    "prepare": OPEN_LIMIT_S,
+    "forget": 60.0,
+    "preflight": 1800.0,
+    "enumerate": 1800.0,
+    "inside": 1800.0,
+    "measure": 3600.0,
+    "export": 3600.0,
+}
+"""Seconds for each job but a run, which has its budget; chosen: some ten times the longest seen,
+with runtimes that have to be compiled first."""
+_SILENCE_S = {"run": 3600.0}
+"""Seconds without any event after which a job is given up; chosen: no stage of a run is that long
+without one unless something hangs."""
+_WITH_MODEL = {"preflight", "enumerate", "run", "measure", "inside", "export"}
+"""Jobs that need the model, which is opened first, within the limit of opening."""
 
 
 class Ticket:
@@ -30,6 +55,8 @@ class Ticket:
         self.cancelled = threading.Event()
         self.kill = threading.Event()
         """Its process is not waited for any longer."""
+        self.kept = threading.Event()
+        """It was told to end soon and to keep the best that it has."""
 
 
 class PipelineClient:
@@ -44,7 +71,8 @@ class PipelineClient:
         self._worker = Worker(
             "collage_engine.run.child:serve",
             name=name,
-            env={"TMPDIR": str(self._scratch.path)},
+            env={"TMPDIR": str(self._scratch.path), NOTE: str(self._scratch.note)},
+            memory_limit_bytes=int(memory_bytes() * MEMORY_SHARE),
         )
         self._turn = threading.Condition()  # reentrant: Ctrl-C's handler cancels where it strikes
         self._queue: list[Ticket] = []
@@ -55,6 +83,13 @@ class PipelineClient:
     def busy(self) -> bool:
         """Whether a job runs, so that another would wait."""
         return bool(self._queue)
+
+    def forget(self, path: str) -> None:
+        """Let the child drop a model that nobody has open any more, unless it is at work."""
+        if self.busy or not self._worker.alive:
+            return  # it keeps few models in any case
+        with contextlib.suppress(CollageError):
+            self.job("forget", path=path)
 
     def job(
         self,
@@ -79,11 +114,23 @@ class PipelineClient:
         ticket = ticket or Ticket()
         self._wait_for_its_turn(ticket)
         try:
-            return self._worker.call((name, arguments), cancel=ticket.kill, on_message=on_event)
+            while True:
+                try:
+                    if name in _WITH_MODEL:
+                        model = {key: arguments[key] for key in ("path", "shapes")}
+                        self._call("prepare", model, ticket, None)
+                    if ticket.kept.is_set():  # the model was only being opened
+                        raise Cancelled("cancelled before it began")
+                    return self._call(name, arguments, ticket, on_event)
+                except WorkerCrashed as error:
+                    if ticket.cancelled.is_set() or not self._without_culprit(error):
+                        raise
         except WorkerCrashed as error:
             if ticket.cancelled.is_set():
                 # The signal came before the child could handle it.
                 raise Cancelled("cancelled; what was measured is kept") from None
+            if name in ("open", "prepare"):
+                raise ModelError(f"{arguments['path']} cannot be opened: {error}") from error
             raise CollageError(
                 f"the engine's pipeline process died during {name}: {error}; "
                 "what was measured is kept, start again to go on"
@@ -97,6 +144,53 @@ class PipelineClient:
                 if arguments.get("out") is not None:
                     tidy(Path(arguments["out"]))
             self._leave(ticket)
+
+    def _without_culprit(self, error: WorkerCrashed) -> bool:
+        """Leave out the toolchain that the child was asking when it died, from the next child on.
+
+        Returns:
+            Whether there was one, so that the job is worth another attempt.
+        """
+        toolchain = read_note(self._scratch.note)
+        known = json.loads(self._worker.env.get(LEFT_OUT, "{}"))
+        if not toolchain or toolchain in known:
+            return False
+        _LOG.warning("the child died while it asked %s: %s", toolchain, error)
+        known[toolchain] = f"the process that asked it about the model ended: {error}"
+        self._worker.env[LEFT_OUT] = json.dumps(known)
+        self._scratch.note.unlink(missing_ok=True)
+        return True
+
+    def _call(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        ticket: Ticket,
+        on_event: Callable[[object], None] | None,
+    ) -> Any:
+        """Do one job in the child, within its limits."""
+        if ticket.cancelled.is_set():
+            raise Cancelled("cancelled before it began")
+        try:
+            return self._worker.call(
+                (name, arguments),
+                timeout_s=_LIMITS_S.get(name),
+                silence_s=_SILENCE_S.get(name),
+                cancel=ticket.kill,
+                on_message=on_event,
+            )
+        except WorkerTimeout as error:
+            if name in ("open", "prepare"):
+                raise ModelError(
+                    f"{arguments['path']} was not opened within {error.seconds:g} s and is given "
+                    "up: "
+                    "the file may be broken, or the machine too busy"
+                ) from None
+            raise CollageError(
+                f"the step {name!r} was ended after {error.seconds:g} s without an answer; what "
+                "was "
+                "measured is kept"
+            ) from None
 
     def _wait_for_its_turn(self, ticket: Ticket) -> None:
         with self._turn:
@@ -131,6 +225,31 @@ class PipelineClient:
         if running is not None and running in chosen:
             self._stop(running)
         return bool(chosen)
+
+    def keep(self, ticket: Ticket | None = None) -> bool:
+        """Have a running job end soon and keep the best that it has; a second call cancels it.
+
+        A job that waits, or whose process is only being started, has nothing to keep and is
+        cancelled.
+
+        Args:
+            ticket: The job; None: the one that runs.
+
+        Returns:
+            Whether there was a job to end.
+        """
+        with self._turn:
+            running = self._queue[0] if self._queue else None
+            pid = self._worker.pid
+            if running is None or pid is None or ticket not in (None, running):
+                return self.cancel(ticket)
+            if running.kept.is_set():
+                return self.cancel(running)
+            running.kept.set()
+        _LOG.info("the job under way is asked to end with the best that it has")
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGUSR2)
+        return True
 
     def _stop(self, ticket: Ticket) -> None:
         pid = self._worker.pid

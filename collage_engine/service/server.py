@@ -9,6 +9,7 @@ costs and log lines are never dropped, of ``progress`` only the newest is sent.
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 import threading
 import time
@@ -23,7 +24,8 @@ from collage_engine.records.errors import CollageError
 from collage_engine.records.event import Event, Measured, Progress
 from collage_engine.records.typed import convert, decode
 from collage_engine.service.engine import Engine
-from collage_engine.service.protocol import METHODS, MeasuredMany, Notification
+from collage_engine.service.protocol import METHODS, MeasuredMany, Notification, RequestCancel
+from collage_engine.service.run_client import Ticket
 
 _LOG = logging.getLogger(__name__)
 
@@ -100,6 +102,8 @@ class Server:
         self.engine = Engine(self._notifier.send)
         self._threads = ThreadPoolExecutor(max_workers=32, thread_name_prefix="request")
         self._greeted = False
+        self._tickets: dict[int | str, Ticket] = {}
+        """Of the requests that wait or are worked on, by their JSON-RPC ids."""
 
     def serve(self) -> None:
         """Answer until the input ends; then stop every child."""
@@ -140,14 +144,24 @@ class Server:
         except msgspec.ValidationError as error:
             self._fail(identity, -32602, f"{method}: {error}")
             return
-        if method in ("hello", "run.cancel"):
+        if isinstance(params, RequestCancel):
+            ticket = self._tickets.get(params.request)
+            if ticket is not None:
+                self.engine.cancel_request(ticket)
+            if identity is not None:
+                self._write({"jsonrpc": "2.0", "id": identity, "result": None})
+        elif method in ("hello", "run.cancel"):
             self._answer(identity, method, params)
         else:
+            if isinstance(identity, (int, str)):
+                self._tickets[identity] = Ticket()
             self._threads.submit(self._answer, identity, method, params)
 
     def _answer(self, identity: Any, method: str, params: Any) -> None:
+        named = isinstance(identity, (int, str))
         try:
-            result = self.engine.request(method, params)
+            ticket = self._tickets.get(identity) if named else None
+            result = self.engine.request(method, params, ticket)
             if method == "hello":
                 self._greeted = True
             if identity is not None:
@@ -165,6 +179,9 @@ class Server:
             # A defect of ours: the client gets a sentence, the log gets the trace.
             _LOG.exception("request %s failed by a defect", method)
             self._fail(identity, -32603, f"the engine failed in {method}: {error!r}")
+        finally:
+            if named:
+                self._tickets.pop(identity, None)
 
     def _fail(
         self,
@@ -208,6 +225,8 @@ def main(verbosity: int = 0) -> int:
     # The desktop keeps the engine's standard error: a defect's trace belongs there.
     logs.configure(verbosity, "collage serve", quietly=logging.ERROR)
     _LOG.info("the engine serves")
+    # Children and scratch folders go away in order when a system or a parent ends this process.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
     # Libraries print to file descriptor 1 as they please; the protocol keeps a private copy of
     # it, and whatever they print joins the log on standard error.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -23,10 +23,18 @@ ContenderKind = Literal["collage"] | BaselineKind
 
 @dataclass(frozen=True)
 class Sample:
-    """Inputs by name, and what the user's own file computes of them."""
+    """Inputs by name, and what the user's own file computes of them.
+
+    Attributes:
+        inputs: by name.
+        truth: the outputs, by name.
+        bounds: what error an output is allowed on these inputs, where outputs are allowed
+            different ones; by name.
+    """
 
     inputs: Mapping[str, np.ndarray]
     truth: Mapping[str, np.ndarray]
+    bounds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +91,10 @@ class ContenderResult:
         memory: what its process was seen to take.
         folder: where its module lies, with ``built.json``; None: it cannot be exported.
         built: what the builder says of the module.
+        parts_us: µs of every partition as built, where the trial profiled them.
+        build_s: seconds that building it took; 0: it was not built.
+        load_s: seconds that loading and checking it took.
+        from_trial: whether its times are those of an earlier trial, not of a confirmation.
     """
 
     contender: Contender
@@ -94,6 +106,10 @@ class ContenderResult:
     memory: MemorySeen | None = None
     folder: Path | None = None
     built: BuiltModule | None = None
+    parts_us: tuple[float, ...] = ()
+    build_s: float = 0.0
+    load_s: float = 0.0
+    from_trial: bool = False
 
     @property
     def measured_us(self) -> float | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +25,8 @@ class FakeClient:
         self.name, self.busy = name, False
         self.jobs: list[str] = []
         self.cancelled: list[Ticket | None] = []
+        self.kept: list[Ticket | None] = []
+        self.forgotten: list[str] = []
 
     def job(self, name: str, **_: Any) -> Any:
         self.jobs.append(name)
@@ -32,6 +37,13 @@ class FakeClient:
     def cancel(self, ticket: Ticket | None = None) -> bool:
         self.cancelled.append(ticket)
         return self.busy
+
+    def keep(self, ticket: Ticket | None = None) -> bool:
+        self.kept.append(ticket)
+        return self.busy
+
+    def forget(self, path: str) -> None:
+        self.forgotten.append(path)
 
     def close(self) -> None:
         pass
@@ -59,6 +71,19 @@ def test_a_cancel_ends_the_run_of_its_document_and_no_other_job(engine) -> None:
     assert engine._pipeline.cancelled == [running]
 
 
+def test_a_stop_that_keeps_the_best_is_no_cancel(engine) -> None:
+    handle = engine.model_open(p.ModelOpen(path="m.onnx")).document
+    running = engine.document(handle).running = Ticket()
+    engine.run_cancel(p.RunCancel(document=handle, keep=True))
+    assert engine._pipeline.kept == [running] and engine._pipeline.cancelled == []
+
+
+def test_ctrl_c_while_no_run_is_under_way_cancels(engine) -> None:
+    engine._side.busy = True
+    assert engine.keep() and engine._pipeline.kept == []
+    assert engine._side.cancelled == [None]
+
+
 def test_ctrl_c_is_told_whether_there_was_anything_to_stop(engine) -> None:
     assert not engine.cancel()
     engine._side.busy = True
@@ -68,3 +93,36 @@ def test_ctrl_c_is_told_whether_there_was_anything_to_stop(engine) -> None:
 def test_a_name_that_is_no_text_is_refused(engine) -> None:
     with pytest.raises(UsageError, match=r"not UTF-8 text: .*caf"):
         engine.model_open(p.ModelOpen(path="caf\udce9.onnx"))
+
+
+def test_a_closed_document_is_gone_with_its_file_and_its_model(engine) -> None:
+    opened = engine.model_open(p.ModelOpen(content=b"bytes", name="m.onnx"))
+    kept = engine.document(opened.document)
+    assert kept.temporary is not None
+    folder = Path(kept.temporary.name)
+    assert folder.is_dir()
+    engine.request("document.close", p.Document(document=opened.document))
+    assert not folder.exists()
+    with pytest.raises(UsageError, match="no open document"):
+        engine.document(opened.document)
+    assert _eventually(lambda: engine._pipeline.forgotten == ["m.onnx"])
+
+
+def test_a_model_that_another_document_has_open_is_kept(engine) -> None:
+    first, second = (engine.model_open(p.ModelOpen(path="m.onnx")).document for _ in "ab")
+    engine.document_close(p.Document(document=first))
+    assert engine.document(second) and engine._pipeline.forgotten == []
+
+
+def test_closing_a_document_stops_its_run(engine) -> None:
+    handle = engine.model_open(p.ModelOpen(path="m.onnx")).document
+    running = engine.document(handle).running = Ticket()
+    engine.document_close(p.Document(document=handle))
+    assert engine._pipeline.cancelled == [running]
+
+
+def _eventually(holds: Callable[[], bool]) -> bool:
+    end = time.monotonic() + 5
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.005)
+    return holds()

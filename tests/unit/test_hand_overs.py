@@ -1,117 +1,127 @@
-"""What crosses between toolchains: found along the edges, told in words, drawn in SVG."""
+"""Transition constants: kept per machine and versions, given to all instances."""
 
 from __future__ import annotations
 
-import msgspec
+import os
+import signal
+import time
+
 import pytest
 
-from collage_engine.drawing.box_styles import ColouringData, style_boxes
-from collage_engine.drawing.groups import display_graph
-from collage_engine.drawing.hand_overs import hand_overs
-from collage_engine.drawing.layout import lay_out
-from collage_engine.drawing.operators import operator_graph
-from collage_engine.drawing.scene import arrow_head, layout_request, scene, skip_curve
-from collage_engine.drawing.svg import placement_svg
-from collage_engine.records.graph import GraphRecord, Node, TensorType
-from collage_engine.records.placement import Conversion, Partition, Placement
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.store.keys import KeyContext
+from collage_engine.store.store import Store
+from collage_engine.timing.messages import Marker, Phase
+from collage_engine.transitions import hand_overs
+from collage_engine.transitions.hand_overs import (
+    HandoverRequest,
+    LeftOut,
+    spread,
+    transition_constants,
+)
 
-VALUE = TensorType((1, 64, 56, 56), "float32")
-
-
-def graph(count: int = 4) -> GraphRecord:
-    nodes = [Node(index=0, form="parameter", name="x", types=(VALUE,))]
-    ops = ("nn.conv2d", "add", "nn.relu", "nn.max_pool2d")
-    nodes += [
-        Node(
-            index=at + 1,
-            form="call",
-            op=ops[at % len(ops)],
-            inputs=(at,),
-            types=(VALUE,),
-            name=f"n{at}",
-            onnx_nodes=("conv",) if at < 2 else (f"n{at}",),
-        )
-        for at in range(count)
-    ]
-    return GraphRecord(nodes=tuple(nodes), inputs=(0,), outputs=(count,), output_names=("y",))
+A = ToolchainInstance(toolchain="a")
+A2 = ToolchainInstance(toolchain="a", config=(("level", "basic"),))
+B = ToolchainInstance(toolchain="b")
 
 
-def part(name: str, toolchain: str, nodes: tuple[int, ...], **fields: object) -> Partition:
-    return Partition(
-        id=name,
-        candidate=f"{toolchain}:{name}",
-        toolchain=toolchain,
-        config={},
-        nodes=nodes,
-        onnx_nodes=(),
-        estimated_us=10.0,
-        **fields,  # type: ignore[arg-type]
+def context(**changes) -> KeyContext:
+    fixed = {"tvm_version": "1", "target": "t", "fingerprint": "f", "versions": {"a": "1"}}
+    return KeyContext(**(fixed | changes))
+
+
+def pretend(request: HandoverRequest) -> dict[str, float]:
+    """Runs in the child."""
+    assert [i.id for i in request.instances] == ["a", "b"], "one instance per toolchain"
+    return {"launch": 0.5, "pair:a:a": 0.1, "pair:a:b": 2.0, "pair:b:a": 3.0}
+
+
+def fall_over(request: HandoverRequest) -> dict[str, float]:
+    raise SystemExit(3)
+
+
+def test_all_instances_of_a_toolchain_share_its_constants():
+    found = spread(pretend(HandoverRequest((A, B))), [A, A2, B])
+    assert found["launch"] == 0.5 and found["pair:a[level=basic]:b"] == 2.0
+    assert found["pair:b:a[level=basic]"] == 3.0 and found["pair:a:a[level=basic]"] == 0.1
+    assert "pair:b:b" not in found, "not measured is not zero"
+
+
+def test_measured_once_per_machine_versions_and_threads(tmp_path):
+    job = f"{__name__}:pretend"
+    with Store(tmp_path / "m.db") as store:
+        first = transition_constants([A, A2, B], context(), store=store, job=job)
+        broken = f"{__name__}:fall_over"
+        assert transition_constants([A, A2, B], context(), store=store, job=broken) == first
+        more = ToolchainInstance(toolchain="a", threads=2)
+        for instance, other in (
+            (A, context(versions={"a": "2"})),
+            (A, context(fingerprint="g")),
+            (more, context()),
+        ):
+            told: list[str] = []
+            found = transition_constants(
+                [instance, B], other, store=store, job=broken, on_left_out=told.append
+            )
+            assert found == {} and len(told) == 1
+            assert "transition costs could not be measured: SystemExit: 3" in told[0]
+
+
+WAYS = ("abort", "segfault", "exit", "hang", "slow")
+
+
+def misbehave(request: HandoverRequest, send) -> dict[str, float]:
+    """Runs in the child: the toolchain named after a way to misbehave does so when it is alone."""
+    marker = Marker(request.marker_path)
+    for place, (first, last) in enumerate(request.pairs):
+        if (first, last) in request.without:
+            continue
+        marker.set(place, Phase.TIMED)
+        if first == last == "abort":
+            os.abort()
+        if first == last == "segfault":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if first == last == "exit":
+            os._exit(0)
+        if first == last == "hang":
+            time.sleep(600)
+        if first == last == "slow":
+            send(LeftOut("slow", "took 300 ms for a call of some microseconds"))
+        if (first, last) in (("badly", "together"), ("together", "badly")):
+            os.abort()
+        marker.clear()
+    return {"launch": 0.5, "pair:a:a": 0.1}
+
+
+def measured_beside(monkeypatch, store, *names: str) -> tuple[dict[str, float], list[str]]:
+    monkeypatch.setattr(hand_overs, "STEP_S", (8.0, 8.0))
+    told: list[str] = []
+    others = [ToolchainInstance(toolchain=name) for name in names]
+    job = f"{__name__}:misbehave"
+    found = transition_constants(
+        [A, *others], context(), store=store, job=job, on_left_out=told.append
     )
+    return found, told
 
 
-def placed(*parts: Partition, conversions: tuple[Conversion, ...] = ()) -> Placement:
-    return Placement(partitions=parts, estimated_us=30.0, conversions=conversions)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_toolchain_that_misbehaves_is_named_and_left_out(tmp_path, monkeypatch, way):
+    with Store(tmp_path / "m.db") as store:
+        found, told = measured_beside(monkeypatch, store, way)
+        assert found == {"launch": 0.5, "pair:a:a": 0.1}
+        assert len(told) == 1 and f"what {way} takes to hand over values is not known" in told[0]
+        began = time.monotonic()
+        assert measured_beside(monkeypatch, store, way) == (found, told), "it is remembered"
+        assert time.monotonic() - began < 1
 
 
-def drawn(record: GraphRecord):
-    operators = operator_graph(record)
-    display = display_graph(operators, {}, ())
-    return scene(operators, {}, display, lay_out(layout_request(display)))
+def test_all_that_misbehave_are_left_out_one_by_one(tmp_path, monkeypatch):
+    with Store(tmp_path / "m.db") as store:
+        found, told = measured_beside(monkeypatch, store, *WAYS)
+    assert found["pair:a:a"] == 0.1 and len(told) == len(WAYS)
 
 
-def test_only_what_changes_toolchain_format_or_device_is_a_hand_over() -> None:
-    shown = drawn(graph())
-    same = placed(part("p0", "tvm", (0, 1)), part("p1", "tvm", (2, 3)))
-    assert hand_overs(shown, same) == () and hand_overs(shown, None) == ()
-    mixed = placed(part("p0", "onednn", (0, 1)), part("p1", "tvm", (2, 3)))
-    (found,) = hand_overs(shown, mixed)
-    assert shown.display.edges[found.edge] == (1, 2)
-    assert (found.source, found.target, found.bytes) == ("onednn", "tvm", VALUE.bytes)
-    assert found.label == "784 KiB" and found.us is None
-    other = placed(part("p0", "tvm", (0, 1)), part("p1", "tvm", (2, 3), device="cuda"))
-    (found,) = hand_overs(shown, other)
-    assert "cpu→cuda" in found.label
-
-
-def test_a_conversion_stands_beside_its_bytes_with_its_cost() -> None:
-    shown = drawn(graph())
-    conversion = Conversion(node=1, source="nhwc", target="plain", us=8.75)
-    mixed = placed(
-        part("p0", "tvm", (0, 1), gives={1: "nhwc"}),
-        part("p1", "tvm", (2, 3)),
-        conversions=(conversion,),
-    )
-    (found,) = hand_overs(shown, mixed)
-    assert found.conversions == (conversion,) and found.us == 8.75
-    assert found.label == "784 KiB nhwc→plain 8.75 µs"
-
-
-def test_the_picture_of_a_report_draws_hand_overs_and_names_onnx_types() -> None:
-    mixed = placed(part("p0", "onednn", (0, 1)), part("p1", "tvm", (2, 3)))
-    svg = placement_svg(graph(), mixed)
-    assert "hands 784 KiB over to" in svg and svg.count("<polygon") == 1
-    for title in (">Conv<", ">Conv bias<", ">Relu<", ">MaxPool<"):
-        assert title in svg
-    assert "2 operators · 10.0 µs · 50%" in svg, "the legend has time and share"
-
-
-def test_an_arrow_points_at_the_reader_and_a_skip_leaves_the_columns() -> None:
-    tip, one, two = arrow_head([(0.0, 0.0), (0.0, 50.0)], 10.0)
-    assert tip == (0.0, 50.0) and {one[1], two[1]} == {40.0}
-    assert sorted((one[0], two[0])) == [-5.0, 5.0]
-    shown = drawn(graph())
-    start, out, back, end = skip_curve(shown, 0, 3)
-    assert out[0] > start[0] and back[0] > end[0]
-
-
-def test_costs_are_coloured_by_their_share_and_the_dearest_is_darkest() -> None:
-    shown = drawn(graph())
-    dear = msgspec.structs.replace(part("p0", "tvm", (0, 1)), estimated_us=97.0)
-    cheap = msgspec.structs.replace(part("p1", "tvm", (2, 3)), estimated_us=3.0)
-    styles, legend = style_boxes(shown, "cost", ColouringData(placement=placed(dear, cheap)))
-    assert [entry.label for entry in legend] == ["over 30 % of 100 µs", "3–10 % of 100 µs"]
-    dark, light = (int(styles[box].colour[1:3], 16) for box in (0, 2))
-    assert dark < light and styles[0].text == "#ffffff"
-    styles, _ = style_boxes(shown, "toolchain", ColouringData(placement=placed(dear, cheap)))
-    assert styles[0].share == 1.0 and styles[2].share == pytest.approx(3 / 97)
-    assert styles[1].share is None, "a partition's cost is drawn once"
+def test_toolchains_that_misbehave_only_together_lose_that_pair(tmp_path, monkeypatch):
+    with Store(tmp_path / "m.db") as store:
+        found, told = measured_beside(monkeypatch, store, "badly", "together")
+    assert found["pair:a:a"] == 0.1 and len(told) == 2

@@ -9,8 +9,9 @@ import time
 import pytest
 
 from collage_engine.machine.worker import RemoteError
-from collage_engine.records.errors import Cancelled, CollageError
+from collage_engine.records.errors import Cancelled, CollageError, ModelError
 from collage_engine.run import child
+from collage_engine.service import run_client
 from collage_engine.service.run_client import PipelineClient, Ticket
 
 NO_ROOM = OSError(errno.ENOSPC, "No space left on device")
@@ -114,6 +115,37 @@ def test_a_job_that_does_not_listen_is_killed(client):
     assert isinstance(asked.ended(), Cancelled)
 
 
+def test_a_running_job_is_told_to_keep_what_it_has(client):
+    assert client.job("sleep", seconds=0) == "slept"
+    asked = Asked(client, 60, keeps=True)
+    until(lambda: client.busy)
+    time.sleep(0.3)
+    assert client.keep(asked.ticket)
+    assert asked.ended() == "kept"
+
+
+def test_a_second_stop_ends_a_job_that_keeps_at_once(client):
+    assert client.job("sleep", seconds=0) == "slept"
+    asked = Asked(client, 60)
+    until(lambda: client.busy)
+    time.sleep(0.3)
+    assert client.keep()
+    time.sleep(0.3)
+    assert asked.is_alive(), "it was not cancelled"
+    assert client.keep()
+    assert isinstance(asked.ended(), Cancelled)
+
+
+def test_a_job_that_waits_has_nothing_to_keep(client):
+    first = Asked(client, 1.5)
+    until(lambda: client.busy)
+    second = Asked(client, 60)
+    until(lambda: len(client._queue) == 2)
+    assert client.keep(second.ticket)
+    assert isinstance(second.ended(), Cancelled)
+    assert first.ended() == "slept"
+
+
 def test_cancelling_one_that_waits_leaves_the_one_that_runs(client):
     first = Asked(client, 1.5)
     until(lambda: client.busy)
@@ -149,3 +181,67 @@ def test_jobs_that_wait_at_the_close_start_no_child(client):
         client.job("sleep", seconds=0)
     assert client._worker.generation == 1 and not client._worker.alive
     assert not scratch.exists()
+
+
+def test_a_job_beyond_its_time_is_ended_and_the_next_one_runs(client, monkeypatch):
+    monkeypatch.setitem(run_client._LIMITS_S, "sleep", 12.0)
+    stuck = Asked(client, 600, stubborn=True)
+    after = Asked(client, 0.0)
+    assert "'sleep' was ended after 12 s" in str(stuck.ended())
+    assert after.ended() == "slept"
+
+
+def test_an_opening_that_takes_too_much_memory_is_ended_and_names_the_file(client):
+    client._worker.memory_limit_bytes = 200 << 20
+    with pytest.raises(ModelError, match=r"^/m\.onnx cannot be opened: used more than .* memory"):
+        client.job("open", path="/m.onnx")
+    assert Asked(client, 0.0).ended() == "slept"
+
+
+def test_every_job_of_the_child_has_a_limit():
+    limited = run_client._LIMITS_S.keys() | run_client._SILENCE_S.keys()
+    assert child._JOBS.keys() - {"sleep", "ask", "die"} <= limited
+    assert 0 < run_client.MEMORY_SHARE < 1
+    assert run_client.PipelineClient("test")._worker.memory_limit_bytes
+
+
+def test_two_openings_that_never_end_are_cancelled_and_leave_both_children_free():
+    clients = [PipelineClient(name) for name in ("pipeline", "side")]
+    try:
+        for client in clients:
+            client._worker.target = "tests.unit.slow_jobs:serve"
+        stuck = [Asked(client, 600, stubborn=True) for client in clients]
+        time.sleep(0.1)
+        for client in clients:
+            for asked in stuck:
+                client.cancel(asked.ticket)
+        assert all(isinstance(asked.ended(), Cancelled) for asked in stuck)
+        assert [Asked(client, 0.0).ended() for client in clients] == ["slept", "slept"]
+    finally:
+        for client in clients:
+            client.close()
+
+
+# -- toolchains that end the child -----------------------------------------------------------
+
+WAYS = ("abort", "segfault", "exit", "hang")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_toolchain_that_ends_the_process_that_asks_it_is_left_out_and_the_job_goes_on(
+    client, way
+):
+    left_out = client.job("ask", toolchains=("good", way))
+    assert left_out.keys() == {way}
+    assert "the process that asked it about the model ended" in left_out[way]
+    assert client.job("ask", toolchains=("good", way)) == left_out, "later jobs leave it out too"
+
+
+def test_several_of_them_are_left_out_one_by_one(client):
+    assert client.job("ask", toolchains=WAYS).keys() == set(WAYS)
+
+
+def test_a_child_that_dies_while_no_toolchain_is_asked_ends_the_job(client):
+    client.job("ask", toolchains=("good",))
+    with pytest.raises(CollageError, match="pipeline process died during die"):
+        client.job("die")
