@@ -34,7 +34,9 @@ def world() -> World:
 def session(world) -> Document:
     """A session whose run exports a baseline although the search found a mix."""
     run = world.finish_run({"budget_s": 60.0})
-    mix = msgspec.structs.replace(run.placement, measured_us=2600.0)
+    first, *rest = run.placement.partitions
+    moved = msgspec.structs.replace(first, candidate="another")
+    mix = msgspec.structs.replace(run.placement, measured_us=2600.0, partitions=(moved, *rest))
     run = msgspec.structs.replace(
         run,
         winner="onnxruntime",
@@ -177,3 +179,23 @@ def test_a_tie_is_about_the_regret_and_has_no_percentage() -> None:
 def test_an_unconfirmed_placement_has_no_measured_time() -> None:
     text = figures.latency_text(Placement(partitions=(), estimated_us=12.0))
     assert text == "12.0 µs expected"
+
+
+def test_all_runs_stand_side_by_side_with_the_drift_of_the_machine(drive, session) -> None:
+    before = session.runs[0]
+    slower = [
+        msgspec.structs.replace(b, measured_us=b.measured_us * 1.04) if b.measured_us else b
+        for b in before.baselines
+    ]
+    after = msgspec.structs.replace(before, id="run-2", name="again", baselines=slower)
+    d = drive()
+    page = d.open()
+    page.document.runs._take(type("Answer", (), {"runs": (before, after)}))
+    page.document.runs.show(before.id)
+    model = page.panels.runs.all_runs.model
+    row = next(place for place in range(2) if model.index(place, 0).data() == "again")
+    cells_of = {
+        column.title: model.index(row, at).data() for at, column in enumerate(model.columns)
+    }
+    assert cells_of["Drift"] == "+4.0" and cells_of["Against shown"] == "0.0"
+    assert float(cells_of["Without drift"]) < float(cells_of["Latency"])
