@@ -132,7 +132,15 @@ def _add_budgets(place: argparse.ArgumentParser) -> None:
         type=duration,
         default=600.0,
         metavar="TIME",
-        help="time for measuring (default: 10m); what it leaves unmeasured is unknown",
+        help="time of the whole run, from its start to the artifact (default: 10m); the run ends "
+        "sooner when nothing is left that could improve the placement",
+    )
+    place.add_argument(
+        "--confirm",
+        choices=("full", "quick"),
+        default="full",
+        help="quick: compare the placement only with that of the last run of --session and with "
+        "the best baseline, in few rounds (default: full, with all baselines)",
     )
     place.add_argument(
         "--measure",
@@ -145,7 +153,7 @@ def _add_budgets(place: argparse.ArgumentParser) -> None:
         type=duration,
         default=0.0,
         metavar="TIME",
-        help="time for tuning kernels during the search (default: none)",
+        help="time for tuning kernels, added to that of --budget (default: none)",
     )
     place.add_argument(
         "--no-in-place",
@@ -159,7 +167,8 @@ def _add_budgets(place: argparse.ArgumentParser) -> None:
         type=duration,
         default=0.0,
         metavar="TIME",
-        help="time for improving the best placements on end-to-end measurements (default: none)",
+        help="time for improving the best placements on end-to-end measurements, added to that of "
+        "--budget (default: none)",
     )
 
 

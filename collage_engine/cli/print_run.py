@@ -23,6 +23,7 @@ from collage_engine.drawing.formatting import (
 )
 from collage_engine.drawing.latencies import KINDS, baseline_name, latency_rows
 from collage_engine.drawing.palette import learn
+from collage_engine.drawing.time_spent import unmeasured_sentences
 from collage_engine.records.errors import CollageError
 from collage_engine.records.placement import Placement, Run
 
@@ -61,6 +62,8 @@ def print_run(run: Run) -> None:
     if run.memory is not None:
         say(f"memory: {memory_text(run.memory)}")
     _print_candidate_counts(run)
+    for sentence in unmeasured_sentences(run):
+        say(sentence)
     _print_constraints(run)
     _print_artifact(run)
 
@@ -139,7 +142,8 @@ def _print_candidate_counts(run: Run) -> None:
         )
     say(
         f"candidates: {counts.enumerated} found, {counts.distinct} distinct, {counts.measured} "
-        f"measured, {counts.from_store} from the store, {counts.invalid} invalid, "
+        f"measured, {counts.from_trials} timed as whole models, {counts.from_store} from the "
+        f"store, {counts.invalid} invalid, "
         f"{counts.skipped} left unmeasured{why}"
     )
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +29,7 @@ from collage_engine.records.errors import (
     ModelError,
     ToolchainError,
 )
+from collage_engine.records.flag import Flag
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.reasons import short_reason
 from collage_engine.toolchains.base import Function
@@ -63,7 +63,7 @@ class TrueValues:
         model: ImportedModel,
         inputs: Mapping[str, np.ndarray],
         folder: str | Path,
-        cancel: threading.Event | None = None,
+        cancel: Flag | None = None,
     ) -> TrueValues:
         """Run the model once and record every tensor value; inputs are keyed by their names."""
         recorder = _Recorder(model, Path(folder), cancel)
@@ -89,7 +89,7 @@ class TrueValues:
 
 
 class _Recorder:
-    def __init__(self, model: ImportedModel, folder: Path, cancel: threading.Event | None) -> None:
+    def __init__(self, model: ImportedModel, folder: Path, cancel: Flag | None) -> None:
         self.model = model
         self.graph = model.graph
         self.folder = folder
