@@ -28,6 +28,7 @@ from collage_engine.drawing.formatting import (
 )
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.cost import Cost
+from collage_engine.records.machine_state import MachineState
 from collage_engine.records.placement import Baseline, CandidateCounts, Partition, Placement, Run
 
 ISOLATED, EXPECTED, LAST_RUN = "isolated", "expected in this model", "last run"
@@ -174,10 +175,21 @@ def winner_title(run: Run) -> str:
 
 
 def best_found(run: Run) -> Placement | None:
-    """The best placement that the search found, whether or not the run exports it."""
+    """The best placement that the search found, whether or not the run exports it.
+
+    None where the search found nothing else than what the exported baseline is.
+    """
     if run.winner == "collage":
         return run.placement
-    return next(iter(run.rivals), None)
+    found = next(iter(run.rivals), None)
+    return None if found is None or _same_candidates(found, run.placement) else found
+
+
+def _same_candidates(one: Placement, other: Placement | None) -> bool:
+    """Whether two placements are made of the same candidates."""
+    if other is None:
+        return False
+    return {p.candidate for p in one.partitions} == {p.candidate for p in other.partitions}
 
 
 def toolchains_text(placement: Placement) -> str:
@@ -211,7 +223,7 @@ def why_not_found(run: Run) -> str:
     if run.winner == "collage" or chosen is None:
         return ""
     if found is None:
-        return "The search found no other placement that was measured end to end."
+        return "The search found no other placement."
     who = f"The best placement of the search ({toolchains_text(found)})"
     if found.measured_us is None:
         return f"{who} was not measured end to end; it is {latency_text(found)}."
@@ -261,6 +273,34 @@ def unmeasured_text(counts: CandidateCounts) -> str:
     if rest > 0:
         reasons.append(f"{number_text(rest)} left out by the budget or the width of the graph")
     return f"{text}: {', '.join(reasons)}" if reasons else text
+
+
+def ending_sentences(run: Run) -> list[str]:
+    """How a run ended early and what it left out, and how its placement was confirmed."""
+    sentences = []
+    if run.provisional:
+        sentences.append("This is the best placement so far: the run goes on.")
+    if run.ended == "stopped":
+        sentences.append("The run was stopped, and its best placement so far was kept.")
+    left = run.unmeasured
+    if left is not None and (left.candidates or left.contenders):
+        what = []
+        if left.candidates and not few_measured_sentence(run):
+            what.append(
+                f"{number_text(left.candidates)} of {number_text(run.candidates.distinct)} "
+                "candidates unmeasured"
+            )
+        if left.contenders:
+            what.append(f"{counted(left.contenders, 'placement')} untimed")
+        if what:
+            sentences.append(f"The budget left {' and '.join(what)}.")
+    if run.confirmation == "quick":
+        sentences.append(
+            "It was confirmed quickly: against the last run and the best baseline, in few rounds."
+        )
+    elif run.confirmation == "trial" and not run.provisional:
+        sentences.append("It was timed in the first stage only; nothing confirmed it later.")
+    return sentences
 
 
 # -- ties ------------------------------------------------------------------------------
@@ -320,6 +360,16 @@ def drift_text(run: Run, reference: Run, name: str) -> str:
     return f"baselines {gain_text(1 + drift, 1.0)} against {name}"
 
 
+def clocks_text(states: Sequence[MachineState]) -> str:
+    """``3,700 → 3,650 MHz, performance``: the clocks of a run, as far as the system told them."""
+    told = [f"{state.mhz:,.0f}" for state in states if state.mhz is not None]
+    device = [f"{state.device_mhz:,.0f}" for state in states if state.device_mhz is not None]
+    texts = [f"{' → '.join(told)} MHz"] if told else []
+    texts += [f"device {' → '.join(device)} MHz"] if device else []
+    texts += list(dict.fromkeys(state.governor for state in states if state.governor))
+    return ", ".join(texts)
+
+
 def conditions(run: Run) -> list[tuple[str, str]]:
     """Under which conditions the numbers of a run were measured: name and value."""
     settings = run.settings
@@ -335,6 +385,7 @@ def conditions(run: Run) -> list[tuple[str, str]]:
         ("measuring budget", f"{settings['budget_s']:g} s" if "budget_s" in settings else ""),
         ("precision", str(settings.get("precision", "float32"))),
         ("started", run.started_at),
+        ("clocks", clocks_text(run.machine)),
         ("versions", versions),
     ]
     return [(name, value) for name, value in found if value]

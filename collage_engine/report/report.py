@@ -22,6 +22,7 @@ from collage_engine.drawing.figures import (
     LAST_RUN,
     conditions,
     drift_text,
+    ending_sentences,
     few_measured_sentence,
     isolated_us,
     latency_us,
@@ -34,6 +35,7 @@ from collage_engine.drawing.figures import (
 from collage_engine.drawing.formatting import gain_text, instance_text, spread_text, time_text
 from collage_engine.drawing.latencies import latency_rows
 from collage_engine.drawing.palette import learn, toolchain_title
+from collage_engine.drawing.time_spent import unmeasured_sentences
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import UsageError
 from collage_engine.records.format import border_words
@@ -51,7 +53,7 @@ from collage_engine.report.peers import (
 )
 from collage_engine.session.document import Document
 
-Format = Literal["html", "csv", "json", "svg", "graphml"]
+Format = Literal["html", "csv", "latencies", "runs", "json", "svg", "graphml"]
 
 CANDIDATE_COLUMNS = (
     "candidate",
@@ -117,6 +119,10 @@ def render(
     learn((*document.toolchains, *run.toolchains))
     if kind == "csv":
         return candidates_csv(document, run).encode()
+    if kind == "latencies":
+        return latencies_csv(document, run).encode()
+    if kind == "runs":
+        return runs_csv(document).encode()
     if kind == "json":
         return report_json(document, run)
     if kind == "svg":
@@ -289,13 +295,17 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "svg": graph_svg(document, run),
         "instance": instance_name,
         "headline": verdict_sentence(run),
-        "few_measured": few_measured_sentence(run),
+        "remarks": [*filter(None, [few_measured_sentence(run)]), *ending_sentences(run)],
         "conditions": conditions(run),
         "others": _other_runs(document, run),
         "sum": partition_sum_text(placement) if placement else "",
         "unmeasured": unmeasured_text(run.candidates),
         "words": {"isolated": ISOLATED, "expected": EXPECTED, "last_run": LAST_RUN},
-        "accuracy": [*tolerance_sentences(run), *accuracy_sentences(run)],
+        "accuracy": [
+            *tolerance_sentences(run),
+            *accuracy_sentences(run),
+            *unmeasured_sentences(run),
+        ],
         "grouped": _grouped(run),
         "missing": [state for state in run.toolchains if not state.available],
     }

@@ -9,6 +9,7 @@ costs and log lines are never dropped, of ``progress`` only the newest is sent.
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 import threading
 import time
@@ -21,6 +22,7 @@ import msgspec
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import CollageError
 from collage_engine.records.event import Event, Measured, Progress
+from collage_engine.records.text import bounded
 from collage_engine.records.typed import convert, decode
 from collage_engine.service.engine import Engine
 from collage_engine.service.protocol import METHODS, MeasuredMany, Notification, RequestCancel
@@ -196,7 +198,7 @@ class Server:
             {
                 "jsonrpc": "2.0",
                 "id": identity,
-                "error": {"code": code, "message": text, "data": data},
+                "error": {"code": code, "message": bounded(text), "data": data},
             }
         )
 
@@ -224,6 +226,8 @@ def main(verbosity: int = 0) -> int:
     # The desktop keeps the engine's standard error: a defect's trace belongs there.
     logs.configure(verbosity, "collage serve", quietly=logging.ERROR)
     _LOG.info("the engine serves")
+    # Children and scratch folders go away in order when a system or a parent ends this process.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
     # Libraries print to file descriptor 1 as they please; the protocol keeps a private copy of
     # it, and whatever they print joins the log on standard error.
