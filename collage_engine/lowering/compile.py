@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 PYTHON_LOOP_FROM_S = 300e-6
-"""Calls at least this long are timed by a Python loop, whose 0.2 µs no longer shows; shorter ones
-by TVM's evaluator, which costs one more call each time but only 15 ns per call."""
+"""Seconds of a call from which a Python loop times it, whose 0.2 µs a call no longer shows; shorter
+ones are timed by TVM's evaluator, which costs one more call each time but only 15 ns per call;
+chosen."""
 
 
 def compile_function(function: Function) -> Compiled:

@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable
 
 FROM_S = 100e-6
-"""Below this a call is rarely interrupted, and reading another clock would show."""
+"""Seconds of a call from which processor time is read beside wall time: a shorter one is rarely
+interrupted, and reading another clock would show; chosen."""
 
 
 def timed(call: Callable[[], object], threads: int) -> float:

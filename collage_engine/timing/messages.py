@@ -120,6 +120,7 @@ class Phase(IntEnum):
 
 _MARK = struct.Struct("<ii")
 _NOBODY = -1
+"""Number that marks that no candidate is at risk."""
 
 
 class Marker:

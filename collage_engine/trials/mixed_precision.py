@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
 
 LEVELS = (2.0, 1.0, 0.5, 0.25)
-"""Shares of the burden that would just keep the tolerance, at which partitions become candidates:
-the first breaks it unless errors partly cancel, which the whole model tells."""
+"""Shares of the burden that would just keep the tolerance, at which partitions become candidates;
+the first breaks it unless errors partly cancel, which the whole model tells; chosen."""
 SMALLEST = 1e-3
-"""Products with a smaller share of a partition's burden are rounded in any case."""
+"""Share of a partition's burden below which a product is rounded in any case; chosen."""
 
 KeyOf = Callable[[str, ToolchainInstance], str]
 

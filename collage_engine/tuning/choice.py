@@ -25,10 +25,11 @@ from collage_engine.search.problem import Problem
 TUNED = ("tuned", "yes")
 """The option that tells a tuned instance from its untuned self."""
 PLAN_GAIN = 0.3
-"""Largest share of a kernel's time that tuning a schedule's parameters saves: the largest seen on
-the models of ``tests/benchmarks``, rounded up."""
+"""Share of a kernel's time that tuning a schedule's parameters saves at most; it decides which
+kernels could bring a candidate into the best cover; chosen."""
 TRACE_GAIN = 0.95
-"""The same for loops that no schedule was written for, which MetaSchedule tunes."""
+"""Share of the time that tuning saves at most for loops that no schedule was written for, which
+MetaSchedule tunes; chosen."""
 UNSCHEDULED = ("", "plain")
 """The schedules of tasks that stand for such loops."""
 UNFINISHED_GAIN = 0.05

@@ -22,9 +22,9 @@ from collage_engine.records.reasons import short_reason
 from collage_engine.tuning.kernel_job import JOB, Compare
 
 COMPARE_S = 60.0
-"""Longest that two kernels may take to be checked and timed; above, one of them hangs."""
+"""Seconds that two kernels may take to be checked and timed; above, one of them hangs; chosen."""
 START_S = 120.0
-"""More for the first pair of a child: TVM loads, the device wakes."""
+"""Seconds more for the first pair of a child, in which TVM loads and the device wakes; chosen."""
 
 
 @contextlib.contextmanager

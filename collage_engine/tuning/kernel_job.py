@@ -21,7 +21,8 @@ TOLERANCES = {"float16": 1e-2, "bfloat16": 2e-2}
 """Largest difference between two kernels' numbers, relative to the largest number, by type; chosen:
 their sums are ordered differently."""
 TOLERANCE = 2e-3
-"""The same for other types; tf32 is among float32."""
+"""Largest difference between two kernels' numbers of other types, relative to the largest number;
+chosen: tf32 is among float32."""
 SMALL = 8
 """Random 8-bit values stay below it; chosen, so that sums of products stay exact."""
 

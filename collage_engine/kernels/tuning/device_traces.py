@@ -22,7 +22,7 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.tuning import TuneRecord, TuneTask
 
 MOST_TOGETHER = 16
-"""Kernels compiled side by side, at most."""
+"""Kernels compiled side by side, at most; chosen."""
 REDUCTION = 2
 """``IterVar.iter_type`` of an axis that is summed over."""
 

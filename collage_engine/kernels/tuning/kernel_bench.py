@@ -32,7 +32,7 @@ SAMPLE_S = 0.001
 ROUNDS = 9
 """Rounds of a comparison. Chosen: odd, and few enough to try some thirty plans a minute."""
 FINAL_ROUNDS = 25
-"""Rounds that confirm what was found."""
+"""Rounds that confirm what was found; chosen."""
 HOPELESS = 1.15
 """After three rounds a challenger this much slower is not timed further. Chosen: ten times the
 difference that counts (``hill_climbing.WORTH``)."""

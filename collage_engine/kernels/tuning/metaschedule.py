@@ -36,7 +36,7 @@ MOST_TRIALS = 256
 ROUNDS = 3
 """Calls that time a variant; the least counts. Chosen: few, since the best is timed again."""
 TOLERANCE = 1e-4
-"""Largest difference of a variant's numbers from the true ones, relative to the largest."""
+"""Largest difference of a variant's numbers from the true ones, relative to the largest; chosen."""
 
 
 def saved(function: Any) -> str:

@@ -42,7 +42,8 @@ MULTIPLES = {"int8": 4, **dict.fromkeys(EIGHT_BITS, 16)}
 """Element type → what sizes must be multiples of: of 8 bits rows are read in words, or in 16 bytes.
 Both operands are then read along k: the right one lies by columns."""
 LEAST_FOR_EIGHT = 89
-"""Architectures from Ada on multiply floats of 8 bits."""
+"""Architecture (Ada) from which on cuBLASLt multiplies floats of 8 bits (cuBLAS's documentation of
+cublasLtMatmul)."""
 
 
 def check_product(graph: DataflowGraph, node: Node) -> None:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
 
 FIRST_HALF = 70
-"""Generation whose tensor cores first took float16."""
+"""Architecture (Volta) whose tensor cores first took float16 (CUDA C++ Programming Guide, compute
+capabilities)."""
 
 
 class CublasToolchain(ProductToolchain):

@@ -8,7 +8,9 @@ from collage_engine.toolchains.runtime.attention import Attention
 
 HALF = ("float16", "bfloat16")
 HEAD_MULTIPLE = 8
+"""Elements of a head are a multiple of it (cuDNN developer guide, scaled dot product attention)."""
 LARGEST_HEAD = 256
+"""Elements of a head, at most (the same page)."""
 
 
 def refused(graph: DataflowGraph, found: Attention) -> str | None:

@@ -23,7 +23,8 @@ from collage_engine.toolchains.runtime.places import Constants, numpy_type
 
 Axes = tuple[int, ...]
 LEAST_FILL = -1e3
-"""What masked scores are set to must be below: after a softmax it is the same as adding it."""
+"""Value below which a masked score is set: after a softmax it is the same as adding it, since the
+exponential of anything less is 0 in float32; chosen."""
 
 
 @dataclass(frozen=True)

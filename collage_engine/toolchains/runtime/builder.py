@@ -31,6 +31,7 @@ _LOG = logging.getLogger(__name__)
 
 HEADERS = Path(__file__).resolve().parent / "src"
 COMPILE_SECONDS = 600.0
+"""Seconds after which a compiler that builds a runtime library is ended; chosen."""
 
 
 @dataclass(frozen=True)

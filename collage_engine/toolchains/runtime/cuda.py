@@ -37,7 +37,8 @@ RUNTIME_WHEELS = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13")
 LICENCE = "NVIDIA-CUDA-EULA"
 CUDART = "libcudart.so.13"
 FIRST_TF32 = 80
-"""Generation whose tensor cores first took tf32, and bfloat16."""
+"""Architecture (Ampere) whose tensor cores first took tf32 and bfloat16 (CUDA C++ Programming
+Guide, compute capabilities)."""
 
 
 def generation(architecture: str) -> int:

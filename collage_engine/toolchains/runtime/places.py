@@ -11,9 +11,11 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.errors import UnsupportedError
 
 ALIGN = 256
-"""Bytes; what the fastest kernels want of addresses."""
+"""Bytes to which values in device memory are aligned, as cudaMalloc aligns its own (CUDA C++
+Programming Guide, device memory accesses)."""
 NEAR = 2e-3
-"""Relative: half precision's own rounding of such a scalar, and a little more."""
+"""Relative difference up to which a scalar counts as an expected one: half precision's own rounding
+(0.001) and a little more; chosen."""
 
 Constants = Callable[[int], np.ndarray]
 

@@ -14,7 +14,9 @@ from collage_engine.kernels.relax_values import constant_of, static_shape
 from collage_engine.toolchains.tvm.transposed import emit, sub_pixels
 
 TO_LAST = (0, 2, 3, 1)
+"""Order of axes that turns channels first (NCHW) into channels last (NHWC)."""
 TO_FIRST = (0, 3, 1, 2)
+"""Order of axes that turns channels last (NHWC) into channels first (NCHW)."""
 
 
 def _names(text: str) -> frozenset[str]:

@@ -39,9 +39,9 @@ multiples of seven, and two vectors of so many fit 32 registers."""
 SPARE_REGISTERS = 2
 """Registers that hold no sums: the weight and the data."""
 PLANES = (1, 2, 4, 8, 16)
-"""Planes made together that tuning tries."""
+"""Planes made together that tuning tries; chosen."""
 BANDS = (2, 8, 32)
-"""Rows padded together that tuning tries, channels last."""
+"""Rows padded together that tuning tries, channels last; chosen."""
 
 
 class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):

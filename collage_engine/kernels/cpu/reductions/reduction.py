@@ -31,7 +31,8 @@ from collage_engine.kernels.tir_builder import (
 from collage_engine.kernels.vector_math import vector_functions
 
 ACCUMULATORS = 4
-"""Vectors summed side by side, to hide the latency of an addition."""
+"""Vectors summed side by side, to hide the latency of an addition (four cycles on most processors);
+chosen."""
 
 
 def write_reduction(stage: Stage, context: Context, lead: tuple[Any, ...] = ()) -> Stmt:

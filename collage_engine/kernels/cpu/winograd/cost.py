@@ -37,7 +37,8 @@ WORTHWHILE = 0.9
 """Winograd's method is taken where it is estimated below this share of multiplying out. Chosen: the
 accuracy of both estimates."""
 WORTHWHILE_BFLOAT16 = 0.5
-"""The same beside multiplying out in bfloat16, two products at once and from half the bytes."""
+"""The same share beside multiplying out in bfloat16, two products at once and from half the bytes;
+chosen."""
 
 
 def takes(problem: ConvProblem, cpu: Cpu) -> bool:
