@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from collage_engine.planning.problem import make_placement
+from collage_engine.planning.search_problem import make_placement
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.placement import Placement
 from collage_engine.run.problem_data import ProblemData
@@ -54,7 +54,7 @@ def runners_up(placements: Sequence[Placement], confirmation: Confirmation) -> l
     """The search's covers that did not win, with their end-to-end times."""
     return [
         with_times(placements[outcome.contender.order], outcome)
-        for outcome in confirmation.outcomes
+        for outcome in confirmation.results
         if outcome.contender.kind == "collage" and outcome is not confirmation.winner
     ]
 

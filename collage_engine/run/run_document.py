@@ -12,8 +12,8 @@ import msgspec
 from collage_engine.candidates.menu import Menu, threads_of
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
-from collage_engine.planning.limits import limit_verdicts, size_warning
-from collage_engine.planning.problem import pin_verdicts
+from collage_engine.planning.deployment_limits import limit_verdicts, size_warning
+from collage_engine.planning.search_problem import pin_verdicts
 from collage_engine.records.graph import ModelRecord
 from collage_engine.records.pin import PinVerdict
 from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Residual, Run
@@ -60,7 +60,7 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
     record = inputs.open_model.model.record
     baselines = [
         _baseline(inputs, outcome)
-        for outcome in confirmation.outcomes
+        for outcome in confirmation.results
         if outcome.contender.kind != "collage"
     ]
     bound = answer.lower_bound_us
@@ -170,7 +170,7 @@ def tied_with_winner(confirmation: Confirmation) -> list[str]:
     """Names of baselines, and of the best cover, whose times cannot be told from the winner's."""
     winner = confirmation.winner
     differences = confirmation.differences
-    by_name = {outcome.contender.name: outcome for outcome in confirmation.outcomes}
+    by_name = {outcome.contender.name: outcome for outcome in confirmation.results}
     return [
         name
         for name, outcome in by_name.items()
@@ -187,7 +187,7 @@ def _apparent_loss_us(confirmation: Confirmation, baselines: Sequence[Baseline])
     ours = next(
         (
             outcome.measured_us
-            for outcome in confirmation.outcomes
+            for outcome in confirmation.results
             if outcome.contender.kind == "collage" and outcome.measured_us is not None
         ),
         None,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from collage_engine.planning.problem import make_placement, with_conversions
+from collage_engine.planning.search_problem import make_placement, with_conversions
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost_table import CostTable, InModelCost
 from collage_engine.records.counted import counted

@@ -114,7 +114,7 @@ class Confirmation:
     """What was confirmed.
 
     Attributes:
-        outcomes: one per contender given, in their order; equal covers share times.
+        results: one per contender given, in their order; equal covers share times.
         winner: what is exported.
         named: ``collage``, or the name of the baseline that won: what the user hears.
         tied: names of the contenders that the selection could not tell from the fastest.
@@ -123,7 +123,7 @@ class Confirmation:
         residual: kernels outside every partition.
     """
 
-    outcomes: tuple[ContenderResult, ...]
+    results: tuple[ContenderResult, ...]
     winner: ContenderResult
     named: str
     tied: tuple[str, ...]
@@ -214,7 +214,7 @@ class _Confirming:
             for process in self.processes
         }
         return Confirmation(
-            outcomes=tuple(self.result_for(one, results) for one in self.contenders),
+            results=tuple(self.result_for(one, results) for one in self.contenders),
             winner=results[winner],
             named=name_of(winner.contender, self.contenders),
             tied=tuple(one.contender.name for one in tied if one is not winner),

@@ -179,7 +179,7 @@ def accuracy_of(
         return None
     full = [
         o
-        for o in confirmation.outcomes
+        for o in confirmation.results
         if o.contender.kind == "collage" and not o.reduced and o.measured_us is not None
     ]
     best = min(full, key=lambda o: o.measured_us or 0.0, default=None)

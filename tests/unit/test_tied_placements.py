@@ -38,7 +38,7 @@ def test_only_intervals_around_nought_are_ties() -> None:
 
     def confirmation(winner: ContenderResult, apart: dict[str, Difference]) -> Confirmation:
         return Confirmation(
-            outcomes=tuple(results),
+            results=tuple(results),
             winner=winner,
             named=winner.contender.name,
             tied=(),

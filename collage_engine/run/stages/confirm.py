@@ -12,7 +12,7 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.candidates.pins import breaks_pin
 from collage_engine.control.run_control import RunControl
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.planning.limits import export_refusal, runtime_limits
+from collage_engine.planning.deployment_limits import export_refusal, runtime_limits
 from collage_engine.records.counted import counted
 from collage_engine.records.placement import Placement
 from collage_engine.run.chosen_placement import chosen_placement

@@ -8,7 +8,7 @@ from typing import Protocol
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex
-from collage_engine.toolchains.blas.plan import Post, View
+from collage_engine.toolchains.blas.program import Post, View
 
 UNARY: dict[str, str] = {
     "nn.relu": "relu",

@@ -69,7 +69,7 @@ class BlasToolchain(CppToolchain):
         """The plan and the weights of a function, for its C++ runtime."""
         from collage_engine.toolchains.blas.generate import generate
 
-        plan = generate(
+        program = generate(
             function.graph,
             function.nodes,
             function.inputs,
@@ -78,4 +78,4 @@ class BlasToolchain(CppToolchain):
             function.takes,
             function.gives,
         )
-        return plan.as_json(), bytes(plan.blob)
+        return program.as_json(), bytes(program.blob)

@@ -16,7 +16,7 @@ from tvm import te, tirx
 
 from collage_engine.kernels.cuda.epilogue import OUT
 from collage_engine.kernels.cuda.indices import broadcast, fused, unfused, volume, where
-from collage_engine.kernels.cuda.product.plan import PLAIN, ProductPlan, Sizes
+from collage_engine.kernels.cuda.product.plan import PLAIN, ProductPlan, ProductSizes
 from collage_engine.kernels.cuda.product.reference import Element, noted_product
 from collage_engine.kernels.cuda.windows import Window
 
@@ -33,7 +33,7 @@ class Form(Protocol):
         ...
 
     @property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> ProductSizes:
         """The sizes of the product."""
         ...
 
@@ -111,12 +111,12 @@ class Matmul:
         return all(e == 1 for e in self.b[:-2])
 
     @property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> ProductSizes:
         """The sizes of the product."""
         a, out = self.a, self.out
         if self.merged:
-            return Sizes(1, volume(a[:-1]), out[-1], a[-1])
-        return Sizes(volume(out[:-2]), out[-2], out[-1], a[-1])
+            return ProductSizes(1, volume(a[:-1]), out[-1], a[-1])
+        return ProductSizes(volume(out[:-2]), out[-2], out[-1], a[-1])
 
     @property
     def how(self) -> dict[str, Any]:
@@ -180,10 +180,12 @@ class Convolution:
         return groups, weight[0] // groups, *weight[1:]
 
     @property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> ProductSizes:
         """The sizes of the product."""
         groups, rows, channels, *taps = self.filters
-        return Sizes(groups, rows, self.out[0] * volume(self.out[2:]), channels * volume(taps))
+        return ProductSizes(
+            groups, rows, self.out[0] * volume(self.out[2:]), channels * volume(taps)
+        )
 
     @property
     def how(self) -> dict[str, Any]:

@@ -166,7 +166,7 @@ class ProductPlan(Plan):
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ProductSizes:
     """The sizes of ``s`` products of ``m`` rows, ``n`` columns and sums of ``k`` terms."""
 
     s: int
@@ -180,7 +180,7 @@ class Sizes:
 
 
 def plans(
-    sizes: Sizes, math_: str, gpu: Gpu, most_splits: int = MOST_SPLITS
+    sizes: ProductSizes, math_: str, gpu: Gpu, most_splits: int = MOST_SPLITS
 ) -> Iterator[ProductPlan]:
     """Yields the plans that are worth trying: each tile, unsplit and split to fill the device."""
     count = gpu.multiprocessors
@@ -192,7 +192,7 @@ def plans(
             yield ProductPlan(tile, split)
 
 
-def _split(sizes: Sizes, tile: Tile, count: int) -> int:
+def _split(sizes: ProductSizes, tile: Tile, count: int) -> int:
     """Returns the power of two that gives each multiprocessor a block.
 
     It is smaller where the sum is too short for so many parts.
@@ -205,7 +205,9 @@ def _split(sizes: Sizes, tile: Tile, count: int) -> int:
     return int(min(2 ** math.floor(math.log2(wanted) + 0.5), 2 ** int(math.log2(most))))
 
 
-def chosen(sizes: Sizes, math_: str, gpu: Gpu, most_splits: int = MOST_SPLITS) -> ProductPlan:
+def chosen(
+    sizes: ProductSizes, math_: str, gpu: Gpu, most_splits: int = MOST_SPLITS
+) -> ProductPlan:
     """Returns the plan that is expected to be fastest; tuning may replace it by a measured one.
 
     In this rough model a multiprocessor works off its blocks' products and what they read, from
@@ -232,7 +234,7 @@ _TOGETHER = 1500.0
 """Bytes that the whole device gets from memory in a clock tick; chosen."""
 
 
-def _ticks(sizes: Sizes, plan: ProductPlan, count: int) -> float:
+def _ticks(sizes: ProductSizes, plan: ProductPlan, count: int) -> float:
     """Returns an estimate of the clock ticks that a product takes."""
     tile = plan.tile
     blocks = sizes.blocks(tile) * plan.split

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from collage_engine.kernels.cuda.gpu import Gpu
-from collage_engine.kernels.cuda.product.plan import Sizes
+from collage_engine.kernels.cuda.product.plan import ProductSizes
 from collage_engine.kernels.rule import Record
 
 
@@ -17,7 +17,7 @@ class ProductProblem:
     """``C[s, m, n] = Σ_k A[s, m, k] B[s, k, n]`` in one kind of arithmetic."""
 
     family: ClassVar[str] = "product"
-    sizes: Sizes
+    sizes: ProductSizes
     math: str
     """``plain``, or the tensor cores' element type: f16, bf16, tf32, s8."""
 
@@ -33,7 +33,7 @@ class ProductProblem:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> ProductProblem:
         """The problem whose ``to_record`` this is."""
-        return cls(Sizes(*record["sizes"]), str(record["math"]))
+        return cls(ProductSizes(*record["sizes"]), str(record["math"]))
 
     def workload(self, machine: Gpu) -> str:
         """A line of text that equal products on equal architectures share."""

@@ -15,10 +15,10 @@ from collage_engine.planning.conversions import (
     format_transitions,
     input_copies_us,
 )
-from collage_engine.planning.devices import with_devices
+from collage_engine.planning.deployment_limits import limit_verdicts, runtime_limits
+from collage_engine.planning.device_reasons import with_devices
 from collage_engine.planning.hand_overs import hand_overs
 from collage_engine.planning.infeasible import infeasible_details
-from collage_engine.planning.limits import limit_verdicts, runtime_limits
 from collage_engine.records.answers import SearchAnswer
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost_table import CostTable, table_of
