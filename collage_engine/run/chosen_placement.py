@@ -51,11 +51,12 @@ def chosen_placement(
 
 
 def runners_up(placements: Sequence[Placement], confirmation: Confirmation) -> list[Placement]:
-    """The search's covers that did not win, with their end-to-end times."""
+    """The search's covers that did not win, with their end-to-end times, in their order."""
     return [
         with_times(placements[outcome.contender.order], outcome)
         for outcome in confirmation.results
-        if outcome.contender.kind == "collage" and outcome is not confirmation.winner
+        if outcome.contender.kind == "collage"
+        and outcome.contender.key != confirmation.winner.contender.key
     ]
 
 

@@ -45,7 +45,7 @@ class BlasToolchain(CppToolchain):
         """See ``Toolchain.partition_spec``."""
         from collage_engine.toolchains.blas.rules import partition_spec
 
-        return partition_spec(self.name, instance, graph)
+        return partition_spec(self.name)
 
     def composites_of(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet

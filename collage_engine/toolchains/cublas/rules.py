@@ -63,4 +63,4 @@ def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph)
     """Products with their epilogues, nothing joined."""
     table = [(name, pattern, _supported) for name, pattern in patterns()]
     rule = byoc_rules(table, "NoFusion", name=name, supports=_alone)
-    return PartitionSpec(name, instance, rule, _validate)
+    return PartitionSpec(name, rule, _validate)

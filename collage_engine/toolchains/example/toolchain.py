@@ -72,7 +72,7 @@ class ExampleToolchain(CppToolchain):
         """See ``rules.partition_spec``."""
         from collage_engine.toolchains.example.rules import partition_spec
 
-        return partition_spec(self.name, instance, graph)
+        return partition_spec(self.name)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """See ``operators.plan_of``."""

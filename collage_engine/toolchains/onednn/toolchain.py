@@ -117,7 +117,7 @@ class OneDnnToolchain(CppToolchain):
         """See ``Toolchain.partition_spec``."""
         from collage_engine.toolchains.onednn.rules import partition_spec
 
-        return partition_spec(self.name, instance, graph)
+        return partition_spec(self.name)
 
     def library_table(self) -> Sequence[PatternEntry]:
         """See ``capabilities.LibraryForKernels``."""

@@ -94,7 +94,7 @@ class OnnxRuntimeToolchain(CppToolchain):
         """See ``Toolchain.partition_spec``."""
         from collage_engine.toolchains.onnxruntime.rules import partition_spec
 
-        return partition_spec(self.name, instance, graph)
+        return partition_spec(self.name)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """The plan and the weights of a function, for its C++ runtime."""

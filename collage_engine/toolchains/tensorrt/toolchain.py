@@ -169,9 +169,7 @@ class TensorrtToolchain(CudaToolchain):
         """See ``Toolchain.partition_spec``."""
         from collage_engine.toolchains.tensorrt.rules import partition_spec
 
-        return partition_spec(
-            self.name, instance, graph, lambda index: self.supports(graph, index, instance)
-        )
+        return partition_spec(self.name, graph, lambda index: self.supports(graph, index, instance))
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """Returns the program and the engine of a function.

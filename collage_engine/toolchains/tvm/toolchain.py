@@ -130,7 +130,7 @@ class TvmToolchain(Toolchain):
         if instance.library:
             from collage_engine.toolchains.tvm.library import rules
 
-            return PartitionSpec(instance.id, instance, rules(instance), validate, external=False)
+            return PartitionSpec(instance.id, rules(instance), validate, external=False)
         integers = composite_rules("quantized", pattern_table(self.name))
         rule = fusion_rules(self.name)
         if instance.architecture:
@@ -138,7 +138,7 @@ class TvmToolchain(Toolchain):
         else:
             # Siblings too: one call for query, key and value. Vertical groups the tree has itself.
             rule = union_rules(self.name, integers, rule, anchor_rules(vertical=False))
-        return PartitionSpec(instance.id, instance, rule, validate, external=False)
+        return PartitionSpec(instance.id, rule, validate, external=False)
 
     def library_instances(
         self, threads: int, libraries: Sequence[str]
