@@ -17,6 +17,7 @@ from collage_engine.cli.options import file_bytes, settings_from
 from collage_engine.cli.print_run import print_run, run_document
 from collage_engine.cli.progress import ProgressReport
 from collage_engine.cli.screen import ERR, complain, say
+from collage_engine.drawing.formatting import counted, time_text
 from collage_engine.records.errors import (
     Cancelled,
     CollageError,
@@ -26,7 +27,6 @@ from collage_engine.records.errors import (
 )
 from collage_engine.records.event import SHOWN
 from collage_engine.records.files import check_writable, is_standard_output, write_atomically
-from collage_engine.report.numbers import counted, time_text
 from collage_engine.service.engine import Engine
 
 _LOG = logging.getLogger(__name__)

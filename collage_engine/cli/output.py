@@ -10,6 +10,13 @@ import msgspec
 
 from collage_engine.cli.screen import Columns, say, show
 from collage_engine.drawing.facts import changed_facts, run_facts
+from collage_engine.drawing.formatting import (
+    bytes_text,
+    counted,
+    gain_text,
+    spread_text,
+    time_text,
+)
 from collage_engine.records.answers import ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison
@@ -17,13 +24,6 @@ from collage_engine.records.cost import Cost
 from collage_engine.records.format import border_words
 from collage_engine.records.placement import Run
 from collage_engine.records.toolchain import ToolchainState
-from collage_engine.report.numbers import (
-    against_text,
-    bytes_text,
-    counted,
-    spread_text,
-    time_text,
-)
 from collage_engine.session.document import Document
 
 MOST_EXPLAINED = 20
@@ -183,7 +183,7 @@ def print_comparison(found: Comparison, names: tuple[str, str]) -> None:
     a, b = found.measured_us
     say(f"{names[0]}: {time_text(a)}   {names[1]}: {time_text(b)}")
     if a is not None and b is not None:
-        by = "none" if a == b else f"{signed(b - a)} ({against_text(b, a)})"
+        by = "none" if a == b else f"{signed(b - a)} ({gain_text(b, a)})"
         say(f"difference: {by}")
     for name, (ours, theirs) in found.by_toolchain.items():
         say(f"{name}: {ours} → {counted(theirs, 'partition')}")

@@ -10,20 +10,20 @@ import msgspec
 from rich.table import Table
 
 from collage_engine.cli.screen import Columns, columns, say, show
+from collage_engine.drawing.accuracy import accuracy_sentences
 from collage_engine.drawing.baselines import baseline_title
-from collage_engine.drawing.palette import learn
-from collage_engine.records.errors import CollageError
-from collage_engine.records.placement import Placement, Run
-from collage_engine.report.numbers import (
-    accuracy_sentences,
-    against_text,
+from collage_engine.drawing.formatting import (
     counted,
+    gain_text,
     instance_text,
     memory_text,
     spread_text,
     time_text,
 )
-from collage_engine.report.rows import KINDS, baseline_name, latency_rows
+from collage_engine.drawing.latencies import KINDS, baseline_name, latency_rows
+from collage_engine.drawing.palette import learn
+from collage_engine.records.errors import CollageError
+from collage_engine.records.placement import Placement, Run
 
 _NOT_PRINTED = ("costs", "rivals", "tables")
 """Fields of a run that only sessions and the desktop need; together they are megabytes."""
@@ -193,7 +193,7 @@ def latency_table(run: Run, width: int) -> Table:
     for row in latency_rows(run):
         if row.us is None:
             continue
-        against = "" if row.chosen else against_text(row.us, reference)
+        against = "" if row.chosen else gain_text(row.us, reference)
         cells = (
             time_text(row.us),
             spread_text(row.spread_us, row.us),
