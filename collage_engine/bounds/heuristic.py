@@ -85,7 +85,7 @@ class Alone:
     """Of whichever toolchain is fastest."""
 
     def of(self, instance: str, heavy: Iterable[int]) -> float | None:
-        """An instance's time for these together; None where one is not measured."""
+        """Return an instance's time for these together; None where one is not measured."""
         parts = [self.own.get((instance, node)) for node in heavy]
         known = [part for part in parts if part is not None]
         return sum(known) if len(known) == len(parts) else None
@@ -141,7 +141,7 @@ class Parts:
         return found
 
     def is_base(self, record: Candidate) -> bool:
-        """Whether bounds of others rest on its cost: a heavy operator alone."""
+        """Tell whether bounds of others rest on its cost: a heavy operator alone."""
         return len(record.nodes) == 1 and record.nodes[0] in self.heavy
 
     def bounds(self, costs: Mapping[str, Cost]) -> list[float]:

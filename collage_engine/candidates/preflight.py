@@ -38,12 +38,12 @@ def preflight(open_model: OpenModel, settings: RunSettings) -> tuple[PreflightAn
 
 
 def enumerate_only(open_model: OpenModel, settings: RunSettings) -> RunUpdate:
-    """The candidates of a model with stored costs; nothing is measured."""
+    """Return the candidates of a model with stored costs; nothing is measured."""
     return menu_update(open_model.menu(settings))
 
 
 def menu_update(menu: Menu) -> RunUpdate:
-    """A menu as it is handed to whoever listens to a run."""
+    """Return a menu as it is handed to whoever listens to a run."""
     return RunUpdate(
         candidates=records_of(menu.candidates, menu.costs),
         without_candidates={

@@ -34,7 +34,7 @@ class Cpu:
 
 
 def item_bytes(dtype: str) -> int:
-    """Bytes an element takes in memory."""
+    """Returns the bytes an element takes in memory."""
     return {
         "bool": 1,
         "int8": 1,

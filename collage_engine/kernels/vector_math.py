@@ -120,7 +120,7 @@ def exp(x: Expr) -> Expr:
 
 
 def log(x: Expr) -> Expr:
-    """The natural logarithm, by a polynomial over a reduced range."""
+    """Returns the natural logarithm, by a polynomial over a reduced range."""
 
     def of(x: Expr) -> Expr:
         bits = tirx.reinterpret("int32", x)
@@ -152,7 +152,7 @@ def log(x: Expr) -> Expr:
 
 
 def tanh(x: Expr) -> Expr:
-    """The hyperbolic tangent, by a quotient of polynomials."""
+    """Returns the hyperbolic tangent, by a quotient of polynomials."""
     return _let(
         _clamp(x, -7.90531110763549805, 7.90531110763549805),
         lambda c: _let(c * c, lambda s: c * _horner(s, TANH) / _horner(s, TANH_BELOW)),
@@ -160,7 +160,7 @@ def tanh(x: Expr) -> Expr:
 
 
 def erf(x: Expr) -> Expr:
-    """The error function, by a quotient of polynomials."""
+    """Returns the error function, by a quotient of polynomials."""
 
     def value(c: Expr) -> Expr:
         return _let(c * c, lambda s: c * _horner(s, ERF) / _horner(s, ERF_BELOW))
@@ -202,7 +202,7 @@ def _dtype(e: Expr) -> str:
 
 
 def vector_functions(value: Expr) -> Expr:
-    """The expression with these functions written out, float32 and float16 only."""
+    """Returns the expression with these functions written out, float32 and float16 only."""
 
     def replace(node: Expr) -> Expr | None:
         if not isinstance(node, Call):

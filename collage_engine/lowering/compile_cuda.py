@@ -39,7 +39,7 @@ Chosen: what was read that long ago is gone under any replacement."""
 
 
 def copies_wanted(weights: int, model_weights: int, cache: int) -> int:
-    """How many copies of a candidate's weights take turns, so that they come from memory.
+    """Return how many copies of a candidate's weights take turns, so that they come from memory.
 
     Args:
         weights: Bytes of the candidate's weights.
@@ -52,13 +52,13 @@ def copies_wanted(weights: int, model_weights: int, cache: int) -> int:
 
 
 def weight_bytes(function: Function) -> int:
-    """Bytes of the constants inside."""
+    """Return the bytes of the constants inside."""
     nodes = (function.graph.nodes[index] for index in function.members)
     return sum(kind.bytes for node in nodes if node.form == "constant" for kind in node.types)
 
 
 def device_timer(calls: Sequence[Callable[[], object]], cuda: CudaRuntime) -> DeviceTimer:
-    """A timer whose stream TVM and the toolchains' runtimes work on."""
+    """Return a timer whose stream TVM and the toolchains' runtimes work on."""
     import tvm_ffi
 
     device = tvm_ffi.device("cuda", 0)

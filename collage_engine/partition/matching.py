@@ -51,7 +51,7 @@ class Trace:
 
 
 def describe(graph: DataflowGraph, index: NodeIndex) -> str:
-    """A node in a few words, for reasons."""
+    """Return a node in a few words, for reasons."""
     node = graph.nodes[index]
     if node.form == "call":
         named = f" '{node.name}'" if node.name else ""

@@ -23,13 +23,16 @@ class PartitionSpec:
     """Whether candidates become functions of an external compiler (``Compiler`` attribute)."""
 
     def scope(self, graph: DataflowGraph, notes: list[str] | None = None) -> Scope:
-        """What the rule tree works on in a graph; limits that are hit are added to ``notes``."""
+        """Return what the rule tree works on in a graph.
+
+        Limits that are hit are added to ``notes``.
+        """
         return Scope(graph, self.name, self.external, [] if notes is None else notes)
 
     def candidates(
         self, graph: DataflowGraph, notes: list[str] | None = None
     ) -> list[CandidatePartition]:
-        """All candidates of the rule tree that ``validate`` accepts, in the rules' order."""
+        """Return all candidates of the rule tree that ``validate`` accepts, in the rules' order."""
         found = self.rule.candidates(self.scope(graph, notes))
         if self.validate is None:
             return found

@@ -22,7 +22,7 @@ MOST_SLOWNESS = 1e6
 
 
 def cost_fault(cost: Cost) -> str | None:
-    """Why a cost cannot be used; None: it can."""
+    """Return why a cost cannot be used; None: it can."""
     if not all(map(_is_count, (cost.count, cost.threads or 0))):
         return "it counts something with a number that is negative or larger than 2^63"
     if not 0 < cost.slowness < MOST_SLOWNESS or not _is_time(cost.probe_us, 0.0):
@@ -41,7 +41,7 @@ def cost_fault(cost: Cost) -> str | None:
 
 
 def pin_fault(pin: Pin, operators: int) -> str | None:
-    """Why a pin does not fit a graph of so many operators; None: it does."""
+    """Return why a pin does not fit a graph of so many operators; None: it does."""
     wrong = nodes_fault(pin.nodes, operators)
     if wrong:
         return wrong
@@ -53,7 +53,7 @@ def pin_fault(pin: Pin, operators: int) -> str | None:
 
 
 def nodes_fault(nodes: Collection[int], operators: int) -> str | None:
-    """Why a set of operator numbers does not fit a graph; None: it does."""
+    """Return why a set of operator numbers does not fit a graph; None: it does."""
     if not nodes:
         return "it is on no node"
     outside = next((n for n in nodes if not 0 <= n < operators), None)
@@ -65,7 +65,7 @@ def nodes_fault(nodes: Collection[int], operators: int) -> str | None:
 
 
 def candidate_fault(candidate: Candidate, operators: int) -> str | None:
-    """Why a candidate does not fit a graph of so many operators; None: it does."""
+    """Return why a candidate does not fit a graph of so many operators; None: it does."""
     wrong = nodes_fault(candidate.nodes, operators)
     if wrong:
         return wrong
@@ -82,7 +82,7 @@ def candidate_fault(candidate: Candidate, operators: int) -> str | None:
 
 
 def times_fault(times: Iterable[float | None]) -> str | None:
-    """Why figures in microseconds cannot be shown or computed with; None: they can."""
+    """Return why figures in microseconds cannot be shown or computed with; None: they can."""
     for us in times:
         if us is not None and not 0 <= us < LONGEST_US:
             return f"{us!r} µs is not possible"
@@ -90,7 +90,7 @@ def times_fault(times: Iterable[float | None]) -> str | None:
 
 
 def _is_time(us: float | None, least: float) -> bool:
-    """Whether it is absent, or finite and above ``least``."""
+    """Tell whether it is absent, or finite and above ``least``."""
     return us is None or (math.isfinite(us) and least < us < LONGEST_US)
 
 

@@ -104,7 +104,7 @@ class ModelBench:
 
 
 def check(function: Function, outputs: list[np.ndarray], truth: list[np.ndarray]) -> float:
-    """The largest ``max|y−r| / max|r|``; ``MeasureError`` when an output is wrong."""
+    """Return the largest ``max|y−r| / max|r|``; ``MeasureError`` when an output is wrong."""
     largest = 0.0
     depths = roundings(function.graph, function.nodes)
     for index, computed, true in zip(function.outputs, outputs, truth, strict=True):
@@ -134,7 +134,10 @@ def check(function: Function, outputs: list[np.ndarray], truth: list[np.ndarray]
 
 
 def _step_of(function: Function, index: int, depth: int) -> float | None:
-    """The step of an output that is a dequantised value rounded inside; None for any other."""
+    """Return the step of an output that is a dequantised value rounded inside.
+
+    None for any other.
+    """
     node = function.graph.nodes[index]
     if not depth or node.op != "dequantize" or node.type.dtype != "float32":
         return None
@@ -145,7 +148,7 @@ def _step_of(function: Function, index: int, depth: int) -> float | None:
 
 
 def tolerance_of(function: Function, dtype: str, depth: int = 0) -> float:
-    """The loosest of what the output's type, the instance's precision and 8-bit steps allow.
+    """Return the loosest of what the output's type, the instance's precision and 8-bit steps allow.
 
     ``depth``: roundings to 8 bits on the way to the output (``lowering/rounding.py``). Values
     that are only dequantised, weights above all, loosen nothing.

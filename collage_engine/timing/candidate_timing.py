@@ -34,7 +34,7 @@ from collage_engine.timing.measurer import (
 
 
 def in_order(groups: Sequence[CandidateGroup], operators: int) -> list[CandidateGroup]:
-    """The groups in the order in which they are measured.
+    """Return the groups in the order in which they are measured.
 
     Should the budget end early, a cover exists and the likeliest winners have costs: the whole
     model first, then what is never pruned (single operators, FuseOps groups, greedy partitions,
@@ -86,7 +86,7 @@ class Measuring:
 
     @property
     def keys(self) -> KeyContext:
-        """What keys of candidates are made with."""
+        """Return what keys of candidates are made with."""
         return self._menu.keys
 
     def __enter__(self) -> Measuring:
@@ -233,7 +233,7 @@ class Measuring:
         return outcome.costs
 
     def measurer(self) -> Measurer:
-        """The child, started and given the model's true values if need be."""
+        """Return the child, started and given the model's true values if need be."""
         if self._measurer is not None:
             return self._measurer
         opened = self._open_model

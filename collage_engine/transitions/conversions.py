@@ -57,7 +57,7 @@ def conversion_constants(
     job: str = JOB,
     architecture: str = "",
 ) -> dict[str, float]:
-    """What conversions cost, from the store or measured now.
+    """Return what conversions cost, from the store or measured now.
 
     Args:
         conversions: logical type, from format, to format.

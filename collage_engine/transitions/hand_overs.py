@@ -65,7 +65,7 @@ def transition_constants(
     on_measuring: Callable[[], None] = lambda: None,
     job: str = JOB,
 ) -> dict[str, float]:
-    """What launches and hand-overs cost, from the store or measured now.
+    """Return what launches and hand-overs cost, from the store or measured now.
 
     Measured between toolchains, with the first instance of each; what holds for a toolchain is
     given for all of its instances. A toolchain that cannot run the chain has no pairs.
@@ -118,7 +118,7 @@ def transition_constants(
 def spread(
     constants: Mapping[str, float], instances: Sequence[ToolchainInstance]
 ) -> dict[str, float]:
-    """Constants between toolchains as constants between their instances."""
+    """Return the constants between toolchains as constants between their instances."""
     found = {name: us for name, us in constants.items() if not name.startswith(("pair:", CALL))}
     for a in instances:
         if CALL + a.toolchain in constants:
@@ -142,7 +142,7 @@ def run_job(request: HandoverRequest) -> dict[str, float]:
 
 
 def chain_model(length: int, shape: tuple[int, ...] = SHAPE) -> Any:
-    """An ONNX model of as many ReLUs in a row."""
+    """Return an ONNX model of as many ReLUs in a row."""
     from onnx import TensorProto, helper
 
     nodes = [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"], f"r{i}") for i in range(length)]
@@ -172,7 +172,7 @@ class ChainBench:
         self.input = self.models[SHORT].random_inputs(0)["v0"]
 
     def time_alone(self, name: str) -> float:
-        """Microseconds of one partition, compiled and timed as candidates are."""
+        """Return the microseconds of one partition, compiled and timed as candidates are."""
         from collage_engine.lowering.compile import compile_function
         from collage_engine.lowering.extract import function_of
 
@@ -202,7 +202,7 @@ class ChainBench:
         return found
 
     def time_chains(self, chains: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
-        """Microseconds of whole modules."""
+        """Return the microseconds of whole modules."""
         built = {}
         for chain in chains:
             try:

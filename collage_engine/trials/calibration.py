@@ -69,7 +69,7 @@ class CalibrationSettings:
     more samples; chosen."""
 
     def seconds(self, budget_s: float) -> float:
-        """Seconds for calibration in a run with this measuring budget."""
+        """Return the seconds for calibration in a run with this measuring budget."""
         return max(self.least_s, self.budget_share * budget_s)
 
     def proposal(self, cover: Sequence[Candidate], tolerance: float) -> Proposal:
@@ -143,7 +143,7 @@ def calibrate(
 
 
 def is_worthwhile(found: Found, candidates: Sequence[Candidate], costs: CostTable) -> bool:
-    """Whether there is anything to learn: whole models take what they take in isolation."""
+    """Tell whether there is anything to learn: whole models take what they take in isolation."""
     in_pieces = any(costs.cost(c.id).usable and c.rule != "whole-model" for c in candidates)
     return len(found[1][0].partitions) > 1 or in_pieces
 
@@ -170,7 +170,7 @@ class _Calibration:
         self.end = time.monotonic() + given.seconds
 
     def propose(self) -> Proposer[CandidateIds, Calibrated]:
-        """Everything, in its order."""
+        """Return everything, in its order."""
         answer, placements = self.given.found
         costs = self.given.costs
         starts = [ids(placements[0]), *self.favouring(placements[0].estimated_us)]
@@ -309,7 +309,7 @@ class _Calibration:
     # ------------------------------------------------------------------ costs
 
     def observations(self) -> Iterator[Observation]:
-        """What is known of every candidate that was run within a model."""
+        """Yield what is known of every candidate that was run within a model."""
         for name, times in self.observed.items():
             candidate = self.by_id[name]
             weights, values = self.moved(candidate)
@@ -342,18 +342,18 @@ class _Calibration:
         return self.given.costs.with_in_model(within)
 
     def moved(self, candidate: Candidate) -> tuple[int, int]:
-        """Bytes of weights and of values across the border, worked out once."""
+        """Return the bytes of weights and of values across the border, worked out once."""
         if candidate.nodes not in self.bytes:
             self.bytes[candidate.nodes] = moved_bytes(self.given.graph, candidate.nodes)
         return self.bytes[candidate.nodes]
 
     def share(self, candidate: Candidate) -> float:
-        """The candidate's share of the best cover's time, at most 1."""
+        """Return the candidate's share of the best cover's time, at most 1."""
         if not self.best_us:
             return 0.0
         return min(1.0, self.given.costs.isolated_cost(candidate.id).at() / self.best_us)
 
 
 def ids(placement: Placement) -> CandidateIds:
-    """The candidates of a placement."""
+    """Return the candidates of a placement."""
     return tuple(part.candidate for part in placement.partitions)

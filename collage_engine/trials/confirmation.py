@@ -64,7 +64,7 @@ class RoomSettings:
     """Share of a device's memory; chosen."""
 
     def room(self, contenders: Sequence[Contender], weights_bytes: int) -> int:
-        """How many of these fit into the memory there is."""
+        """Return how many of these fit into the memory there is."""
         if self.most_at_once is not None:
             return max(self.least, self.most_at_once)
         each = self.process_bytes + self.weights_factor * weights_bytes
@@ -189,7 +189,7 @@ class _Confirming:
         """Rounds of those that memory did not hold to the end."""
 
     def run(self) -> Confirmation:
-        """Everything, in its order."""
+        """Return everything, in its order."""
         self.build_and_load()
         settings = self.settings
         selection = self.rounds(
@@ -250,7 +250,7 @@ class _Confirming:
             raise ToolchainError(f"no placement could be built with right numbers ({reasons})")
 
     def loaded(self) -> list[PlacementProcess]:
-        """Those that are in a process and have not failed."""
+        """Return those that are in a process and have not failed."""
         return [one for one in self.processes if one.loaded and one.failure is None]
 
     def load(self, processes: Sequence[PlacementProcess]) -> None:
@@ -320,7 +320,7 @@ class _Confirming:
         return taken | self.left_early
 
     def is_settled(self, rounds: Mapping[PlacementProcess, Sequence[float]]) -> bool:
-        """Whether more rounds would hardly change who wins."""
+        """Tell whether more rounds would hardly change who wins."""
         timed = [Timed(one.contender, us) for one, us in rounds.items() if one.can_win]
         return not timed or settled(timed, self.settings.ranking)
 
@@ -373,7 +373,7 @@ class _Confirming:
         return (taken, outside) if any(taken) or outside else ([], [])
 
     def differences(self, winner: PlacementProcess, fresh: ProcessRounds) -> dict[str, Difference]:
-        """The winner less each other one, by name."""
+        """Return the winner less each other one, by name."""
         found: dict[str, Difference] = {}
         for process, rounds in fresh.items():
             if process is not winner and process.failure is None:
@@ -385,14 +385,14 @@ class _Confirming:
     def result_for(
         self, contender: Contender, results: Mapping[PlacementProcess, ContenderResult]
     ) -> ContenderResult:
-        """A contender's result: that of the module that it shares with its equals."""
+        """Return a contender's result: that of the module that it shares with its equals."""
         if contender.reason is not None:
             return ContenderResult(contender=contender, reason=contender.reason)
         return replace(results[self.entered[contender.key]], contender=contender)
 
 
 def distinct(contenders: Sequence[Contender]) -> dict[tuple[object, ...], Contender]:
-    """One contender per different module, in their order.
+    """Return one contender per different module, in their order.
 
     A baseline timed in its toolchain's Python session brings its twin along: the same cover in
     our own module, which is what would be exported if it won.
@@ -409,7 +409,7 @@ def distinct(contenders: Sequence[Contender]) -> dict[tuple[object, ...], Conten
 
 
 def name_of(winner: Contender, contenders: Sequence[Contender]) -> str:
-    """The baseline whose cover the winner has, else ``collage``."""
+    """Return the baseline whose cover the winner has, else ``collage``."""
     for contender in contenders:
         module = replace(contender, python_session=False)
         if contender.kind != "collage" and module.key == winner.key:
@@ -418,7 +418,7 @@ def name_of(winner: Contender, contenders: Sequence[Contender]) -> str:
 
 
 def joined(first: ProcessRounds, second: ProcessRounds) -> ProcessRounds:
-    """Both sets of rounds of those that are in both."""
+    """Return both sets of rounds of those that are in both."""
     return {one: [*first[one], *taken] for one, taken in second.items() if one in first}
 
 
@@ -427,7 +427,10 @@ def near(
     selection: ProcessRounds,
     settings: ConfirmationSettings,
 ) -> list[PlacementProcess]:
-    """Those that may still win, the fastest first; none where there is nothing to choose from."""
+    """Return those that may still win, the fastest first.
+
+    None where there is nothing to choose from.
+    """
     medians = {
         one: median_of(selection[one]) for one in processes if one.can_win and one in selection
     }
@@ -441,7 +444,7 @@ def near(
 def result_of(
     process: PlacementProcess, selection: Sequence[float], fresh: Sequence[float]
 ) -> ContenderResult:
-    """What was found out about the contender of a process."""
+    """Return what was found out about the contender of a process."""
     return ContenderResult(
         contender=process.contender,
         reason=process.failure,

@@ -21,7 +21,10 @@ _KIND = re.compile(r"collage_(.+)_[0-9a-f]+$")
 
 
 def status_bytes(field: str) -> int | None:
-    """A size of this process (``VmRSS``, ``VmHWM``, ``RssAnon``); None where there is no /proc."""
+    """Return a size of this process (``VmRSS``, ``VmHWM``, ``RssAnon``).
+
+    None where there is no /proc.
+    """
     try:
         lines = STATUS.read_text().splitlines()
     except OSError:
@@ -58,7 +61,7 @@ class MemoryWatch:
             self._held = held_weights(library)
 
     def seen(self) -> MemorySeen:
-        """Everything noted, and the peak since."""
+        """Return everything noted, and the peak since."""
         now = status_bytes("VmHWM")
         if self._loaded is None:
             return MemorySeen(peak_bytes=now, base_bytes=self.base)

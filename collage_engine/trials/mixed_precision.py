@@ -56,7 +56,7 @@ def burdens(
     errors: Mapping[CandidateId, float],
     factors: Mapping[int, float],
 ) -> dict[int, float]:
-    """The burden of rounding each product, by operator number.
+    """Return the burden of rounding each product, by operator number.
 
     ``errors``: isolated ones by candidate; ``factors``: how far errors are carried, by graph index.
     """
@@ -136,7 +136,7 @@ def mixed_candidates(
     effort: Mapping[int, float],
     key_of: KeyOf,
 ) -> list[Candidate]:
-    """The reduced ones of these partitions again, unmeasured, at each share of their burden.
+    """Return the reduced ones of these partitions again, unmeasured, at each share of their burden.
 
     The share is that of all of them together. None where nothing or everything stays in float32,
     and none of ``known_ids``.

@@ -83,7 +83,7 @@ class TrialModel:
 
     @classmethod
     def of(cls, model: ImportedModel) -> TrialModel:
-        """The same of an imported model."""
+        """Return the same of an imported model."""
 
         def write_onnx(path: Path) -> None:
             import onnx
@@ -114,7 +114,7 @@ class TrialFiles:
             write_npz(place / "outputs.npz", sample.truth)
 
     def onnx_file(self) -> str:
-        """The user's own file; where that is gone, what was imported."""
+        """Return the user's own file; where that is gone, what was imported."""
         path = Path(self.model.path)
         if path.is_file():
             return str(path)
@@ -172,12 +172,12 @@ class PlacementProcess:
 
     @property
     def loaded(self) -> bool:
-        """Whether it is in a process now."""
+        """Tell whether it is in a process now."""
         return self._worker is not None
 
     @property
     def can_win(self) -> bool:
-        """Whether it can be exported: it runs, its numbers are right, and nothing bars it."""
+        """Tell whether it can be exported: it runs, its numbers are right, and nothing bars it."""
         return self.failure is None and self.folder is not None and self.contender.eligible
 
     def build(self, builder: Any) -> None:
@@ -260,7 +260,7 @@ class PlacementProcess:
         self.load()
 
     def timed_round(self, settings: RoundSettings) -> list[float]:
-        """Microseconds of single calls; the caller rests before.
+        """Return the microseconds of single calls; the caller rests before.
 
         Raises:
             CollageError: it failed; the sentence says how.
@@ -272,7 +272,7 @@ class PlacementProcess:
         return [s * 1e6 for s in seconds]
 
     def profile(self, runs: int) -> list[KernelTime]:
-        """Microseconds of every kernel, in the order of calls: medians over some runs.
+        """Return the microseconds of every kernel, in the order of calls: medians over some runs.
 
         Raises:
             CollageError: it failed; the sentence says how.

@@ -122,7 +122,7 @@ class TrialRunner:
                 self._processes.remove(process)
 
     def process(self, contender: Contender, tolerance: float | None = None) -> PlacementProcess:
-        """A placement that is yet to be built and loaded; this runner ends its process."""
+        """Return a placement that is yet to be built and loaded; this runner ends its process."""
         process = PlacementProcess(
             contender,
             self.files,
@@ -135,7 +135,7 @@ class TrialRunner:
         return process
 
     def _readings(self, process: PlacementProcess, proposal: Proposal) -> Trial:
-        """The times that are wanted of a placement that runs."""
+        """Return the times that are wanted of a placement that runs."""
         times: tuple[float, ...] = ()
         partitions: dict[str, float] = {}
         between = 0.0
@@ -240,7 +240,10 @@ class TrialRunner:
                 loaded.result()
 
     def timed_round(self, process: PlacementProcess) -> list[float] | None:
-        """Microseconds of the calls of one round; None, and a ``failure``, when it failed."""
+        """Return the microseconds of the calls of one round.
+
+        None, and a ``failure``, when it failed.
+        """
         time.sleep(self.settings.round.rest_s)
         try:
             return process.timed_round(self.settings.round)

@@ -112,7 +112,7 @@ class TrialJob:
         return MemoryWatch().seen() if self._memory is None else self._memory.seen()
 
     def _open(self, request: OpenPlacement) -> tuple[float, float]:
-        """Largest absolute and relative error of the outputs on the samples.
+        """Return the largest absolute and relative error of the outputs on the samples.
 
         The first sample stays bound: it is what rounds run on.
         """
@@ -168,7 +168,7 @@ class TrialJob:
         return _unbound(request, result)
 
     def _again(self, request: OpenPlacement, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-        """The open module on other inputs; ``to_numpy`` waits for a device."""
+        """Return the open module on other inputs; ``to_numpy`` waits for a device."""
         return _unbound(request, self._vm["main"](*_bound(request, inputs)))
 
     def _open_session(
@@ -183,7 +183,7 @@ class TrialJob:
     def _session(
         request: OpenPlacement, inputs: dict[str, np.ndarray]
     ) -> tuple[Callable[[], Any], list[np.ndarray]]:
-        """A session bound to the inputs, and what it makes of them."""
+        """Return a session bound to the inputs, and what it makes of them."""
         assert request.session is not None
         session = open_python_session(
             get(request.session),
@@ -196,7 +196,7 @@ class TrialJob:
         return session.call, session.results()
 
     def _round(self, request: RunRound) -> list[float]:
-        """Seconds of single calls (see ``timing.clock``)."""
+        """Return the seconds of single calls (see ``timing.clock``)."""
         call = self._call
         if call is None:
             raise ToolchainError("the placement was not opened")
@@ -216,7 +216,7 @@ class TrialJob:
         return taken
 
     def _profile(self, request: ProfilePlacement) -> list[KernelTime]:
-        """Median time of every VM call, in order.
+        """Return the median time of every VM call, in order.
 
         Nothing for a Python session, and on a device, where calls return before their work is done
         and a graph holds many.
@@ -271,7 +271,7 @@ def _bound(request: OpenPlacement, inputs: dict[str, np.ndarray]) -> list[Any]:
 
 
 def _unbound(request: OpenPlacement, result: Any) -> list[np.ndarray]:
-    """Outputs of the module's ``main``, in order."""
+    """Return the outputs of the module's ``main``, in order."""
     from collage_engine.lowering.tensors import to_numpy
     from collage_engine.records.graph import TensorType
 

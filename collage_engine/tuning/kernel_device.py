@@ -75,7 +75,10 @@ class KernelDevice:
         return found
 
     def _written(self, kernel: Any) -> tuple[str, str]:
-        """The kernel as text and its source; no text, and the reason, where TVM refuses it."""
+        """Return the kernel as text and its source.
+
+        No text, and the reason, where TVM refuses it.
+        """
         from collage_engine.kernels.tuning.metaschedule import saved
 
         try:
@@ -90,7 +93,7 @@ class KernelDevice:
             return str(error)
 
     def compare(self, best: Built, challenger: Built) -> tuple[float, float]:
-        """Median seconds of a kernel and of its challenger, timed in turn in the child.
+        """Return the median seconds of a kernel and of its challenger, timed in turn in the child.
 
         Raises:
             ToolchainError: The challenger's numbers are wrong, or it ended the child.

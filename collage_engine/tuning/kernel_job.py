@@ -46,7 +46,7 @@ class Timed(Protocol):
     """Of its result, in float32, parts added."""
 
     def sample(self) -> float:
-        """Seconds of a call."""
+        """Return the seconds of a call."""
         ...
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class KernelJob:
 
 
 def kind_of(built: Built) -> str:
-    """The type of a kernel's first operand: what its numbers are as exact as."""
+    """Return the type of a kernel's first operand: what its numbers are as exact as."""
     from collage_engine.kernels.tuning.metaschedule import loaded
 
     return str(loaded(built.kernel).params[0].dtype)
@@ -150,7 +150,7 @@ class OnDevice:
         self._timer = device_timer([lambda: entry(*given, result)], cuda)
 
     def sample(self) -> float:
-        """Seconds of a call, the mean of one graph of calls."""
+        """Return the seconds of a call, the mean of one graph of calls."""
         calls = self._timer.captured or 1
         return self._timer(calls) / calls
 

@@ -17,7 +17,7 @@ from collage_engine.kernels.rule import Decision
 
 
 def decision_in(function: tirx.PrimFunc) -> Decision[Any, Any] | None:
-    """The rule, the problem and the plan that a function was legalised with.
+    """Returns the rule, the problem and the plan that a function was legalised with.
 
     Returns:
         The decision; None where the function holds no product or convolution of ours.

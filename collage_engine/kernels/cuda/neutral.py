@@ -67,7 +67,7 @@ class Surveyed:
 
     @property
     def anchor(self) -> bool:
-        """Whether the function contains an anchor."""
+        """Tells whether the function contains an anchor."""
         return bool(self.note)
 
     def plan_workload(self, architecture: str) -> str:

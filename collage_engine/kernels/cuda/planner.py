@@ -18,7 +18,7 @@ DirectPlans = Callable[[DirectProblem], DirectPlan | None]
 
 
 def product_planner(architecture: str) -> ProductPlans:
-    """The plans of products on an architecture."""
+    """Returns the plans of products on an architecture."""
 
     def plan(sizes: ProductSizes, math: str) -> ProductPlan:
         decision = decide(ProductProblem(sizes, math), Gpu(architecture))
@@ -30,7 +30,7 @@ def product_planner(architecture: str) -> ProductPlans:
 
 
 def direct_planner(architecture: str) -> DirectPlans:
-    """The plans of convolutions with few channels a group on an architecture."""
+    """Returns the plans of convolutions with few channels a group on an architecture."""
 
     def plan(problem: DirectProblem) -> DirectPlan | None:
         decision = decide(problem, Gpu(architecture))

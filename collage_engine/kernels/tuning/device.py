@@ -35,7 +35,7 @@ class Device(Protocol):
         ...
 
     def compare(self, best: Built, challenger: Built) -> tuple[float, float]:
-        """Median seconds of both on equal random inputs, in interleaved rounds.
+        """Returns the median seconds of both on equal random inputs, in interleaved rounds.
 
         ``ToolchainError`` when the challenger's numbers are not those of the best, or when it
         crashes, hangs or spoils the device; the next call has a sound device again.

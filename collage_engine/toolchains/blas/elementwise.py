@@ -56,10 +56,10 @@ class Values(Protocol):
     """What the lowering of an operator needs of the program."""
 
     def view(self, index: int) -> View:
-        """The value of a node."""
+        """Return the value of a node."""
 
     def scalar(self, index: int) -> float | None:
-        """The value of a one-element constant, else None."""
+        """Return the value of a one-element constant, else None."""
 
 
 def choices(values: Values, node: Node) -> list[tuple[NodeIndex, list[Post]]]:

@@ -269,7 +269,7 @@ def generate(
     takes: Formats | None = None,
     gives: Formats | None = None,
 ) -> BlasProgram:
-    """The finished program; ``UnsupportedError`` names the operator it cannot take.
+    """Return the finished program; ``UnsupportedError`` names the operator it cannot take.
 
     ``takes`` and ``gives``: formats of inputs and outputs, by node index.
     """

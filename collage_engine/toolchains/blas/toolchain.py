@@ -26,7 +26,7 @@ class BlasToolchain(CppToolchain):
     depends = ("collage_engine.partition.patterns",)
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
-        """Its configurations; see ``Toolchain.instances``."""
+        """Return its configurations; see ``Toolchain.instances``."""
         return (ToolchainInstance(toolchain=self.name, threads=target.threads),)
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ class BlasToolchain(CppToolchain):
         return self.compile(function)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
-        """The plan and the weights of a function, for its C++ runtime."""
+        """Return the plan and the weights of a function, for its C++ runtime."""
         from collage_engine.toolchains.blas.generate import generate
 
         program = generate(

@@ -14,7 +14,7 @@ LARGEST_HEAD = 256
 
 
 def refused(graph: DataflowGraph, found: Attention) -> str | None:
-    """Why cuDNN has no engine for an attention."""
+    """Return why cuDNN has no engine for an attention."""
     kind = graph.nodes[found.q.node].type.dtype
     if kind not in HALF:
         return f"attention: cuDNN has engines for half precision only, not {kind}"

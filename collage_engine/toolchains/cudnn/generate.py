@@ -186,7 +186,10 @@ class Generator:
         return node, posts
 
     def _post(self, node: Node, source: int) -> dict[str, Any] | None:
-        """A pointwise operation on one operand; None when it is none, or needs what is not made."""
+        """Return a pointwise operation on one operand.
+
+        None when it is none, or needs what is not made.
+        """
         if node.op in UNARY and node.inputs == (source,):
             return dict(UNARY[node.op])
         if node.op == "clip":

@@ -53,7 +53,7 @@ class RuntimeSource:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Every source and header, in a fixed order."""
+        """Return every source and header, in a fixed order."""
         own = [p for p in self.main.parent.iterdir() if p.suffix in {".cc", ".h"}]
         folders = (HEADERS, *self.shared)
         return tuple(sorted(own) + [p for folder in folders for p in sorted(folder.glob("*.h"))])
@@ -112,7 +112,7 @@ def _find_compiler(cxx: str, path: str) -> Compiler:
 
 
 def build(source: RuntimeSource) -> Runtime:
-    """The runtime library, compiled now or taken from the cache.
+    """Return the runtime library, compiled now or taken from the cache.
 
     Safe against other builders on the machine: one compiles, the rest wait for it, and the file
     appears whole or not at all. ``ToolchainError`` carries the compiler's first error.
@@ -207,7 +207,7 @@ def _link_beside(folder: Path, source: RuntimeSource) -> None:
 
 
 def is_registered(kind: str) -> bool:
-    """Whether this process already knows the module kind, whoever loaded it."""
+    """Tell whether this process already knows the module kind, whoever loaded it."""
     import tvm_ffi
 
     name = f"ffi.Module.load_from_bytes.{kind}"
@@ -232,7 +232,10 @@ def load(source: RuntimeSource) -> str:
 
 
 def wheel_version(package: str) -> str:
-    """The version of an installed distribution; ``ToolchainError`` when it is not installed."""
+    """Return the version of an installed distribution.
+
+    ``ToolchainError`` when it is not installed.
+    """
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -241,7 +244,7 @@ def wheel_version(package: str) -> str:
 
 @cache
 def find_in_wheel(package: str, name: str, folder: str = "") -> Path:
-    """A file that an installed distribution carries, by its name and the end of its folder.
+    """Return a file that an installed distribution carries, by its name and the end of its folder.
 
     ``ToolchainError`` says which package lacks it.
     """

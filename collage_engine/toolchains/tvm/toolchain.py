@@ -80,7 +80,7 @@ class TvmToolchain(Toolchain):
         )
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
-        """Its configurations; see ``Toolchain.instances``."""
+        """Return its configurations; see ``Toolchain.instances``."""
         if target.kind == "cuda":
             return self._on_device(target.architecture, precision)
         plain = ToolchainInstance(toolchain=self.name, threads=target.threads)
@@ -159,7 +159,7 @@ class TvmToolchain(Toolchain):
         return made_of(graph, instance.library, nodes)
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
-        """The libraries that its runtime links, and the runtime itself."""
+        """Return the libraries that its runtime links, and the runtime itself."""
         return ()
 
     def lower(self, function: Function) -> Any:

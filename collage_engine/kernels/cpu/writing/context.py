@@ -47,7 +47,7 @@ class Context:
         return parallel if worth else loop
 
     def kernel(self, body: Stmt) -> Stmt:
-        """The body after the buffers and views it uses."""
+        """Returns the body after the buffers and views it uses."""
         whole = seq(*map(tirx.AllocBuffer, self.buffers), *self.views.declarations(), body)
         for text in dict.fromkeys(self.functions):
             nothing = tirx.const(0, "int32")

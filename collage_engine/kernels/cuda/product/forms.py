@@ -29,17 +29,17 @@ class Form(Protocol):
 
     @property
     def out(self) -> tuple[int, ...]:
-        """The shape of the result."""
+        """Returns the shape of the result."""
         ...
 
     @property
     def sizes(self) -> ProductSizes:
-        """The sizes of the product."""
+        """Returns the sizes of the product."""
         ...
 
     @property
     def how(self) -> dict[str, Any]:
-        """What the schedule has to know of the operator, as JSON values."""
+        """Returns what the schedule has to know of the operator, as JSON values."""
         ...
 
     def vectors(self, math: str) -> tuple[int, int]:
@@ -107,12 +107,12 @@ class Matmul:
 
     @property
     def merged(self) -> bool:
-        """Whether B is one matrix, so that the rows of all batches are taken together."""
+        """Tells whether B is one matrix, so that the rows of all batches are taken together."""
         return all(e == 1 for e in self.b[:-2])
 
     @property
     def sizes(self) -> ProductSizes:
-        """The sizes of the product."""
+        """Returns the sizes of the product."""
         a, out = self.a, self.out
         if self.merged:
             return ProductSizes(1, volume(a[:-1]), out[-1], a[-1])
@@ -120,7 +120,7 @@ class Matmul:
 
     @property
     def how(self) -> dict[str, Any]:
-        """What the schedule has to know: the kind, and whether batches are merged."""
+        """Returns what the schedule has to know: the kind, and whether batches are merged."""
         return {"kind": "matmul", "merged": self.merged}
 
     def vectors(self, math: str) -> tuple[int, int]:
@@ -168,7 +168,7 @@ class Convolution:
 
     @property
     def out(self) -> tuple[int, ...]:
-        """The shape of the result."""
+        """Returns the shape of the result."""
         return self.window.out
 
     @property
@@ -181,7 +181,7 @@ class Convolution:
 
     @property
     def sizes(self) -> ProductSizes:
-        """The sizes of the product."""
+        """Returns the sizes of the product."""
         groups, rows, channels, *taps = self.filters
         return ProductSizes(
             groups, rows, self.out[0] * volume(self.out[2:]), channels * volume(taps)
@@ -189,7 +189,7 @@ class Convolution:
 
     @property
     def how(self) -> dict[str, Any]:
-        """What the schedule has to know: the kind and the number of groups."""
+        """Returns what the schedule has to know: the kind and the number of groups."""
         return {"kind": "conv", "groups": self.window.groups}
 
     def vectors(self, math: str) -> tuple[int, int]:

@@ -25,7 +25,7 @@ class AnnotatedProduct:
 
     @property
     def tile(self) -> Tile:
-        """The tile of the plan."""
+        """Returns the tile of the plan."""
         return self.plan.tile
 
 

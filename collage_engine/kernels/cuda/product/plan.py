@@ -45,23 +45,23 @@ class Tile:
 
     @property
     def threads(self) -> int:
-        """The number of threads of a block."""
+        """Returns the number of threads of a block."""
         count = (self.m // self.thread[0]) * (self.n // self.thread[1])
         return count if self.math == PLAIN else count * WARP
 
     @property
     def depth_step(self) -> int:
-        """The length of the sum in one product of fragments."""
+        """Returns the length of the sum in one product of fragments."""
         return 8 if self.math == TF32 else 16
 
     @property
     def item(self) -> int:
-        """Bytes of an element in shared memory."""
+        """Returns the bytes of an element in shared memory."""
         return {PLAIN: 4, TF32: 4, S8: 1}.get(self.math, 2)
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of shared memory that a block uses.
+        """Returns the bytes of shared memory that a block uses.
 
         It holds a slice of A and one of B, and the tile of C where fragments pass through it.
         """
@@ -144,17 +144,17 @@ class ProductPlan(Plan):
 
     @property
     def name(self) -> str:
-        """The tile's and a thread's sizes, and the split."""
+        """Returns the tile's and a thread's sizes, and the split."""
         tile, (rows, columns) = self.tile, self.tile.thread
         return f"{tile.m}x{tile.n}x{tile.k} by {rows}x{columns}, split {self.split}"
 
     def to_record(self) -> Record:
-        """The parameters as JSON values."""
+        """Returns the parameters as JSON values."""
         return {"tile": self.tile.record(), "split": self.split}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> ProductPlan:
-        """The plan of a record.
+        """Returns the plan of a record.
 
         Raises:
             PlanError: A key is unknown or missing, or a value is of a wrong type or out of range.
