@@ -77,7 +77,7 @@ ASSUMED = f"a heuristic bound excludes it, {ASSUMPTION}"
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """What heavy operators take alone, without the call, in microseconds."""
+    """The time that heavy operators take alone, without the call, is in microseconds."""
 
     own: dict[tuple[str, int], float]
     """By (instance, operator)."""
@@ -93,7 +93,7 @@ class Alone:
 
 @dataclass(slots=True)
 class Shares:
-    """What groups took as shares of what their heavy operators took the same toolchain alone."""
+    """Shares of what a toolchain took for heavy operators alone that it took for groups of them."""
 
     least: dict[tuple[str, int], float] = field(default_factory=dict)
     """(Instance, heavy operator) to the least share of any group with it; absent: 1."""
@@ -104,7 +104,7 @@ class Shares:
 
 
 class Parts:
-    """What the operators of a graph took alone, and what groups of them took."""
+    """It keeps what the operators of a graph took alone, and what groups of them took."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ ANNOTATION = "collage"
 
 @dataclass(frozen=True)
 class Note:
-    """What a block's annotation says: a rule by name, and the records of its problem and plan."""
+    """A block's annotation names a rule and holds the records of its problem and plan."""
 
     rule: str
     problem: Record

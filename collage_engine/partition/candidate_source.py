@@ -1,4 +1,4 @@
-"""Where the candidates of one toolchain instance come from, as plain functions and data."""
+"""A candidate source describes where the candidates of a toolchain instance come from."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from collage_engine.records.numbering import NodeIndex, NodeSet
 
 @dataclass(frozen=True)
 class Match:
-    """Where a pattern matched."""
+    """A match says where a pattern matched."""
 
     root: NodeIndex
     nodes: NodeSet

@@ -229,7 +229,7 @@ class TupleOf(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class Either(Pattern):
-    """One of several, tried in order."""
+    """The pattern matches where one of several does; they are tried in order."""
 
     choices: tuple[Pattern, ...] = ()
 

@@ -29,7 +29,7 @@ Explanation = tuple[int, str]
 
 @dataclass(frozen=True)
 class Scope:
-    """What a rule works on."""
+    """A rule works on this scope."""
 
     graph: DataflowGraph
     name: str = ""
@@ -248,7 +248,7 @@ class PrimitiveRule(_Wrapping):
 
 @dataclass(frozen=True)
 class UnionRule(PartitionRule):
-    """What any of several rules finds, in their order, duplicates kept."""
+    """The union finds what any of several rules finds, in their order, duplicates kept."""
 
     name: str
     sub_rules: tuple[PartitionRule, ...]

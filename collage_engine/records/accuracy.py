@@ -1,4 +1,4 @@
-"""What became of a run's promise on accuracy."""
+"""These records say what became of a run's promise on accuracy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a candidate costs: a time with its spread, or invalid, or unknown."""
+"""A candidate's cost is a time with its spread, or invalid, or unknown."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from collage_engine.records.cost import UNKNOWN, Cost, InModelSource
 
 @dataclass(frozen=True)
 class InModelCost:
-    """What a candidate takes within a whole model, in microseconds."""
+    """The time that a candidate takes within a whole model is in microseconds."""
 
     us: float
     isolated_us: float

@@ -1,4 +1,4 @@
-"""What the measuring child and its parent say to each other, and what the child needs to answer.
+"""The measuring child and its parent exchange these messages.
 
 The parent opens a model (``OpenRequest``), then asks for one group of candidates after the other
 (``TimingRequest``) and gets a ``TimingReply`` for each of them. ``Bench`` is what prepares

@@ -169,7 +169,7 @@ class ConvertsFormats(Protocol):
 
 
 class Tuner(Protocol):
-    """What searches for better kernels of a toolchain; called in a child process."""
+    """A tuner searches for better kernels of a toolchain; it is called in a child process."""
 
     def tasks(self, function: Function) -> list[TuneTask]:
         """Return what can be tuned of a candidate."""
@@ -225,7 +225,7 @@ class PythonSession:
 
 @runtime_checkable
 class HasPythonSession(Protocol):
-    """Its users run whole models through a Python interface of its own.
+    """The toolchain's users run whole models through a Python interface of its own.
 
     Such an instance's baseline is timed that way, on the user's own file, with everything left at
     the library's defaults but the number of threads and the precision.

@@ -57,7 +57,7 @@ Stamp = tuple[int, int]
 
 
 class Probed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a probe's child prints: the state, and the files that it rests on."""
+    """A probe's child prints the state, and the files that it rests on."""
 
     state: ToolchainState
     files: dict[str, Stamp] = {}

@@ -1,4 +1,4 @@
-"""Which toolchains exist, and what of them works on this machine.
+"""The registry knows which toolchains exist, and what of them works on this machine.
 
 Toolchains of this project stand in ``TOOLCHAINS``; those of other packages are found through the
 entry-point group ``collage.toolchains`` (name → ``module:Class``). Classes are imported on first

@@ -83,7 +83,7 @@ class TriedCover:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptTolerance:
-    """What the procedure found."""
+    """The result of looking for covers that keep the tolerance."""
 
     tried: tuple[TriedCover, ...]
     """In the order of trying."""

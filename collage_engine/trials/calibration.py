@@ -41,7 +41,7 @@ Found = tuple[Answer, list[Placement]]
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationSettings:
-    """What the corrections are learnt from."""
+    """The settings say what the corrections are learnt from."""
 
     turns: int = 16
     """Proposals of the corrected search that are tried at most; chosen."""
@@ -86,7 +86,7 @@ class CalibrationSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibrated:
-    """What calibration found.
+    """The costs within the model, and the best covers on them, as calibration found them.
 
     Attributes:
         costs: what is known of the costs, also within the model where a cover could be run.
@@ -105,7 +105,7 @@ class Calibrated:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationInput:
-    """What calibration is given.
+    """Calibration is given the candidates with their costs, and ways to search on other costs.
 
     Attributes:
         graph: the model.

@@ -1,4 +1,4 @@
-"""What takes part in a confirmation, and what came of it."""
+"""Contenders take part in a confirmation; their results say what came of it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Contender:
 
 @dataclass(frozen=True, kw_only=True)
 class ContenderResult:
-    """What a confirmation found out about one contender.
+    """A result holds what a confirmation found out about one contender.
 
     Attributes:
         contender: who it is.

@@ -1,4 +1,4 @@
-"""How far a model carries the errors of its candidates on, to its outputs.
+"""The errors of candidates are followed to the model's outputs.
 
 What is measured of a candidate is its isolated error, on its own true inputs. Later operators damp
 errors or amplify them; ``lowering.sensitivity`` measures by how much, for those nodes where a

@@ -61,7 +61,7 @@ class RoundSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialModel:
-    """What trials need to know of a model.
+    """Trials need to know this of a model.
 
     Attributes:
         path: the user's file.

@@ -1,4 +1,4 @@
-"""Which of the timed contenders wins: paired differences, ties settled by simplicity.
+"""The winner of the timed contenders follows from paired differences; simplicity settles ties.
 
 Rounds of one confirmation are paired: in round k every contender ran within the same second or two,
 so a slow stretch of the machine falls on all of them and cancels in the difference. Their intervals

@@ -108,7 +108,7 @@ def sum_of(one: TuneCounts, other: TuneCounts) -> TuneCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """What tuning made of a run's candidates."""
+    """The result says what tuning made of a run's candidates."""
 
     menu: Menu
     """With the tuned instance, where it has candidates."""

@@ -1,4 +1,4 @@
-"""What tuning asks of a device: kernels compiled, compared and timed, whatever becomes of them.
+"""A device compiles, compares and times kernels for tuning, whatever becomes of them.
 
 The tuners only write kernels; who compiles and runs them is handed in (``measure.kernel_device``).
 """

@@ -53,7 +53,7 @@ ELEMENTWISE = frozenset((*UNARY, *BINARY, "clip", "nn.leakyrelu", "negative", "p
 
 
 class Values(Protocol):
-    """What the lowering of an operator needs of the program."""
+    """The lowering of an operator needs this of the program."""
 
     def view(self, index: int) -> View:
         """Return the value of a node."""

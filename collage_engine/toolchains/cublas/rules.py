@@ -1,4 +1,4 @@
-"""What cuBLASLt proposes: products with transposed operands and with epilogues."""
+"""cuBLASLt proposes products with transposed operands and with epilogues."""
 
 from __future__ import annotations
 

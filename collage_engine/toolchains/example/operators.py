@@ -1,4 +1,4 @@
-"""What the example's C++ runtime computes, and how a function becomes a plan for it.
+"""A function becomes a plan for the example's C++ runtime, where that computes all of it.
 
 A plan is a list of steps. Each reads values and writes one; a value is an argument of the call, a
 weight at an offset, or scratch memory at an offset (``runtime.places``). One table decides what

@@ -1,4 +1,4 @@
-"""What the example proposes: a product with its bias and ReLU, chains of what it computes."""
+"""The example proposes a product with its bias and ReLU, and chains of what it computes."""
 
 from __future__ import annotations
 

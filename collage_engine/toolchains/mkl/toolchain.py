@@ -16,7 +16,7 @@ HEADERS = "mkl-include"
 
 
 class MklToolchain(BlasToolchain):
-    """Its layer without threads: the runtime shares pieces of a product among threads itself."""
+    """MKL is used without its threads: the runtime shares a product among threads itself."""
 
     about = ToolchainAbout(
         name="mkl",

@@ -1,4 +1,4 @@
-"""What ONNX Runtime proposes: the operators its optimiser fuses, and anything on its own."""
+"""ONNX Runtime proposes the operators that its optimiser fuses, and any operator on its own."""
 
 from __future__ import annotations
 

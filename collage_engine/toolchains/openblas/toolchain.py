@@ -14,7 +14,7 @@ LIBRARY = "libscipy_openblas.so"
 
 
 class OpenBlasToolchain(BlasToolchain):
-    """Its own threads stay off: the runtime shares pieces of a product among threads itself."""
+    """OpenBLAS's own threads stay off: the runtime shares a product among threads itself."""
 
     about = ToolchainAbout(
         name="openblas",

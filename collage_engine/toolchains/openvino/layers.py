@@ -1,4 +1,4 @@
-"""What OpenVINO's CPU plugin executes of a partition: its runtime model, for the faces."""
+"""OpenVINO's runtime model says what its CPU plugin executes of a partition."""
 
 from __future__ import annotations
 

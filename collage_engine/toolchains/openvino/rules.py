@@ -1,4 +1,4 @@
-"""What OpenVINO proposes: sibling anchors, such as attention's projections, quantised composites.
+"""OpenVINO proposes sibling anchors, such as attention's projections, and quantised composites.
 
 The rest comes from blocks, regions and the whole model, which suit it best: a call has a price of
 its own, and inside a partition it keeps layouts that small ones convert to and fro. So it has no

@@ -227,7 +227,7 @@ class RuledCudaToolchain(CudaToolchain):
 
 
 class ProductToolchain(RuledCudaToolchain):
-    """One that runs products, and some operators only along with them."""
+    """The toolchain runs products, and some operators only along with them."""
 
     def composites_of(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet

@@ -1,4 +1,4 @@
-"""Where the values of a plan in the making lie: arguments, weights, temporaries."""
+"""Values of a plan in the making lie among its arguments, weights or temporaries."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ WRITTEN_OUT = {
 
 @dataclass(frozen=True)
 class Dialect:
-    """What one library runs, and what it calls it."""
+    """A dialect says what one library runs, and what it calls it."""
 
     name: str
     """As messages say it."""
@@ -86,7 +86,7 @@ class Product:
 
 @dataclass
 class Layout:
-    """How the operands of a matmul lie: sizes, and elements from one matrix to the next."""
+    """A layout says how the operands of a matmul lie: sizes, and elements between matrices."""
 
     m: int
     n: int

@@ -53,7 +53,7 @@ class ChannelsPlan(Plan):
 
 @dataclass(frozen=True)
 class ChannelSizes:
-    """What a plan of output channels in the lanes depends on."""
+    """A plan of output channels in the lanes depends on these sizes."""
 
     channels: int
     """Output channels of one group."""

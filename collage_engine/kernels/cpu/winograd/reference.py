@@ -1,4 +1,4 @@
-"""What a 3×3 convolution over a transformed weight computes: the schedule's specification."""
+"""The reference says what a 3×3 convolution over a transformed weight computes."""
 
 from __future__ import annotations
 

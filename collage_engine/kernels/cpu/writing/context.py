@@ -1,4 +1,4 @@
-"""What the writing of one kernel collects: its buffers, its functions, whether threads share it."""
+"""A context collects the buffers and functions of one kernel, and whether threads share it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ threads that are already awake costs on any processor."""
 
 @dataclass
 class Context:
-    """What writing one kernel needs and collects."""
+    """The context holds what writing one kernel needs and collects."""
 
     cpu: Cpu
     views: Views = field(default_factory=Views)

@@ -1,4 +1,4 @@
-"""What register tiles cost."""
+"""The costs of register tiles are estimated in cycles."""
 
 from __future__ import annotations
 
