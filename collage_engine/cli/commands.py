@@ -160,6 +160,8 @@ def _explain(options: argparse.Namespace) -> int:
     else:
         output.print_node(session.document, numbers)
         output.print_explanation(answer, _exported(session, numbers[0]))
+        if session.runs:
+            output.print_tolerance(session.runs[-1])
     return 0
 
 

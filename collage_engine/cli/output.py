@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from collage_engine.cli.screen import Columns, say, show
+from collage_engine.drawing.accuracy import tolerance_sentences
 from collage_engine.drawing.facts import changed_facts, run_facts
 from collage_engine.drawing.formatting import (
     bytes_text,
@@ -111,6 +112,12 @@ def print_node(document: Document, numbers: Sequence[int]) -> None:
     say(f"node {number}: {operators_text(node.op)}{names}", style="bold")
     if len(numbers) > 1:
         say(f"this ONNX node became operators {nodes_text(numbers)}; explain them by number")
+
+
+def print_tolerance(run: Run) -> None:
+    """Print how far outputs may be from the true ones, where the model's rounding decides on it."""
+    for sentence in tolerance_sentences(run):
+        say(sentence)
 
 
 def print_explanation(answer: ExplainAnswer, exported: str | None = None) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from rich.table import Table
 
 from collage_engine.cli.screen import Columns, columns, say, show
-from collage_engine.drawing.accuracy import accuracy_sentences
+from collage_engine.drawing.accuracy import accuracy_sentences, tolerance_sentences
 from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.formatting import (
     counted,
@@ -49,6 +49,7 @@ def print_run(run: Run) -> None:
     if placement.measured_us is None and run.winner == "unmeasured":
         _print_unmeasured(run, placement)
         return
+    _print_warnings(run)
     _print_choice(run, placement)
     _print_latencies(run)
     say()
@@ -58,17 +59,18 @@ def print_run(run: Run) -> None:
         say(f"memory: {memory_text(run.memory)}")
     _print_candidate_counts(run)
     _print_constraints(run)
-    _print_warnings_and_artifact(run)
+    _print_artifact(run)
 
 
 def _print_unmeasured(run: Run, placement: Placement) -> None:
     """Print a placement that was compiled for a device that is not here."""
+    _print_warnings(run)
     say(
         f"Compiled for {run.target}, not measured: {run.note.partition(',')[0]}, "
         f"{counted(len(placement.partitions), 'partition')}",
         style="bold",
     )
-    _print_warnings_and_artifact(run)
+    _print_artifact(run)
 
 
 def _print_choice(run: Run, placement: Placement) -> None:
@@ -120,7 +122,7 @@ def _print_estimate(placement: Placement) -> None:
 def _print_accuracy(run: Run) -> None:
     if run.accuracy is None and run.max_rel_error is not None:
         say(f"largest error against the model's own result: {run.max_rel_error:.1e} (relative)")
-    for sentence in accuracy_sentences(run):
+    for sentence in (*tolerance_sentences(run), *accuracy_sentences(run)):
         say(sentence)
 
 
@@ -152,9 +154,13 @@ def _print_constraints(run: Run) -> None:
             say(f"{baseline_name(base)} ({KINDS[base.kind]}) is {base.barred}")
 
 
-def _print_warnings_and_artifact(run: Run) -> None:
+def _print_warnings(run: Run) -> None:
+    """Print what is to be known before any number is read."""
     for warning in run.warnings:
         say(f"warning: {warning}", style="yellow")
+
+
+def _print_artifact(run: Run) -> None:
     if run.artifact:
         say_artifact(run.artifact)
 

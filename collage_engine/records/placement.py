@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from collage_engine.records.accuracy import Accuracy
+from collage_engine.records.accuracy import Accuracy, RunTolerance
 from collage_engine.records.cost import Cost
 from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.memory import MemoryUse
@@ -179,6 +179,8 @@ class Run(msgspec.Struct, kw_only=True):
     memory: MemoryUse | None = None
     tuning: TuneCounts | None = None
     """What the tuning stage did; None: there was none."""
+    tolerance: RunTolerance | None = None
+    """How far outputs may be from the true ones, and why; None: an older version did not say."""
     warnings: list[str] = []
     limits: list[LimitVerdict] = []
     """Deployment constraints and their prices."""

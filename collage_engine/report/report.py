@@ -10,7 +10,11 @@ from typing import Any, Literal
 import msgspec
 
 from collage_engine import __version__
-from collage_engine.drawing.accuracy import accuracy_sentences, precision_text
+from collage_engine.drawing.accuracy import (
+    accuracy_sentences,
+    precision_text,
+    tolerance_sentences,
+)
 from collage_engine.drawing.facts import Fact, run_facts
 from collage_engine.drawing.figures import (
     EXPECTED,
@@ -291,7 +295,7 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "sum": partition_sum_text(placement) if placement else "",
         "unmeasured": unmeasured_text(run.candidates),
         "words": {"isolated": ISOLATED, "expected": EXPECTED, "last_run": LAST_RUN},
-        "accuracy": accuracy_sentences(run),
+        "accuracy": [*tolerance_sentences(run), *accuracy_sentences(run)],
         "grouped": _grouped(run),
         "missing": [state for state in run.toolchains if not state.available],
     }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.build.build import build_cover, write_module
-from collage_engine.candidates.inputs import model_tolerance, representative_inputs
+from collage_engine.candidates.inputs import representative_inputs, run_tolerance
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.partition.candidate import make_candidate
@@ -60,10 +60,11 @@ def export(open_model: OpenModel, *, run: Run, out: str | None) -> bytes | None:
         for part in run.placement.partitions
     ]
     inputs = representative_inputs(model, settings)
+    tolerance = run.tolerance or run_tolerance(model, settings, inputs)
     contents = ArtifactContents(
         inputs=inputs,
         outputs=original_outputs(model, inputs),
-        tolerance=settings.tolerance or model_tolerance(model, settings),
+        tolerance=tolerance.value,
         placement=run.placement,
         target=run.target,
         versions={s.name: s.version or "" for s in run.toolchains if s.available},

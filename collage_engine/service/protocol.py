@@ -134,6 +134,16 @@ class RunCancel(msgspec.Struct, frozen=True, kw_only=True):
     keep: bool = False
 
 
+class RequestCancel(msgspec.Struct, frozen=True, kw_only=True):
+    """``request.cancel``: stops a request that is being worked on, by its JSON-RPC ``id``.
+
+    It is answered at once, also where there is no such request any more; the request itself is
+    answered with an error of kind ``Cancelled``. A run is stopped by ``run.cancel``.
+    """
+
+    request: int | str
+
+
 class RunSearch(msgspec.Struct, frozen=True, kw_only=True):
     """``run.search``: search on stored costs only. Answer: ``SearchAnswer``."""
 
@@ -270,6 +280,8 @@ METHODS: dict[str, tuple[type, type]] = {
     "hello": (Hello, HelloAnswer),
     "toolchains.list": (type(None), Toolchains),
     "model.open": (ModelOpen, ModelAnswer),
+    "request.cancel": (RequestCancel, type(None)),
+    "document.close": (Document, type(None)),
     "graph.get": (Document, GraphAnswer),
     "pins.set": (PinsSet, PinsAnswer),
     "run.preflight": (RunStart, PreflightAnswer),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -23,10 +23,18 @@ ContenderKind = Literal["collage"] | BaselineKind
 
 @dataclass(frozen=True)
 class Sample:
-    """Inputs by name, and what the user's own file computes of them."""
+    """Inputs by name, and what the user's own file computes of them.
+
+    Attributes:
+        inputs: by name.
+        truth: the outputs, by name.
+        bounds: what error an output is allowed on these inputs, where outputs are allowed
+            different ones; by name.
+    """
 
     inputs: Mapping[str, np.ndarray]
     truth: Mapping[str, np.ndarray]
+    bounds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

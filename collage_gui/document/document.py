@@ -233,11 +233,14 @@ class Document(QObject):
         self.requests.send("session.save", params, failed=failed)
 
     def close(self) -> None:
-        """Stop listening to the engine, and drop the answers that are awaited."""
+        """Stop listening to the engine, drop awaited answers, and let it free the document."""
         self.client.notified.disconnect(self._notified)
         self.questions.stop()
         self.costs.stop()
         self.requests.drop_all()
+        if self.handle:
+            closing = protocol.Document(document=self.handle)
+            self.requests.send("document.close", closing, failed=lambda reason: None)
 
     # -- the engine's news -------------------------------------------------------------
 

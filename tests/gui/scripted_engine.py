@@ -173,6 +173,9 @@ class Engine:
         )
         return p.Exported(path=params.path)
 
+    def document_close(self, params):
+        assert params.document in self.worlds
+
     def graph_get(self, params):
         world = self.worlds[params.document]
         return p.GraphAnswer(graph=world.graph, pins=world.pins)

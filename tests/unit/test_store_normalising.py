@@ -148,20 +148,23 @@ def test_rows_of_version_2_become_raw_and_older_ones_say_that_they_are_not(tmp_p
         old = {
             "a": msgspec.structs.replace(PROBED, reading_us=None),
             "b": measured(),
-            "c": Cost(state="invalid", reason="wrong numbers"),
+            "c": Cost(state="invalid", reason="it crashed"),
+            "d": Cost(state="invalid", reason="wrong numbers in the output of conv1"),
         }
         for key, cost in old.items():
             connection.execute(
-                "insert or replace into measurements (key, median_us, cost) values (?, ?, ?)",
-                [key, cost.median_us, msgspec.json.encode(cost).decode()],
+                "insert or replace into measurements (key, median_us, reason, cost) "
+                "values (?, ?, ?, ?)",
+                [key, cost.median_us, cost.reason, msgspec.json.encode(cost).decode()],
             )
         for column in ("probe", "reading_us", "reference_us", "normalised"):
             connection.execute(f"alter table measurements drop column {column}")
         connection.execute("pragma user_version = 2")
     with Store(path) as store:
-        costs = store.get_many("abc")
+        costs = store.get_many("abcd")
     assert [costs[key].median_us for key in "ab"] == pytest.approx([10.0, 10.0])
     assert costs["c"].state == "invalid"
+    assert "d" not in costs  # it may have been the model's own rounding
     with sqlite3.connect(path) as connection:
         rows = connection.execute(
             "select median_us, reading_us, normalised from measurements order by key"

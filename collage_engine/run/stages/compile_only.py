@@ -18,7 +18,7 @@ from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.build.build_job import BuildCover
 from collage_engine.build.built import BuiltModule
 from collage_engine.candidates.host_candidates import pinned_to_host
-from collage_engine.candidates.inputs import model_tolerance, representative_inputs
+from collage_engine.candidates.inputs import representative_inputs, run_tolerance
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.candidates.pins import breaks_pin
@@ -144,11 +144,12 @@ class ExportUnmeasured:
         if inputs.out is None:
             return ExportUnmeasuredResult(artifact=None)
         model, settings = inputs.open_model.model, inputs.data.settings
+        tolerance = run_tolerance(model, settings, inputs.model_inputs)
         with control.stage("export") as report:
             contents = ArtifactContents(
                 inputs=inputs.model_inputs,
                 outputs=original_outputs(model, inputs.model_inputs),
-                tolerance=settings.tolerance or model_tolerance(model, settings),
+                tolerance=tolerance.value,
                 placement=inputs.chosen,
                 target=inputs.menu.target_text,
                 versions={s.name: s.version or "" for s in inputs.menu.states if s.version},
