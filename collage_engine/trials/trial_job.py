@@ -262,7 +262,7 @@ def _values(folder: str, name: str, kinds: tuple[tuple[str, str], ...]) -> dict[
 def _errors(
     request: OpenPlacement, folder: str, results: list[np.ndarray]
 ) -> dict[str, tuple[float, float]]:
-    """Largest absolute and relative error of each output on one sample."""
+    """Return the largest absolute and relative error of each output on one sample."""
     truth = _values(folder, "outputs", request.outputs)
     names = [name for name, _ in request.outputs]
     if len(results) != len(names):
@@ -273,7 +273,7 @@ def _errors(
 
 
 def _worst_of(samples: list[dict[str, tuple[float, float]]]) -> OutputErrors:
-    """The largest errors over samples."""
+    """Return the largest errors over samples."""
     every = [pair for found in samples for pair in found.values()]
     return OutputErrors(
         max_abs=max((absolute for absolute, _ in every), default=0.0),
