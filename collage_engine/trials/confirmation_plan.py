@@ -228,9 +228,9 @@ def with_left_out(
             return replace(tried, contender=contender)
         return ContenderResult(contender=contender, reason=NOT_REACHED)
 
-    outcomes = tuple(map(outcome_of, contenders))
+    results = tuple(map(outcome_of, contenders))
     named = name_of(confirmation.winner.contender, contenders)
-    return replace(confirmation, outcomes=outcomes, named=named)
+    return replace(confirmation, results=results, named=named)
 
 
 def _promise(
