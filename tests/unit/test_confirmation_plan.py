@@ -113,7 +113,7 @@ def test_a_whole_model_that_was_not_built_again_in_time_keeps_its_trial() -> Non
     unbuilt = ContenderResult(contender=A, reason=NOT_REACHED)
     best = replace(tried(B, 480.0), from_trial=False)
     confirmation = Confirmation(
-        outcomes=(unbuilt, best),
+        results=(unbuilt, best),
         winner=best,
         named="b",
         tied=(),
