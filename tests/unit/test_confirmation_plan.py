@@ -121,7 +121,7 @@ def test_a_whole_model_that_was_not_built_again_in_time_keeps_its_trial() -> Non
         in_place_us=(),
         residual=(),
     )
-    outcomes = with_left_out(confirmation, [A, B], KNOWN).outcomes
+    outcomes = with_left_out(confirmation, [A, B], KNOWN).results
     assert outcomes[0].measured_us == 900.0 and outcomes[0].reason is None
     assert outcomes[1].measured_us == 480.0 and not outcomes[1].from_trial
 
