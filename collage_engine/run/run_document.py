@@ -41,6 +41,7 @@ from collage_engine.search.problem import Answer
 from collage_engine.trials.accuracy import KeptTolerance
 from collage_engine.trials.confirmation import Confirmation
 from collage_engine.trials.contender import Contender, ContenderResult, Sample
+from collage_engine.trials.ranking import RANKING
 from collage_engine.trials.tolerance import accuracy_of
 from collage_engine.tuning.tables import tables_of
 
@@ -226,9 +227,15 @@ def unmeasured_document(inputs: UnmeasuredInputs, control: RunControl) -> Run:
 
 
 def tied_with_winner(confirmation: Confirmation) -> list[str]:
-    """Names of baselines, and of the best cover, whose times cannot be told from the winner's."""
+    """Names of baselines, and of the best cover, whose times cannot be told from the winner's.
+
+    The rounds that chose the winner and the fresh ones ran in different processes, and the place of
+    a process's memory makes a difference by itself. So one is slower than the winner only where
+    both sets of rounds say so, and by more than equal modules in different processes differ.
+    """
     winner = confirmation.winner
     differences = confirmation.differences
+    equal_us = RANKING.near * (winner.measured_us or 0.0)
     by_name = {outcome.contender.name: outcome for outcome in confirmation.outcomes}
     return [
         name
@@ -236,7 +243,11 @@ def tied_with_winner(confirmation: Confirmation) -> list[str]:
         if name != winner.contender.name
         and (name == "collage" or outcome.contender.kind != "collage")
         and name in differences
-        and differences[name].tied
+        and (
+            differences[name].tied
+            or name in confirmation.tied
+            or abs(differences[name].us) <= equal_us
+        )
     ]
 
 
