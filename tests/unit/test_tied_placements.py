@@ -65,7 +65,7 @@ def test_a_difference_counts_only_where_both_sets_of_rounds_tell_it() -> None:
 
     def tied(apart: Difference, *selection: str) -> list[str]:
         confirmation = Confirmation(
-            outcomes=(fast, result("tvm", "whole-model")),
+            results=(fast, result("tvm", "whole-model")),
             winner=fast,
             named="collage",
             tied=selection,
