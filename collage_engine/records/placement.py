@@ -122,7 +122,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CandidateCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the candidates of a run."""
+    """The counts say what became of the candidates of a run."""
 
     enumerated: int = 0
     distinct: int = 0

@@ -13,8 +13,8 @@ from collage_engine.bounds.heuristic import ASSUMED, PROVEN
 from collage_engine.candidates.menu import Menu, threads_of
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
-from collage_engine.planning.limits import limit_verdicts, size_warning
-from collage_engine.planning.problem import pin_verdicts
+from collage_engine.planning.deployment_limits import limit_verdicts, size_warning
+from collage_engine.planning.search_problem import pin_verdicts
 from collage_engine.records.accuracy import RunTolerance
 from collage_engine.records.machine_state import MachineState
 from collage_engine.records.pin import PinVerdict
@@ -79,7 +79,7 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
     record = inputs.open_model.model.record
     baselines = [
         _baseline(inputs, outcome)
-        for outcome in confirmation.outcomes
+        for outcome in confirmation.results
         if outcome.contender.kind != "collage"
     ]
     bound = answer.lower_bound_us
@@ -116,7 +116,7 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         tolerance=inputs.run_tolerance,
         machine=[inputs.machine_before, inputs.machine_after],
         warnings=[
-            *tolerance_warnings(inputs.run_tolerance, confirmation.outcomes),
+            *tolerance_warnings(inputs.run_tolerance, confirmation.results),
             *control.warnings,
             *size_warning(memory.artifact_bytes, settings),
         ],
@@ -236,7 +236,7 @@ def tied_with_winner(confirmation: Confirmation) -> list[str]:
     winner = confirmation.winner
     differences = confirmation.differences
     equal_us = RANKING.near * (winner.measured_us or 0.0)
-    by_name = {outcome.contender.name: outcome for outcome in confirmation.outcomes}
+    by_name = {outcome.contender.name: outcome for outcome in confirmation.results}
     return [
         name
         for name, outcome in by_name.items()
@@ -257,7 +257,7 @@ def _apparent_loss_us(confirmation: Confirmation, baselines: Sequence[Baseline])
     ours = next(
         (
             outcome.measured_us
-            for outcome in confirmation.outcomes
+            for outcome in confirmation.results
             if outcome.contender.kind == "collage" and outcome.measured_us is not None
         ),
         None,

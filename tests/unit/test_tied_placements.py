@@ -38,7 +38,7 @@ def test_only_intervals_around_nought_are_ties() -> None:
 
     def confirmation(winner: ContenderResult, apart: dict[str, Difference]) -> Confirmation:
         return Confirmation(
-            outcomes=tuple(results),
+            results=tuple(results),
             winner=winner,
             named=winner.contender.name,
             tied=(),
@@ -65,7 +65,7 @@ def test_a_difference_counts_only_where_both_sets_of_rounds_tell_it() -> None:
 
     def tied(apart: Difference, *selection: str) -> list[str]:
         confirmation = Confirmation(
-            outcomes=(fast, result("tvm", "whole-model")),
+            results=(fast, result("tvm", "whole-model")),
             winner=fast,
             named="collage",
             tied=selection,
