@@ -366,7 +366,11 @@ def _main(name: str) -> None:
     except ToolchainError as error:
         state = _unavailable(name, str(error))
     else:
-        state = described(toolchain.probe(), toolchain.about)
+        try:
+            found = toolchain.probe()
+        except ToolchainError as error:  # no answer, which is not kept
+            sys.exit(str(error))
+        state = described(found, toolchain.about)
     probed = Probed(state=state, files=files_in_use())
     sys.stdout.write("\n" + msgspec.json.encode(probed).decode() + "\n")
 
