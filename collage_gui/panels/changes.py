@@ -61,7 +61,7 @@ class ChangesPage(QWidget):
         page = QVBoxLayout(self)
         page.setContentsMargins(8, 8, 8, 4)
         head = QHBoxLayout()
-        head.addWidget(QLabel("Compare with"))
+        head.addWidget(QLabel("Against"))
         head.addWidget(self.reference, 1)
         head.addWidget(self.in_graph)
         page.addLayout(head)
