@@ -29,7 +29,7 @@ class ChangesPage(QWidget):
         self.reference.setObjectName("referenceRun")
         self.reference.setAccessibleName("Compare with")
         self.reference.activated.connect(self._reference_chosen)
-        self.in_graph = QPushButton("Show changes in graph")
+        self.in_graph = QPushButton("Show in graph")
         self.in_graph.setObjectName("showChanges")
         self.in_graph.clicked.connect(self.wanted_in_graph)
         self.note = QLabel(wordWrap=True)
