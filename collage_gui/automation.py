@@ -94,20 +94,21 @@ class Automation(QObject):
             self._pictures()
 
     def _pictures(self) -> None:
-        if not self.screenshots:
-            self._export()
-            return
         assert self.page is not None
         page, document = self.page, self.page.document
+
+        def settled() -> bool:
+            return page.picture.drawn is not None and not page.picture.busy
+
+        if not self.screenshots:
+            self._wait(settled, self._export)
+            return
         folder = Path(self.screenshots)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             self.fail(f"{folder}: {error.strerror}")
             return
-
-        def settled() -> bool:
-            return page.picture.drawn is not None and not page.picture.busy
 
         def overview() -> None:
             page.navigation.fit()
