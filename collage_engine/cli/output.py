@@ -148,12 +148,13 @@ def print_explanation(answer: ExplainAnswer, exported: str | None = None) -> Non
             cost,
             spread_text(spread, c.cost.median_us),
             *((_isolated_text(c.cost),) if within else ()),
-            time_text(answer.regrets.get(c.id)),
+            _regret_text(answer, c),
         )
     say()
     show(made.table)
     say(
-        "→ is chosen. The regret is what the best placement with the candidate costs more. "
+        "→ is chosen. The regret is what the best placement with the candidate costs more "
+        "(no placement: nothing can contain it here; not known: there was no time to find out). "
         "= is a tie: repeats, or run-to-run drift, differ by more than that."
     )
     if exported not in (None, answer.chosen) and any(c.id == exported for c in shown):
@@ -170,6 +171,16 @@ def print_explanation(answer: ExplainAnswer, exported: str | None = None) -> Non
         if c.cost.state == "invalid":
             what = f"{c.instance.id} on {candidate_text(c)} ({nodes_text(c.nodes)})"
             say(f"invalid: {what}: {c.cost.reason}")
+
+
+def _regret_text(answer: ExplainAnswer, candidate: CandidateRecord) -> str:
+    """Return a candidate's regret, what it is at least, or that there is none or none is known."""
+    if candidate.id in answer.regrets:
+        regret = answer.regrets[candidate.id]
+        return "no placement" if regret is None else time_text(regret)
+    if candidate.id in answer.regret_bounds:
+        return f"≥ {time_text(answer.regret_bounds[candidate.id])}"
+    return "not known" if candidate.cost.usable else time_text(None)
 
 
 def _isolated_text(cost: Cost) -> str:

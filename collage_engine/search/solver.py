@@ -54,6 +54,8 @@ class Solution:
     """Candidate to the exact least cost of a cover through it."""
     lower_bound_through: dict[int, int] = field(default_factory=dict)
     """The candidates whose least cover is only known to cost at least this."""
+    others_in_no_cover: bool = False
+    """Whether the candidates in neither of the two are proved to be in no cover."""
     states: int = 0
     """Labels kept, or steps of the beam search."""
     decided: bool = True
@@ -70,7 +72,9 @@ class Solution:
 
     def without_labels(self) -> Solution:
         """Return cost and cover alone, which take little memory."""
-        return replace(self, labels=None, least_through={}, lower_bound_through={})
+        return replace(
+            self, labels=None, least_through={}, lower_bound_through={}, others_in_no_cover=False
+        )
 
 
 class Solver:
@@ -182,6 +186,7 @@ class Solver:
         if regrets:
             labels.run_forward()
             solution.least_through = labels.least_through
+            solution.others_in_no_cover = True
             self._base, self._repriced = labels, set()
             labels.release_base()
         solution.states = sum(map(len, labels.forward_labels)) + sum(
@@ -213,6 +218,7 @@ class Solver:
             lower_bound=bound if result.cost is None else min(bound, result.cost),
             least_through=result.least_through,
             lower_bound_through=result.lower_bound_through,
+            others_in_no_cover=True,  # beam search bounds every candidate that may be chosen
             labels=result.labels,
             cutoff=result.cutoff,
             states=result.states,

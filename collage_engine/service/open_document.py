@@ -47,6 +47,8 @@ class OpenDocument:
     """Of the last search: what a change of pins leaves as it was."""
     regrets: dict[str, float | None] = field(default_factory=dict)
     """Of the last search; replaced by every search."""
+    regret_bounds: dict[str, float] = field(default_factory=dict)
+    """Of the last search; replaced by every search."""
 
     def __post_init__(self) -> None:
         self.replace_candidates(self.document.candidates)

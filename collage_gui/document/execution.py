@@ -184,7 +184,7 @@ class Execution(QObject):
             if answer.verdicts:
                 self._pins.verdicts = answer.verdicts
             self.limits = answer.limits
-            self._costs.regrets.update(answer.regrets)
+            self._costs.take_regrets(answer)
             if answer.placement is not None:
                 self._placement.runners_up = answer.runners_up
                 self._placement.show(
@@ -208,7 +208,7 @@ class Execution(QObject):
         """Ask for regrets and runners-up of what a run measured; the shown placement stays."""
 
         def arrived(answer: SearchAnswer) -> None:
-            self._costs.regrets = dict(answer.regrets)
+            self._costs.take_regrets(answer)
             if answer.runners_up:
                 self._placement.runners_up = answer.runners_up
             self._costs.changed.emit()

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.drawing.formatting import DASH, counted, duration_text, significant
+from collage_engine.drawing.formatting import DASH, counted, duration_text, significant, time_text
 from collage_engine.drawing.palette import toolchain_look, toolchain_title
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import border_words
@@ -92,9 +92,7 @@ class CandidatesPanel(QWidget):
                     lambda r: d.costs.regrets.get(r.id),
                     "signed-time",
                     width=88,
-                    tip=lambda r: (
-                        "The cost of the best placement with this candidate, less the least cost"
-                    ),
+                    tip=self._regret_tip,
                 ),
                 Column(
                     "Isolated",
@@ -200,6 +198,18 @@ class CandidatesPanel(QWidget):
         if cost.state == "measured":
             return "stored" if cost.from_store else "measured"
         return cost.state
+
+    def _regret_tip(self, row: CandidateRecord) -> str:
+        """Say what a regret is, and why this candidate has none in the table."""
+        costs = self.document.costs
+        about = "The cost of the best placement with this candidate, less the least cost"
+        if row.id in costs.regrets:
+            none = ": no placement can contain it here"
+            return about + (none if costs.regrets[row.id] is None else "")
+        if row.id in costs.regret_bounds:
+            least = time_text(costs.regret_bounds[row.id])
+            return f"{about}: only known to be at least {least}"
+        return f"{about}: it is not known" if costs.of(row.id).usable else about
 
     def _spread(self, row: CandidateRecord) -> float | None:
         cost = self.document.costs.of(row.id)

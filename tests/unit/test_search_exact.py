@@ -57,12 +57,15 @@ def compare_infeasible(
     found = answer.infeasible
     assert found is not None and answer.cover == (), f"seed {seed}: a cover where there is none"
     minimal = truth.minimal_contradictions(pins)
-    assert set(found.pins) in minimal, f"seed {seed}: {found.pins} is not minimal"
+    named = [set(found.pins), *(set(conflict.pins) for conflict in found.further)]
+    assert all(pins in minimal for pins in named), f"seed {seed}: {named} are not minimal"
+    assert sum(map(len, named)) == len(set().union(*named)), f"seed {seed}: not disjoint"
+    left = [pin for index, pin in enumerate(pins) if index not in set().union(*named)]
+    assert not named[0] or truth.honoured(left), f"seed {seed}: a conflict is not named"
     for verdict in answer.verdicts:
-        inside = verdict.pin in found.pins
-        assert verdict.state == ("infeasible" if inside else "pending")
-        if inside:
-            assert set(verdict.contradicts) == set(found.pins) - {verdict.pin}
+        own = next((conflict for conflict in named if verdict.pin in conflict), set())
+        assert verdict.state == ("infeasible" if own else "pending")
+        assert set(verdict.contradicts) == own - {verdict.pin}
 
 
 def compare_cover(
