@@ -17,6 +17,7 @@ from collage_engine.cli.options import file_bytes, settings_from
 from collage_engine.cli.print_run import print_run, run_document
 from collage_engine.cli.progress import ProgressReport
 from collage_engine.cli.screen import ERR, complain, say
+from collage_engine.cli.search_command import search
 from collage_engine.records.errors import (
     Cancelled,
     CollageError,
@@ -233,30 +234,6 @@ def _report(options: argparse.Namespace) -> int:
     return 0
 
 
-def _search(options: argparse.Namespace) -> int:
-    from collage_engine.search.command import main_search
-
-    try:
-        text = Path(options.problem).read_text()
-    except OSError as error:
-        raise UsageError(f"{options.problem}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{options.problem} is no text file") from error
-    try:
-        answer = main_search(text)
-    except UsageError as error:
-        raise UsageError(f"{options.problem}: {error}") from error
-    if options.json:
-        output.print_json(answer)
-    elif "infeasible" in answer:
-        say(f"no placement exists: {answer['infeasible']['reason']}")
-    else:
-        bound = "the least" if answer["optimal"] else f"at least {answer['lower_bound_us']} µs"
-        say(f"The placement costs {answer['cost_us']} µs ({bound}).")
-        say(f"Its candidates are {', '.join(map(str, answer['cover']))}")
-    return 0
-
-
 def _store(options: argparse.Namespace) -> int:
     import msgspec
 
@@ -294,7 +271,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "export": _export,
     "run": _run,
     "report": _report,
-    "search": _search,
+    "search": search,
     "store": _store,
     "serve": _serve,
 }
