@@ -128,7 +128,7 @@ class ProblemPin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole search problem. Build it with :func:`read_problem`, or :func:`validate` your own."""
+    """A whole search problem."""
 
     nodes: tuple[ProblemNode, ...]
     candidates: tuple[ProblemCandidate, ...]

@@ -83,11 +83,7 @@ def _located(message: str, whole: str) -> str:
 
 _PATTERNS = (
     (r"Expected `([^`]*)`, got `([^`]*)`", "{0} is expected here, not {1}"),
-    (r"Expected `array` of length (\d+)", "a list of {0} values is expected here"),
-    (
-        r"Expected `array` of length (\d+), got (\d+)",
-        "a list of {0} values is expected, not of {1}",
-    ),
+    (r"Expected `array` of length (\d+)(?:, got \d+)?", "a list of {0} values is expected here"),
     (r"Object missing required field `([^`]*)`", "the field {0} is missing"),
     (r"Object contains unknown field `([^`]*)`", "there is no field {0}"),
     (r"(?:Number|Integer|Float) (?:value )?out of range", "the number is too large"),
