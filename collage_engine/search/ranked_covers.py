@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -55,6 +56,9 @@ def best_covers(search: Search, pins: Iterable[ProblemPin], k: int) -> list[Rank
     covers = [(solution.cost, solution.cover)]
     if solution.labels is not None:
         covers = enumerate_covers(solution.labels, k)
+    elif solution.program is not None:
+        deadline = time.monotonic() + solver.time_limit_s
+        covers = solution.program.ranked_covers(k, solution.cost, solution.cover, deadline)
     return [
         _ranked(search, cost, cover, solution.cost)
         for cost, cover in covers

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from collage_engine.search.beam import BeamSearch
+from collage_engine.search.integer_program import IntegerProgram, ProgramResult, runnable_order
 from collage_engine.search.label_setting import LabelSetting
+from collage_engine.search.pricing import IMPOSSIBLE
 from collage_engine.search.problem import PLAIN
 from collage_engine.search.resolve import IncrementalLabelSetting
 from collage_engine.search.state_space import StateSpace
@@ -34,6 +36,12 @@ EXACT_MOVES, EXACT_MOVES_PER_NODE = 300_000, 60
 that exploring takes about as long as the label setting may)."""
 EXACT_TIME_SHARE = 0.7
 """Share of the time limit that exact search may spend before beam search takes over (chosen)."""
+PROGRAM_TIME_SHARE = 0.7
+"""Share of the time left on a wide graph that the integer program may take to find a cover; beam
+search takes the rest where it finds none (chosen)."""
+REGRETS_TIME = 1.0
+"""How long exact regrets on a wide graph may take, as a share of the time that the best cover took
+(chosen)."""
 DEFAULT_TIME_LIMIT_S = 60.0
 """Time limit of one solve in seconds, where none is given (chosen)."""
 WARM_START_SHARE = 0.25
@@ -62,6 +70,8 @@ class Solution:
     """Whether it is known if there is a cover at all."""
     labels: LabelSetting | None = None
     """Labels of all states, or those of the states with covers up to ``cutoff``."""
+    program: IntegerProgram | None = None
+    """The integer program that proved the cover to cost least, for the covers that follow it."""
     cutoff: int | None = None
     """Every cover up to this cost lies in the states of ``labels``; None: every cover does."""
 
@@ -171,7 +181,7 @@ class Solver:
             except SearchLimitExceeded:
                 # Cut short by earlier solves, it says nothing of how long a whole solve takes.
                 self.too_wide = limit > EXACT_TIME_SHARE * most
-        return self._beam(allowed, regrets, began + limit)
+        return self._wide(allowed, regrets, began + limit)
 
     def _exact(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Solution:
         moves = EXACT_MOVES + EXACT_MOVES_PER_NODE * len(self.problem.nodes)
@@ -208,6 +218,43 @@ class Solver:
                 deadline=deadline,
             )
         return LabelSetting(self.space, self.weights, allowed, limit=self.work, deadline=deadline)
+
+    def _wide(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Solution:
+        """Solve where the state space is too large: by an integer program, else by beam search."""
+        now = time.monotonic()
+        offered = [
+            [c for c in nodes.candidates if allowed[c] and self.weights.cost[c] < IMPOSSIBLE]
+            for nodes in self.space.node_sets
+        ]
+        result = ProgramResult()
+        if deadline > now:
+            program = IntegerProgram(self.space, self.weights, offered)
+            result = program.solve(now + PROGRAM_TIME_SHARE * (deadline - now))
+            if result.infeasible:
+                return Solution(states=result.nodes)
+            if result.cost is not None:
+                optimal = result.lower_bound >= result.cost
+                if regrets and optimal:
+                    spent = time.monotonic() - now
+                    program.find_regrets(result, min(deadline, now + (1 + REGRETS_TIME) * spent))
+                return Solution(
+                    cost=result.cost,
+                    cover=runnable_order(self.space, result.cover),
+                    lower_bound=min(result.lower_bound, result.cost),
+                    least_through=result.least_through,
+                    lower_bound_through=result.lower_bound_through,
+                    others_in_no_cover=True,  # the relaxation bounds every candidate
+                    program=program if optimal else None,
+                    states=result.nodes,
+                )
+        found = self._beam(allowed, regrets, deadline)
+        if found.cost is not None:
+            # The beam's cover may be better than none, the relaxation's bounds better than its own.
+            found.lower_bound = max(found.lower_bound, min(result.lower_bound, found.cost))
+            for c, bound in result.lower_bound_through.items():
+                if c in found.lower_bound_through:
+                    found.lower_bound_through[c] = max(bound, found.lower_bound_through[c])
+        return found
 
     def _beam(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Solution:
         result = BeamSearch(self.space, self.weights, allowed, deadline).solve(regrets=regrets)

@@ -345,7 +345,9 @@ class StateSpace:
                 raise SearchLimitExceeded(f"more than {limit} moves")
             if deadline is not None and not rank & 15 and time.monotonic() > deadline:
                 raise SearchLimitExceeded("out of time")
-            for state in waiting.pop(rank, ()):
+            for number, state in enumerate(waiting.pop(rank, ())):
+                if deadline is not None and number & 255 == 255 and time.monotonic() > deadline:
+                    raise SearchLimitExceeded("out of time")
                 ordered.append(state)
                 moves = self.moves(state)
                 steps += 1 + len(moves)

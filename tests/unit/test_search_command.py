@@ -144,13 +144,12 @@ def test_a_part_that_means_no_candidate_or_several_is_refused() -> None:
     with pytest.raises(UsageError, match="no candidate has exactly nodes 0 on b"):
         main_check(text, json.dumps([{"nodes": [0], "toolchain": "b"}]))
     with pytest.raises(UsageError, match="the placement is not JSON: invalid character in line 1"):
-        main_check(text, b"[0,]")
+        main_check(text, b"[0 1]")
 
 
 def test_the_schemas_are_those_in_the_resources(capsys: pytest.CaptureFixture[str]) -> None:
     """After a wanted change: ``collage search --schema > resources/search/schema.json``."""
     shown, _ = collage(capsys, "--schema")
-    assert json.loads(shown) == schema()
     assert resource("search/schema.json").read_text() == shown
 
 
@@ -206,7 +205,7 @@ def test_problems_and_answers_fit_their_schemas() -> None:
         if "cover" in answer:
             feasible += 1
             found = main_check(json.dumps(data), json.dumps(answer))
-            check(msgspec.to_builtins(found), "check")
+            check(json.loads(msgspec.json.encode(found)), "check")
     assert 10 < feasible < 60
     assert not fits({"nodes": 7}, kinds["problem"], kinds["problem"]["$defs"])
 
