@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -78,10 +79,10 @@ def _read(name: str) -> bytes:
 
 def _cover_text(given: str) -> bytes:
     """Return a placement as JSON: a file's content, or ids that were given directly."""
-    if given == STANDARD_INPUT or Path(given).exists():
-        return _read(given)
     if given.lstrip().startswith(("[", "{")):
         return given.encode("utf-8", "surrogateescape")
+    if given == STANDARD_INPUT or os.path.exists(given):
+        return _read(given)
     return msgspec.json.encode([name.strip() for name in given.split(",") if name.strip()])
 
 

@@ -61,6 +61,12 @@ than the 1e-16 of a sum, times its terms)."""
 LARGEST_COST = 1e4
 """The largest objective coefficient after scaling (chosen: HiGHS advises to stay below 1e6; its
 absolute tolerances of 1e-7 then resolve 1e-11 of the most expensive candidate)."""
+FEW_CANDIDATES = 5000
+"""Candidates up to which the program is solved as a whole at once; where there are more, a cover
+is found first that agrees with the relaxation where that is integer (chosen: HiGHS's own heuristics
+find good covers of so many in seconds)."""
+FRACTIONAL_TIME_SHARE = 0.6
+"""Share of the time that finding such a cover first may take (chosen)."""
 MOST_CUT_ROUNDS = 20
 """Rounds of separation in the linear relaxation (a count; chosen: one to four are usual)."""
 VIOLATED = 1e-4
@@ -140,6 +146,8 @@ class IntegerProgram:
         """Internal cost of one unit of the objective."""
         self.objective: Floats = np.array([float(cost) / self.unit for cost in costs])
         self._cuts: set[Cut] = set()
+        self._ranked: set[frozenset[int]] = set()
+        """Covers that were cut off since they are among the best that were asked for already."""
         self._highs: Any = None
 
     # -- the model ---------------------------------------------------------------------------
@@ -222,8 +230,32 @@ class IntegerProgram:
             return result
         if not self._relax(result, deadline) or result.infeasible:
             return result
+        self._branch_where_fractional(result, deadline)
         self._branch(result, deadline)
         return result
+
+    def _branch_where_fractional(self, result: ProgramResult, deadline: float) -> None:
+        """Find a cover that agrees with the relaxed solution wherever that is integer.
+
+        The relaxation is nearly tight, so little is left to be decided, and that falls apart into
+        small programs (relaxation-enforced neighbourhood search, Berthold 2014).
+
+        Args:
+            result: The relaxation's bounds; the cover is added to it.
+            deadline: When to end, in :func:`time.monotonic` seconds.
+        """
+        if len(self.candidates) <= FEW_CANDIDATES:
+            return
+        values = np.array(self._highs.getSolution().col_value)[: len(self.candidates)]
+        fixed = np.flatnonzero(values > 1.0 - INTEGRAL).astype(np.int32)
+        none, one = np.zeros(len(fixed)), np.ones(len(fixed))
+        self._highs.changeColsBounds(len(fixed), fixed, one, one)
+        now = time.monotonic()
+        found = ProgramResult()
+        self._branch(found, now + FRACTIONAL_TIME_SHARE * (deadline - now))
+        self._highs.changeColsBounds(len(fixed), fixed, none, one)
+        result.nodes += found.nodes
+        self._take(result, found.cover or None)
 
     def ranked_covers(self, k: int, cost: int, cover: list[int], deadline: float) -> list[Ranked]:
         """Return the k least-cost covers, the best first; fewer where there are, or time is, fewer.
@@ -243,6 +275,7 @@ class IntegerProgram:
         while len(found) < k:
             columns = tuple(sorted(self.column[c] for c in found[-1][1]))
             self._add_cuts([(columns, len(columns) - 1)])
+            self._ranked.add(frozenset(found[-1][1]))
             following = ProgramResult()
             self._branch(following, deadline)
             if following.cost is None or following.lower_bound < following.cost:
@@ -342,6 +375,18 @@ class IntegerProgram:
 
     def _run(self, deadline: float) -> Any:
         """Let HiGHS work until the deadline, answering interrupts; returns the model's status."""
+        import highspy  # see _relax
+
+        status = self._run_once(deadline)
+        if status == highspy.HighsModelStatus.kSolveError:
+            # HiGHS 1.15's presolve sometimes returns a solution that breaks a row, and notices it.
+            self._highs.setOptionValue("presolve", "off")
+            status = self._run_once(deadline)
+            self._highs.setOptionValue("presolve", "choose")
+        return status
+
+    def _run_once(self, deadline: float) -> Any:
+        """Start HiGHS in a thread and wait for it; returns the model's status."""
         highs = self._highs
         highs.setOptionValue(
             "time_limit", highs.getRunTime() + max(0.0, deadline - time.monotonic())
@@ -422,8 +467,10 @@ class IntegerProgram:
 
     def _take(self, result: ProgramResult, cover: list[int] | None) -> None:
         """Keep a cover if it costs less than the one known."""
-        cost = None if cover is None else cover_cost(self.space, self.weights, cover)
-        if cover is not None and cost is not None and (result.cost is None or cost < result.cost):
+        if cover is None or frozenset(cover) in self._ranked:
+            return
+        cost = cover_cost(self.space, self.weights, cover)
+        if cost is not None and (result.cost is None or cost < result.cost):
             result.cost, result.cover = cost, cover
 
     # -- cycles ------------------------------------------------------------------------------

@@ -2,8 +2,9 @@
 
 A :class:`Solver` knows nothing of pins and limits: it is given which candidates may be chosen. It
 solves exactly (:mod:`collage_engine.search.label_setting`, from a warm start where an earlier solve
-is near: :mod:`collage_engine.search.resolve`); where the state space is too large for that it falls
-back to beam search (:mod:`collage_engine.search.beam`), for good.
+is near: :mod:`collage_engine.search.resolve`). Where the state space is too large for that, it
+solves an integer program (:mod:`collage_engine.search.integer_program`), for good; and where that
+finds no cover in time, it falls back to beam search (:mod:`collage_engine.search.beam`).
 """
 
 from __future__ import annotations
@@ -36,12 +37,16 @@ EXACT_MOVES, EXACT_MOVES_PER_NODE = 300_000, 60
 that exploring takes about as long as the label setting may)."""
 EXACT_TIME_SHARE = 0.7
 """Share of the time limit that exact search may spend before beam search takes over (chosen)."""
+WIDE_STATES = 2.0**12
+"""Estimated states for each node from which on exact search is not even tried. Chosen between the
+graphs that it solves (at most 2^6: NASNet, dense blocks) and those that it has never solved (from
+2^17 on: grids of 18 x 18, 24 branches, 24 lanes)."""
 PROGRAM_TIME_SHARE = 0.7
 """Share of the time left on a wide graph that the integer program may take to find a cover; beam
 search takes the rest where it finds none (chosen)."""
-REGRETS_TIME = 1.0
-"""How long exact regrets on a wide graph may take, as a share of the time that the best cover took
-(chosen)."""
+LEAST_REGRETS_S, REGRETS_TIME_SHARE = 2.0, 0.5
+"""How long exact regrets on a wide graph may take: so many seconds, or that share of the time that
+the best cover took, whichever is more (chosen: bounds are known without them)."""
 DEFAULT_TIME_LIMIT_S = 60.0
 """Time limit of one solve in seconds, where none is given (chosen)."""
 WARM_START_SHARE = 0.25
@@ -114,10 +119,10 @@ class Solver:
         """When every solve ends, whatever its limit, in :func:`time.monotonic` seconds."""
         self.has_answered = False
         """Whether there is an answer already: then nothing is solved any more past ``deadline``."""
-        self.too_wide = False
-        """Whether the state space has proved too large for exact search."""
         self.usable, costs = usable_costs(problem, optimistic)
         self.space = StateSpace(problem, self.usable)
+        self.too_wide = self.space.mean_states > WIDE_STATES
+        """Whether the state space is, or has proved, too large for exact search."""
         self.weights = Weights(problem, self.space, costs)
         self._base: LabelSetting | None = None
         """The latest finished labels of both passes: warm starts use them."""
@@ -236,7 +241,8 @@ class Solver:
                 optimal = result.lower_bound >= result.cost
                 if regrets and optimal:
                     spent = time.monotonic() - now
-                    program.find_regrets(result, min(deadline, now + (1 + REGRETS_TIME) * spent))
+                    more = max(LEAST_REGRETS_S, REGRETS_TIME_SHARE * spent)
+                    program.find_regrets(result, min(deadline, now + spent + more))
                 return Solution(
                     cost=result.cost,
                     cover=runnable_order(self.space, result.cover),

@@ -42,7 +42,7 @@ from collage_engine.search.states import (
     State,
     tuple_selector,
 )
-from collage_engine.search.sweep_order import sweep_order
+from collage_engine.search.sweep_order import mean_states, sweep_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,6 +68,8 @@ class StateSpace:
         given = [tuple({place[i] for i in node.inputs}) for node in problem.nodes]
         self.order = sweep_order(given)
         """Position in the sweep to place in the problem."""
+        self.mean_states = mean_states(self.order, given)
+        """An estimate of the number of states for each node."""
         self.position = [0] * len(given)
         """Place in the problem to position in the sweep."""
         for position, at in enumerate(self.order):

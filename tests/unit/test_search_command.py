@@ -143,7 +143,9 @@ def test_a_part_that_means_no_candidate_or_several_is_refused() -> None:
         main_check(text, json.dumps([{"nodes": [0], "toolchain": "a"}]))
     with pytest.raises(UsageError, match="no candidate has exactly nodes 0 on b"):
         main_check(text, json.dumps([{"nodes": [0], "toolchain": "b"}]))
-    with pytest.raises(UsageError, match="the placement is not JSON: invalid character in line 1"):
+    with pytest.raises(
+        UsageError, match="the placement is not JSON: expected ',' or ']' in line 1, column 4"
+    ):
         main_check(text, b"[0 1]")
 
 
