@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from collage_engine.search.greedy_cover import greedy_cover
 from collage_engine.search.pricing import IMPOSSIBLE
 
 if TYPE_CHECKING:
@@ -61,12 +62,9 @@ than the 1e-16 of a sum, times its terms)."""
 LARGEST_COST = 1e4
 """The largest objective coefficient after scaling (chosen: HiGHS advises to stay below 1e6; its
 absolute tolerances of 1e-7 then resolve 1e-11 of the most expensive candidate)."""
-FEW_CANDIDATES = 5000
-"""Candidates up to which the program is solved as a whole at once; where there are more, a cover
-is found first that agrees with the relaxation where that is integer (chosen: HiGHS's own heuristics
-find good covers of so many in seconds)."""
 FRACTIONAL_TIME_SHARE = 0.6
-"""Share of the time that finding such a cover first may take (chosen)."""
+"""Share of the time in which a cover is looked for that agrees with the relaxation where that is
+integer, before the whole program is solved (chosen)."""
 MOST_CUT_ROUNDS = 20
 """Rounds of separation in the linear relaxation (a count; chosen: one to four are usual)."""
 VIOLATED = 1e-4
@@ -119,6 +117,7 @@ class IntegerProgram:
         """
         self.space = space
         self.weights = weights
+        self.offered = offered
         self.candidates = [c for nodes in space.node_sets for c in offered[nodes.index]]
         """Column to candidate; the columns of y come after these."""
         self.column = {c: at for at, c in enumerate(self.candidates)}
@@ -148,7 +147,11 @@ class IntegerProgram:
         self._cuts: set[Cut] = set()
         self._ranked: set[frozenset[int]] = set()
         """Covers that were cut off since they are among the best that were asked for already."""
+        self._prices = [0] * space.count
+        """Per position the dual price of its node in the relaxation, in internal units."""
         self._highs: Any = None
+        self._stop = False
+        """Whether HiGHS is to stop what it does."""
 
     # -- the model ---------------------------------------------------------------------------
 
@@ -230,8 +233,14 @@ class IntegerProgram:
             return result
         if not self._relax(result, deadline) or result.infeasible:
             return result
+        greedy = greedy_cover(self.space, self.weights, self.offered, self._prices)
+        if greedy is not None:
+            result.cost, result.cover = greedy
         self._branch_where_fractional(result, deadline)
-        self._branch(result, deadline)
+        if result.cost is not None and result.lower_bound >= result.cost * (1 - TRUSTED_DIGITS):
+            result.lower_bound = result.cost
+        else:
+            self._branch(result, deadline)
         return result
 
     def _branch_where_fractional(self, result: ProgramResult, deadline: float) -> None:
@@ -244,8 +253,6 @@ class IntegerProgram:
             result: The relaxation's bounds; the cover is added to it.
             deadline: When to end, in :func:`time.monotonic` seconds.
         """
-        if len(self.candidates) <= FEW_CANDIDATES:
-            return
         values = np.array(self._highs.getSolution().col_value)[: len(self.candidates)]
         fixed = np.flatnonzero(values > 1.0 - INTEGRAL).astype(np.int32)
         none, one = np.zeros(len(fixed)), np.ones(len(fixed))
@@ -348,7 +355,8 @@ class IntegerProgram:
             ("mip_abs_gap", 1e-7),
         ):
             highs.setOptionValue(option, value)
-        highs.HandleUserInterrupt = True
+        for interrupts in (highs.cbSimplexInterrupt, highs.cbMipInterrupt):
+            interrupts.subscribe(self._interrupt)
         model = highspy.HighsLp()
         model.num_col_, model.num_row_ = len(self._costs), len(self._rows.low)
         model.col_cost_ = self.objective
@@ -388,19 +396,25 @@ class IntegerProgram:
     def _run_once(self, deadline: float) -> Any:
         """Start HiGHS in a thread and wait for it; returns the model's status."""
         highs = self._highs
-        highs.setOptionValue(
-            "time_limit", highs.getRunTime() + max(0.0, deadline - time.monotonic())
-        )
+        highs.setOptionValue("time_limit", max(0.0, deadline - time.monotonic()))
         worker = threading.Thread(target=highs.run, daemon=True)
         worker.start()
         try:
             while worker.is_alive():
                 worker.join(POLL_S)
+                if time.monotonic() > deadline:  # some of its steps look at no clock of their own
+                    self._stop = True
         except BaseException:
-            highs.cancelSolve()
+            self._stop = True
             worker.join(STOP_S)
             raise
+        self._stop = False
         return highs.getModelStatus()
+
+    def _interrupt(self, event: Any) -> None:
+        """End HiGHS's work when it asks and it is to stop."""
+        if self._stop:
+            event.interrupt()
 
     def _certify(self, result: ProgramResult) -> None:
         """Compute bounds that hold whatever was rounded from the duals of the relaxation."""
@@ -420,6 +434,7 @@ class IntegerProgram:
         if base < result.lower_bound:
             return
         result.lower_bound = base
+        self._prices = [int(y * self.unit) for y in dual[: self.space.count]]
         result.lower_bound_through = {
             c: base + max(0, self._internal(float(reduced[at]), ROUNDING))
             for at, c in enumerate(self.candidates)

@@ -37,6 +37,9 @@ EXACT_MOVES, EXACT_MOVES_PER_NODE = 300_000, 60
 that exploring takes about as long as the label setting may)."""
 EXACT_TIME_SHARE = 0.7
 """Share of the time limit that exact search may spend before beam search takes over (chosen)."""
+SMALL_GAP = 0.005
+"""Gap of the integer program's cover, as a share of its cost, from which on beam search tries to
+find a better one in the time that is left (chosen: where HiGHS had enough time it is smaller)."""
 WIDE_STATES = 2.0**12
 """Estimated states for each node from which on exact search is not even tried. Chosen between the
 graphs that it solves (at most 2^6: NASNet, dense blocks) and those that it has never solved (from
@@ -237,8 +240,10 @@ class Solver:
             result = program.solve(now + PROGRAM_TIME_SHARE * (deadline - now))
             if result.infeasible:
                 return Solution(states=result.nodes)
-            if result.cost is not None:
-                optimal = result.lower_bound >= result.cost
+            optimal = result.cost is not None and result.lower_bound >= result.cost
+            if result.cost is not None and (
+                result.cost - result.lower_bound <= SMALL_GAP * result.cost
+            ):
                 if regrets and optimal:
                     spent = time.monotonic() - now
                     more = max(LEAST_REGRETS_S, REGRETS_TIME_SHARE * spent)
@@ -254,8 +259,10 @@ class Solver:
                     states=result.nodes,
                 )
         found = self._beam(allowed, regrets, deadline)
+        if result.cost is not None and (found.cost is None or result.cost < found.cost):
+            found.cost, found.cover = result.cost, runnable_order(self.space, result.cover)
+            found.decided = True
         if found.cost is not None:
-            # The beam's cover may be better than none, the relaxation's bounds better than its own.
             found.lower_bound = max(found.lower_bound, min(result.lower_bound, found.cost))
             for c, bound in result.lower_bound_through.items():
                 if c in found.lower_bound_through:
