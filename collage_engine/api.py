@@ -28,6 +28,7 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison
 from collage_engine.records.errors import CollageError, SessionError, UsageError
 from collage_engine.records.event import Event
+from collage_engine.records.files import check_writable, destination, is_special
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
@@ -310,6 +311,7 @@ class Session:
             UsageError: What is at ``path`` is no session of this model with the same sizes.
         """
         earlier = earlier_session(path)
+        self._opened.goes_on_in(Path(path), earlier)
         if earlier is None:
             return
         if not self.document.continues(earlier):
@@ -346,12 +348,12 @@ def earlier_session(path: str | Path) -> Document | None:
     target = Path(path)
     if target.is_dir():
         raise UsageError(f"the session {path} is a folder")
-    if not target.parent.is_dir():
-        raise UsageError(
-            f"the session {path} cannot be written: there is no folder {target.parent}"
-        )
-    if not target.exists() or not target.stat().st_size:
-        return None
+    try:
+        check_writable(target)
+        if is_special(destination(target)) or not target.exists() or not target.stat().st_size:
+            return None
+    except OSError as error:
+        raise UsageError(f"the session {path} cannot be written: {error.strerror}") from error
     try:
         earlier, note = read_session(target)
     except SessionError as error:

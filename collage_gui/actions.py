@@ -208,6 +208,29 @@ ACTIONS: tuple[ActionSpec, ...] = (
         "actual", "Actual size", "View", ".navigation.zoom_to_actual_size", ("Ctrl+1",), "", "graph"
     ),
     ActionSpec(
+        "next_pane",
+        "Next pane",
+        "View",
+        ".next_pane",
+        ("F6",),
+        "The graph, then the panels",
+        "document",
+        group="panes",
+    ),
+    ActionSpec(
+        "previous_pane",
+        "Previous pane",
+        "View",
+        ".previous_pane",
+        ("Shift+F6",),
+        "",
+        "document",
+        group="panes",
+    ),
+    ActionSpec(
+        "menu_bar", "Menu bar", "View", "focus_menu", ("F10",), "The first menu", group="panes"
+    ),
+    ActionSpec(
         "minimap",
         "Minimap",
         "View",
@@ -308,8 +331,9 @@ ACTIONS: tuple[ActionSpec, ...] = (
         "Graph",
         ".picture.collapse_partitions",
         ("Ctrl+Alt+K",),
-        "",
+        "One box for each partition, with its cost",
         "placement",
+        checkable=True,
     ),
     ActionSpec(
         "expand_all",
@@ -358,6 +382,26 @@ ACTIONS: tuple[ActionSpec, ...] = (
         ("Alt+Down",),
         "",
         "selection",
+        group="walk",
+    ),
+    ActionSpec(
+        "back",
+        "Back to what was selected before",
+        "Graph",
+        ".navigation.back",
+        ("Alt+Left",),
+        "",
+        "graph",
+        group="walk",
+    ),
+    ActionSpec(
+        "forward",
+        "Forward again",
+        "Graph",
+        ".navigation.forward",
+        ("Alt+Right",),
+        "",
+        "graph",
         group="walk",
     ),
     ActionSpec(
@@ -464,7 +508,7 @@ ACTIONS: tuple[ActionSpec, ...] = (
     ),
     ActionSpec(
         "exactly",
-        "As exactly one partition",
+        "Pin as one partition",
         "Pin",
         ".pins.pin_exactly",
         ("Ctrl+Alt+P",),
@@ -473,7 +517,7 @@ ACTIONS: tuple[ActionSpec, ...] = (
     ),
     ActionSpec(
         "together",
-        "Together",
+        "Keep together",
         "Pin",
         ".pins.pin_together",
         ("Ctrl+Alt+T",),
@@ -495,7 +539,7 @@ ACTIONS: tuple[ActionSpec, ...] = (
     ),
     ActionSpec(
         "free",
-        "Free the selection",
+        "Unpin the selection",
         "Pin",
         ".pins.free_selection",
         ("Del",),
@@ -503,7 +547,7 @@ ACTIONS: tuple[ActionSpec, ...] = (
         "selection",
         group="free",
     ),
-    ActionSpec("free_all", "Free all", "Pin", ".pins.free_all", (), "", "pins", group="free"),
+    ActionSpec("free_all", "Unpin all", "Pin", ".pins.free_all", (), "", "pins", group="free"),
     ActionSpec(
         "save_pins",
         "Save pins and placement…",

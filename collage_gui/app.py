@@ -12,6 +12,16 @@ if TYPE_CHECKING:
     from collage_gui.main_window.window import MainWindow
 
 
+def _seconds(text: str) -> int:
+    """Seconds of a duration on the command line."""
+    from collage_gui.fields import parse_duration
+
+    seconds = parse_duration(text)
+    if seconds is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration: write 30s, 10min or 1h")
+    return seconds
+
+
 def parser() -> argparse.ArgumentParser:
     """The arguments of the program."""
     from collage_engine import __version__
@@ -30,7 +40,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--theme", choices=("system", "light", "dark", "contrast"))
     made.add_argument("--run", action="store_true", help="run as soon as the model is open")
     made.add_argument("--toolchains", default="", metavar="NAME,…")
-    made.add_argument("--budget", type=int, metavar="MINUTES", help="of the run (default: 10)")
+    made.add_argument(
+        "--budget",
+        type=_seconds,
+        metavar="TIME",
+        help="measuring budget of the run: 30s, 10 (minutes), 1h (default: 10 minutes)",
+    )
     made.add_argument(
         "--screenshot", metavar="DIR", help="write overview.png, candidates.png and compare.png"
     )
@@ -136,7 +151,7 @@ def main(arguments: list[str] | None = None) -> int:
             export=options.export,
             quit_after=options.quit,
             limit_s=options.limit,
-            budget_min=options.budget,
+            budget_s=options.budget,
         )
         QTimer.singleShot(0, automation, automation.begin)
         QTimer.singleShot(0, window, window.engine.start)

@@ -31,13 +31,13 @@ class Automation(QObject):
         export: str | None,
         quit_after: bool,
         limit_s: float,
-        budget_min: int | None = None,
+        budget_s: int | None = None,
     ) -> None:
         super().__init__(window)
         self.window, self.path, self.run = window, path, run
         self.toolchains, self.screenshots, self.export = toolchains, screenshots, export
         self.quit_after = quit_after
-        self.budget_min = budget_min
+        self.budget_s = budget_s
         self.status = 0
         self._ended = False
         self._limit = QTimer(self, singleShot=True)
@@ -73,8 +73,8 @@ class Automation(QObject):
 
     def _opened(self) -> None:
         assert self.page is not None
-        if self.budget_min:
-            self.page.panels.run_settings.budget.setValue(self.budget_min)
+        if self.budget_s:
+            self.page.panels.run_settings.budget.setValue(self.budget_s)
         if self.toolchains:
             unknown = self.page.panels.run_settings.choose(self.toolchains)
             if unknown:
@@ -134,6 +134,7 @@ class Automation(QObject):
             page.navigation.fit()
             page.docks.reveal("runs")
             page.panels.runs.tabs.setCurrentIndex(1)
+            self.window.preferences.set("panels", "around")
             for dock in ("outline", "candidates", "details"):
                 page.docks.by_name[dock].setVisible(False)
             from PySide6.QtCore import Qt

@@ -69,7 +69,10 @@ def save_svg(picture: Picture, path: str, title: str, dark: bool) -> None:
     Raises:
         OSError: The file cannot be written.
     """
-    text = render(picture.scene, picture.styles, picture.legend, picture.outlines, title, dark)
+    crossing = [each.hand_over for each in picture.crossings]
+    text = render(
+        picture.scene, picture.styles, picture.legend, picture.outlines, title, dark, crossing
+    )
     write_atomically(path, text.encode())
 
 

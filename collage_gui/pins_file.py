@@ -26,6 +26,15 @@ _NAMES_SHOWN = 3
 """Nodes that are gone which a sentence names; chosen."""
 
 
+class _FilePin(msgspec.Struct, frozen=True, kw_only=True):
+    """A pin as the file has it, on nodes by name."""
+
+    kind: PinKind
+    nodes: list[str]
+    toolchain: str | None = None
+    device: str | None = None
+
+
 @dataclass(frozen=True)
 class Applied:
     """What a file of pins says about a graph."""
@@ -82,11 +91,10 @@ def apply(graph: OperatorGraph, content: bytes) -> Applied:
         data: Any = decode(content)
         if not isinstance(data, dict) or "collage_pins" not in data:
             raise UsageError("this is no file of pins: it has no 'collage_pins'")
-        if data["collage_pins"] != VERSION:
-            raise UsageError(
-                f"this file of pins is of version {data['collage_pins']}, not {VERSION}"
-            )
-        raw_pins = list(data.get("pins", []))
+        version = data["collage_pins"]
+        if type(version) is not int or version != VERSION:
+            raise UsageError(f"this file of pins is of version {version}, not {VERSION}")
+        raw_pins = convert(data.get("pins", []), list[Any])
         placement = convert(data.get("placement", {}), dict[str, str])
     except msgspec.MsgspecError as error:
         raise UsageError(f"this is no file of pins: {error}") from error
@@ -115,17 +123,18 @@ def apply(graph: OperatorGraph, content: bytes) -> Applied:
 def _matched(number: int, raw: Any, by_name: Mapping[str, int]) -> tuple[Pin | None, str]:
     """A pin on the nodes that are still there, and a sentence about those that are not."""
     try:
-        names = convert(raw["nodes"], list[str])
-        kept = [n for n in names if n in by_name]
-        pin = Pin(
-            kind=convert(raw["kind"], PinKind),
-            nodes=tuple(sorted({by_name[n] for n in kept})),
-            toolchain=raw.get("toolchain"),
-            device=raw.get("device"),
-            onnx_nodes=tuple(kept),
-        )
-    except (KeyError, TypeError, msgspec.MsgspecError) as error:
+        written = convert(raw, _FilePin)
+    except msgspec.MsgspecError as error:
         raise UsageError(f"pin {number} of the file is malformed: {error}") from error
+    names = written.nodes
+    kept = [n for n in names if n in by_name]
+    pin = Pin(
+        kind=written.kind,
+        nodes=tuple(sorted({by_name[n] for n in kept})),
+        toolchain=written.toolchain,
+        device=written.device,
+        onnx_nodes=tuple(kept),
+    )
     gone = [n for n in names if n not in by_name]
     if not kept:
         what = "its node is not" if len(names) == 1 else f"none of its {len(names)} nodes is"

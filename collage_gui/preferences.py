@@ -68,6 +68,17 @@ PREFERENCES: tuple[Preference, ...] = (
         (("vertical", "Top to bottom"), ("horizontal", "Left to right")),
     ),
     Preference("fold", "Fold long graphs into columns", True, "layout"),
+    Preference(
+        "panels",
+        "Panels",
+        "fitting",
+        "repaint",
+        (
+            ("fitting", "As the window's size allows"),
+            ("around", "Around the graph"),
+            ("column", "In one column"),
+        ),
+    ),
     Preference("minimap", "Show the minimap", True, "repaint"),
     Preference("search_on_pin", "Search again as soon as a pin changes", True, "none", page="Runs"),
     Preference(
@@ -81,7 +92,13 @@ PREFERENCES: tuple[Preference, ...] = (
         "threads", "Threads (0: physical cores)", 0, "measure", low=0, high=256, page="Runs"
     ),
     Preference(
-        "budget_min", "Time budget of a run, minutes", 10, "none", low=1, high=600, page="Runs"
+        "budget_s",
+        "Measuring budget of a run, seconds",
+        600,
+        "none",
+        low=1,
+        high=36_000,
+        page="Runs",
     ),
     Preference("autosave", "Keep a recovery copy of every document", True, "none", page="Safety"),
     Preference("ask_on_close", "Ask before closing what is not saved", True, "none", page="Safety"),

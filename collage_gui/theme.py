@@ -33,7 +33,10 @@ class Colours:
     border: str
     edge: str
     accent: str
-    on_accent: str
+    """Marks what is selected in the graph."""
+    focus: str
+    """Marks the focus, links and selected text in widgets."""
+    on_focus: str
     hover: str
     alternate: str
     warning: str
@@ -57,7 +60,8 @@ LIGHT = Colours(
     border="#b4bac1",
     edge="#8f969e",
     accent="#c2185b",
-    on_accent="#ffffff",
+    focus="#1f5fbf",
+    on_focus="#ffffff",
     hover="#e7e9eb",
     alternate="#f4f5f6",
     warning="#fff3cd",
@@ -79,7 +83,8 @@ DARK = Colours(
     border="#565c64",
     edge="#747b84",
     accent="#ff5c9e",
-    on_accent="#14060c",
+    focus="#7fb2ff",
+    on_focus="#06101f",
     hover="#34383d",
     alternate="#2a2d31",
     warning="#4a3b10",
@@ -102,7 +107,8 @@ CONTRAST = Colours(
     border="#ffffff",
     edge="#d0d0d0",
     accent="#ffff00",
-    on_accent="#000000",
+    focus="#ffff00",
+    on_focus="#000000",
     hover="#303030",
     alternate="#141414",
     warning="#332b00",
@@ -200,18 +206,18 @@ def _palette(c: Colours) -> QPalette:
         (role.Button, c.raised),
         (role.ButtonText, c.text),
         (role.BrightText, c.error_text),
-        (role.Highlight, c.accent),
-        (role.HighlightedText, c.on_accent),
+        (role.Highlight, c.focus),
+        (role.HighlightedText, c.on_focus),
         (role.ToolTipBase, c.raised),
         (role.ToolTipText, c.text),
         (role.PlaceholderText, c.faint),
-        (role.Link, c.accent),
+        (role.Link, c.focus),
         (role.Light, c.line),
         (role.Midlight, c.line),
         (role.Mid, c.border),
         (role.Dark, c.border),
         (role.Shadow, c.border),
-        (role.Accent, c.accent),
+        (role.Accent, c.focus),
     ):
         palette.setColor(which, QColor(colour))
     for which in (role.WindowText, role.Text, role.ButtonText):
@@ -224,32 +230,34 @@ QMainWindow#mainWindow, QMainWindow#documentWindow { background: $window; }
 QMainWindow#mainWindow > QTabBar, QMainWindow#documentWindow > QTabBar { background: $window; }
 QTabWidget#documents > QTabBar { background: $window; }
 QMainWindow::separator { background: $line; width: 1px; height: 1px; margin: 2px; }
-QMainWindow::separator:hover { background: $accent; }
+QMainWindow::separator:hover { background: $focus; }
 QToolTip { background: $raised; color: $text; border: 1px solid $border; padding: 4px 6px; }
 QToolBar { background: $window; border: 0; border-bottom: 1px solid $line; spacing: 4px;
   padding: 4px 8px; }
+QToolBar QToolButton#qt_toolbar_ext_button { image: url($icons/right-$name.svg); width: 14px;
+  background: $hover; border: 1px solid $border; padding: 2px; }
 QToolBar::separator { background: $line; width: 1px; margin: 4px 6px; }
 QToolButton { padding: 4px 8px; border-radius: 4px; border: 1px solid transparent; }
 QToolButton:hover { background: $hover; }
 QToolButton:pressed, QToolButton:checked { background: $line; }
-QToolButton:focus { border: 1px solid $accent; }
+QToolButton:focus { border: 1px solid $focus; }
 QToolButton#runButton { background: $text; color: $window; font-weight: 600; padding: 4px 14px; }
 QToolButton#runButton:disabled { background: $line; color: $faint; }
 QPushButton { background: $raised; border: 1px solid $border; border-radius: 4px;
   padding: 4px 12px; }
 QPushButton:hover { background: $hover; }
-QPushButton:focus { border-color: $accent; }
+QPushButton:focus { border-color: $focus; }
 QPushButton:disabled { color: $faint; border-color: $line; }
 QPushButton[primary="true"] { background: $text; color: $window; border-color: $text;
   font-weight: 600; padding: 7px 18px; }
 QPushButton[flat="true"] { border-color: transparent; background: transparent; text-align: left; }
 QPushButton[flat="true"]:hover { background: $hover; }
-QPushButton[flat="true"]:focus { border-color: $accent; }
+QPushButton[flat="true"]:focus { border-color: $focus; }
 QLineEdit, QComboBox, QAbstractSpinBox, QPlainTextEdit, QTextEdit { background: $raised;
   border: 1px solid $border; border-radius: 4px; padding: 3px 6px;
-  selection-background-color: $accent; selection-color: $on_accent; }
+  selection-background-color: $focus; selection-color: $on_focus; }
 QLineEdit:focus, QComboBox:focus, QAbstractSpinBox:focus, QPlainTextEdit:focus {
-  border-color: $accent; }
+  border-color: $focus; }
 QComboBox { padding-right: 20px; }
 QComboBox::drop-down { border: 0; width: 20px; subcontrol-position: center right; }
 QComboBox::down-arrow { image: url($icons/down-$name.svg); width: 12px; height: 12px; }
@@ -294,7 +302,7 @@ QTableView, QTreeView, QListView { background: $panel; border: 0; outline: 0;
 QTableView::item, QTreeView::item, QListView::item { padding: 3px 6px; border: 0; }
 QTableView::item:selected, QTreeView::item:selected, QListView::item:selected {
   background: $selected; color: $text; }
-QTableView:focus, QTreeView:focus, QListView:focus { border: 1px solid $accent; }
+QTableView:focus, QTreeView:focus, QListView:focus { border: 1px solid $focus; }
 QScrollBar { background: transparent; width: 10px; height: 10px; margin: 0; }
 QScrollBar::handle { background: $border; border-radius: 4px; min-height: 24px; min-width: 24px;
   margin: 1px; }
@@ -312,13 +320,13 @@ QMenuBar::item { padding: 4px 9px; background: transparent; border-radius: 3px; 
 QMenuBar::item:selected { background: $hover; }
 QStatusBar { background: $window; border-top: 1px solid $line; color: $quiet; }
 QStatusBar::item { border: 0; }
-QStatusBar QLabel { padding: 1px 10px; color: $quiet; }
+QStatusBar QLabel, QStatusBar QToolButton { padding: 1px 10px; color: $quiet; border: 0; }
 QAbstractScrollArea::corner { background: transparent; border: 0; }
 QTextBrowser { background: $panel; border: 0; }
 QDockWidget QPlainTextEdit { background: $panel; border: 0; }
 QSplitter::handle { background: $line; }
 QCheckBox, QRadioButton { spacing: 6px; }
-QCheckBox:focus, QRadioButton:focus { color: $accent; }
+QCheckBox:focus, QRadioButton:focus { color: $focus; }
 QLabel[quiet="true"] { color: $quiet; }
 QLabel[heading="true"] { font-weight: 600; font-size: ${heading}px; }
 QLabel[title="true"] { font-weight: 600; font-size: ${title}px; }
@@ -349,7 +357,7 @@ def _sheet(theme: Theme) -> str:
 
     values = {key: str(value) for key, value in vars(c).items()}
     values["icons"] = asset("icons").as_posix()
-    values["selected"] = mix(c.panel, c.accent, 0.35 if c.name == "contrast" else 0.2)
+    values["selected"] = mix(c.panel, c.focus, 0.35 if c.name == "contrast" else 0.2)
     for key, size in (("heading", 14), ("title", 26), ("small", 11.5)):
         values[key] = str(theme.scaled(size))
     return _SHEET.substitute(values)

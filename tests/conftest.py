@@ -1,5 +1,7 @@
-"""What all tests share: compiled runtimes, so that tests with a store of their own need not
-compile them again, and never the user's own measurements."""
+"""What all tests share: worker processes, compiled runtimes, and never the user's own measurements.
+
+Compiled runtimes are shared so that tests with a store of their own need not compile them again.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,8 @@ from pathlib import Path
 import platformdirs
 import pytest
 
+from tests.support.distribution import WholeFiles, count_of_workers
+
 # Set here and not in a fixture: test modules and child processes read it when they load.
 os.environ.setdefault(
     "COLLAGE_BUILD_DIR", str(Path(platformdirs.user_cache_dir("collage")) / "native")
@@ -18,6 +22,14 @@ os.environ.setdefault(
 
 # TVM's pool would bind the test process to one processor, and what is tested after it with it.
 os.environ.setdefault("TVM_BIND_THREADS", "0")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    return count_of_workers(config)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> WholeFiles:
+    return WholeFiles(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -23,7 +23,7 @@ from collage_engine import __version__
 from collage_engine.artifact.manifest import FORMAT, MANIFEST, is_artifact, sha256
 from collage_engine.build.built import BUILT_FILE, MODULE_FILE, BuiltModule
 from collage_engine.lowering.npz import write_npz
-from collage_engine.machine.whole_folder import leftovers, only_inside, real, write_whole
+from collage_engine.machine.whole_folder import leftovers, real, write_whole
 from collage_engine.records.errors import ArtifactError
 from collage_engine.records.placement import Placement
 from collage_engine.records.toolchain import RuntimeLibrary
@@ -71,7 +71,7 @@ def check_target_folder(folder: Path) -> None:
             raise ArtifactError(
                 f"{folder} is not empty and holds no artifact: choose another folder"
             )
-        if only_inside(real(folder)) and not os.access(folder, os.W_OK | os.X_OK):
+        if not os.access(folder, os.W_OK | os.X_OK):
             raise ArtifactError(f"{folder} cannot be written: no permission")
         return
     parent = folder.absolute().parent

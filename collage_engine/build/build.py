@@ -24,7 +24,7 @@ from collage_engine.lowering.virtual_machine import (
     VIRTUAL_MACHINE,
     virtual_machine_environment,
 )
-from collage_engine.records.candidate import CoverPart
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import ArtifactError, ToolchainError
 from collage_engine.records.reasons import short_reason
 from collage_engine.records.toolchain import RuntimeLibrary
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collage_engine.toolchains.base import Function
 
 
-Cover = Sequence[CoverPart]
+Cover = Sequence[Candidate]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Built:
     """A cover as a VM executable, with all that running it elsewhere needs."""
 
     executable: Any
-    parts: tuple[CoverPart, ...]
+    parts: tuple[Candidate, ...]
     """In execution order: part k is partition ``p<k>``."""
     calls: tuple[KernelCall, ...]
     """Kernels that ``main`` calls, in order, by position in ``parts``."""
@@ -63,7 +63,7 @@ USE_GRAPH = "relax.backend.use_cuda_graph"
 
 
 def may_spin(cover: Cover) -> bool:
-    """Threads may spin only while a single runtime owns the process ."""
+    """Threads may spin only while a single runtime owns the process."""
     return len({name for part in cover for name in part.instance.runtimes}) <= 1
 
 
@@ -92,7 +92,7 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
     threads = max((part.instance.threads for part in cover), default=1)
     functions = [
         function_of(
-            model, part.instance, part.operators, f"part{position}", spin, part.takes, part.gives
+            model, part.instance, part.nodes, f"part{position}", spin, part.takes, part.gives
         )
         for position, part in enumerate(cover)
     ]
@@ -162,8 +162,10 @@ def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModu
     options = ["-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed"]
     about = BuiltModule(
         parts=tuple(
-            Part(instance=p.instance, operators=tuple(p.operators), takes=p.takes, gives=p.gives)
-            for p in built.parts
+            Part(
+                candidate=c.id, instance=c.instance, operators=c.nodes, takes=c.takes, gives=c.gives
+            )
+            for c in built.parts
         ),
         kernels=tuple(Kernel(name=c.kernel, part=c.partition) for c in built.calls),
         libraries=built.libraries,

@@ -9,7 +9,7 @@ import msgspec
 
 from collage_engine.build.build import build_cover, write_module
 from collage_engine.build.built import BuiltModule
-from collage_engine.records.candidate import CoverPart
+from collage_engine.records.candidate import Candidate
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
@@ -20,7 +20,7 @@ class BuildCover(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str
     shapes: dict[str, tuple[int, ...]]
-    cover: tuple[CoverPart, ...]
+    cover: tuple[Candidate, ...]
     spin: bool | None
     folder: str
     sha256: str

@@ -13,6 +13,8 @@ BUILT_FILE = "built.json"
 class Part(msgspec.Struct, frozen=True, kw_only=True):
     """A partition as it was built."""
 
+    candidate: str = ""
+    """Id of the candidate that the partition runs."""
     instance: ToolchainInstance
     operators: tuple[int, ...]
     takes: dict[int, str] = {}

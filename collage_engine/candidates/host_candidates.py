@@ -14,7 +14,7 @@ from dataclasses import replace
 import msgspec
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.offer import Offer
+from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.records.numbering import NodeIndex, OperatorNumber
 from collage_engine.records.pin import Pin
 from collage_engine.records.precision import PRODUCTS
@@ -41,21 +41,21 @@ def pinned_to_host(pins: Sequence[Pin]) -> tuple[int, ...]:
     return tuple(sorted(wanted))
 
 
-def host_offers(
+def host_sources(
     graph: DataflowGraph,
     toolchains: Sequence[Toolchain],
     threads: int,
-    offers: Sequence[Offer],
+    sources: Sequence[CandidateSource],
     pinned: Collection[int],
-    make: Callable[[Toolchain, ToolchainInstance], Offer],
-) -> list[Offer]:
+    make: Callable[[Toolchain, ToolchainInstance], CandidateSource],
+) -> list[CandidateSource]:
     """Toolchain instances on the host beside those on a device.
 
     Args:
         graph: The model.
         toolchains: Toolchains of the run that have instances for the host.
         threads: Threads of such an instance.
-        offers: The instances on the device.
+        sources: The instances on the device.
         pinned: Operator numbers that the user pins to the host.
         make: Makes what is known of a toolchain's instance for the graph.
 
@@ -63,19 +63,19 @@ def host_offers(
         The instances that take at least one operator on the host.
     """
     found = []
-    untaken = _untaken(graph, offers)
+    untaken = _untaken(graph, sources)
     for toolchain in toolchains:
         for instance in toolchain.instances(Target.cpu(threads), "float32")[:1]:
-            offer = make(toolchain, on_host(instance))
+            source = make(toolchain, on_host(instance))
 
-            def supports(index: NodeIndex, offer: Offer = offer) -> str | None:
+            def supports(index: NodeIndex, source: CandidateSource = source) -> str | None:
                 number = graph.operator_number[index]
                 if number in untaken or number in pinned or _small(graph, index):
-                    return offer.supports(index)
+                    return source.supports(index)
                 return "too much to be copied to the host and back"
 
             host = replace(
-                offer,
+                source,
                 spec=None,
                 supports=supports,
                 whole_model=False,
@@ -89,40 +89,45 @@ def host_offers(
 
 
 def for_untaken_operators(
-    graph: DataflowGraph, offers: Sequence[Offer], pinned: Collection[int] = ()
-) -> list[Offer]:
+    graph: DataflowGraph, sources: Sequence[CandidateSource], pinned: Collection[int] = ()
+) -> list[CandidateSource]:
     """The instances on the host among these, limited to operators that need them.
 
     These are the operators that no toolchain takes on the device, and the pinned ones.
     """
-    hosts = [offer for offer in offers if offer.host]
+    hosts = [source for source in sources if source.host]
     if not hosts:
         return []
-    wanted = _untaken(graph, [offer for offer in offers if not offer.host]).union(pinned)
+    wanted = _untaken(graph, [source for source in sources if not source.host]).union(pinned)
     return [
-        _only(graph, offer, wanted.__contains__, "a device takes it") for offer in hosts if wanted
+        _only(graph, source, wanted.__contains__, "a device takes it") for source in hosts if wanted
     ]
 
 
-def without_pinned(graph: DataflowGraph, offer: Offer, pinned: Collection[int]) -> Offer:
+def without_pinned(
+    graph: DataflowGraph, source: CandidateSource, pinned: Collection[int]
+) -> CandidateSource:
     """An instance on a device without the operators that are pinned to the host."""
-    return _only(graph, offer, lambda number: number not in pinned, "it is pinned to the host")
+    return _only(graph, source, lambda number: number not in pinned, "it is pinned to the host")
 
 
 def _only(
-    graph: DataflowGraph, offer: Offer, may: Callable[[OperatorNumber], bool], why_not: str
-) -> Offer:
+    graph: DataflowGraph,
+    source: CandidateSource,
+    may: Callable[[OperatorNumber], bool],
+    why_not: str,
+) -> CandidateSource:
     def supports(index: NodeIndex) -> str | None:
-        return offer.supports(index) if may(graph.operator_number[index]) else why_not
+        return source.supports(index) if may(graph.operator_number[index]) else why_not
 
-    return replace(offer, supports=supports)
+    return replace(source, supports=supports)
 
 
-def _untaken(graph: DataflowGraph, offers: Sequence[Offer]) -> frozenset[int]:
+def _untaken(graph: DataflowGraph, sources: Sequence[CandidateSource]) -> frozenset[int]:
     return frozenset(
         number
         for number, index in enumerate(graph.operators)
-        if all(offer.refusal(graph, index) is not None for offer in offers)
+        if all(source.refusal(graph, index) is not None for source in sources)
     )
 
 

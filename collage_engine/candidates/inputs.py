@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+import math
 import zipfile
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from collage_engine.lowering.accuracy import TOLERANCES, tolerance
 from collage_engine.lowering.rounding import relative_bound, roundings
+from collage_engine.lowering.rounding_noise import rounding_noise, widened
 from collage_engine.model.importer import ImportedModel
+from collage_engine.records.accuracy import RunTolerance
 from collage_engine.records.errors import UsageError
 from collage_engine.records.numbering import NodeSet
 from collage_engine.records.settings import RunSettings
@@ -65,3 +69,43 @@ def model_tolerance(model: ImportedModel, settings: RunSettings) -> float:
     everything = NodeSet((1 << len(model.graph.nodes)) - 1)
     depth = max(roundings(model.graph, everything).values(), default=0)
     return max(bound, relative_bound(depth)) if depth else bound
+
+
+def run_tolerance(
+    model: ImportedModel,
+    settings: RunSettings,
+    inputs: Mapping[str, np.ndarray],
+    stopped: Callable[[], bool] = lambda: False,
+) -> RunTolerance:
+    """The bound on the error of every output: the user's, else the default or what noise asks for.
+
+    Args:
+        model: The model.
+        settings: The run's; a tolerance in them is the user's and holds for every output.
+        inputs: The run's inputs, on which the rounding noise is measured.
+        stopped: Whether the user stopped the run.
+
+    Raises:
+        Cancelled: The user stopped the run.
+    """
+    default = model_tolerance(model, settings)
+    asked = settings.tolerance or default
+    found = rounding_noise(model.onnx, inputs, default, stopped=stopped) or []
+    names = [name for name, _ in model.outputs]
+    noise = {
+        name: moved
+        for name, moved in zip(names, found, strict=False)
+        if math.isfinite(moved) and widened(asked, moved) > asked
+    }
+    if settings.tolerance:
+        return RunTolerance(value=asked, source="user", default=default, noise=noise)
+    if not noise:
+        return RunTolerance(value=default, source="precision", default=default)
+    by_output = {name: widened(default, noise.get(name, 0.0)) for name in names}
+    return RunTolerance(
+        value=max(by_output.values()),
+        source="rounding",
+        default=default,
+        noise=noise,
+        by_output=by_output,
+    )

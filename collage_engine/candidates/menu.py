@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import msgspec
 
 from collage_engine.bounds.certified import machine_bounds
-from collage_engine.candidates.host_candidates import host_offers
+from collage_engine.candidates.host_candidates import host_sources
 from collage_engine.machine.cuda import TargetChoice
 from collage_engine.machine.device import device, fingerprint, physical_cores
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.importer import ImportedModel
+from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.partition.enumerate import enumerate_candidates, why_not
-from collage_engine.partition.offer import Offer
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import ToolchainError, UsageError
@@ -40,13 +40,13 @@ class Menu:
 
     states: tuple[ToolchainState, ...]
     """Every known toolchain, present or not."""
-    offers: tuple[Offer, ...]
+    sources: tuple[CandidateSource, ...]
     """The toolchain instances that candidates are enumerated for."""
     candidates: tuple[Candidate, ...]
     """With measurement keys."""
     costs: CostTable
     """Certified bounds of the candidates, and the costs that the store held."""
-    not_offered: Mapping[str, Mapping[int, str]]
+    without_candidates: Mapping[str, Mapping[int, str]]
     """By instance id, the operators that it has no candidate for, with the reason."""
     keys: KeyContext
     target: TargetChoice = field(default_factory=lambda: TargetChoice("cpu"))
@@ -73,16 +73,16 @@ class Menu:
     @property
     def instances(self) -> dict[str, ToolchainInstance]:
         """The toolchain instances by id."""
-        return {offer.instance.id: offer.instance for offer in self.offers}
+        return {source.instance.id: source.instance for source in self.sources}
 
     @property
     def versions(self) -> dict[str, str]:
         """Versions of the toolchains that are available, by name."""
         return {state.name: state.version or "" for state in self.states if state.available}
 
-    def offer(self, instance: str) -> Offer:
+    def source(self, instance: str) -> CandidateSource:
         """What is known of an instance, by its id."""
-        return next(offer for offer in self.offers if offer.instance.id == instance)
+        return next(source for source in self.sources if source.instance.id == instance)
 
 
 def threads_of(settings: RunSettings) -> int:
@@ -115,38 +115,38 @@ def make_menu(
     states = [*probe_all(), *probe_all(on_demand)]
     choice = _chosen_toolchains({state.name: state for state in states}, settings, target)
     threads = threads_of(settings)
-    offers = [
-        offer_of(graph, toolchain, instance)
+    sources = [
+        source_of(graph, toolchain, instance)
         for toolchain in choice.on_target
         for instance in _instances(toolchain, settings, threads, target)
     ]
     if target.kind == "cpu":
-        offers += [offer_of(graph, *each) for each in _with_libraries(offers, threads)]
+        sources += [source_of(graph, *each) for each in _with_libraries(sources, threads)]
 
-    def make_offer(toolchain: Toolchain, instance: ToolchainInstance) -> Offer:
-        return offer_of(graph, toolchain, instance)
+    def make_source(toolchain: Toolchain, instance: ToolchainInstance) -> CandidateSource:
+        return source_of(graph, toolchain, instance)
 
-    offers += host_offers(graph, choice.on_host, threads, offers, on_host, make_offer)
-    if not offers:
+    sources += host_sources(graph, choice.on_host, threads, sources, on_host, make_source)
+    if not sources:
         reasons = "; ".join(f"{state.name}: {state.reason}" for state in states)
         raise ToolchainError(f"no toolchain is available on this machine ({reasons})")
     keys = _key_context(states, target)
     makers = KeyMaker(graph, model.constant)
     candidates = tuple(
         msgspec.structs.replace(c, key=keys.key(makers.form_of(c), c.instance))
-        for c in enumerate_candidates(graph, offers).candidates
+        for c in enumerate_candidates(graph, sources).candidates
     )
     # What stays unmeasured then has at least a certified bound on its regret.
-    names = dict.fromkeys(offer.instance.toolchain for offer in offers)
+    names = dict.fromkeys(source.instance.toolchain for source in sources)
     direct = {name for name in names if get(name).about.direct_convolutions}
     return Menu(
         states=tuple(states),
-        offers=tuple(offers),
+        sources=tuple(sources),
         candidates=candidates,
         costs=CostTable(
             certified_bound_us=machine_bounds(graph, candidates, store, target.device, direct)
         ),
-        not_offered=_not_offered(graph, offers, candidates),
+        without_candidates=_without_candidates(graph, sources, candidates),
         keys=keys,
         target=target,
     )
@@ -191,9 +191,11 @@ def _chosen_toolchains(
     return chosen
 
 
-def offer_of(graph: DataflowGraph, toolchain: Toolchain, instance: ToolchainInstance) -> Offer:
+def source_of(
+    graph: DataflowGraph, toolchain: Toolchain, instance: ToolchainInstance
+) -> CandidateSource:
     """A toolchain instance with its rules for a graph."""
-    return Offer(
+    return CandidateSource(
         instance=instance,
         spec=toolchain.partition_spec(instance, graph),
         supports=lambda index: toolchain.supports(graph, index, instance),
@@ -214,10 +216,10 @@ def _instances(
 
 
 def _with_libraries(
-    offers: Sequence[Offer], threads: int
+    sources: Sequence[CandidateSource], threads: int
 ) -> list[tuple[Toolchain, ToolchainInstance]]:
     """Instances of the chosen toolchains whose kernels call others of them as libraries."""
-    chosen = [get(name) for name in dict.fromkeys(o.instance.toolchain for o in offers)]
+    chosen = [get(name) for name in dict.fromkeys(o.instance.toolchain for o in sources)]
     libraries = [toolchain.name for toolchain in chosen if isinstance(toolchain, LibraryForKernels)]
     return [
         (toolchain, instance)
@@ -227,20 +229,20 @@ def _with_libraries(
     ]
 
 
-def _not_offered(
-    graph: DataflowGraph, offers: Sequence[Offer], candidates: Sequence[Candidate]
+def _without_candidates(
+    graph: DataflowGraph, sources: Sequence[CandidateSource], candidates: Sequence[Candidate]
 ) -> dict[str, dict[int, str]]:
     """Per instance, the operators it has no candidate for, with the reason."""
-    held: dict[str, set[int]] = {offer.instance.id: set() for offer in offers}
+    held: dict[str, set[int]] = {source.instance.id: set() for source in sources}
     for candidate in candidates:
         held[candidate.instance.id].update(candidate.nodes)
     return {
-        offer.instance.id: {
-            number: why_not(graph, offer, index)
+        source.instance.id: {
+            number: why_not(graph, source, index)
             for number, index in enumerate(graph.operators)
-            if number not in held[offer.instance.id]
+            if number not in held[source.instance.id]
         }
-        for offer in offers
+        for source in sources
     }
 
 

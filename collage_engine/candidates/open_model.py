@@ -25,7 +25,7 @@ MENUS_KEPT = 8
 compares a few settings, and a menu of a large model holds tens of megabytes."""
 
 MenuKey = tuple[tuple[str, ...], int, str, str, tuple[int, ...]]
-"""Toolchains, threads, precision, target, operators that are also offered on the host."""
+"""Toolchains, threads, precision, target, operators that have candidates on the host, too."""
 
 
 class OpenModel:

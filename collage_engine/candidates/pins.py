@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from collage_engine.records.candidate import CoverPart
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.pin import Pin
 from collage_engine.records.toolchain import ToolchainInstance
 
 
-def breaks_pin(cover: Sequence[CoverPart], pin: Pin) -> bool:
+def breaks_pin(cover: Sequence[Candidate], pin: Pin) -> bool:
     """Whether a cover breaks a pin, by the meaning that pins have in the search."""
     wanted = set(pin.nodes)
-    touched = [(p.instance, set(p.operators)) for p in cover if wanted & set(p.operators)]
+    touched = [(c.instance, set(c.nodes)) for c in cover if wanted & set(c.nodes)]
 
     def on(instance: ToolchainInstance, name: str | None) -> bool:
         return name in (instance.toolchain, instance.id)

@@ -46,6 +46,8 @@ def menu_update(menu: Menu) -> RunUpdate:
     """A menu as it is handed to whoever listens to a run."""
     return RunUpdate(
         candidates=records_of(menu.candidates, menu.costs),
-        not_offered={name: dict(reasons) for name, reasons in menu.not_offered.items()},
+        without_candidates={
+            name: dict(reasons) for name, reasons in menu.without_candidates.items()
+        },
         toolchains=list(menu.states),
     )

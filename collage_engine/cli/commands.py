@@ -18,6 +18,7 @@ from collage_engine.cli.print_run import print_run, run_document
 from collage_engine.cli.progress import ProgressReport
 from collage_engine.cli.screen import ERR, complain, say
 from collage_engine.cli.search_command import search
+from collage_engine.drawing.formatting import counted, time_text
 from collage_engine.records.errors import (
     Cancelled,
     CollageError,
@@ -26,8 +27,7 @@ from collage_engine.records.errors import (
     UsageError,
 )
 from collage_engine.records.event import SHOWN
-from collage_engine.records.files import write_atomically
-from collage_engine.report.numbers import counted, time_text
+from collage_engine.records.files import check_writable, is_standard_output, write_atomically
 from collage_engine.service.engine import Engine
 
 _LOG = logging.getLogger(__name__)
@@ -161,6 +161,8 @@ def _explain(options: argparse.Namespace) -> int:
     else:
         output.print_node(session.document, numbers)
         output.print_explanation(answer, _exported(session, numbers[0]))
+        if session.runs:
+            output.print_tolerance(session.runs[-1])
     return 0
 
 
@@ -218,6 +220,10 @@ def _report(options: argparse.Namespace) -> int:
     kind = path.suffix.lstrip(".").lower()
     if kind not in ("html", "csv", "json", "svg", "graphml"):
         raise UsageError(f"-o {path}: the name must end in .html, .csv, .json, .svg or .graphml")
+    try:
+        check_writable(path)
+    except OSError as error:
+        raise CollageError(f"cannot write {path}: {error.strerror}") from error
     peers = None
     if options.peers is not None:
         if kind != "html":
@@ -230,8 +236,13 @@ def _report(options: argparse.Namespace) -> int:
         write_atomically(path, content)
     except OSError as error:
         raise CollageError(f"cannot write {path}: {error.strerror}") from error
-    say(f"report: {path}")
+    _say_written(f"report: {path}", path)
     return 0
+
+
+def _say_written(text: str, path: str | Path) -> None:
+    """Say what was written, on standard error where the content itself went to standard output."""
+    (complain if is_standard_output(path) else say)(text)
 
 
 def _store(options: argparse.Namespace) -> int:
@@ -247,7 +258,7 @@ def _store(options: argparse.Namespace) -> int:
             output.print_store(info)
     elif options.action == "export":
         count = StoreReader().export(Path(options.file))
-        say(f"{counted(count, 'measurement')} written to {options.file}")
+        _say_written(f"{counted(count, 'measurement')} written to {options.file}", options.file)
     elif options.action == "import":
         count = Store().import_(Path(options.file))
         say(f"{counted(count, 'new measurement')} taken from {options.file}")

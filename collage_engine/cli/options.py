@@ -11,9 +11,9 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from collage_engine.drawing.formatting import instance_text
 from collage_engine.records.errors import UsageError
 from collage_engine.records.settings import RunSettings
-from collage_engine.report.numbers import instance_text
 
 MOST_ELEMENTS = 2**40
 """Elements of an input, at most; chosen: terabytes, more than any machine has."""

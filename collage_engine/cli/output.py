@@ -9,7 +9,16 @@ from typing import Any
 import msgspec
 
 from collage_engine.cli.screen import Columns, say, show
+from collage_engine.drawing.accuracy import tolerance_sentences
 from collage_engine.drawing.facts import changed_facts, run_facts
+from collage_engine.drawing.figures import regret_known
+from collage_engine.drawing.formatting import (
+    bytes_text,
+    counted,
+    gain_text,
+    spread_text,
+    time_text,
+)
 from collage_engine.records.answers import ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison
@@ -17,13 +26,6 @@ from collage_engine.records.cost import Cost
 from collage_engine.records.format import border_words
 from collage_engine.records.placement import Run
 from collage_engine.records.toolchain import ToolchainState
-from collage_engine.report.numbers import (
-    against_text,
-    bytes_text,
-    counted,
-    spread_text,
-    time_text,
-)
 from collage_engine.session.document import Document
 
 MOST_EXPLAINED = 20
@@ -113,6 +115,12 @@ def print_node(document: Document, numbers: Sequence[int]) -> None:
         say(f"this ONNX node became operators {nodes_text(numbers)}; explain them by number")
 
 
+def print_tolerance(run: Run) -> None:
+    """Print how far outputs may be from the true ones, where the model's rounding decides on it."""
+    for sentence in tolerance_sentences(run):
+        say(sentence)
+
+
 def print_explanation(answer: ExplainAnswer, exported: str | None = None) -> None:
     """Print an explanation in sentences, then the candidates that hold the node, best first.
 
@@ -148,7 +156,7 @@ def print_explanation(answer: ExplainAnswer, exported: str | None = None) -> Non
             cost,
             spread_text(spread, c.cost.median_us),
             *((_isolated_text(c.cost),) if within else ()),
-            _regret_text(answer, c),
+            regret_known(c.id, answer.regrets, answer.regret_bounds, measured=c.cost.usable),
         )
     say()
     show(made.table)
@@ -173,16 +181,6 @@ def print_explanation(answer: ExplainAnswer, exported: str | None = None) -> Non
             say(f"invalid: {what}: {c.cost.reason}")
 
 
-def _regret_text(answer: ExplainAnswer, candidate: CandidateRecord) -> str:
-    """Return a candidate's regret, what it is at least, or that there is none or none is known."""
-    if candidate.id in answer.regrets:
-        regret = answer.regrets[candidate.id]
-        return "no placement" if regret is None else time_text(regret)
-    if candidate.id in answer.regret_bounds:
-        return f"≥ {time_text(answer.regret_bounds[candidate.id])}"
-    return "not known" if candidate.cost.usable else time_text(None)
-
-
 def _isolated_text(cost: Cost) -> str:
     if not cost.in_place:
         return ""
@@ -194,7 +192,7 @@ def print_comparison(found: Comparison, names: tuple[str, str]) -> None:
     a, b = found.measured_us
     say(f"{names[0]}: {time_text(a)}   {names[1]}: {time_text(b)}")
     if a is not None and b is not None:
-        by = "none" if a == b else f"{signed(b - a)} ({against_text(b, a)})"
+        by = "none" if a == b else f"{signed(b - a)} ({gain_text(b, a)})"
         say(f"difference: {by}")
     for name, (ours, theirs) in found.by_toolchain.items():
         say(f"{name}: {ours} → {counted(theirs, 'partition')}")

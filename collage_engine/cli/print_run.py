@@ -10,20 +10,20 @@ import msgspec
 from rich.table import Table
 
 from collage_engine.cli.screen import Columns, columns, say, show
+from collage_engine.drawing.accuracy import accuracy_sentences, tolerance_sentences
 from collage_engine.drawing.baselines import baseline_title
-from collage_engine.drawing.palette import learn
-from collage_engine.records.errors import CollageError
-from collage_engine.records.placement import Placement, Run
-from collage_engine.report.numbers import (
-    accuracy_sentences,
-    against_text,
+from collage_engine.drawing.formatting import (
     counted,
+    gain_text,
     instance_text,
     memory_text,
     spread_text,
     time_text,
 )
-from collage_engine.report.rows import KINDS, baseline_name, latency_rows
+from collage_engine.drawing.latencies import KINDS, baseline_name, latency_rows
+from collage_engine.drawing.palette import learn
+from collage_engine.records.errors import CollageError
+from collage_engine.records.placement import Placement, Run
 
 _NOT_PRINTED = ("costs", "rivals", "tables")
 """Fields of a run that only sessions and the desktop need; together they are megabytes."""
@@ -49,6 +49,7 @@ def print_run(run: Run) -> None:
     if placement.measured_us is None and run.winner == "unmeasured":
         _print_unmeasured(run, placement)
         return
+    _print_warnings(run)
     _print_choice(run, placement)
     _print_latencies(run)
     say()
@@ -58,17 +59,18 @@ def print_run(run: Run) -> None:
         say(f"memory: {memory_text(run.memory)}")
     _print_candidate_counts(run)
     _print_constraints(run)
-    _print_warnings_and_artifact(run)
+    _print_artifact(run)
 
 
 def _print_unmeasured(run: Run, placement: Placement) -> None:
     """Print a placement that was compiled for a device that is not here."""
+    _print_warnings(run)
     say(
         f"Compiled for {run.target}, not measured: {run.note.partition(',')[0]}, "
         f"{counted(len(placement.partitions), 'partition')}",
         style="bold",
     )
-    _print_warnings_and_artifact(run)
+    _print_artifact(run)
 
 
 def _print_choice(run: Run, placement: Placement) -> None:
@@ -120,7 +122,7 @@ def _print_estimate(placement: Placement) -> None:
 def _print_accuracy(run: Run) -> None:
     if run.accuracy is None and run.max_rel_error is not None:
         say(f"largest error against the model's own result: {run.max_rel_error:.1e} (relative)")
-    for sentence in accuracy_sentences(run):
+    for sentence in (*tolerance_sentences(run), *accuracy_sentences(run)):
         say(sentence)
 
 
@@ -152,9 +154,13 @@ def _print_constraints(run: Run) -> None:
             say(f"{baseline_name(base)} ({KINDS[base.kind]}) is {base.barred}")
 
 
-def _print_warnings_and_artifact(run: Run) -> None:
+def _print_warnings(run: Run) -> None:
+    """Print what is to be known before any number is read."""
     for warning in run.warnings:
         say(f"warning: {warning}", style="yellow")
+
+
+def _print_artifact(run: Run) -> None:
     if run.artifact:
         say_artifact(run.artifact)
 
@@ -193,7 +199,7 @@ def latency_table(run: Run, width: int) -> Table:
     for row in latency_rows(run):
         if row.us is None:
             continue
-        against = "" if row.chosen else against_text(row.us, reference)
+        against = "" if row.chosen else gain_text(row.us, reference)
         cells = (
             time_text(row.us),
             spread_text(row.spread_us, row.us),

@@ -26,8 +26,8 @@ from collage_engine.drawing.palette import PATTERNS
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import original_outputs
+from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.greedy import greedy
-from collage_engine.records.candidate import CoverPart
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import Target, ToolchainInstance
@@ -256,13 +256,14 @@ def artifacts_move(subject: Subject) -> str:
     """An artifact with its partitions runs by itself, also from another folder."""
     subject.needs_to_run()
     instance, other = subject.instances()[0], _other(subject.toolchain)
-    covers = [(c, greedy(c.model.graph, [subject.offer(c, instance)])) for c in subject.cases()]
+    covers = [(c, greedy(c.model.graph, [subject.source(c, instance)])) for c in subject.cases()]
     mixed = [each for each in covers if each[1].partitions and each[1].uncovered]
     whole = [each for each in covers if each[1].partitions]
     demand(whole, "nothing of any model can be covered with its candidates")
     case, found = (mixed or whole)[0]
-    cover = [CoverPart(instance, tuple(part.operators)) for part in found.partitions]
-    cover += [CoverPart(other, (operator,)) for operator in found.uncovered]
+    parts = [(instance, part.operators) for part in found.partitions]
+    parts += [(other, (operator,)) for operator in found.uncovered]
+    cover = [make_candidate(case.model.graph, *part, rule="conformance") for part in parts]
     built = build_cover(case.model, cover)
     folder = subject.folder / "artifact"
     write_module(built, folder / "built", link=True)

@@ -15,7 +15,7 @@ from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.model.importer import ImportedModel, import_onnx
-from collage_engine.partition.enumerate import Offer, enumerate_candidates
+from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import CollageError
 from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
@@ -105,10 +105,10 @@ class Subject:
                 self._cases[name] = Case(name, model, inputs, truth)
             yield self._cases[name]
 
-    def offer(self, case: Case, instance: ToolchainInstance) -> Offer:
-        """What an instance offers for a model, as a run asks it."""
+    def source(self, case: Case, instance: ToolchainInstance) -> CandidateSource:
+        """The source of an instance's candidates of a model, as a run makes it."""
         graph, toolchain = case.model.graph, self.toolchain
-        return Offer(
+        return CandidateSource(
             instance=instance,
             spec=toolchain.partition_spec(instance, graph),
             supports=lambda index: toolchain.supports(graph, index, instance),
@@ -121,7 +121,7 @@ class Subject:
 
     def candidates(self, case: Case, instance: ToolchainInstance) -> list[Candidate]:
         """Its candidates of a model, with plain borders and with others."""
-        found = enumerate_candidates(case.model.graph, [self.offer(case, instance)])
+        found = enumerate_candidates(case.model.graph, [self.source(case, instance)])
         return list(found.candidates)
 
     def functions(self, case: Case, instance: ToolchainInstance) -> list[Function]:

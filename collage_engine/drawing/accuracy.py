@@ -32,6 +32,28 @@ def accuracy_sentences(run: Run) -> list[str]:
     return sentences
 
 
+def tolerance_sentences(run: Run) -> list[str]:
+    """Say how far outputs may be from the true ones, where the model's rounding decides on it.
+
+    Args:
+        run: A run.
+
+    Returns:
+        Clauses without a final period; none for a run whose precision or user decides on it.
+    """
+    about = run.tolerance
+    if about is None or about.source != "rounding":
+        return []
+    moves = "; ".join(
+        f"{name!r} by {moved:.1e}, so that an error of {about.of(name):.1e} is allowed there"
+        for name, moved in about.noise.items()
+    )
+    return [
+        "the model amplifies rounding: when inputs and weights change in the last bit, outputs "
+        f"move ({moves}; {about.default:g} is allowed without)"
+    ]
+
+
 def precision_text(precision: str, max_rel_error: float | None) -> str:
     """A partition's precision and the error of the partition by itself: ``bf16, error 2.1e-03``."""
     error = "" if max_rel_error is None else f", error {max_rel_error:.1e}"

@@ -14,7 +14,6 @@ from collage_engine.drawing.formatting import (
     counted,
     gain_text,
     node_shapes,
-    short_operator,
     time_text,
 )
 from collage_engine.drawing.groups import DisplayBox
@@ -102,11 +101,11 @@ class BoxStyle:
     entry: str = ""
     """Key of the legend's entry that it belongs to."""
     share: float | None = None
-    """A group's share of the model's estimated latency, 0…1."""
+    """Expected cost beside that of the dearest partition, 0…1; drawn as a thin bar."""
     mixed: tuple[tuple[str, float], ...] = ()
     """A group's toolchain colours and their shares of operators, when there are several."""
     tied: str = ""
-    """Colour of the toolchain that is tied with the chosen one; drawn hatched in both."""
+    """Colour of the toolchain that is tied with the chosen one; drawn as a corner mark."""
     note: str = ""
     """One more sentence about the box, e.g. what it is tied with."""
 
@@ -123,6 +122,8 @@ class LegendEntry:
     count: int
     """Operators of this colour."""
     key: str = ""
+    detail: str = ""
+    """How many operators, with their time and share of the latency where these are known."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ def style_boxes(
             samples[label] = style
         styles.append(style)
     if mode == "toolchain":
-        legend = _toolchain_legend(scene.graph.count, colouring.owner)
+        legend = _toolchain_legend(scene.graph.count, colouring)
     else:
         legend = [
             _legend_entry(mode, label, samples[label], count) for label, count in counts.items()
@@ -340,16 +341,31 @@ def _legend_entry(mode: Mode, label: str, sample: BoxStyle, count: int) -> Legen
     elif mode == "changes":
         colour = sample.colour
     text = sample.text if colour == sample.colour else text_on(colour)
-    return LegendEntry(label, colour, text, sample.tag, sample.pattern, count, label)
+    return LegendEntry(label, colour, text, sample.tag, sample.pattern, count, label, str(count))
 
 
-def _toolchain_legend(operators: int, owner: Mapping[int, Partition]) -> list[LegendEntry]:
+def _toolchain_legend(operators: int, colouring: _Colouring) -> list[LegendEntry]:
+    """One entry for each toolchain: its operators, the time they take, and its share."""
+    owner = colouring.owner
     counts = Counter(owner[o].toolchain if o in owner else "" for o in range(operators))
-    looks = {name: toolchain_look(name) for name in counts}
-    return [
-        LegendEntry(look.title, look.colour, look.text, look.tag, look.pattern, counts[name], name)
-        for name, look in looks.items()
-    ]
+    placement = colouring.data.placement
+    times: dict[str, float | None] = {}
+    for partition in placement.partitions if placement is not None else ():
+        before, us = times.get(partition.toolchain, 0.0), partition.estimated_us
+        times[partition.toolchain] = None if before is None or us is None else before + us
+    entries = []
+    for name, count in counts.items():
+        look, us = toolchain_look(name), times.get(name)
+        detail = str(count)
+        if us is not None and None not in times.values() and colouring.total_us:
+            share = us / colouring.total_us
+            detail = f"{counted(count, 'operator')} · {time_text(us)} · {share:.0%}"
+        entries.append(
+            LegendEntry(
+                look.title, look.colour, look.text, look.tag, look.pattern, count, name, detail
+            )
+        )
+    return entries
 
 
 def _uncoloured(scene: Scene, box: DisplayBox, colouring: _Colouring) -> BoxStyle:
@@ -363,23 +379,35 @@ def _uncoloured(scene: Scene, box: DisplayBox, colouring: _Colouring) -> BoxStyl
     partitions = colouring.partitions_of(box.members)
     dashed = bool(partitions) and colouring.data.estimated
     if box.kind == "operator":
-        return _operator(scene, box.members[0], partitions, dashed)
-    return _group(scene, box, partitions, dashed, colouring.total_us)
+        return _operator(scene, box.members[0], partitions, dashed, colouring.largest_us)
+    return _group(scene, box, partitions, dashed, colouring)
 
 
-def _operator(scene: Scene, operator: int, partitions: list[Partition], dashed: bool) -> BoxStyle:
+def _operator(
+    scene: Scene, operator: int, partitions: list[Partition], dashed: bool, largest_us: float
+) -> BoxStyle:
     node = scene.graph.calls[operator]
-    value = ""
+    value, share = "", None
     # A partition's time is written once, at its first operator.
     if partitions and partitions[0].nodes and partitions[0].nodes[0] == operator:
-        value = time_text(partitions[0].estimated_us)
+        us = partitions[0].estimated_us
+        value = time_text(us)
+        share = us / largest_us if us is not None and largest_us else None
     return BoxStyle(
-        title=short_operator(node.op), detail=node_shapes(node), value=value, dashed=dashed
+        title=scene.graph.title(operator),
+        detail=node_shapes(node),
+        value=value,
+        dashed=dashed,
+        share=share,
     )
 
 
 def _group(
-    scene: Scene, box: DisplayBox, partitions: list[Partition], dashed: bool, total_us: float
+    scene: Scene,
+    box: DisplayBox,
+    partitions: list[Partition],
+    dashed: bool,
+    colouring: _Colouring,
 ) -> BoxStyle:
     members = set(box.members)
     known = [
@@ -387,11 +415,12 @@ def _group(
         for p in partitions
         if p.estimated_us is not None and members.issuperset(p.nodes)
     ]
-    # A share is honest only where every partition in the group lies in it wholly and is known.
-    honest = bool(total_us and known) and len(known) == len(partitions)
+    # A time is honest only where every partition in the group lies in it wholly and is known.
+    honest = bool(known) and len(known) == len(partitions)
+    largest_us = colouring.largest_us
     title = box.label
     if scene.groups[box.group or ""].kind == "partition":
-        names = [short_operator(scene.graph.calls[o].op) for o in box.members[:_NAMED_OPERATORS]]
+        names = [scene.graph.title(o) for o in box.members[:_NAMED_OPERATORS]]
         title = "+".join(names) + ("…" if len(box.members) > _NAMED_OPERATORS else "")
     return BoxStyle(
         title=title,
@@ -399,5 +428,5 @@ def _group(
         value=time_text(sum(known)) if honest else "",
         dashed=dashed,
         kind="group",
-        share=sum(known) / total_us if honest else None,
+        share=min(1.0, sum(known) / largest_us) if honest and largest_us else None,
     )

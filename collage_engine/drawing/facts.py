@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from collage_engine.drawing.accuracy import tolerance_sentences
 from collage_engine.drawing.formatting import (
     bytes_text,
     counted,
@@ -138,6 +139,7 @@ def _accuracy(run: Run) -> list[Fact]:
                     f"{len(held)} of {len(placement.partitions)}{worst}",
                 )
             )
+    facts += [Fact("Accuracy", "rounding", sentence) for sentence in tolerance_sentences(run)]
     error = about.max_rel_error if about is not None else run.max_rel_error
     if error is not None:
         facts.append(

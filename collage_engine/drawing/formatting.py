@@ -13,6 +13,7 @@ DASH = "\N{EN DASH}"
 STAGE_TITLES: dict[str, str] = {
     "import": "Reading the model",
     "enumerate": "Finding candidates",
+    "whole-models": "Timing whole models",
     "measure": "Measuring",
     "tune": "Tuning",
     "search": "Searching",
@@ -60,16 +61,37 @@ def signed_time(us: float | None) -> str:
 
 
 def gain_text(now: float | None, before: float | None) -> str:
-    """The gain of one latency over another: a signed percentage with an arrow; less is better."""
+    """``−12.0 %``: how much longer one time is than another; negative when faster.
+
+    From ten times as long it is the factor: ``×12``. Unknown is a dash.
+    """
     if now is None or before is None or before <= 0:
         return DASH
+    if now / before >= 10:
+        return f"×{significant(now / before)}"
     share = (now - before) / before * 100
     if abs(share) < 0.05:
-        return "= 0.0 %"
-    if share > 999:
-        return f"▲ ×{significant(now / before)}"
-    sign = MINUS if share < 0 else "+"
-    return f"{'▼' if share < 0 else '▲'} {sign}{abs(share):.1f} %"
+        return "0.0 %"
+    return f"{MINUS if share < 0 else '+'}{abs(share):.1f} %"
+
+
+def spread_text(spread: tuple[float, float] | None, middle: float | None) -> str:
+    """``19.7–23.4``: two times in µs, in the unit in which ``middle`` is written."""
+    if spread is None or middle is None:
+        return ""
+    scale = 1.0 if middle < 999.5 else 1e3 if middle < 9_999_500 else 1e6
+    return DASH.join(significant(us / scale) for us in spread)
+
+
+def instance_text(toolchain: str, config: dict[str, str]) -> str:
+    """A toolchain with its configuration: ``onnxruntime[level=basic]``."""
+    inside = ",".join(f"{k}={v}" for k, v in sorted(config.items()))
+    return f"{toolchain}[{inside}]" if inside else toolchain
+
+
+def number_text(count: int) -> str:
+    """A count with its thousands apart: ``1,980``."""
+    return f"{count:,}"
 
 
 def duration_text(seconds: float | None) -> str:

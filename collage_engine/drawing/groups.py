@@ -91,7 +91,7 @@ def sections(graph: OperatorGraph, groups: Iterable[Group]) -> tuple[Group, ...]
     made = [
         Group(
             id=f"section:{at // size}",
-            label=f"operators {at}–{min(at + size, graph.count) - 1}",
+            label=_section_label(graph, range(at, min(at + size, graph.count))),
             kind="section",
             members=tuple(range(at, min(at + size, graph.count))),
         )
@@ -106,6 +106,11 @@ def sections(graph: OperatorGraph, groups: Iterable[Group]) -> tuple[Group, ...]
         alive.add(group.id)
         kept.append(Group(group.id, group.label, group.kind, group.members, parent))
     return (*made, *kept)
+
+
+def _section_label(graph: OperatorGraph, members: range) -> str:
+    """The first and last operator of a section, and what it holds: ``0–24 · Conv ×9, Add ×8``."""
+    return f"{members[0]}–{members[-1]} · {graph.content(members)}"
 
 
 def partition_groups(placement: Placement) -> tuple[Group, ...]:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from collage_engine.drawing.columns import BOX_HEIGHT, BOX_WIDTH, Layout, LayoutRequest
+from collage_engine.drawing.columns import (
+    ALONG_GAP,
+    BOX_HEIGHT,
+    BOX_WIDTH,
+    Layout,
+    LayoutRequest,
+)
 from collage_engine.drawing.groups import (
     DisplayGraph,
     Group,
@@ -18,6 +25,12 @@ from collage_engine.drawing.groups import (
 from collage_engine.drawing.operators import OperatorGraph, operator_graph
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Placement
+
+SKIP_REACH = 44.0
+"""How far the curve of a cut edge reaches out of its boxes at least, in scene units; chosen."""
+SKIPS_DRAWN = 300
+"""Up to this many boxes every cut edge is drawn as a curve; in larger pictures only those of the
+boxes that are selected or under the pointer. Chosen, since more curves cannot be followed."""
 
 
 @dataclass(frozen=True)
@@ -146,9 +159,10 @@ def outlines(shown: Scene, placement: Placement | None) -> tuple[Outline, ...]:
 
 
 def bridge(shown: Scene, edge: int) -> tuple[float, float, float, float] | None:
-    """The rectangle between two boxes that face each other directly; None for other edges.
+    """The rectangle between two boxes of neighbouring ranks that face each other, else None.
 
-    A partition's tint fills it, so that a chain reads as one band instead of beads on a thread.
+    A partition's tint fills it, so that a chain reads as one band. It never runs along a longer
+    edge, where it would look like a wide flow of data.
     """
     if len(shown.layout.routes[edge]) != 2:
         return None
@@ -158,12 +172,44 @@ def bridge(shown: Scene, edge: int) -> tuple[float, float, float, float] | None:
     if shown.orientation == "horizontal":
         low, high = max(ay, by), min(ay, by) + h
         left, right = ax + w, bx
-        return (
-            (left, low, right - left, high - low) if high - low > h * 0.4 and right > left else None
-        )
+        near = 0 < right - left < 2 * ALONG_GAP
+        return (left, low, right - left, high - low) if high - low > h * 0.4 and near else None
     low, high = max(ax, bx), min(ax, bx) + w
     top, bottom = ay + h, by
-    return (low, top, high - low, bottom - top) if high - low > w * 0.4 and bottom > top else None
+    near = 0 < bottom - top < 2 * ALONG_GAP
+    return (low, top, high - low, bottom - top) if high - low > w * 0.4 and near else None
+
+
+def arrow_head(route: Sequence[tuple[float, float]], size: float) -> list[tuple[float, float]]:
+    """The triangle at the end of a polyline.
+
+    Args:
+        route: At least two points.
+        size: Length of the triangle, in scene units; it is as wide as that.
+
+    Returns:
+        The tip and the two other corners.
+    """
+    tip = route[-1]
+    before = next((p for p in reversed(route[:-1]) if p != tip), tip)
+    length = math.dist(before, tip) or 1.0
+    x, y = (tip[0] - before[0]) / length, (tip[1] - before[1]) / length
+    back = (tip[0] - x * size, tip[1] - y * size)
+    half = size / 2
+    return [tip, (back[0] - y * half, back[1] + x * half), (back[0] + y * half, back[1] - x * half)]
+
+
+def skip_curve(shown: Scene, a: int, b: int) -> list[tuple[float, float]]:
+    """The four points of the Bézier curve of an edge that the layout cuts.
+
+    It leaves and enters at the right edges of the boxes, where the stubs are, and bends outwards
+    so that it can be told from the straight routes.
+    """
+    ax, ay, w, h = shown.rectangle(a)
+    bx, by, _, _ = shown.rectangle(b)
+    start, end = (ax + w, ay + h * 0.75), (bx + w, by + h * 0.25)
+    reach = SKIP_REACH + 0.08 * abs(end[1] - start[1])
+    return [start, (start[0] + reach, start[1]), (end[0] + reach, end[1]), end]
 
 
 def placement_scene(

@@ -7,8 +7,18 @@ from xml.sax.saxutils import escape
 
 from collage_engine.drawing import formatting
 from collage_engine.drawing.box_styles import BoxStyle, ColouringData, LegendEntry, style_boxes
+from collage_engine.drawing.hand_overs import HandOver, hand_overs
 from collage_engine.drawing.palette import mix
-from collage_engine.drawing.scene import Outline, Scene, bridge, outlines, placement_scene
+from collage_engine.drawing.scene import (
+    SKIPS_DRAWN,
+    Outline,
+    Scene,
+    arrow_head,
+    bridge,
+    outlines,
+    placement_scene,
+    skip_curve,
+)
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Placement
 
@@ -57,6 +67,7 @@ def render(
     parts: Sequence[Outline] = (),
     title: str = "",
     dark: bool = False,
+    crossing: Sequence[HandOver] = (),
 ) -> str:
     """Write a scene as one SVG document; every box carries a ``<title>`` with its full name.
 
@@ -67,6 +78,7 @@ def render(
         parts: The partitions to tint.
         title: A heading.
         dark: Whether the background is dark.
+        crossing: What passes between toolchains, formats or devices.
     """
     ink = _DARK if dark else _LIGHT
     head = 34.0 + (30.0 if legend else 0.0)
@@ -84,12 +96,6 @@ def render(
             f"{_PATTERNS[name]}</g></pattern>"
             for name in used
         ),
-        *(
-            f'<pattern id="tie-{colour.lstrip("#")}" width="10" height="10" '
-            f'patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-            f'<rect width="5" height="10" fill="{colour}"/></pattern>'
-            for colour in sorted({style.tied for style in styles if style.tied})
-        ),
         "</defs>",
         f'<rect width="100%" height="100%" fill="{ink["canvas"]}"/>',
         f'<text x="{_MARGIN}" y="32" font-size="15" font-weight="600" fill="{ink["text"]}">'
@@ -105,8 +111,12 @@ def render(
             points = " ".join(f"{x:.1f},{y:.1f}" for x, y in route)
             out.append(f'<polyline points="{points}"/>')
     out.append("</g>")
+    if len(shown.display.boxes) <= SKIPS_DRAWN:
+        out.extend(_skips(shown, ink))
+    out.extend(_crossing(shown, each, ink) for each in crossing if shown.layout.routes[each.edge])
     for box, style in enumerate(styles):
         out.append(_box(shown, box, style, ink))
+    out.extend(_crossing_label(shown, each, ink) for each in crossing)
     out.extend(_jumps(shown, ink))
     out.append("</g></svg>")
     return "\n".join(out)
@@ -116,7 +126,7 @@ def _legend(legend: Sequence[LegendEntry], ink: dict[str, str]) -> list[str]:
     out: list[str] = []
     x = _MARGIN
     for entry in legend:
-        label = f"{entry.label or 'not placed'} · {entry.count}"
+        label = f"{entry.label or 'not placed'}: {entry.detail or entry.count}"
         out.append(
             f'<rect x="{x:.0f}" y="44" width="28" height="18" rx="3" fill="{entry.colour}"/>'
             f'<text x="{x + 14:.0f}" y="57" font-size="10" font-weight="600" '
@@ -131,7 +141,7 @@ def _legend(legend: Sequence[LegendEntry], ink: dict[str, str]) -> list[str]:
 def _tint(
     shown: Scene, part: Outline, styles: Sequence[BoxStyle], ink: dict[str, str], rim: bool
 ) -> str:
-    """A partition's tint: its boxes grown a little, joined along its inner edges."""
+    """A partition's tint: its boxes grown a little, joined where they are neighbours."""
     colour = styles[part.boxes[0]].colour
     fill = mix(colour, ink["canvas"], 0.35 if rim else 0.78)
     grow = 9.0 if rim else 7.5
@@ -142,7 +152,6 @@ def _tint(
             f'<rect x="{x - grow:.1f}" y="{y - grow:.1f}" width="{w + 2 * grow:.1f}" '
             f'height="{h + 2 * grow:.1f}" rx="{grow:.1f}"/>'
         )
-    lines = ""
     for edge in part.edges:
         between = bridge(shown, edge)
         if between is not None:
@@ -153,16 +162,43 @@ def _tint(
                 f'<rect x="{x - side:.1f}" y="{y - top:.1f}" width="{w + 2 * side:.1f}" '
                 f'height="{h + 2 * top:.1f}"/>'
             )
-            continue
-        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in shown.layout.routes[edge])
-        lines += f'<polyline points="{points}"/>'
     out.append("</g>")
-    stroke = 15.0 if rim else 12.0
-    out.append(
-        f'<g fill="none" stroke="{fill}" stroke-width="{stroke}" stroke-linejoin="round">'
-        f"{lines}</g>"
-    )
     return "".join(out)
+
+
+def _skips(shown: Scene, ink: dict[str, str]) -> list[str]:
+    """Edges that the layout cuts, as faint curves."""
+    curves = []
+    for a, others in shown.jumps_out.items():
+        for b in others:
+            start, one, two, end = (f"{x:.1f},{y:.1f}" for x, y in skip_curve(shown, a, b))
+            curves.append(f'<path d="M{start} C{one} {two} {end}"/>')
+    return [f'<g fill="none" stroke="{ink["line"]}" stroke-width="1">{"".join(curves)}</g>']
+
+
+def _crossing(shown: Scene, each: HandOver, ink: dict[str, str]) -> str:
+    """A hand-over between toolchains, formats or devices: a heavy line with an arrow head."""
+    route = shown.layout.routes[each.edge]
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in route)
+    head = " ".join(f"{x:.1f},{y:.1f}" for x, y in arrow_head(route, 11.0))
+    return (
+        f"<g><title>{escape(each.sentence)}</title>"
+        f'<polyline points="{points}" fill="none" stroke="{ink["text"]}" stroke-width="2.2"/>'
+        f'<polygon points="{head}" fill="{ink["text"]}"/></g>'
+    )
+
+
+def _crossing_label(shown: Scene, each: HandOver, ink: dict[str, str]) -> str:
+    """Bytes, conversion and cost of a hand-over, beside its arrow."""
+    route = shown.layout.routes[each.edge]
+    if not route:
+        return ""
+    x, y = route[-1]
+    return (
+        f'<text x="{x + 12:.1f}" y="{y - 9:.1f}" font-size="10" fill="{ink["text"]}" '
+        f'stroke="{ink["canvas"]}" stroke-width="3" paint-order="stroke">'
+        f"{escape(each.label)}</text>"
+    )
 
 
 def _box(shown: Scene, box: int, style: BoxStyle, ink: dict[str, str]) -> str:
@@ -189,14 +225,14 @@ def _box(shown: Scene, box: int, style: BoxStyle, ink: dict[str, str]) -> str:
             f'a5,5 0 0 1 -5,-5 v-{h - 10} a5,5 0 0 1 5,-5 z"'
         )
         out.append(f'<path {shape} fill="{style.colour}"/>')
-        if style.tied:
-            out.append(
-                f'<path {shape} fill="url(#tie-{style.tied.lstrip("#")})"/>'
-                f'<rect x="{x + 2:.1f}" y="{y + h / 2 - 9:.1f}" width="{_STRIP - 4}" height="18" '
-                f'rx="2" fill="{style.colour}"/>'
-            )
-        elif style.pattern != "solid":
+        if style.pattern != "solid":
             out.append(f'<path {shape} fill="url(#pattern-{style.pattern})"/>')
+        if style.tied:
+            corner = f"{x + _STRIP:.1f},{y + h:.1f}"
+            out.append(
+                f'<polygon points="{corner} {x + _STRIP - 13:.1f},{y + h:.1f} '
+                f'{x + _STRIP:.1f},{y + h - 13:.1f}" fill="{style.tied}" stroke="{ink["box"]}"/>'
+            )
         out.append(
             f'<text x="{x + _STRIP / 2:.1f}" y="{y + h / 2 + 4:.1f}" font-size="11" '
             f'font-weight="600" text-anchor="middle" fill="{style.text}">{escape(style.tag)}</text>'
@@ -263,4 +299,5 @@ def placement_svg(
     styles, legend = style_boxes(
         shown, "toolchain", ColouringData(placement=placement, estimated=estimated)
     )
-    return render(shown, styles, legend, outlines(shown, placement), title, dark)
+    crossing = hand_overs(shown, placement)
+    return render(shown, styles, legend, outlines(shown, placement), title, dark, crossing)

@@ -23,6 +23,7 @@ from pathlib import Path
 from collage_engine.machine.folders import cache_folder
 from collage_engine.records.errors import CollageError
 from collage_engine.records.locks import locked
+from collage_engine.records.text import printable
 
 ROOT = "collage_engine"
 """Logger above those of all modules."""
@@ -59,6 +60,14 @@ class LogSettings:
 
 
 _settings = LogSettings()
+
+
+class PrintableFormatter(logging.Formatter):
+    """Writes records so that no text from a file reaches a terminal as an escape sequence."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as a line."""
+        return printable(super().format(record), keep_lines=True)
 
 
 class SharedFileHandler(logging.handlers.WatchedFileHandler):
@@ -129,7 +138,7 @@ def configure(verbosity: int = 0, name: str = "collage", *, quietly: int = NOTHI
     _install(LogSettings(path=str(path or ""), level=level), name)
     if level < NOTHING:
         shown = logging.StreamHandler(sys.stderr)
-        shown.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+        shown.setFormatter(PrintableFormatter("%(levelname)s %(name)s: %(message)s"))
         _add(shown, level)
     return path
 
@@ -167,7 +176,7 @@ def _install(settings: LogSettings, name: str) -> None:
     logger.propagate = False  # libraries put handlers of their own on the root logger
     if settings.path:
         file = SharedFileHandler(Path(settings.path))
-        file.setFormatter(logging.Formatter(FORMAT, defaults={"process_name": name}))
+        file.setFormatter(PrintableFormatter(FORMAT, defaults={"process_name": name}))
         file.setLevel(logging.INFO)
         logger.addHandler(file)
         _installed.append(file)

@@ -6,6 +6,7 @@ the user's file is either named by an operator or among the folded ones.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -25,6 +26,11 @@ from onnx import (
 
 from collage_engine.model.onnx_file import tensor_array
 from collage_engine.model.onnx_outer_values import outer_values, with_outer_values
+from collage_engine.records.reasons import shown
+
+LONGEST_NAME = 500
+"""Characters of a node's name that are kept as they are, at most; chosen: exporters' paths of
+modules are shorter, and every document of a run holds the names of all nodes."""
 
 
 @dataclass(eq=False, slots=True)
@@ -78,7 +84,8 @@ class Op:
 
 def node_name(node: NodeProto) -> str:
     """What the user calls a node: its name, or its first output when it has none."""
-    return node.name or next((o for o in node.output if o), "")
+    name = node.name or next((o for o in node.output if o), "")
+    return name if len(name) <= LONGEST_NAME else shown(name)
 
 
 def op_from(node: NodeProto, names: Iterable[str] | None = None) -> Op:
@@ -229,7 +236,7 @@ class Draft:
         graph.input.extend(self.inputs)
         graph.output.extend(self.outputs)
         for name in self.constants.names():
-            if skeleton and int(np.prod(self.constants.shape(name))) > 64:
+            if skeleton and math.prod(self.constants.shape(name)) > 64:
                 graph.input.append(
                     helper.make_tensor_value_info(
                         name, self.constants.element_type(name), self.constants.shape(name)

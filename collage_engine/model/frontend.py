@@ -21,6 +21,7 @@ from collage_engine.model.converters import CONVERTERS, USABLE_OUTPUTS
 from collage_engine.model.draft import node_name
 from collage_engine.model.onnx_file import tensor_array
 from collage_engine.records.errors import ModelError
+from collage_engine.records.reasons import last_line, short_reason
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,15 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         )
         try:
             module = self.from_onnx(self._model.graph, opset)
-        except Exception:
+        except Exception as error:
             if self._inside:
                 # Left open, the block makes the builder complain on standard error when it dies.
                 self.bb._end_block()
-            raise
+            if isinstance(error, ModelError):
+                raise
+            raise ModelError(
+                f"{self._path} cannot be imported into Relax: {short_reason(error)}"
+            ) from error
         return RelaxImport(module, self._nodes, self._bounds)
 
     def _sanitize_name(self, name: str) -> str:
@@ -89,7 +94,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
             except ModelError:
                 raise
             except Exception as error:  # converters raise whatever their author chose
-                said = _readable(" ".join(str(error).split())) or type(error).__name__
+                said = _readable(last_line(str(error))) or type(error).__name__
                 raise ModelError(
                     f"{self._path}: the node '{node_name(node)}' ({node.op_type}) cannot be "
                     f"imported into Relax: {said[:300]}"

@@ -6,7 +6,9 @@ number what the outputs need. The same file gives the same numbers in every proc
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,14 +25,16 @@ from collage_engine.model.onnx_checks import check_graph, set_shapes
 from collage_engine.model.onnx_cleanup import CleanModel, clean_up
 from collage_engine.model.onnx_file import read_model
 from collage_engine.model.onnx_index import OnnxIndex
+from collage_engine.model.onnx_standard import check_standard
 from collage_engine.model.op_pattern import kind_of
 from collage_engine.model.op_probe import probe_kind
 from collage_engine.model.post_dominators import post_dominators
 from collage_engine.model.random_inputs import random_inputs
 from collage_engine.model.relax_graph import Resolver, Value, constant_array, post_dfs
-from collage_engine.records.errors import ModelError
+from collage_engine.records.errors import ModelError, UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node, OpKind, TensorType
 from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.reasons import one_sentence
 
 
 @dataclass
@@ -101,10 +105,11 @@ def import_model(
         UsageError: There is no such file, or a shape is for no input.
         ModelError: The file is no model, was changed, or holds what cannot be imported.
     """
-    model, digest = read_model(path)
-    if sha256 is not None and digest != sha256:
-        raise ModelError(f"{path} was changed while it was being worked on: open it again")
-    return _import(model, str(path), digest, shapes or {})
+    with _as_sentences(str(path)):
+        model, digest = read_model(path)
+        if sha256 is not None and digest != sha256:
+            raise ModelError(f"{path} was changed while it was being worked on: open it again")
+        return _import(model, str(path), digest, shapes or {})
 
 
 def import_onnx(
@@ -114,13 +119,35 @@ def import_onnx(
     data = model.SerializeToString(deterministic=True)
     copy = onnx.load_model_from_string(data)
     digest = hashlib.sha256(data).hexdigest()
-    return _import(copy, path or "the model", digest, shapes or {})
+    path = path or "the model"
+    with _as_sentences(path):
+        return _import(copy, path, digest, shapes or {})
+
+
+@contextlib.contextmanager
+def _as_sentences(path: str) -> Iterator[None]:
+    """Turn what a file can make Python raise into one sentence that names the file."""
+    try:
+        yield
+    except (ModelError, UsageError) as error:
+        said = one_sentence(str(error), path)
+        raise type(error)(said if path in said else f"{path}: {said}") from error
+    except UnicodeDecodeError:
+        raise ModelError(
+            f"{path} holds a name or a text that is not UTF-8, which the ONNX standard does not "
+            "allow."
+        ) from None
+    except MemoryError:
+        raise ModelError(f"{path} needs more memory to be opened than is free.") from None
+    except RecursionError:
+        raise ModelError(f"{path} is nested too deeply to be opened.") from None
 
 
 def _import(
     model: onnx.ModelProto, path: str, digest: str, shapes: dict[str, tuple[int, ...]]
 ) -> ImportedModel:
     check_graph(model, path)
+    check_standard(model, path)
     given = set_shapes(model, shapes, path)
     onnx_nodes = len(model.graph.node)
     clean = clean_up(model, path)

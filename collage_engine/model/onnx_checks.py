@@ -48,12 +48,23 @@ def check_graph(model: ModelProto, path: str) -> None:
             "supported: store it densely."
         )
     for tensor in graph.initializer:
-        if tensor.data_type == TensorProto.STRING:
-            raise ModelError(f"{path}: the tensor '{tensor.name}' holds strings: not supported.")
+        _check_tensor(tensor, f"the tensor '{tensor.name}'", path)
     for kind, values in (("input", graph.input), ("output", graph.output)):
         for value in values:
             _check_value(value, kind, path)
     _check_nodes(model, path)
+
+
+def _check_tensor(tensor: TensorProto, what: str, path: str) -> None:
+    kind = tensor.data_type
+    if kind == TensorProto.STRING:
+        raise ModelError(f"{path}: {what} holds strings: not supported.")
+    if kind in (TensorProto.COMPLEX64, TensorProto.COMPLEX128):
+        raise ModelError(f"{path}: {what} holds complex numbers: not supported.")
+    if not kind or kind not in TensorProto.DataType.values():
+        raise ModelError(f"{path}: {what} has the unknown element type {kind}.")
+    if any(extent < 0 for extent in tensor.dims):
+        raise ModelError(f"{path}: {what} has a negative size in {list(tensor.dims)}.")
 
 
 def _check_value(value: ValueInfoProto, kind: str, path: str) -> None:
@@ -63,8 +74,15 @@ def _check_value(value: ValueInfoProto, kind: str, path: str) -> None:
         raise ModelError(f"{path}: the {kind} '{value.name}' is a {word}, not a tensor.")
     if value.type.tensor_type.elem_type == TensorProto.STRING:
         raise ModelError(f"{path}: the {kind} '{value.name}' holds strings: not supported.")
-    if kind == "input" and (form is None or not value.type.tensor_type.elem_type):
+    element = value.type.tensor_type.elem_type
+    if kind == "input" and (form is None or not element):
         raise ModelError(f"{path}: the input '{value.name}' has no element type.")
+    if element in (TensorProto.COMPLEX64, TensorProto.COMPLEX128):
+        raise ModelError(f"{path}: the {kind} '{value.name}' holds complex numbers: not supported.")
+    if element not in TensorProto.DataType.values():
+        raise ModelError(
+            f"{path}: the {kind} '{value.name}' has the unknown element type {element}."
+        )
 
 
 def _check_nodes(model: ModelProto, path: str) -> None:
@@ -78,15 +96,15 @@ def _check_nodes(model: ModelProto, path: str) -> None:
         plain = node.domain in ("", "ai.onnx")
         if (node.domain, op) not in local:
             # The condition of an If may turn out to be a constant; an input of the model cannot.
-            if plain and op == "If" and node.input[0] in inputs:
+            if plain and op == "If" and node.input and node.input[0] in inputs:
                 raise _control_flow(name, op, path)
             if plain:
                 _check_operator(name, op, path)
         for attribute in node.attribute:
             if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
                 raise ModelError(f"{path}: the node '{name}' holds a sparse tensor: not supported.")
-            if attribute.HasField("t") and attribute.t.data_type == TensorProto.STRING:
-                raise ModelError(f"{path}: the node '{name}' holds strings: not supported.")
+            if attribute.HasField("t"):
+                _check_tensor(attribute.t, f"the node '{name}'", path)
         for value in (*node.input, *outer_values(node)):
             if value not in known:
                 raise ModelError(
@@ -171,6 +189,14 @@ def set_shapes(
         else:
             for size in shape:
                 tensor.shape.dim.add().dim_value = size
+    _refuse_open_sizes(inputs, sizes, path)
+    return {name: tuple(shape) for name, shape in shapes.items()}
+
+
+def _refuse_open_sizes(
+    inputs: dict[str, ValueInfoProto], sizes: dict[str, tuple[int, str]], path: str
+) -> None:
+    """Fill in the sizes that are given by name; raise ``ModelError`` for those still open."""
     unknown = []
     for name, value in inputs.items():
         tensor = value.type.tensor_type
@@ -180,19 +206,27 @@ def set_shapes(
         for dim in tensor.shape.dim:
             if not _known(dim) and dim.dim_param in sizes:
                 dim.dim_value = sizes[dim.dim_param][0]
-        if not all(_known(d) for d in tensor.shape.dim):
-            shown = [
-                str(d.dim_value) if _known(d) else d.dim_param or "?" for d in tensor.shape.dim
-            ]
-            example = [str(d.dim_value) if _known(d) else "1" for d in tensor.shape.dim]
-            unknown.append((name, f"[{', '.join(shown)}]", ",".join(example)))
+        if all(_known(d) for d in tensor.shape.dim):
+            continue
+        example = ",".join(str(d.dim_value) if _known(d) else "1" for d in tensor.shape.dim)
+        if all(d.HasField("dim_value") and d.dim_value >= 0 for d in tensor.shape.dim):
+            raise ModelError(
+                f"{path}: the input '{name}' has the size "
+                f"{[d.dim_value for d in tensor.shape.dim]} and so no elements: there is nothing "
+                "to "
+                "compute. Where 0 stands for a size that is left open, give it, for example "
+                f"--shape {name}={example}"
+            )
+        sizes_shown = [
+            str(d.dim_value) if _known(d) else d.dim_param or "?" for d in tensor.shape.dim
+        ]
+        unknown.append((name, f"[{', '.join(sizes_shown)}]", example))
     if unknown:
         said = "; ".join(f"'{name}' is {shape}" for name, shape, _ in unknown)
         options = " ".join(f"--shape {name}={example}" for name, _, example in unknown)
         raise ModelError(
             f"{path} has inputs of unknown size ({said}): give them, for example {options}"
         )
-    return {name: tuple(shape) for name, shape in shapes.items()}
 
 
 def _known(dim: object) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from onnx import ModelProto, helper, inliner, shape_inference
+from onnx import ModelProto, helper, inliner
 
 from collage_engine.model import onnx_affine, onnx_expand
 from collage_engine.model.draft import Draft, node_name
@@ -19,6 +19,13 @@ from collage_engine.model.onnx_checks import check_operators, refuse_branches
 from collage_engine.model.onnx_fold import constants_to_initializers, fold
 from collage_engine.model.onnx_pads import explicit_pads, pads_into_convolutions
 from collage_engine.model.onnx_quantized import dequantize_per_reader, pad_in_float
+from collage_engine.model.onnx_ranges import (
+    check_attributes,
+    check_ranges,
+    check_recurrent,
+    check_sizes,
+)
+from collage_engine.model.onnx_standard import check_inference, infer_loosely
 from collage_engine.records.errors import ModelError
 
 
@@ -53,15 +60,30 @@ def infer_types(draft: Draft) -> None:
     Raises:
         ModelError: They contradict each other.
     """
+    _take_types(draft, infer_loosely(_undeclared(draft), draft.path))
+
+
+def check_types(draft: Draft) -> None:
+    """Infer shapes and types as ``infer_types`` does, and insist that every node fits its inputs.
+
+    Raises:
+        ModelError: A node does not; or a value has a negative size, or fits no memory.
+    """
+    check_ranges(draft)
+    _take_types(draft, check_inference(_undeclared(draft), draft.path))
+    check_sizes(draft)
+
+
+def _undeclared(draft: Draft) -> ModelProto:
+    """The draft without weights and without what its file says about the sizes of outputs."""
     skeleton = draft.to_model(skeleton=True)
     for output in skeleton.graph.output:
         # What the file says may hold the names of sizes that are numbers by now.
         output.type.tensor_type.ClearField("shape")
-    try:
-        inferred = shape_inference.infer_shapes(skeleton, data_prop=True)
-    except shape_inference.InferenceError as error:
-        said = " ".join(str(error).split())
-        raise ModelError(f"{draft.path}: the model's shapes do not fit: {said}") from None
+    return skeleton
+
+
+def _take_types(draft: Draft, inferred: ModelProto) -> None:
     graph = inferred.graph
     draft.types = {}
     for value in (*graph.input, *graph.value_info, *graph.output):
@@ -106,6 +128,22 @@ SUPPORTED = CleanUpPass(
     lambda draft: check_operators(draft.ops, draft.path),
     "Every operator is one that can be imported.",
 )
+ATTRIBUTES = CleanUpPass(
+    "check attributes",
+    check_attributes,
+    "Kernels, strides, dilations, pads and directions are such as their operators allow.",
+)
+RECURRENT = CleanUpPass(
+    "check recurrent weights",
+    check_recurrent,
+    "The weights of recurrent nodes fit their inputs and each other.",
+)
+TYPES = CleanUpPass(
+    "check types",
+    check_types,
+    "Every node fits the types and sizes of its inputs; constant indices lie within what they "
+    "index.",
+)
 BRANCHES = CleanUpPass(
     "refuse branches",
     lambda draft: refuse_branches(draft.ops, draft.path),
@@ -138,6 +176,7 @@ PADS_INTO_CONVOLUTIONS = CleanUpPass(
 
 FINAL_PASSES = (
     BRANCHES,
+    TYPES,
     AFFINE,
     PAD_IN_FLOAT,
     DEQUANTIZE_PER_READER,
@@ -159,6 +198,7 @@ def clean_up(model: ModelProto, path: str = "") -> CleanModel:
             "(onnx.version_converter)."
         )
     CONSTANTS.run(draft)
+    ATTRIBUTES.run(draft)
     _fold_to_fixed_point(draft)
     for each in FINAL_PASSES:
         each.run(draft)
@@ -174,10 +214,10 @@ def _fold_to_fixed_point(draft: Draft) -> None:
     """Fold, infer and expand until nothing changes: each makes work for the others."""
     while True:
         before = len(draft.ops), len(draft.types)
-        for each in (FOLD, DROP_DEAD, INFER):
+        for each in (FOLD, DROP_DEAD, INFER, RECURRENT):
             each.run(draft)
         if EXPAND.run(draft):
-            for each in (SUPPORTED, CONSTANTS, INFER):
+            for each in (SUPPORTED, CONSTANTS, ATTRIBUTES, INFER):
                 each.run(draft)
             continue
         shapes_wait = any(op.type in ("Shape", "Size") for op in draft.ops)

@@ -13,6 +13,8 @@ from onnx import helper, inliner
 from collage_engine.model.draft import Draft, Op, op_from
 from collage_engine.model.onnx_branches import taken_branch
 from collage_engine.model.onnx_recurrent import GATES, written_out
+from collage_engine.records.errors import ModelError
+from collage_engine.records.reasons import short_reason
 
 _BY_DEFINITION = {
     "Attention",
@@ -69,7 +71,15 @@ def _inlined(draft: Draft, op: Op) -> list[Op] | None:
         [helper.make_empty_tensor_value_info(o) for o in op.outputs if o],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", draft.opset)])
-    flat = inliner.inline_selected_functions(model, [("", op.type)], inline_schema_functions=True)
+    try:
+        flat = inliner.inline_selected_functions(
+            model, [("", op.type)], inline_schema_functions=True
+        )
+    except RuntimeError as error:  # ONNX 1.23 gives up on some inputs that are left out
+        raise ModelError(
+            f"{draft.path}: the node '{op.name}' ({op.type}) cannot be written out by its "
+            f"definition in the ONNX standard: {short_reason(error)}."
+        ) from error
     if any(n.op_type == op.type for n in flat.graph.node):
         return None
     rename = {v: v for v in (*used, *op.outputs)}

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import ModelProto, TensorProto, external_data_helper, numpy_helper
+from onnx import ModelProto, TensorProto, numpy_helper
 
+from collage_engine.model.onnx_external import load_external_data
 from collage_engine.records.errors import ModelError, UsageError
+from collage_engine.records.reasons import short_reason
+from collage_engine.records.regular_file import SpecialFileError, open_regular
 
 _LENGTH_DELIMITED = 2
 """Protobuf's wire type of strings and messages."""
 _GRAPH_FIELD = 7
 """Number of ``ModelProto.graph`` in onnx.proto."""
+_VARINT_BYTES = 10
+"""Bytes of protobuf's longest number: 64 bits, 7 of them in each byte."""
+_LARGEST_FILE = (1 << 31) - 1
+"""Bytes of the largest message that protobuf can read."""
 
 
 def read_model(path: str | Path) -> tuple[ModelProto, str]:
@@ -25,21 +33,37 @@ def read_model(path: str | Path) -> tuple[ModelProto, str]:
         The model with all its weights, and the SHA-256 of the file itself in hexadecimal.
 
     Raises:
-        UsageError: There is no such file.
+        UsageError: There is no such file, or it is a folder, a pipe or a device.
         ModelError: It is no ONNX model, is truncated, or names weights that are missing.
     """
     path = Path(path)
+    data = _read(path)
+    model = parse_model(data, str(path))
+    # It belongs to training; what is not read need not be checked.
+    del model.training_info[:]
+    load_external_data(model, path)
+    return model, hashlib.sha256(data).hexdigest()
+
+
+def _read(path: Path) -> bytes:
     try:
-        data = path.read_bytes()
+        with open_regular(path) as stream:
+            if os.fstat(stream.fileno()).st_size > _LARGEST_FILE:
+                raise ModelError(
+                    f"{path} is larger than 2 GiB, which is more than ONNX files can hold: save "
+                    "the model with its weights as external data."
+                )
+            return stream.read()
     except FileNotFoundError:
         raise UsageError(f"There is no file {path}.") from None
-    except IsADirectoryError:
-        raise UsageError(f"{path} is a folder, not an ONNX file.") from None
+    except SpecialFileError as error:
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder, not an ONNX file.") from None
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
-    model = parse_model(data, str(path))
-    _load_external(model, path)
-    return model, hashlib.sha256(data).hexdigest()
+    except ValueError as error:  # a name that no file can have
+        raise UsageError(f"{path!r} cannot be read: {error}.") from None
 
 
 def parse_model(data: bytes, path: str) -> ModelProto:
@@ -64,14 +88,14 @@ def parse_model(data: bytes, path: str) -> ModelProto:
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[place]
-        place += 1
-        value |= (byte & 127) << shift
+    """The number at a place and the place after it; ``ValueError`` where it is too long."""
+    value = 0
+    for count in range(_VARINT_BYTES):
+        byte = data[place + count]
+        value |= (byte & 127) << 7 * count
         if byte < 128:
-            return value, place
-        shift += 7
+            return value, place + count + 1
+    raise ValueError("no number of protobuf's is that long")
 
 
 def _is_truncated(data: bytes) -> bool:
@@ -90,51 +114,14 @@ def _is_truncated(data: bytes) -> bool:
                 place += value
     except IndexError:
         return True
+    except ValueError:
+        return False
     return place > len(data) or (1 in seen and _GRAPH_FIELD not in seen)
-
-
-def tensors_of(model: ModelProto) -> list[TensorProto]:
-    """Initializers and the tensors that Constant nodes hold."""
-    found = list(model.graph.initializer)
-    found += [a.t for n in model.graph.node for a in n.attribute if a.HasField("t")]
-    return found
-
-
-def _load_external(model: ModelProto, path: Path) -> None:
-    for tensor in tensors_of(model):
-        if not external_data_helper.uses_external_data(tensor):
-            continue
-        place = {entry.key: entry.value for entry in tensor.external_data}
-        location = place.get("location", "")
-        relative = Path(location)
-        if not location or relative.is_absolute() or ".." in relative.parts:
-            raise ModelError(
-                f"{path}: the tensor '{tensor.name}' keeps its data at '{location}', which is not "
-                "a file beside the model."
-            )
-        file = path.parent / relative
-        if not file.is_file():
-            raise ModelError(
-                f"{path} keeps its weights in '{location}' (tensor '{tensor.name}'), which is "
-                f"missing: put it into {path.parent}."
-            )
-        end = int(place.get("offset", 0)) + int(place.get("length", 0))
-        if file.stat().st_size < end:
-            raise ModelError(
-                f"{file} is truncated: the tensor '{tensor.name}' ends at byte {end}, the file at "
-                f"{file.stat().st_size}."
-            )
-        try:
-            external_data_helper.load_external_data_for_tensor(tensor, str(path.parent))
-        except (OSError, ValueError, onnx.checker.ValidationError) as error:
-            raise ModelError(f"{file} cannot be read: {error}.") from None
-        tensor.data_location = TensorProto.DEFAULT
-        del tensor.external_data[:]
 
 
 def tensor_array(tensor: TensorProto, where: str) -> np.ndarray:
     """The tensor's values; ``where`` names it in the message when they do not fit its shape."""
     try:
         return numpy_helper.to_array(tensor)
-    except (ValueError, TypeError) as error:
-        raise ModelError(f"{where} is broken: {error}.") from None
+    except (ValueError, TypeError, KeyError) as error:
+        raise ModelError(f"{where} is broken: {short_reason(error)}.") from None

@@ -7,10 +7,10 @@ into a constant keeps none and is listed as folded.
 from __future__ import annotations
 
 import numpy as np
-from onnx import numpy_helper
 
 from collage_engine.model.constant_values import NotFoldable, evaluate
 from collage_engine.model.draft import Draft, Op
+from collage_engine.model.onnx_file import tensor_array
 from collage_engine.records.errors import ModelError
 
 _NEVER_FOLDED = {
@@ -37,7 +37,7 @@ def constants_to_initializers(draft: Draft) -> None:
         if op.type != "Constant" or op.domain:
             kept.append(op)
             continue
-        values = _constant_value(op)
+        values = _constant_value(op, draft.path)
         if values is None:
             raise ModelError(
                 f"{draft.path}: the constant '{op.name}' holds no numbers: not supported."
@@ -46,7 +46,7 @@ def constants_to_initializers(draft: Draft) -> None:
     draft.ops = kept
 
 
-def _constant_value(op: Op) -> np.ndarray | None:
+def _constant_value(op: Op, path: str) -> np.ndarray | None:
     for name, dtype in (
         ("value", None),
         ("value_float", np.float32),
@@ -56,7 +56,9 @@ def _constant_value(op: Op) -> np.ndarray | None:
     ):
         value = op.attribute(name)
         if value is not None:
-            return numpy_helper.to_array(value) if dtype is None else np.array(value, dtype)
+            if dtype is not None:
+                return np.array(value, dtype)
+            return tensor_array(value, f"{path}: the constant '{op.name}'")
     return None
 
 
@@ -163,7 +165,8 @@ def _does_nothing(draft: Draft, op: Op) -> bool:
             return shape is not None and shape == draft.shape(op.outputs[0])
         case "Transpose":
             perm = op.attribute("perm")
-            return perm is not None and list(perm) == list(range(len(perm)))
+            fits = shape is not None and perm is not None and len(perm) == len(shape)
+            return fits and list(perm) == list(range(len(perm)))
         case "Pad":
             pads = op.input(1)
             values = draft.constants[pads] if pads in draft.constants else op.attribute("pads")

@@ -30,7 +30,8 @@ class BlockLimits:
     max_operators: int = 256
     """Operators of a block, at most; the size at which upstream's FuseOps ends a group."""
     max_branch: int = 64
-    """Operators between a value and the meeting of its branches, above which none is offered."""
+    """Operators between a value and the meeting of its branches, above which there is no
+    candidate."""
 
 
 def blocks(

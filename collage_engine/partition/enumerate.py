@@ -4,7 +4,7 @@ Besides what the rule trees propose there are always, and never pruned: every su
 on its own (so that a cover exists), FuseOps groups for native toolchains, greedy partitions,
 regions, and the whole model on everything that can take it. Blocks come on top. Every candidate
 is a convex set of operators, closed over tuples: no tuple type crosses its border. Where a
-toolchain can take images channels last, a candidate is offered with its whole border so, too.
+toolchain can take images channels last, there is a candidate with its whole border so, too.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from collage_engine.model.index_set import first, members, one_operator, operato
 from collage_engine.partition.blocks import BlockLimits, blocks
 from collage_engine.partition.call_graph import CallGraph, call_graph
 from collage_engine.partition.candidate import make_candidate
+from collage_engine.partition.candidate_source import CandidateSource, Composites
 from collage_engine.partition.fuse_ops import fuse_ops
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.matching import describe
-from collage_engine.partition.offer import Composites, Offer
 from collage_engine.partition.quantized import completed, find
 from collage_engine.partition.regions import regions, supported_set
 from collage_engine.partition.rules import Scope
@@ -34,12 +34,12 @@ from collage_engine.records.format import Formats
 from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorNumber, OperatorSet
 from collage_engine.records.precision import PRODUCTS, is_reduced, short
 
-__all__ = ["Enumeration", "EnumerationSettings", "Offer", "enumerate_candidates"]
+__all__ = ["CandidateSource", "Enumeration", "EnumerationSettings", "enumerate_candidates"]
 
 
 @dataclass(frozen=True)
 class EnumerationSettings:
-    """What is offered beside the rule trees' candidates, and how much of it."""
+    """Which candidates there are beside those of the rule trees, and how many."""
 
     blocks: bool = True
     native_blocks: bool = False
@@ -53,13 +53,14 @@ class EnumerationSettings:
 
 BLOCK = "block"
 NHWC_BLOCK = 12
-"""Operators from which a block is offered plain only. Channels last, groups of any size cost the
-same (measured: ResNet-50 in one group or 57); what does gain as one is found by merging."""
+"""Operators from which a block is a candidate in the plain format only. Channels last, groups of
+any size cost the same (measured: ResNet-50 in one group or 57); what does gain as one is found by
+merging."""
 
 
 @dataclass
 class _Found:
-    """One set of operators that an instance is offered."""
+    """One set of operators that is a candidate of an instance."""
 
     rules: dict[str, None]
     composites: Composites
@@ -68,10 +69,10 @@ class _Found:
 
 @dataclass(frozen=True)
 class Enumeration:
-    """The candidates of all offers, by instance and then by first operator."""
+    """The candidates of all sources, by instance and then by first operator."""
 
     graph: DataflowGraph
-    offers: tuple[Offer, ...]
+    sources: tuple[CandidateSource, ...]
     candidates: tuple[Candidate, ...]
     notes: tuple[str, ...]
     """Limits that were hit and candidates that were refused, for the log."""
@@ -85,9 +86,9 @@ class Enumeration:
         for candidate in self.candidates:
             if candidate.instance.id == instance_id and operator in candidate.nodes:
                 return None
-        for offer in self.offers:
-            if offer.instance.id == instance_id:
-                return why_not(self.graph, offer, self.graph.operators[operator])
+        for source in self.sources:
+            if source.instance.id == instance_id:
+                return why_not(self.graph, source, self.graph.operators[operator])
         return f"{instance_id} is not among the toolchains of this run"
 
 
@@ -105,85 +106,85 @@ def _scope(graph: DataflowGraph, spec: PartitionSpec) -> Scope:
     return known[1]
 
 
-def why_not(graph: DataflowGraph, offer: Offer, index: NodeIndex) -> str:
-    """Why an offer's own judgement or rules propose nothing for a node: what failed, on what."""
+def why_not(graph: DataflowGraph, source: CandidateSource, index: NodeIndex) -> str:
+    """Why a source's own judgement or rules propose nothing for a node: what failed, on what."""
     node = graph.nodes[index]
     if node.form != "call":
         return f"{describe(graph, index)} is no operator call"
-    reason = offer.refusal(graph, index)
+    reason = source.refusal(graph, index)
     if reason is not None:
         return reason
-    if is_reduced(offer.instance) and node.op not in PRODUCTS:
-        return f"{node.op.removeprefix('nn.')} gains nothing in {short(offer.instance.precision)}"
-    if offer.spec is not None:
-        explained = offer.spec.rule.why_not(_scope(graph, offer.spec), index)
+    if is_reduced(source.instance) and node.op not in PRODUCTS:
+        return f"{node.op.removeprefix('nn.')} gains nothing in {short(source.instance.precision)}"
+    if source.spec is not None:
+        explained = source.spec.rule.why_not(_scope(graph, source.spec), index)
         if explained is not None:
             return explained[1]
-        if offer.instance.library:
-            return f"no partition with it would call {offer.instance.library}"
+        if source.instance.library:
+            return f"no partition with it would call {source.instance.library}"
         return "its rules match here, but none of the partitions they propose passes its checks"
-    return f"{offer.instance.id} has no rules of its own"
+    return f"{source.instance.id} has no rules of its own"
 
 
 def enumerate_candidates(
     graph: DataflowGraph,
-    offers: Sequence[Offer],
+    sources: Sequence[CandidateSource],
     settings: EnumerationSettings | None = None,
 ) -> Enumeration:
-    """Candidates of all offers. Deterministic; each (instance, operator set) once."""
+    """Candidates of all sources. Deterministic; each (instance, operator set) once."""
     settings = settings or EnumerationSettings()
     calls = call_graph(graph)
     relax = fuse_ops(graph, "relax", settings.max_group, settings.max_arguments)
     relay = fuse_ops(graph, "relay", settings.max_group, settings.max_arguments)
     pieces = blocks(calls, relax, settings.block_limits) if settings.blocks else []
     pieces = completed(calls, pieces)
-    covers = [greedy(graph, order) for order in _greedy_orders(offers)]
+    covers = [greedy(graph, order) for order in _greedy_orders(sources)]
     notes: list[str] = []
     records: list[Candidate] = []
-    for offer in offers:
-        collector = _Collector(calls, offer, notes)
+    for source in sources:
+        collector = _Collector(calls, source, notes)
         collector.rules()
         collector.singles()
-        if offer.lowers_to_tir:
+        if source.lowers_to_tir:
             collector.groups([*relax, *relay])
         collector.greedy()
         for cover in covers:
             for partition in cover.partitions:
-                if partition.offer is offer:
+                if partition.source is source:
                     collector.add(
                         calls.of(partition.operators), "greedy", True, partition.composites
                     )
         collector.regions()
         # Between integer composites images keep another layout, which only blocks gain by.
         own_blocks = settings.native_blocks or bool(find(graph))
-        if settings.blocks and (own_blocks or not offer.lowers_to_tir):
+        if settings.blocks and (own_blocks or not source.lowers_to_tir):
             for piece in pieces:
                 collector.add(piece, BLOCK, False, count=False)
         collector.whole_model()
         records.extend(collector.records())
-    return Enumeration(graph, tuple(offers), tuple(records), tuple(notes))
+    return Enumeration(graph, tuple(sources), tuple(records), tuple(notes))
 
 
-def _greedy_orders(offers: Sequence[Offer]) -> list[list[Offer]]:
-    """All offers in the user's order, and each external one with the native ones behind it."""
-    native = [offer for offer in offers if offer.lowers_to_tir]
-    external = [offer for offer in offers if not offer.lowers_to_tir]
-    orders = [[*external, *native]] if offers else []
+def _greedy_orders(sources: Sequence[CandidateSource]) -> list[list[CandidateSource]]:
+    """All sources in the user's order, and each external one with the native ones behind it."""
+    native = [source for source in sources if source.lowers_to_tir]
+    external = [source for source in sources if not source.lowers_to_tir]
+    orders = [[*external, *native]] if sources else []
     if native:
-        orders += [[offer, *native] for offer in external]
+        orders += [[source, *native] for source in external]
     return orders
 
 
 class _Collector:
-    """Gathers the candidates of one offer."""
+    """Gathers the candidates of one source."""
 
-    def __init__(self, calls: CallGraph, offer: Offer, notes: list[str]) -> None:
+    def __init__(self, calls: CallGraph, source: CandidateSource, notes: list[str]) -> None:
         self.calls = calls
-        self.offer = offer
+        self.source = source
         self.notes = notes
-        self.supported = supported_set(calls, partial(offer.refusal, calls.graph))
-        self.worthwhile = _worthwhile(calls, offer)
-        """Only sets that hold one of these are offered."""
+        self.supported = supported_set(calls, partial(source.refusal, calls.graph))
+        self.worthwhile = _worthwhile(calls, source)
+        """Only sets that hold one of these are candidates."""
         self.found: dict[OperatorSet, _Found] = {}
         self.refused: Counter[str] = Counter()
 
@@ -215,15 +216,15 @@ class _Collector:
             if count:
                 self.refused["a path that leaves and comes back"] += 1
             return
-        if self.offer.made_of is not None:
-            made = self.offer.made_of(self.calls.graph.to_indices(tuple(members(operators))))
+        if self.source.made_of is not None:
+            made = self.source.made_of(self.calls.graph.to_indices(tuple(members(operators))))
             if made is None:
                 return
             composites = made or composites
         self.found[operators] = _Found({rule: None}, composites, protected)
 
     def rules(self) -> None:
-        spec = self.offer.spec
+        spec = self.source.spec
         if spec is None:
             return
         number = self.calls.graph.to_operators
@@ -247,7 +248,7 @@ class _Collector:
 
     def greedy(self) -> None:
         """The toolchain's greedy partitioning by itself."""
-        for partition in greedy(self.calls.graph, [self.offer]).partitions:
+        for partition in greedy(self.calls.graph, [self.source]).partitions:
             self.add(self.calls.of(partition.operators), "greedy", True, partition.composites)
 
     def regions(self) -> None:
@@ -256,23 +257,23 @@ class _Collector:
 
     def whole_model(self) -> None:
         everything = self.calls.everything
-        if self.offer.whole_model and everything and self.supported == everything:
+        if self.source.whole_model and everything and self.supported == everything:
             self.add(everything, "whole-model", True)
 
     def records(self) -> list[Candidate]:
-        name = self.offer.instance.id
+        name = self.source.instance.id
         for reason, times in self.refused.items():
             self.notes.append(f"{name}: {counted(times, 'candidate')} refused for {reason}")
         ordered = sorted(self.found.items(), key=lambda f: (first(f[0]), f[0].bit_count(), f[0]))
         return [
             make_candidate(
                 self.calls.graph,
-                self.offer.instance,
+                self.source.instance,
                 tuple(members(operators)),
                 rule=" | ".join(found.rules),
                 composites=found.composites,
                 protected=found.protected,
-                device=self.offer.device,
+                device=self.source.device,
                 takes=takes,
                 gives=gives,
             )
@@ -281,15 +282,15 @@ class _Collector:
         ]
 
     def borders(self, operators: OperatorSet, found: _Found) -> Iterable[tuple[Formats, Formats]]:
-        """The formats a set is offered in."""
+        """The formats in which a set is a candidate."""
         if set(found.rules) == {BLOCK} and operators.bit_count() > NHWC_BLOCK:
             return [({}, {})]
-        return self.offer.borders(self.calls.graph, tuple(members(operators)))
+        return self.source.borders(self.calls.graph, tuple(members(operators)))
 
 
-def _worthwhile(calls: CallGraph, offer: Offer) -> OperatorSet:
+def _worthwhile(calls: CallGraph, source: CandidateSource) -> OperatorSet:
     """All operators; in reduced precision the products, which alone gain by it."""
-    if not is_reduced(offer.instance):
+    if not is_reduced(source.instance):
         return calls.everything
     nodes = calls.graph.nodes
     number = calls.graph.operator_number

@@ -20,7 +20,7 @@ from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.numbering import NodeSet, OperatorNumber, OperatorSet
 
 if TYPE_CHECKING:
-    from collage_engine.partition.offer import Offer
+    from collage_engine.partition.candidate_source import CandidateSource
 
 Composite = tuple[str, OperatorSet]
 
@@ -29,7 +29,7 @@ Composite = tuple[str, OperatorSet]
 class GreedyPartition:
     """One partition of the greedy cover."""
 
-    offer: Offer
+    source: CandidateSource
     operators: tuple[OperatorNumber, ...]
     composites: tuple[tuple[str, tuple[OperatorNumber, ...]], ...] = ()
 
@@ -42,8 +42,10 @@ class GreedyCover:
     uncovered: tuple[OperatorNumber, ...]
 
 
-def merge_composites(graph: DataflowGraph, offer: Offer, taken: OperatorSet) -> list[Composite]:
-    """Composites of an offer's patterns among operators not yet taken.
+def merge_composites(
+    graph: DataflowGraph, source: CandidateSource, taken: OperatorSet
+) -> list[Composite]:
+    """Composites of a source's patterns among operators not yet taken.
 
     As MergeComposite: patterns in the order of the table, roots from the output to the input,
     the first match claims its nodes; one whose inner nodes are read outside is rejected.
@@ -51,9 +53,9 @@ def merge_composites(graph: DataflowGraph, offer: Offer, taken: OperatorSet) -> 
     calls = call_graph(graph)
     claimed = taken
     found: list[Composite] = []
-    if offer.spec is None:
+    if source.spec is None:
         return found
-    for name, rule in offer.spec.rule.patterns():
+    for name, rule in source.spec.rule.patterns():
         for at_root in reversed(rule.matches(graph)):
             for match in at_root:
                 operators = calls.from_nodes(match.nodes)
@@ -72,8 +74,8 @@ def closed(graph: DataflowGraph, match: Match) -> bool:
     return exits in ([match.root], []) and sub_graph.feeds_itself is None
 
 
-def greedy(graph: DataflowGraph, offers: Sequence[Offer]) -> GreedyCover:
-    """The greedy cover for offers in the user's order.
+def greedy(graph: DataflowGraph, sources: Sequence[CandidateSource]) -> GreedyCover:
+    """The greedy cover for sources in the user's order.
 
     External toolchains first, in that order; then native ones take what is left.
     """
@@ -81,16 +83,16 @@ def greedy(graph: DataflowGraph, offers: Sequence[Offer]) -> GreedyCover:
     owner: list[int | None] = [None] * calls.size
     composites: list[tuple[int, Composite]] = []
     taken = NO_OPERATORS
-    order = [i for i, o in enumerate(offers) if not o.lowers_to_tir]
-    order += [i for i, o in enumerate(offers) if o.lowers_to_tir]
+    order = [i for i, o in enumerate(sources) if not o.lowers_to_tir]
+    order += [i for i, o in enumerate(sources) if o.lowers_to_tir]
     for place in order:
-        offer = offers[place]
-        for composite in merge_composites(graph, offer, taken):
+        source = sources[place]
+        for composite in merge_composites(graph, source, taken):
             taken |= composite[1]
             composites.append((place, composite))
             for operator in members(composite[1]):
                 owner[operator] = place
-        supported = supported_set(calls, partial(offer.refusal, graph)) & ~taken
+        supported = supported_set(calls, partial(source.refusal, graph)) & ~taken
         for operator in members(supported):
             # Operators that share a tuple go together or not at all.
             if not calls.atoms.get(operator, NO_OPERATORS) & ~supported:
@@ -108,7 +110,7 @@ def greedy(graph: DataflowGraph, offers: Sequence[Offer]) -> GreedyCover:
     for place, (taker, operators) in enumerate(merged):
         if isinstance(taker, int):
             inside = tuple(sorted(by_region.get(place, ()), key=lambda c: c[1]))
-            partitions.append(GreedyPartition(offers[taker], tuple(members(operators)), inside))
+            partitions.append(GreedyPartition(sources[taker], tuple(members(operators)), inside))
         else:
             uncovered.extend(members(operators))
     return GreedyCover(tuple(partitions), tuple(uncovered))

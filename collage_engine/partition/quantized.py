@@ -248,7 +248,7 @@ def pattern_table(prefix: str, kinds: tuple[Kind, ...] = KINDS) -> list[tuple[st
     """(composite name, pattern, further check) of these kinds, for a toolchain's rules.
 
     ``<toolchain>.quantized_conv`` and so on. A toolchain whose own optimiser finds them (ONNX
-    Runtime, OpenVINO) needs no more than to be offered each composite whole.
+    Runtime, OpenVINO) needs no more than each composite as a candidate.
     """
     return [
         (f"{prefix}.quantized_{kind}", pattern, whole)

@@ -8,7 +8,7 @@ from typing import TypeVar
 from collage_engine.planning.conversions import conversions_of
 from collage_engine.planning.devices import device_words
 from collage_engine.planning.problem import make_placement, make_problem, with_conversions
-from collage_engine.records.answers import ExplainAnswer, NotOffered
+from collage_engine.records.answers import ExplainAnswer, NoCandidate
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost_table import table_of
 from collage_engine.records.counted import counted
@@ -47,10 +47,10 @@ def explain_document(
     holding = [c for c in document.candidates if node in c.nodes]
     refusals = {
         instance: reasons[node]
-        for instance, reasons in document.not_offered.items()
+        for instance, reasons in document.without_candidates.items()
         if node in reasons
     }
-    not_offered = tuple(NotOffered(toolchain=i, reason=r) for i, r in refusals.items())
+    not_offered = tuple(NoCandidate(toolchain=i, reason=r) for i, r in refusals.items())
     if not any(c.cost.usable for c in document.candidates):
         return ExplainAnswer(
             words=("Nothing has been measured yet: start a run.",),
@@ -224,7 +224,7 @@ def node_names(graph: GraphRecord) -> dict[int, str]:
 
 def labels_of(document: Document) -> Labels:
     """Return what nodes, candidates and toolchains are called in sentences."""
-    instances = {c.instance.id for c in document.candidates} | document.not_offered.keys()
+    instances = {c.instance.id for c in document.candidates} | document.without_candidates.keys()
     toolchains = {}
     for instance in sorted(instances):
         name, _, config = instance.rstrip("]").partition("[")

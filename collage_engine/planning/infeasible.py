@@ -9,7 +9,7 @@ from collage_engine.records.graph import GraphRecord, Node
 from collage_engine.records.pin import Pin
 from collage_engine.search.problem import Answer, Conflict, Infeasible
 
-NotOffered = Mapping[str, Mapping[int, str]]
+WithoutCandidates = Mapping[str, Mapping[int, str]]
 """Toolchain instance to operator number to the reason why it has no candidate for it."""
 NONE_LEFT = "no candidate is left for"
 NODES_NAMED = 3
@@ -17,7 +17,7 @@ NODES_NAMED = 3
 
 
 def infeasible_details(
-    graph: GraphRecord, pins: Sequence[Pin], answer: Answer, not_offered: NotOffered
+    graph: GraphRecord, pins: Sequence[Pin], answer: Answer, without_candidates: WithoutCandidates
 ) -> dict[str, object]:
     """Return what ``place --json`` prints as ``infeasible``: the reason, the pins and the nodes.
 
@@ -28,7 +28,7 @@ def infeasible_details(
         graph: The model's graph.
         pins: The pins of the run.
         answer: The search's answer, which has no cover.
-        not_offered: Why instances have no candidates.
+        without_candidates: Why instances have no candidates.
     """
     found = answer.infeasible
     assert found is not None
@@ -36,7 +36,7 @@ def infeasible_details(
     conflicts: tuple[Infeasible | Conflict, ...] = (found, *found.further)
     first, *further = (
         {
-            "reason": _reason(calls, pins, conflict, not_offered),
+            "reason": _reason(calls, pins, conflict, without_candidates),
             "pins": [_text(pins[k]) for k in conflict.pins],
             "pin_indices": list(conflict.pins),
             "nodes": list(conflict.nodes),
@@ -52,14 +52,14 @@ def infeasible_details(
 
 
 def raise_infeasible(
-    graph: GraphRecord, pins: Sequence[Pin], answer: Answer, not_offered: NotOffered
+    graph: GraphRecord, pins: Sequence[Pin], answer: Answer, without_candidates: WithoutCandidates
 ) -> None:
     """Raise the error that says why there is no placement; see :func:`infeasible_details`.
 
     Raises:
         InfeasibleError: Always, with a sentence that names the pins or the nodes.
     """
-    details = infeasible_details(graph, pins, answer, not_offered)
+    details = infeasible_details(graph, pins, answer, without_candidates)
     raise InfeasibleError(f"no placement exists: {details['reason']}", details)
 
 
@@ -67,10 +67,10 @@ def _reason(
     calls: Sequence[Node],
     pins: Sequence[Pin],
     found: Infeasible | Conflict,
-    not_offered: NotOffered,
+    without_candidates: WithoutCandidates,
 ) -> str:
     blamed = [pins[k] for k in found.pins]
-    why = _why_nodes(calls, blamed, found.nodes, not_offered)
+    why = _why_nodes(calls, blamed, found.nodes, without_candidates)
     if not blamed and not found.limits:
         return why or found.reason
     quoted = [f"'{_text(pin)}'" for pin in blamed]
@@ -99,7 +99,10 @@ def _beyond_limits(calls: Sequence[Node], found: Infeasible | Conflict, pins: Se
 
 
 def _why_nodes(
-    calls: Sequence[Node], blamed: Sequence[Pin], nodes: Sequence[int], not_offered: NotOffered
+    calls: Sequence[Node],
+    blamed: Sequence[Pin],
+    nodes: Sequence[int],
+    without_candidates: WithoutCandidates,
 ) -> str:
     """Say why these nodes have no candidate left; empty when there is nothing to say of them."""
     if not nodes:
@@ -108,19 +111,21 @@ def _why_nodes(
     wanted = {pin.toolchain for pin in blamed if pin.kind in ("on", "exactly") and pin.toolchain}
     if len(blamed) == 1 and blamed[0].kind == "device":
         return f"no candidate for {named} is on the device {blamed[0].device}; there is only cpu"
-    instances = [name for name in not_offered if not wanted or _is_one_of(name, wanted)]
+    instances = [name for name in without_candidates if not wanted or _is_one_of(name, wanted)]
     if len(wanted) == 1 and not instances:
-        used = ", ".join(dict.fromkeys(name.partition("[")[0] for name in not_offered))
+        used = ", ".join(dict.fromkeys(name.partition("[")[0] for name in without_candidates))
         return f"{next(iter(wanted))} is not among the toolchains of this run ({used})"
     if len(wanted) > 1:
         return f"{NONE_LEFT} {named}"
     reasons = [
-        f"{name}: {not_offered[name][node]}"
+        f"{name}: {without_candidates[name][node]}"
         for node in nodes[:NODES_NAMED]
         for name in instances
-        if node in not_offered[name]
+        if node in without_candidates[name]
     ]
-    if not instances or any(node not in not_offered[i] for i in instances for node in nodes[:1]):
+    if not instances or any(
+        node not in without_candidates[i] for i in instances for node in nodes[:1]
+    ):
         # Some toolchain takes it, so it is the pins, or a cost that is missing.
         return f"{NONE_LEFT} {named}" if blamed else f"no candidate was measured for {named}"
     why = "; ".join(dict.fromkeys(reasons))

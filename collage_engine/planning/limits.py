@@ -23,7 +23,7 @@ from collage_engine.search.limits import (
 )
 
 if TYPE_CHECKING:
-    from collage_engine.records.candidate import CoverPart
+    from collage_engine.records.candidate import Candidate
     from collage_engine.search.problem import Answer
 
 
@@ -105,11 +105,11 @@ def limit_verdicts(answer: Answer) -> list[LimitVerdict]:
     ]
 
 
-def export_refusal(cover: Sequence[CoverPart], limits: RuntimeLimits | None) -> str | None:
+def export_refusal(cover: Sequence[Candidate], limits: RuntimeLimits | None) -> str | None:
     """Return why a baseline's cover may not be exported under the limits; None when it may."""
     if limits is None:
         return None
-    used = {runtime for part in cover for runtime in part.instance.runtimes}
+    used = {runtime for candidate in cover for runtime in candidate.instance.runtimes}
     texts = {name: _violation(name, limits, used) for name in violated_limits(limits, used)}
     if "allow" in texts:
         texts.pop("licences", None)  # what is not wanted at all need not state its licences

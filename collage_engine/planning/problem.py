@@ -299,7 +299,9 @@ def search_document(
             seconds=answer.seconds,
         ), search
     if answer.infeasible is not None:
-        details = infeasible_details(document.graph, document.pins, answer, document.not_offered)
+        details = infeasible_details(
+            document.graph, document.pins, answer, document.without_candidates
+        )
         if _is_only_unmeasured(problem):
             details["reason"] = NOT_MEASURED
             verdicts = tuple(

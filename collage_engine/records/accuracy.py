@@ -2,7 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
+
+
+class RunTolerance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far outputs may be from the true ones, as ``max|y−r| / max|r|``, and why so far."""
+
+    value: float
+    """The largest that any output is allowed."""
+    source: Literal["user", "precision", "rounding"]
+    """Who asks for it: the user; the precision and the element types; or the rounding that the
+    model amplifies."""
+    default: float
+    """What the precision and the element types ask for."""
+    noise: dict[str, float] = {}
+    """By output: how far it moves when inputs and weights change in the last bit; only outputs for
+    which a multiple of it is larger than the default."""
+    by_output: dict[str, float] = {}
+    """By output: what it is allowed, where outputs are allowed different errors."""
+
+    def of(self, output: str) -> float:
+        """What an output is allowed."""
+        return self.by_output.get(output, self.value)
 
 
 class AccuracyTrial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -43,7 +43,7 @@ class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
 
 
-class NotOffered(msgspec.Struct, frozen=True, kw_only=True):
+class NoCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """Why a toolchain has no candidate for a node."""
 
     toolchain: str
@@ -62,7 +62,7 @@ class ExplainAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """As in :class:`SearchAnswer`."""
     chosen: str | None = None
     runner_up: Placement | None = None
-    not_offered: tuple[NotOffered, ...] = ()
+    not_offered: tuple[NoCandidate, ...] = ()
     ties: tuple[str, ...] = ()
     """Candidates whose costs overlap with the chosen one's."""
 

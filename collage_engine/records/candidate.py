@@ -55,14 +55,3 @@ class CandidateRecord(Candidate, frozen=True, kw_only=True, omit_defaults=True):
     """Heuristic: at least this under an assumption that ``cost.reason`` names, where that is more
     than what is certified; set for what was left unmeasured."""
     cost: Cost = UNKNOWN
-
-
-class CoverPart(msgspec.Struct, frozen=True):
-    """An instance and the operators (numbers 0…N−1) it runs as one partition."""
-
-    instance: ToolchainInstance
-    operators: tuple[OperatorNumber, ...]
-    takes: dict[int, str] = {}
-    """Format of an input value by operator number of its producer; absent: plain."""
-    gives: dict[int, str] = {}
-    """Format of an output value; absent: plain."""

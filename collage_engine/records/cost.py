@@ -40,7 +40,10 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     probe: str = ""
     """Name of the speed probe that was read; empty: none was, or the cost is older than this."""
     probe_us: float | None = None
-    """The probe's reference then, as the geometric mean of its kernels' microseconds."""
+    """The probe's reference, as the geometric mean of its kernels' microseconds."""
+    reading_us: float | None = None
+    """What the probe took beside this, likewise; None: it was not read, or an older version
+    divided the times by a slowness whose reading it did not keep."""
     alone_us: float | None = None
     """Where the times are those within a whole model (``in_place``): the isolated median."""
     in_place: Literal["", "seen", "predicted"] = ""

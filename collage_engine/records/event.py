@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from collage_engine.records.cost import Cost
+from collage_engine.records.placement import Run
 
 SHOWN = {"shown": True}
 """``extra`` of log records that say what listeners get as an event too: they go to the log file,
@@ -15,6 +16,7 @@ and not to standard error a second time."""
 StageName = Literal[
     "import",
     "enumerate",
+    "whole-models",
     "measure",
     "tune",
     "search",
@@ -43,6 +45,9 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
     done: int
     total: int
     left_s: float | None = None
+    """Seconds until the stage ends, never more than the run's budget leaves it."""
+    run_left_s: float | None = None
+    """Seconds until the run's budget ends; None: it has none."""
     rate: float | None = None
     """Items per second."""
     now: str = ""
@@ -63,6 +68,17 @@ class Log(msgspec.Struct, frozen=True, kw_only=True, tag="log"):
     text: str
 
 
+class Provisional(msgspec.Struct, frozen=True, kw_only=True, tag="provisional"):
+    """The run has an answer, or a better one than before; later stages may improve it.
+
+    Until the run ends, ``export.artifact`` takes the id of the run and exports this answer.
+    """
+
+    run: Run
+    """The document so far, with ``provisional`` set: the placement with its measured time, and
+    the baselines that were timed."""
+
+
 class Done(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
     """The run ended: finished, cancelled (what was measured is kept) or failed."""
 
@@ -72,4 +88,4 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
     reason: str | None = None
 
 
-Event = Stage | Progress | Measured | Log | Done
+Event = Stage | Progress | Measured | Log | Provisional | Done

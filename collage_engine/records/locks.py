@@ -6,6 +6,8 @@ The kernel lets go of a lock when its process ends, however it ends; the file it
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,6 +53,22 @@ def locked(path: str | Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextlib.contextmanager
+def folder_locked(folder: str | Path) -> Iterator[None]:
+    """Hold a lock on a folder itself during a block, so that no file is left behind for it.
+
+    It waits for other processes and threads that lock the folder. Where the file system has no
+    locks the block goes on without one.
+    """
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
 
 
 def is_locked(path: str | Path) -> bool:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from collage_engine.records.accuracy import Accuracy
+from collage_engine.records.accuracy import Accuracy, RunTolerance
 from collage_engine.records.cost import Cost
 from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.memory import MemoryUse
@@ -131,6 +131,21 @@ class CandidateCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Of the skipped: cannot matter, as their bytes and operations prove."""
     assumed: int = 0
     """Of the skipped: cannot matter, under the assumption that the run's warnings name."""
+    unreached: int = 0
+    """Of the skipped: could matter, but the run ended before they were measured."""
+
+
+class Unmeasured(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run left out because its budget ended or the user stopped it."""
+
+    candidates: int
+    """Distinct candidates that could matter and were not measured."""
+    share: float
+    """The same as a share of all distinct candidates."""
+    contenders: int = 0
+    """Placements and baselines that were not timed end to end."""
+    stages: tuple[str, ...] = ()
+    """Stages that were left out or cut short, in order."""
 
 
 class Run(msgspec.Struct, kw_only=True):
@@ -164,6 +179,8 @@ class Run(msgspec.Struct, kw_only=True):
     memory: MemoryUse | None = None
     tuning: TuneCounts | None = None
     """What the tuning stage did; None: there was none."""
+    tolerance: RunTolerance | None = None
+    """How far outputs may be from the true ones, and why; None: an older version did not say."""
     warnings: list[str] = []
     limits: list[LimitVerdict] = []
     """Deployment constraints and their prices."""
@@ -179,6 +196,16 @@ class Run(msgspec.Struct, kw_only=True):
     tie_coverage: float | None = None
     """How often the least certain of these intervals holds the true difference (0.96, say), as its
     number of rounds allows; None where nothing was compared, or by an older version."""
+    ended: Literal["finished", "budget", "stopped"] = "finished"
+    """Why the run ended: every stage did its work, the budget was spent, or the user stopped it and
+    kept the best placement so far."""
+    unmeasured: Unmeasured | None = None
+    """What was left out for want of time; None: nothing, or an older version wrote the run."""
+    confirmation: Literal["full", "quick", "trial"] = "full"
+    """How the placement was confirmed: against all baselines, against the few that matter most in
+    few rounds, or by nothing but the trial of the first stage, since the time had ended."""
+    provisional: bool = False
+    """Whether the run still goes on, and may find a better placement."""
     tables: dict[str, dict[str, Any]] = {}
     """Tables of tuned kernels that the placement is lowered with, by hash, so that it can be
     built again anywhere (not printed by ``place --json``)."""

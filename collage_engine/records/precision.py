@@ -42,7 +42,7 @@ PRODUCTS = frozenset(
     }
 )
 """Operators that are faster in reduced precision. Without one of them a partition gains nothing
-by rounding, and is not offered in it."""
+by rounding, and has no candidate in it."""
 
 
 def in_bfloat16(instance: ToolchainInstance) -> ToolchainInstance:

@@ -6,6 +6,7 @@ one line of it; which one, the place that calls the library knows.
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from collage_engine.records.errors import CollageError
@@ -13,6 +14,52 @@ from collage_engine.records.errors import CollageError
 MOST_CHARACTERS = 300
 """Length of a reason in characters, at most; chosen so that it fits into two lines of a terminal
 150 columns wide."""
+MOST_OF_A_NAME = 80
+"""Characters of a name out of a file that a sentence shows, at most; chosen: the names that
+exporters make (paths of modules) are shorter."""
+MOST_OF_A_SENTENCE = 1000
+"""Characters of a sentence about a file, at most, without the file's own path; chosen: what names
+three nodes and says what to do is shorter."""
+
+
+def shown(name: str) -> str:
+    """A name out of a file as a sentence shows it: on one line, without escapes, not too long."""
+    plain = "".join(
+        c if c.isprintable() else f"\\x{ord(c):02x}" for c in name[: 2 * MOST_OF_A_NAME]
+    )
+    if len(name) <= MOST_OF_A_NAME and len(plain) <= 2 * MOST_OF_A_NAME:
+        return plain
+    half = MOST_OF_A_NAME // 2
+    end = "".join(c if c.isprintable() else "?" for c in name[-half:])
+    return f"{plain[:half]}…{end}"
+
+
+def one_sentence(text: str, path: str = "") -> str:
+    """A message about a file as one line of bearable length.
+
+    Args:
+        text: The message; it may hold names out of the file, which may be of any length.
+        path: The file's own path, which is left as it is.
+
+    Returns:
+        The message with long words shortened and without control characters.
+    """
+    parts = text.split(path) if path else [text]
+    left = MOST_OF_A_SENTENCE
+    said = []
+    for part in parts:
+        words = (_LONG.sub(lambda found: shown(found[0]), part[: 100 * MOST_OF_A_SENTENCE])).split()
+        around = (" " if part[:1].isspace() else "", " " if part[-1:].isspace() else "")
+        plain = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in " ".join(words))
+        if len(plain) > left:
+            plain = plain[: max(left - 1, 0)] + "…"
+        left -= len(plain)
+        said.append(around[0] + plain + (around[1] if words else ""))
+    return path.join(said)
+
+
+_LONG = re.compile(r"\S{121,}")
+"""A word that is longer than names are."""
 
 
 def first_line(text: str, otherwise: str = "") -> str:

@@ -27,7 +27,7 @@ class RunUpdate:
     """
 
     candidates: list[CandidateRecord] | None = None
-    not_offered: dict[str, dict[int, str]] | None = None
+    without_candidates: dict[str, dict[int, str]] | None = None
     constants: dict[str, float] | None = None
     run: Run | None = None
     toolchains: list[ToolchainState] | None = None

@@ -16,6 +16,10 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     threads: int = 0
     """0: physical cores."""
     budget_s: float = 600.0
+    """Seconds of the whole run, from its start to the exported artifact."""
+    confirmation: Literal["full", "quick"] = "full"
+    """``quick``: the best cover is timed against the placement of the run before and the best
+    baseline only, in few rounds, and nothing is calibrated or refined."""
     measure: Literal["needed", "all"] = "needed"
     """``needed``: leave unmeasured what cannot be in a better cover."""
     in_place: bool = True

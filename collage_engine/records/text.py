@@ -36,3 +36,22 @@ def printable(text: str, *, keep_lines: bool = False) -> str:
         return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
     return _CONTROL.sub(escaped, text)
+
+
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+"""How a cell begins that spreadsheets take for a formula (OWASP, "CSV Injection")."""
+
+
+def plain_cell(text: str) -> str:
+    """Return the text of a table's cell so that no spreadsheet takes it for a formula.
+
+    An apostrophe goes before what begins like one, which spreadsheets read as "this is text".
+    Plain numbers, also negative ones, stay as they are.
+    """
+    if not text.startswith(FORMULA_STARTS):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return "'" + text
+    return text

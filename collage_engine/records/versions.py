@@ -26,8 +26,8 @@ SERVICE_PROTOCOL       The requests and answers of the service. Both sides must 
 =====================  =========================================================================
 """
 
-STORE_SCHEMA = 2
-STORE_EXPORT = 1
+STORE_SCHEMA = 3
+STORE_EXPORT = 2
 MEASURING_PROTOCOL = 4
 SESSION_FORMAT = 1
 ARTIFACT_FORMAT = 1

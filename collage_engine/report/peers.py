@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
+from collage_engine.drawing.formatting import counted, gain_text, time_text
 from collage_engine.records.errors import UsageError
 from collage_engine.records.typed import decode
-from collage_engine.report.numbers import against_text, counted, time_text
 
 OURS = "collage"
 FLOAT32 = "float32"
@@ -168,7 +168,7 @@ def _rest(entry: PeerEntry) -> list[str]:
         )
     if entry.speedup is not None:
         against += f"; ×{entry.speedup:.2f} of {entry.best_float32} float32"
-    error = against_text(entry.placed_us, entry.estimated_us) or "–"
+    error = gain_text(entry.placed_us, entry.estimated_us)
     mix = ", ".join(f"{name} {count}" for name, count in entry.toolchains.items()) or "–"
     return [against, error, mix, f"{entry.clock}, load {entry.load:.2f}"]
 

@@ -4,25 +4,43 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from collage_engine import __version__
-from collage_engine.drawing.accuracy import accuracy_sentences, precision_text
+from collage_engine.drawing.accuracy import (
+    accuracy_sentences,
+    precision_text,
+    tolerance_sentences,
+)
 from collage_engine.drawing.facts import Fact, run_facts
-from collage_engine.drawing.palette import learn
+from collage_engine.drawing.figures import (
+    EXPECTED,
+    ISOLATED,
+    LAST_RUN,
+    conditions,
+    drift_text,
+    few_measured_sentence,
+    isolated_us,
+    latency_us,
+    partition_figures,
+    partition_sum_text,
+    unmeasured_text,
+    verdict_sentence,
+    winner_title,
+)
+from collage_engine.drawing.formatting import gain_text, instance_text, spread_text, time_text
+from collage_engine.drawing.latencies import latency_rows
+from collage_engine.drawing.palette import learn, toolchain_title
+from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import UsageError
 from collage_engine.records.format import border_words
 from collage_engine.records.numbering import NodeIndex
-from collage_engine.records.placement import Baseline, Partition, Placement, Run
+from collage_engine.records.placement import Partition, Placement, Run
+from collage_engine.records.text import plain_cell
 from collage_engine.report.graphml import placement_graphml
-from collage_engine.report.numbers import (
-    against_text,
-    instance_text,
-    spread_text,
-    time_text,
-)
 from collage_engine.report.peers import (
     decode_peers,
     groups,
@@ -31,10 +49,58 @@ from collage_engine.report.peers import (
     table,
     verdicts,
 )
-from collage_engine.report.rows import KINDS, baseline_name, latency_rows
 from collage_engine.session.document import Document
 
 Format = Literal["html", "csv", "json", "svg", "graphml"]
+
+CANDIDATE_COLUMNS = (
+    "candidate",
+    "partition",
+    "toolchain",
+    "operators",
+    "nodes",
+    "onnx_nodes",
+    "formats",
+    "rule",
+    "state",
+    "median_us",
+    "low_us",
+    "high_us",
+    "cold_us",
+    "repeats",
+    "expected_us",
+    "isolated_us",
+    "last_run_us",
+    "reason",
+)
+LATENCY_COLUMNS = (
+    "run",
+    "placement",
+    "kind",
+    "measured_us",
+    "low_us",
+    "high_us",
+    "expected_us",
+    "against_chosen_percent",
+    "chosen",
+    "tied",
+    "reason",
+)
+RUN_COLUMNS = (
+    "id",
+    "run",
+    "note",
+    "started",
+    "exported",
+    "measured_us",
+    "expected_us",
+    "partitions",
+    "threads",
+    "device",
+    "lower_bound_us",
+    "max_rel_error",
+    "warnings",
+)
 
 
 def render(
@@ -66,53 +132,93 @@ def instance_name(part: Partition) -> str:
 
 
 def candidates_csv(document: Document, run: Run) -> str:
-    """Every candidate, one row each; ``partition`` names its part of the placement, if any."""
+    """Every candidate, one row each, with all its names.
+
+    ``expected_us`` is the cost that the search uses, ``isolated_us`` the one measured by itself,
+    and ``last_run_us`` the time in the confirmed run, which only candidates of its placement have.
+    """
     chosen = {}
     if run.placement:
-        chosen = {part.candidate: part.id for part in run.placement.partitions}
+        chosen = {part.candidate: part for part in run.placement.partitions}
+    names = onnx_names(document)
+
+    def row(c: CandidateRecord) -> list[Any]:
+        cost, part = run.costs.get(c.id, c.cost), chosen.get(c.id)
+        return [
+            c.id,
+            part.id if part else "",
+            c.instance.id,
+            c.label,
+            " ".join(map(str, c.nodes)),
+            " ".join(dict.fromkeys(n for k in c.nodes for n in names[k])),
+            border_words(c.takes, c.gives),
+            c.rule,
+            cost.state,
+            cost.median_us,
+            cost.low_us,
+            cost.high_us,
+            cost.cold_us,
+            cost.count,
+            cost.median_us,
+            isolated_us(cost),
+            part.in_place_us if part else None,
+            cost.reason,
+        ]
+
+    return _csv(CANDIDATE_COLUMNS, map(row, document.candidates))
+
+
+def latencies_csv(document: Document, run: Run) -> str:
+    """A run's placement beside its baselines, fastest first, one row each."""
+    chosen = latency_us(run.placement)
+    rows = (
+        [
+            document.title(run),
+            row.name,
+            row.kind,
+            row.us,
+            *(row.spread_us or (None, None)),
+            row.estimated_us,
+            None if row.us is None or not chosen else 100 * (row.us / chosen - 1),
+            row.chosen,
+            row.tied,
+            row.reason or row.barred,
+        ]
+        for row in latency_rows(run)
+    )
+    return _csv(LATENCY_COLUMNS, rows)
+
+
+def runs_csv(document: Document) -> str:
+    """Every run of a document, the oldest first, one row each."""
+    rows = (
+        [
+            run.id,
+            document.title(run),
+            run.note,
+            run.started_at,
+            winner_title(run),
+            None if run.placement is None else run.placement.measured_us,
+            None if run.placement is None else run.placement.estimated_us,
+            None if run.placement is None else len(run.placement.partitions),
+            run.threads,
+            run.device,
+            run.lower_bound_us,
+            run.max_rel_error,
+            "; ".join(run.warnings),
+        ]
+        for run in document.runs
+    )
+    return _csv(RUN_COLUMNS, rows)
+
+
+def _csv(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A table as CSV; a text that a spreadsheet would take for a formula gets an apostrophe."""
     buffer = io.StringIO()
     writer = csv.writer(buffer)
-    writer.writerow(
-        [
-            "candidate",
-            "partition",
-            "toolchain",
-            "operators",
-            "nodes",
-            "onnx_nodes",
-            "formats",
-            "rule",
-            "state",
-            "median_us",
-            "low_us",
-            "high_us",
-            "cold_us",
-            "repeats",
-            "reason",
-        ]
-    )
-    names = onnx_names(document)
-    for c in document.candidates:
-        cost = run.costs.get(c.id, c.cost)
-        writer.writerow(
-            [
-                c.id,
-                chosen.get(c.id, ""),
-                c.instance.id,
-                c.label,
-                " ".join(map(str, c.nodes)),
-                " ".join(dict.fromkeys(n for k in c.nodes for n in names[k])),
-                border_words(c.takes, c.gives),
-                c.rule,
-                cost.state,
-                cost.median_us,
-                cost.low_us,
-                cost.high_us,
-                cost.cold_us,
-                cost.count,
-                cost.reason,
-            ]
-        )
+    writer.writerow(head)
+    for row in rows:
+        writer.writerow([plain_cell(cell) if isinstance(cell, str) else cell for cell in row])
     return buffer.getvalue()
 
 
@@ -178,12 +284,18 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "run": run,
         "placement": placement,
         "bars": _bars(run),
-        "partitions": _partitions(document, placement),
+        "partitions": _partitions(document, run),
         "matrix": transition_matrix(document, placement),
         "svg": graph_svg(document, run),
         "instance": instance_name,
-        "headline": _headline(run),
-        "accuracy": accuracy_sentences(run),
+        "headline": verdict_sentence(run),
+        "few_measured": few_measured_sentence(run),
+        "conditions": conditions(run),
+        "others": _other_runs(document, run),
+        "sum": partition_sum_text(placement) if placement else "",
+        "unmeasured": unmeasured_text(run.candidates),
+        "words": {"isolated": ISOLATED, "expected": EXPECTED, "last_run": LAST_RUN},
+        "accuracy": [*tolerance_sentences(run), *accuracy_sentences(run)],
         "grouped": _grouped(run),
         "missing": [state for state in run.toolchains if not state.available],
     }
@@ -226,31 +338,54 @@ def _bars(run: Run) -> list[dict[str, Any]]:
         {
             "row": row,
             "width": 100 * row.us / longest if row.us is not None else 0,
-            "gain": "" if row.chosen else against_text(row.us, reference),
+            "gain": "" if row.chosen else gain_text(row.us, reference),
         }
         for row in rows
     ]
 
 
-def _partitions(document: Document, placement: Placement | None) -> list[dict[str, Any]]:
-    if placement is None:
+def _partitions(document: Document, run: Run) -> list[dict[str, Any]]:
+    if run.placement is None:
         return []
     calls = [node for node in document.graph.nodes if node.form == "call"]
     rows = []
-    for part in placement.partitions:
+    for part in run.placement.partitions:
         labels = [calls[n].op.removeprefix("nn.") for n in part.nodes]
         if len(labels) > 8:
             labels = [*labels[:4], f"… {len(labels) - 6} more …", *labels[-2:]]
         rows.append(
             {
                 "part": part,
-                "name": instance_name(part),
+                "name": toolchain_title(part.instance),
                 "label": " + ".join(labels),
+                "figures": partition_figures(part, run.costs),
                 "precision": precision_text(part.precision, part.max_rel_error),
                 "formats": border_words(part.takes, part.gives),
             }
         )
     return rows
+
+
+def _other_runs(document: Document, run: Run) -> list[dict[str, Any]]:
+    """The session's runs beside this one, with what the machine's speed did in between."""
+    if len(document.runs) < 2:
+        return []
+    ours = latency_us(run.placement)
+    return [
+        {
+            "title": document.title(other),
+            "chosen": other.id == run.id,
+            "exported": winner_title(other),
+            "us": latency_us(other.placement),
+            "gain": "" if other.id == run.id else gain_text(latency_us(other.placement), ours),
+            "drift": "" if other.id == run.id else drift_text(other, run, document.title(run)),
+            "partitions": len(other.placement.partitions) if other.placement else 0,
+            "threads": other.threads,
+            "started": other.started_at,
+            "note": other.note,
+        }
+        for other in document.runs
+    ]
 
 
 def transition_matrix(document: Document, placement: Placement | None) -> dict[str, Any]:
@@ -282,38 +417,3 @@ def transition_matrix(document: Document, placement: Placement | None) -> dict[s
                 if maker is not None and maker.id != reader.id:
                     counts[instance_name(maker), instance_name(reader)] += 1
     return {"names": names, "rows": [[counts[a, b] for b in names] for a in names]}
-
-
-def _headline(run: Run) -> str:
-    placement = run.placement
-    if placement is None or placement.measured_us is None:
-        return "The placement was not measured end to end."
-    baselines = [
-        base for base in run.baselines if base.measured_us is not None and base.name != run.winner
-    ]
-    if run.winner != "collage":
-        won = next((base for base in run.baselines if base.name == run.winner), None)
-        if won is not None and won.kind != "whole-model":
-            return (
-                f"The baseline {_named(won)} is right for this model: no placement of the "
-                f"search's was faster than its {time_text(placement.measured_us)}."
-            )
-        name = run.winner if won is None else baseline_name(won)
-        return (
-            f"The baseline {name} is right for this model: no mixed placement was faster than its "
-            f"{time_text(placement.measured_us)}."
-        )
-    if not baselines:
-        return f"The placement takes {time_text(placement.measured_us)}."
-    best = min(baselines, key=lambda base: base.measured_us or 0.0)
-    assert best.measured_us is not None
-    share = (best.measured_us / placement.measured_us - 1) * 100
-    return (
-        f"The placement takes {time_text(placement.measured_us)}; the best baseline, "
-        f"{_named(best)}, takes {time_text(best.measured_us)}, {abs(share):.1f} % "
-        f"{'more' if share >= 0 else 'less'}."
-    )
-
-
-def _named(base: Baseline) -> str:
-    return f"{baseline_name(base)} ({KINDS[base.kind]})"

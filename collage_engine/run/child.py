@@ -95,6 +95,17 @@ def _open(control: RunControl, path: str, shapes: dict[str, tuple[int, ...]]) ->
     )
 
 
+def _prepare(control: RunControl, path: str, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Have the model open for the job that follows."""
+    _opened(path, shapes)
+
+
+def _forget(control: RunControl, path: str) -> None:
+    """Close a model, with all shapes that it was opened with, and free its memory."""
+    for key in [key for key in _open_models if key[0] == path]:
+        _open_models.pop(key).close()
+
+
 def _preflight(control: RunControl, path: str, shapes: Any, settings: Any) -> Any:
     from collage_engine.candidates.preflight import preflight
 
@@ -133,6 +144,8 @@ def _enumerate(control: RunControl, path: str, shapes: Any, settings: Any) -> An
 
 _JOBS: dict[str, Callable[..., Any]] = {
     "open": _open,
+    "prepare": _prepare,
+    "forget": _forget,
     "preflight": _preflight,
     "enumerate": _enumerate,
     "run": _run,

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.problem import make_placement
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.placement import Placement
@@ -18,7 +16,6 @@ from collage_engine.trials.contender import ContenderResult
 
 
 def chosen_placement(
-    graph: DataflowGraph,
     data: ProblemData,
     placements: Sequence[Placement],
     confirmation: Confirmation,
@@ -26,7 +23,6 @@ def chosen_placement(
     """The winner of a confirmation as a placement with its end-to-end times.
 
     Args:
-        graph: The model.
         data: All candidates with their costs.
         placements: The covers that were confirmed, in the order of their contenders.
         confirmation: What came of it.
@@ -35,15 +31,15 @@ def chosen_placement(
     if winner.contender.kind == "collage":
         placement = placements[winner.contender.order]
     else:
-        placement = baseline_placement(graph, data, winner)
+        placement = baseline_placement(data, winner)
     in_model_us = dict(enumerate(confirmation.in_place_us))
     parts = placement.partitions
     if winner.built is not None:
         # The builder may run partitions in another order than the search listed them.
-        by_nodes = {part.nodes: part for part in parts}
+        by_candidate = {part.candidate: part for part in parts}
         parts = tuple(
             msgspec.structs.replace(
-                by_nodes[built.operators], id=f"p{k}", in_place_us=in_model_us.get(k)
+                by_candidate[built.candidate], id=f"p{k}", in_place_us=in_model_us.get(k)
             )
             for k, built in enumerate(winner.built.parts)
         )
@@ -76,21 +72,9 @@ def with_times(placement: Placement, outcome: ContenderResult) -> Placement:
     )
 
 
-def baseline_placement(
-    graph: DataflowGraph, data: ProblemData, outcome: ContenderResult
-) -> Placement:
+def baseline_placement(data: ProblemData, outcome: ContenderResult) -> Placement:
     """A baseline's cover as a placement; estimated where its candidates were measured."""
-    candidates = []
-    for part in outcome.contender.cover:
-        made = make_candidate(
-            graph,
-            part.instance,
-            tuple(part.operators),
-            rule=outcome.contender.kind,
-            takes=part.takes,
-            gives=part.gives,
-        )
-        candidates.append(data.by_id.get(made.id, made))
+    candidates = [data.by_id.get(c.id, c) for c in outcome.contender.cover]
     return make_placement(
         data.graph,
         {c.id: c for c in candidates},

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.build.build import build_cover, write_module
-from collage_engine.candidates.inputs import model_tolerance, representative_inputs
+from collage_engine.candidates.inputs import representative_inputs, run_tolerance
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.lowering.reference import original_outputs
-from collage_engine.records.candidate import CoverPart
+from collage_engine.partition.candidate import make_candidate
 from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
@@ -41,7 +41,8 @@ def export(open_model: OpenModel, *, run: Run, out: str | None) -> bytes | None:
     settings = convert(run.settings, RunSettings)
     put_tables_back(run)
     cover = [
-        CoverPart(
+        make_candidate(
+            model.graph,
             ToolchainInstance(
                 toolchain=part.toolchain,
                 config=tuple(sorted(part.config.items())),
@@ -52,16 +53,18 @@ def export(open_model: OpenModel, *, run: Run, out: str | None) -> bytes | None:
                 tuning=part.tuning,
             ),
             tuple(map(OperatorNumber, part.nodes)),
-            part.takes,
-            part.gives,
+            rule="exported",
+            takes=part.takes,
+            gives=part.gives,
         )
         for part in run.placement.partitions
     ]
     inputs = representative_inputs(model, settings)
+    tolerance = run.tolerance or run_tolerance(model, settings, inputs)
     contents = ArtifactContents(
         inputs=inputs,
         outputs=original_outputs(model, inputs),
-        tolerance=settings.tolerance or model_tolerance(model, settings),
+        tolerance=tolerance.value,
         placement=run.placement,
         target=run.target,
         versions={s.name: s.version or "" for s in run.toolchains if s.available},

@@ -15,7 +15,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import NO_OPERATORS, first, operator_set
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.candidate import make_candidate
-from collage_engine.partition.offer import Offer
+from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.cost import invalid
 from collage_engine.records.cost_table import CostTable, records_of
@@ -86,16 +86,16 @@ def _asked_for(
     graph = open_model.model.graph
     makers = KeyMaker(graph, open_model.model.constant)
     asked = _Asked([], [])
-    for offer in menu.offers:
-        if toolchains and offer.instance.toolchain not in toolchains:
+    for source in menu.sources:
+        if toolchains and source.instance.toolchain not in toolchains:
             continue
-        reason = _refusal(graph, offer, operators)
-        for takes, gives in offer.borders(graph, operators):
+        reason = _refusal(graph, source, operators)
+        for takes, gives in source.borders(graph, operators):
             candidate = make_candidate(
-                graph, offer.instance, operators, rule="asked for", takes=takes, gives=gives
+                graph, source.instance, operators, rule="asked for", takes=takes, gives=gives
             )
             if reason is None:
-                key = menu.keys.key(makers.form_of(candidate), offer.instance)
+                key = menu.keys.key(makers.form_of(candidate), source.instance)
                 asked.supported.append(msgspec.structs.replace(candidate, key=key))
             elif not takes and not gives:
                 refused = CostTable(isolated={candidate.id: invalid(reason)})
@@ -103,11 +103,13 @@ def _asked_for(
     return asked
 
 
-def _refusal(graph: DataflowGraph, offer: Offer, operators: Sequence[OperatorNumber]) -> str | None:
+def _refusal(
+    graph: DataflowGraph, source: CandidateSource, operators: Sequence[OperatorNumber]
+) -> str | None:
     """Why an instance cannot take one of the operators; None when it can take all."""
     for number in operators:
         index = graph.operators[number]
-        why = offer.supports(index)
+        why = source.supports(index)
         if why is not None:
             return f"{graph.nodes[index].op}: {why}"
     return None

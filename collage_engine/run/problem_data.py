@@ -94,6 +94,10 @@ class ProblemData:
         )
         return with_conversions(made, problem)
 
+    def cover_of(self, placement: Placement) -> tuple[Candidate, ...]:
+        """The candidates of a placement, in the order they run."""
+        return tuple(self.by_id[name] for name in candidates_of(placement))
+
     def certainty(
         self, problem: Problem, answer: Answer, search: Search, drift: float | None = None
     ) -> ChoiceUncertainty:

@@ -92,7 +92,7 @@ def run(
         document = unmeasured_document(take(UnmeasuredInputs, facts), control)
     return RunUpdate(
         candidates=facts["data"].records(),
-        not_offered=facts["menu"].not_offered,
+        without_candidates=facts["menu"].without_candidates,
         constants=dict(facts["data"].constants),
         run=document,
     )

@@ -14,6 +14,7 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.planning.limits import limit_verdicts, size_warning
 from collage_engine.planning.problem import pin_verdicts
+from collage_engine.records.accuracy import RunTolerance
 from collage_engine.records.graph import ModelRecord
 from collage_engine.records.pin import PinVerdict
 from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Residual, Run
@@ -23,6 +24,7 @@ from collage_engine.run.chosen_placement import baseline_placement, runners_up
 from collage_engine.run.memory import memory_use
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.compile_only import UNMEASURED
+from collage_engine.run.tolerance_warnings import tolerance_warnings
 from collage_engine.search.problem import Answer
 from collage_engine.trials.accuracy import KeptTolerance
 from collage_engine.trials.confirmation import Confirmation
@@ -46,7 +48,7 @@ class DocumentInputs:
     placements: Sequence[Placement]
     """The covers that were confirmed, in the order of their contenders."""
     further_samples: tuple[Sample, ...]
-    tolerance: float
+    run_tolerance: RunTolerance
     kept: KeptTolerance | None
     confirmation: Confirmation
     chosen: Placement
@@ -91,11 +93,16 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         device=inputs.menu.device_text,
         peak_memory_bytes=winner.peak_memory_bytes,
         memory=memory,
-        warnings=[*control.warnings, *size_warning(memory.artifact_bytes, settings)],
+        tolerance=inputs.run_tolerance,
+        warnings=[
+            *tolerance_warnings(inputs.run_tolerance, confirmation.outcomes),
+            *control.warnings,
+            *size_warning(memory.artifact_bytes, settings),
+        ],
         limits=limit_verdicts(answer),
         accuracy=accuracy_of(
             settings,
-            inputs.tolerance,
+            inputs.run_tolerance.value,
             1 + len(inputs.further_samples),
             inputs.kept,
             confirmation,
@@ -200,8 +207,7 @@ def _baseline(inputs: DocumentInputs, outcome: ContenderResult) -> Baseline:
     assert contender.kind != "collage"
     estimated = None
     if contender.cover:
-        graph = inputs.open_model.model.graph
-        estimated = baseline_placement(graph, inputs.data, outcome).estimated_us
+        estimated = baseline_placement(inputs.data, outcome).estimated_us
     error = outcome.max_rel_error
     return Baseline(
         name=contender.name,

@@ -17,14 +17,16 @@ The result is the best cover by measurement, the start included. The few that lo
 the proposer makes of all measurements, are measured once more, as is the start; only one that is
 better then replaces it: the result is never worse than the start. A run can be resumed from its
 measured covers; those are not measured again.
+
+Refinement is a generator: it yields each cover that it wants measured and is sent the measurement.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -41,15 +43,24 @@ from collage_engine.search.measured_covers import (
 if TYPE_CHECKING:
     from collage_engine.search.problem import CandidateId, Problem
 
-Measure = Callable[[Cover], Cost]
-"""Measures a cover whole."""
-Inside = Callable[[Cover], Mapping["CandidateId", float]]
-"""Returns what the partitions of a cover took, in microseconds, when it was measured; as far as
-known."""
+Result = TypeVar("Result")
 CONFIRMED_COVERS = 3
 """Covers that are measured once more in the end, besides the start (a count; chosen)."""
 REPEATED_PROPOSALS = 50
 """Proposals in a row that were measured already after which refinement ends (a count; chosen)."""
+
+
+class CoverMeasurement(msgspec.Struct, frozen=True, kw_only=True):
+    """What a cover took when it was measured whole."""
+
+    cost: Cost
+    """Its latency; invalid, with the reason, when it could not run."""
+    inside: dict[CandidateId, float] = {}
+    """What its partitions took in microseconds, as far as they were profiled."""
+
+
+Measuring: TypeAlias = Generator[Cover, CoverMeasurement, Result]
+"""Yields covers to measure, is sent their measurements, and returns its result."""
 
 
 class Refinement(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,13 +73,6 @@ class Refinement(msgspec.Struct, frozen=True, kw_only=True):
     """Measured latency of the best start cover."""
     trials: tuple[MeasuredCover, ...]
     """Everything that was measured, in order: pass it back to resume."""
-    additive_error_before_us: float | None
-    """Measured less estimated latency of the start."""
-    additive_error_after_us: float | None
-    """Measured less estimated latency of the cover."""
-    optimality_loss_us: float | None
-    """Estimate of the cover less the least cost proved possible."""
-    seconds: float
 
 
 class CoverProposer(Protocol):
@@ -91,7 +95,6 @@ class CoverProposer(Protocol):
 def refine(
     problem: Problem,
     start: Sequence[Sequence[CandidateId]],
-    measure: Measure,
     *,
     method: CoverProposer | None = None,
     trials: int = 100,
@@ -100,15 +103,14 @@ def refine(
     stop: Callable[[], bool] = lambda: False,
     on_trial: Callable[[MeasuredCover], None] = lambda measured: None,
     confirm: bool = True,
-    lower_bound_us: float | None = None,
-    inside: Inside | None = None,
-) -> Refinement:
-    """Measure new covers within the budget and return the best cover.
+) -> Measuring[Refinement]:
+    """Ask for measurements of covers within the budget and return the best cover.
+
+    A cover that is asked for a second time is being confirmed.
 
     Args:
         problem: The problem.
         start: Covers, the best estimate first; they are measured first.
-        measure: Measures a cover.
         method: Proposes covers; by default a :class:`BayesianProposer`.
         trials: The most covers to measure.
         time_budget_s: The most time, in seconds; None: no limit.
@@ -116,8 +118,6 @@ def refine(
         stop: Is asked before each measurement.
         on_trial: Is told of each measured cover.
         confirm: Whether the best covers and the start are measured once more in the end.
-        lower_bound_us: The least cost proved possible, for ``optimality_loss_us``.
-        inside: Tells what partitions took, where covers are profiled.
 
     Raises:
         ValueError: ``start`` is empty, or what is measured is not a cover.
@@ -125,28 +125,22 @@ def refine(
     if not start:
         raise ValueError("refinement needs a cover to start from")
     proposer = BayesianProposer(problem) if method is None else method
-    run = _Refining(problem, measure, proposer, inside, on_trial, trials, time_budget_s, stop)
+    run = _Refining(problem, proposer, on_trial, trials, time_budget_s, stop)
     run.resume(resume)
-    run.measure_start(start)
-    run.follow_proposals()
+    yield from run.measure_start(start)
+    yield from run.follow_proposals()
     first, best = run.best_of_start(start), run.best()
     if best is None:
         best = first = MeasuredCover(
             cover=tuple(start[0]), us=None, estimate_us=estimated_cost(problem, start[0])
         )
     elif first is not None and confirm and not stop():
-        best, first = run.confirm(best, first)
+        best, first = yield from run.confirm(best, first)
     return Refinement(
         cover=best.cover,
         us=best.us,
         start_us=None if first is None else first.us,
         trials=tuple(run.log),
-        additive_error_before_us=_additive_error(first),
-        additive_error_after_us=_additive_error(best),
-        optimality_loss_us=(
-            None if lower_bound_us is None else max(0.0, best.estimate_us - lower_bound_us)
-        ),
-        seconds=time.monotonic() - run.began,
     )
 
 
@@ -156,9 +150,7 @@ class _Refining:
     def __init__(
         self,
         problem: Problem,
-        measure: Measure,
         proposer: CoverProposer,
-        inside: Inside | None,
         on_trial: Callable[[MeasuredCover], None],
         trials: int,
         time_budget_s: float | None,
@@ -166,9 +158,7 @@ class _Refining:
     ) -> None:
         self.began = time.monotonic()
         self.problem = problem
-        self.measure = measure
         self.proposer = proposer
-        self.inside = inside
         self.on_trial = on_trial
         self.trials_left = trials
         self.time_budget_s = time_budget_s
@@ -183,13 +173,13 @@ class _Refining:
             self.log.append(measured)
             self.proposer.learn(measured)
 
-    def measure_start(self, start: Sequence[Sequence[CandidateId]]) -> None:
+    def measure_start(self, start: Sequence[Sequence[CandidateId]]) -> Measuring[None]:
         """Measure the covers to start from."""
         for cover in start:
             if cover_key(tuple(cover)) not in self.done and not self._is_spent():
-                self._run(tuple(cover))
+                yield from self._run(tuple(cover))
 
-    def follow_proposals(self) -> None:
+    def follow_proposals(self) -> Measuring[None]:
         """Measure what the proposer proposes until the budget is spent or it knows no more."""
         repeated = 0
         while repeated < REPEATED_PROPOSALS and not self._is_spent():
@@ -202,7 +192,7 @@ class _Refining:
                 self.proposer.learn(known)
                 continue
             repeated = 0
-            self._run(cover)
+            yield from self._run(cover)
 
     def best(self) -> MeasuredCover | None:
         """Return the fastest measured cover; None when none could run."""
@@ -215,7 +205,7 @@ class _Refining:
 
     def confirm(
         self, best: MeasuredCover, first: MeasuredCover
-    ) -> tuple[MeasuredCover, MeasuredCover]:
+    ) -> Measuring[tuple[MeasuredCover, MeasuredCover]]:
         """Measure the start and the covers that look best again, since the luckiest looks best.
 
         The start stays unless another is better by more than both their errors.
@@ -233,7 +223,10 @@ class _Refining:
         others = [m for m in ranked if m is not first][:CONFIRMED_COVERS]
         if best not in others and best is not first:
             others[-1:] = [best]
-        again = [self._measured(m.cover, None) for m in (first, *others)]
+        again: list[MeasuredCover] = []
+        for known in (first, *others):
+            measured = yield from self._measured(known.cover, profiled=False)
+            again.append(measured)
         self.log += again
         old, new = again[0], _fastest(again[1:])
         if new is None or new.us is None:
@@ -247,31 +240,26 @@ class _Refining:
         late = self.time_budget_s is not None and time.monotonic() - self.began > self.time_budget_s
         return self.trials_left <= 0 or late or self.stop()
 
-    def _run(self, cover: Cover) -> None:
+    def _run(self, cover: Cover) -> Measuring[None]:
         self.trials_left -= 1
-        measured = self._measured(cover, self.inside)
+        measured = yield from self._measured(cover, profiled=True)
         self.done.setdefault(cover_key(cover), measured)
         self.log.append(measured)
         self.proposer.learn(measured)
         self.on_trial(measured)
 
-    def _measured(self, cover: Cover, inside: Inside | None) -> MeasuredCover:
-        cost = self.measure(cover)
+    def _measured(self, cover: Cover, *, profiled: bool) -> Measuring[MeasuredCover]:
+        measurement = yield cover
+        cost = measurement.cost
         return MeasuredCover(
             cover=cover,
             us=cost.median_us if cost.usable else None,
             estimate_us=estimated_cost(self.problem, cover),
             reason=cost.reason,
             error_us=median_standard_error(cost.repeats_us) if cost.usable else None,
-            inside=dict(inside(cover)) if inside is not None and cost.usable else {},
+            inside=measurement.inside if profiled and cost.usable else {},
         )
 
 
 def _fastest(measured: Iterable[MeasuredCover]) -> MeasuredCover | None:
     return min((m for m in measured if m.us is not None), key=lambda m: m.us or 0.0, default=None)
-
-
-def _additive_error(measured: MeasuredCover | None) -> float | None:
-    if measured is None or measured.us is None:
-        return None
-    return measured.us - measured.estimate_us

@@ -11,6 +11,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,17 @@ from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
 from collage_engine.service.open_document import OpenDocument
+from collage_engine.service.paths import file_name, user_path
 from collage_engine.service.run_client import PipelineClient, Ticket
 from collage_engine.session.document import Document
-from collage_engine.session.file import load_session, save_session
+from collage_engine.session.file import load_session
 
 _LOG = logging.getLogger(__name__)
 
 Listener = Callable[[str, Event], None]
+
+_TICKET: ContextVar[Ticket | None] = ContextVar("ticket", default=None)
+"""Of the request that this thread serves."""
 
 
 class Engine:
@@ -53,6 +58,7 @@ class Engine:
             "hello": self.hello,
             "toolchains.list": lambda _: self.toolchains(),
             "model.open": self.model_open,
+            "document.close": self.document_close,
             "graph.get": self._of_document(answers.graph_get),
             "pins.set": self._of_document(answers.pins_set),
             "run.preflight": self.run_preflight,
@@ -75,9 +81,27 @@ class Engine:
     def _of_document(self, answer: Callable[[OpenDocument, Any], Any]) -> Callable[[Any], Any]:
         return lambda params: answer(self.document(params.document), params)
 
-    def request(self, method: str, params: Any) -> Any:
-        """Serve one request. Raises CollageError with the sentence to show."""
-        return self._methods[method](params)
+    def request(self, method: str, params: Any, ticket: Ticket | None = None) -> Any:
+        """Serve one request.
+
+        Args:
+            method: One of the protocol's methods.
+            params: Its parameters, as the protocol's struct.
+            ticket: By which ``cancel_request`` stops it.
+
+        Raises:
+            CollageError: The sentence to show; ``Cancelled`` after ``cancel_request``.
+        """
+        token = _TICKET.set(ticket)
+        try:
+            return self._methods[method](params)
+        finally:
+            _TICKET.reset(token)
+
+    def cancel_request(self, ticket: Ticket) -> None:
+        """Stop a request that waits for a child, also one that belongs to no document."""
+        for client in (self._pipeline, self._side):
+            client.cancel(ticket)
 
     def close(self) -> None:
         """Stop every child; what was measured is in the store."""
@@ -117,18 +141,16 @@ class Engine:
         temporary = None
         if params.content is not None:
             temporary = tempfile.TemporaryDirectory(prefix="collage-model-")
-            path = Path(temporary.name) / (Path(params.name or "model.onnx").name)
+            path = Path(temporary.name) / file_name(params.name or "model.onnx")
             path.write_bytes(params.content)
         elif params.path:
-            path = Path(params.path).expanduser()
+            path = user_path(params.path)
             readable = str(path).encode("utf-8", "backslashreplace").decode()
             if readable != str(path):
                 raise UsageError(f"the name of the model file is not UTF-8 text: {readable}")
         else:
             raise UsageError("model.open needs a path or the file's content")
-        opened: Opened = self._idle_client().job(
-            "open", path=str(path.resolve()), shapes=params.shapes
-        )
+        opened: Opened = self._side_job("open", path=str(path.resolve()), shapes=params.shapes)
         document = Document(model=opened.model, graph=opened.graph)
         return self._admit(document, temporary=temporary)
 
@@ -145,6 +167,19 @@ class Engine:
         self._documents[handle] = opened
         return p.ModelAnswer(document=handle, model=document.model, read_only=read_only, note=note)
 
+    def document_close(self, params: p.Document) -> None:
+        """Forget a document and free what it takes; its run, if it has one, is stopped."""
+        opened = self.document(params.document)
+        if opened.running is not None:
+            self._pipeline.cancel(opened.running)
+        self._documents.pop(params.document, None)
+        path = opened.document.model.path
+        if all(other.document.model.path != path for other in list(self._documents.values())):
+            for client in (self._pipeline, self._side):
+                threading.Thread(target=client.forget, args=(path,), daemon=True).start()
+        if opened.temporary:
+            opened.temporary.cleanup()
+
     def document(self, handle: str) -> OpenDocument:
         """The open document of this handle; UsageError where there is none."""
         try:
@@ -155,7 +190,7 @@ class Engine:
     def enumerate(self, handle: str, settings: RunSettings) -> list[CandidateRecord]:
         """Find the document's candidates, with the costs that are stored; nothing is measured."""
         opened = self.document(handle)
-        outcome: RunUpdate = self._idle_client().job(
+        outcome: RunUpdate = self._side_job(
             "enumerate", **opened.model_arguments(), settings=settings
         )
         opened.take(outcome)
@@ -165,15 +200,17 @@ class Engine:
         """Open a session's file, for reading only if it is of a newer version."""
         from collage_engine.toolchains.registry import described_by_name
 
-        document, note = load_session(Path(params.path).expanduser())
+        path = user_path(params.path)
+        document, note = load_session(path)
         document.toolchains = described_by_name(document.toolchains)
-        return self._admit(document, read_only=note is not None, note=note)
+        answer = self._admit(document, read_only=note is not None, note=note)
+        self.document(answer.document).goes_on_in(path, document)
+        return answer
 
     def session_save(self, params: p.SessionSave) -> p.Exported:
         """Write a document to a session's file."""
         opened = self.document(params.document)
-        with opened.lock:
-            save_session(opened.document, Path(params.path).expanduser())
+        opened.save(user_path(params.path))
         return p.Exported(path=params.path)
 
     # -- runs --------------------------------------------------------------------------
@@ -182,7 +219,7 @@ class Engine:
         """Say what a run would do, and find the candidates on the way."""
         opened = self.document(params.document)
         answer: PreflightAnswer
-        answer, outcome = self._idle_client().job(
+        answer, outcome = self._side_job(
             "preflight", **opened.model_arguments(), settings=params.settings
         )
         if opened.running is None and not opened.read_only:
@@ -279,6 +316,7 @@ class Engine:
 
         fresh: list[CandidateRecord] = self._pipeline.job(
             "measure",
+            ticket=_TICKET.get(),
             on_event=on_event,
             **opened.model_arguments(),
             settings=opened.document.settings,
@@ -293,7 +331,7 @@ class Engine:
         """Show what a candidate was compiled to, or the weights of a node."""
         opened = self.document(params.document)
         candidate = opened.candidate(params.candidate) if params.candidate is not None else None
-        answer: InsideAnswer = self._idle_client().job(
+        answer: InsideAnswer = self._side_job(
             "inside", **opened.model_arguments(), candidate=candidate, node=params.node
         )
         return answer
@@ -304,10 +342,14 @@ class Engine:
         run = opened.run(params.run)
         if run.placement is None:
             raise UsageError(f"run {params.run} has no placement to export")
-        content: bytes | None = self._idle_client().job(
+        content: bytes | None = self._side_job(
             "export", **opened.model_arguments(), run=run, out=params.path
         )
         return p.Exported(path=params.path, content=content)
+
+    def _side_job(self, name: str, **arguments: Any) -> Any:
+        """Do a job of the request being served in a child that is idle, if there is one."""
+        return self._idle_client().job(name, ticket=_TICKET.get(), **arguments)
 
     def _idle_client(self) -> PipelineClient:
         return self._side if self._pipeline.busy else self._pipeline

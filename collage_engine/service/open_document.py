@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import os
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from collage_engine.records.results import RunUpdate
 from collage_engine.search.api import Search
 from collage_engine.service.run_client import Ticket
 from collage_engine.session.document import Document
+from collage_engine.session.file import save_session
 
 
 @dataclass
@@ -49,6 +51,10 @@ class OpenDocument:
     """Of the last search; replaced by every search."""
     regret_bounds: dict[str, float] = field(default_factory=dict)
     """Of the last search; replaced by every search."""
+
+    files: dict[Path, set[str]] = field(default_factory=dict)
+    """Session files that this document was read from or written to, with the ids of the runs that
+    each of them held then."""
 
     def __post_init__(self) -> None:
         self.replace_candidates(self.document.candidates)
@@ -115,13 +121,30 @@ class OpenDocument:
             self.document.take_over(earlier)
             self.replace_candidates(self.document.candidates)
 
+    def goes_on_in(self, path: Path, held: Document | None) -> None:
+        """Note that the document is kept in this file, which holds so much now."""
+        with self.lock:
+            self.files[_real(path)] = {run.id for run in held.runs} if held else set()
+
+    def save(self, path: Path) -> None:
+        """Write the document to a session's file; SessionError where that is not possible.
+
+        What another process has added to the file since it was read or written here is kept, and
+        belongs to this document from now on.
+        """
+        with self.lock:
+            saved = save_session(self.document, path, self.files.get(_real(path)))
+            self.document.runs, self.document.constants = saved.runs, saved.constants
+            self.replace_candidates(saved.candidates)
+            self.goes_on_in(path, saved)
+
     def take(self, outcome: RunUpdate) -> None:
         """Keep what a run found out, also one that was cancelled half-way."""
         with self.lock:
             if outcome.candidates is not None:
                 self.replace_candidates(outcome.candidates)
-            if outcome.not_offered is not None:
-                self.document.not_offered = outcome.not_offered
+            if outcome.without_candidates is not None:
+                self.document.without_candidates = outcome.without_candidates
             if outcome.constants is not None:
                 self.document.constants = outcome.constants
             if outcome.toolchains is not None:
@@ -160,3 +183,8 @@ class OpenDocument:
                     for c in merged
                 ]
             )
+
+
+def _real(path: Path) -> Path:
+    """A file by the one name that it has behind all links."""
+    return Path(os.path.realpath(path))

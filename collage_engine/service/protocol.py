@@ -18,7 +18,7 @@ from collage_engine.records.answers import (
     PreflightAnswer,
     SearchAnswer,
 )
-from collage_engine.records.answers import NotOffered as NotOffered
+from collage_engine.records.answers import NoCandidate as NoCandidate
 from collage_engine.records.answers import WeightStatistics as WeightStatistics
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison
@@ -107,7 +107,9 @@ class RunStart(msgspec.Struct, frozen=True, kw_only=True):
     """``run.start``: the whole run.
 
     It is answered at once with ``RunStarted``; then come notifications ``stage, progress, measured,
-    log`` and finally ``done`` for this document.
+    log, provisional`` and finally ``done`` for this document. ``settings.budget_s`` is the time of
+    the whole run; ``settings.confirmation`` ``"quick"`` compares the best cover with the last run's
+    placement and the best baseline only.
     """
 
     document: str
@@ -121,9 +123,25 @@ class RunStarted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunCancel(msgspec.Struct, frozen=True, kw_only=True):
-    """``run.cancel``: answered within a second; ``done`` follows with state cancelled."""
+    """``run.cancel``: answered within a second; ``done`` follows with state cancelled.
+
+    With ``keep`` the run confirms its best placement so far quickly and ends as a finished one,
+    whose document says that it was stopped. A second request, with or without ``keep``, ends it
+    at once.
+    """
 
     document: str
+    keep: bool = False
+
+
+class RequestCancel(msgspec.Struct, frozen=True, kw_only=True):
+    """``request.cancel``: stops a request that is being worked on, by its JSON-RPC ``id``.
+
+    It is answered at once, also where there is no such request any more; the request itself is
+    answered with an error of kind ``Cancelled``. A run is stopped by ``run.cancel``.
+    """
+
+    request: int | str
 
 
 class RunSearch(msgspec.Struct, frozen=True, kw_only=True):
@@ -254,7 +272,7 @@ class MeasuredMany(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Notification(msgspec.Struct, frozen=True, kw_only=True):
-    """Notifications ``stage, progress, log, done``: the event beside its document."""
+    """Notifications ``stage, progress, log, provisional, done``: the event, and its document."""
 
     document: str
     event: dict[str, Any]
@@ -265,6 +283,8 @@ METHODS: dict[str, tuple[type, type]] = {
     "hello": (Hello, HelloAnswer),
     "toolchains.list": (type(None), Toolchains),
     "model.open": (ModelOpen, ModelAnswer),
+    "request.cancel": (RequestCancel, type(None)),
+    "document.close": (Document, type(None)),
     "graph.get": (Document, GraphAnswer),
     "pins.set": (PinsSet, PinsAnswer),
     "run.preflight": (RunStart, PreflightAnswer),
@@ -291,5 +311,6 @@ NOTIFICATIONS: dict[str, type] = {
     "progress": Notification,
     "measured": MeasuredMany,
     "log": Notification,
+    "provisional": Notification,
     "done": Notification,
 }

@@ -11,16 +11,39 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.machine.scratch import Scratch
 from collage_engine.machine.whole_folder import tidy
-from collage_engine.machine.worker import RemoteError, Worker, WorkerCrashed
-from collage_engine.records.errors import Cancelled, CollageError
+from collage_engine.machine.worker import RemoteError, Worker, WorkerCrashed, WorkerTimeout
+from collage_engine.records.errors import Cancelled, CollageError, ModelError
 
 _LOG = logging.getLogger(__name__)
 
 GRACE_S = 0.8
 """Seconds that a cancelled job may take to end by itself before its process is killed; chosen: a
 cancel is answered within a second."""
+MEMORY_SHARE = 0.9
+"""Share of the machine's memory that a child and all below it may take; chosen: above the share
+that the measuring child may take, so that a candidate that takes too much costs only itself."""
+OPEN_LIMIT_S = 300.0
+"""Seconds for opening a model; chosen, some ten times the largest seen."""
+_LIMITS_S = {
+    "open": OPEN_LIMIT_S,
+    "prepare": OPEN_LIMIT_S,
+    "forget": 60.0,
+    "preflight": 1800.0,
+    "enumerate": 1800.0,
+    "inside": 1800.0,
+    "measure": 3600.0,
+    "export": 3600.0,
+}
+"""Seconds for each job but a run, which has its budget; chosen: some ten times the longest seen,
+with runtimes that have to be compiled first."""
+_SILENCE_S = {"run": 3600.0}
+"""Seconds without any event after which a job is given up; chosen: no stage of a run is that long
+without one unless something hangs."""
+_WITH_MODEL = {"preflight", "enumerate", "run", "measure", "inside", "export"}
+"""Jobs that need the model, which is opened first, within the limit of opening."""
 
 
 class Ticket:
@@ -45,6 +68,7 @@ class PipelineClient:
             "collage_engine.run.child:serve",
             name=name,
             env={"TMPDIR": str(self._scratch.path)},
+            memory_limit_bytes=int(memory_bytes() * MEMORY_SHARE),
         )
         self._turn = threading.Condition()  # reentrant: Ctrl-C's handler cancels where it strikes
         self._queue: list[Ticket] = []
@@ -55,6 +79,13 @@ class PipelineClient:
     def busy(self) -> bool:
         """Whether a job runs, so that another would wait."""
         return bool(self._queue)
+
+    def forget(self, path: str) -> None:
+        """Let the child drop a model that nobody has open any more, unless it is at work."""
+        if self.busy or not self._worker.alive:
+            return  # it keeps few models in any case
+        with contextlib.suppress(CollageError):
+            self.job("forget", path=path)
 
     def job(
         self,
@@ -79,11 +110,16 @@ class PipelineClient:
         ticket = ticket or Ticket()
         self._wait_for_its_turn(ticket)
         try:
-            return self._worker.call((name, arguments), cancel=ticket.kill, on_message=on_event)
+            if name in _WITH_MODEL:
+                model = {key: arguments[key] for key in ("path", "shapes")}
+                self._call("prepare", model, ticket, None)
+            return self._call(name, arguments, ticket, on_event)
         except WorkerCrashed as error:
             if ticket.cancelled.is_set():
                 # The signal came before the child could handle it.
                 raise Cancelled("cancelled; what was measured is kept") from None
+            if name in ("open", "prepare"):
+                raise ModelError(f"{arguments['path']} cannot be opened: {error}") from error
             raise CollageError(
                 f"the engine's pipeline process died during {name}: {error}; "
                 "what was measured is kept, start again to go on"
@@ -97,6 +133,37 @@ class PipelineClient:
                 if arguments.get("out") is not None:
                     tidy(Path(arguments["out"]))
             self._leave(ticket)
+
+    def _call(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        ticket: Ticket,
+        on_event: Callable[[object], None] | None,
+    ) -> Any:
+        """Do one job in the child, within its limits."""
+        if ticket.cancelled.is_set():
+            raise Cancelled("cancelled before it began")
+        try:
+            return self._worker.call(
+                (name, arguments),
+                timeout_s=_LIMITS_S.get(name),
+                silence_s=_SILENCE_S.get(name),
+                cancel=ticket.kill,
+                on_message=on_event,
+            )
+        except WorkerTimeout as error:
+            if name in ("open", "prepare"):
+                raise ModelError(
+                    f"{arguments['path']} was not opened within {error.seconds:g} s and is given "
+                    "up: "
+                    "the file may be broken, or the machine too busy"
+                ) from None
+            raise CollageError(
+                f"the step {name!r} was ended after {error.seconds:g} s without an answer; what "
+                "was "
+                "measured is kept"
+            ) from None
 
     def _wait_for_its_turn(self, ticket: Ticket) -> None:
         with self._turn:

@@ -23,7 +23,8 @@ from collage_engine.records.errors import CollageError
 from collage_engine.records.event import Event, Measured, Progress
 from collage_engine.records.typed import convert, decode
 from collage_engine.service.engine import Engine
-from collage_engine.service.protocol import METHODS, MeasuredMany, Notification
+from collage_engine.service.protocol import METHODS, MeasuredMany, Notification, RequestCancel
+from collage_engine.service.run_client import Ticket
 
 _LOG = logging.getLogger(__name__)
 
@@ -100,6 +101,8 @@ class Server:
         self.engine = Engine(self._notifier.send)
         self._threads = ThreadPoolExecutor(max_workers=32, thread_name_prefix="request")
         self._greeted = False
+        self._tickets: dict[int | str, Ticket] = {}
+        """Of the requests that wait or are worked on, by their JSON-RPC ids."""
 
     def serve(self) -> None:
         """Answer until the input ends; then stop every child."""
@@ -140,14 +143,24 @@ class Server:
         except msgspec.ValidationError as error:
             self._fail(identity, -32602, f"{method}: {error}")
             return
-        if method in ("hello", "run.cancel"):
+        if isinstance(params, RequestCancel):
+            ticket = self._tickets.get(params.request)
+            if ticket is not None:
+                self.engine.cancel_request(ticket)
+            if identity is not None:
+                self._write({"jsonrpc": "2.0", "id": identity, "result": None})
+        elif method in ("hello", "run.cancel"):
             self._answer(identity, method, params)
         else:
+            if isinstance(identity, (int, str)):
+                self._tickets[identity] = Ticket()
             self._threads.submit(self._answer, identity, method, params)
 
     def _answer(self, identity: Any, method: str, params: Any) -> None:
+        named = isinstance(identity, (int, str))
         try:
-            result = self.engine.request(method, params)
+            ticket = self._tickets.get(identity) if named else None
+            result = self.engine.request(method, params, ticket)
             if method == "hello":
                 self._greeted = True
             if identity is not None:
@@ -165,6 +178,9 @@ class Server:
             # A defect of ours: the client gets a sentence, the log gets the trace.
             _LOG.exception("request %s failed by a defect", method)
             self._fail(identity, -32603, f"the engine failed in {method}: {error!r}")
+        finally:
+            if named:
+                self._tickets.pop(identity, None)
 
     def _fail(
         self,

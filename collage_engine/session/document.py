@@ -20,7 +20,7 @@ class Document:
     graph: GraphRecord
     candidates: list[CandidateRecord] = field(default_factory=list)
     """With the costs known so far."""
-    not_offered: dict[str, dict[int, str]] = field(default_factory=dict)
+    without_candidates: dict[str, dict[int, str]] = field(default_factory=dict)
     """Toolchain instance id → operator number → why it has no candidate for it."""
     pins: list[Pin] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
@@ -28,7 +28,7 @@ class Document:
     constants: dict[str, float] = field(default_factory=dict)
     """Transition costs in µs used by the search: ``launch``, ``pair:<from>:<to>``."""
     toolchains: list[ToolchainState] = field(default_factory=list)
-    """What is known of the toolchains that offer candidates: how they are called and drawn."""
+    """What is known of the toolchains that have candidates: how they are called and drawn."""
 
     def toolchain_title(self, name: str) -> str:
         """A toolchain as its makers write it; its name where no record says that."""
@@ -44,7 +44,7 @@ class Document:
         self.runs = list(earlier.runs)
         if earlier.graph == self.graph:
             self.candidates = list(earlier.candidates)
-            self.not_offered = dict(earlier.not_offered)
+            self.without_candidates = dict(earlier.without_candidates)
             self.constants = dict(earlier.constants)
             self.toolchains = list(earlier.toolchains)
 

@@ -1,11 +1,16 @@
 """Reading and writing ``*.collage``: a SQLite file that any SQLite tool can read (``rows``).
 
-A file is written beside its final name and renamed, so that it is never half-written.
+A file is written beside its final name and renamed, so that it is never half-written. A file that
+is read may come from anybody: only plain tables are read, for so long and so much, and what they
+hold is checked (``session.check``) before anything is done with it.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import stat
+import time
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,28 +19,80 @@ import sqlite_utils
 
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import SessionError
-from collage_engine.records.files import atomic_file
+from collage_engine.records.files import atomic_file, destination, is_special
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node
+from collage_engine.records.locks import folder_locked
+from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.sqlite import plain_tables, within_limits
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.records.typed import decode
 from collage_engine.records.versions import SESSION_FORMAT
+from collage_engine.session.check import check_document
 from collage_engine.session.document import Document
+from collage_engine.session.merge import merged
 from collage_engine.session.rows import TABLES
+
+MOST_BYTES = 1 << 29
+"""Bytes of the largest file that is read, 512 MiB; chosen, some hundred times that of a session of
+EfficientNet (5 MB)."""
+MOST_ROW_BYTES = 1 << 28
+"""Bytes of the largest text in a row, 256 MiB; chosen: one run's record with all its costs."""
+MOST_ROWS = 2_000_000
+"""Rows of the largest table that is read; chosen, some hundred times the candidates of a session of
+EfficientNet."""
+READ_S = 60.0
+"""Seconds that reading a file may take; chosen, some hundred times what one of 5 MB takes."""
 
 T = TypeVar("T")
 
 
-def save_session(document: Document, path: str | Path) -> None:
-    """Write the document to ``path``, replacing it. Raises SessionError (disk full, no folder)."""
+class _Interface(msgspec.Struct, frozen=True, kw_only=True):
+    """Inputs and outputs of the graph, as ``meta`` has them."""
+
+    inputs: tuple[NodeIndex, ...]
+    outputs: tuple[NodeIndex, ...]
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+
+
+def save_session(
+    document: Document, path: str | Path, seen: Collection[str] | None = None
+) -> Document:
+    """Write a document to a file.
+
+    Args:
+        document: What is written.
+        path: The file; what it holds is replaced.
+        seen: Ids of the runs that the file held when it was read or written last. With them the
+            file is locked, read again, and what another process has added to it is kept
+            (``session.merge``). None: the file is replaced, whatever it holds.
+
+    Returns:
+        The document as the file holds it now.
+
+    Raises:
+        SessionError: The file cannot be written, or holds something else than a session by now.
+    """
     path = Path(path)
     try:
-        with atomic_file(path) as new:
-            _write(document, str(new))
-    except (OSError, sqlite3.Error, UnicodeError) as error:
+        target = destination(path)
+        if seen is None or isinstance(target, int) or is_special(target):
+            return _save(document, path)
+        with folder_locked(target.parent):
+            if target.exists() and target.stat().st_size:
+                document = merged(document, load_session(target)[0], seen)
+            return _save(document, path)
+    except (OSError, ValueError, sqlite3.Error) as error:  # ValueError: no name of a file
         raise SessionError(f"cannot write the session {path}: {error}") from error
+
+
+def _save(document: Document, path: Path) -> Document:
+    with atomic_file(path) as new:
+        _write(document, str(new))
+    return document
 
 
 def _write(document: Document, path: str) -> None:
@@ -61,24 +118,54 @@ def load_session(path: str | Path) -> tuple[Document, str | None]:
     Raises SessionError with a sentence when it is no session, or too new to be understood.
     """
     path = Path(path)
-    if not path.is_file():
-        raise SessionError(f"there is no session file {path}")
     try:
-        connection = sqlite3.connect(path.resolve().as_uri() + "?mode=ro", uri=True)
+        status = path.stat()
+    except (OSError, ValueError):  # a name that no file can have
+        raise SessionError(f"there is no session file {path}") from None
+    if not stat.S_ISREG(status.st_mode):
+        raise SessionError(f"there is no session file {path}: what is there is no regular file")
+    if status.st_size > MOST_BYTES:
+        raise SessionError(f"{path} is larger than {MOST_BYTES >> 20} MiB: it is no session")
+    try:
+        connection = sqlite3.connect(_uri(path), uri=True)
         try:
-            return _read(connection, path)
+            within_limits(connection, time.monotonic() + READ_S, MOST_ROW_BYTES)
+            document, note = _read(connection, path)
         finally:
             connection.close()
-    except (sqlite3.Error, msgspec.MsgspecError, KeyError) as error:
+        check_document(document)
+    except (sqlite3.Error, msgspec.MsgspecError, KeyError, MemoryError) as error:
+        raise SessionError(
+            f"{path} is not a readable Collage session: {error or 'it takes too much memory'}"
+        ) from error
+    except SessionError as error:
+        if str(path) in str(error):
+            raise
         raise SessionError(f"{path} is not a readable Collage session: {error}") from error
+    return document, note
+
+
+def _uri(path: Path) -> str:
+    """The file, to be read and never changed.
+
+    A session is written whole and in no log, so that it can be read where nothing can be written.
+    """
+    return path.resolve().as_uri() + "?mode=ro&immutable=1"
 
 
 def _read(connection: sqlite3.Connection, path: Path) -> tuple[Document, str | None]:
     try:
-        meta = dict(connection.execute("select key, value from meta"))
+        tables = plain_tables(connection)
+        meta = dict(_rows(connection, "select key, value from meta"))
         version = int(meta["format"])
-    except (sqlite3.Error, KeyError, ValueError) as error:
+    except (sqlite3.Error, KeyError, ValueError, TypeError) as error:
         raise SessionError(f"{path} is not a Collage session file") from error
+    unknown = tables - {table.name for table in TABLES}
+    if unknown and version <= SESSION_FORMAT:
+        raise SessionError(f"{path} is not a Collage session file: it has a table {min(unknown)!r}")
+    wrong = next((key for key, value in meta.items() if not isinstance(value, str)), None)
+    if wrong is not None:
+        raise SessionError(f"{path} is not a readable Collage session: its {wrong!r} is no text")
     note = None
     if version > SESSION_FORMAT:
         note = (
@@ -100,16 +187,16 @@ def _read(connection: sqlite3.Connection, path: Path) -> tuple[Document, str | N
 
 def _decode(connection: sqlite3.Connection, meta: dict[str, str]) -> Document:
     def all_of(table: str, kind: type[T], order: str = "rowid") -> list[T]:
-        found = connection.execute(f"select json from {table} order by {order}")
-        return [decode(row[0], kind) for row in found]
+        found = _rows(connection, f"select json from {table} order by {order}")
+        return [decode(_text(row[0], table), kind) for row in found]
 
-    interface = decode(meta["interface"])
+    interface = decode(meta["interface"], _Interface)
     graph = GraphRecord(
         nodes=tuple(all_of("nodes", Node, '"index"')),
-        inputs=tuple(interface["inputs"]),
-        outputs=tuple(interface["outputs"]),
-        input_names=tuple(interface["input_names"]),
-        output_names=tuple(interface["output_names"]),
+        inputs=interface.inputs,
+        outputs=interface.outputs,
+        input_names=interface.input_names,
+        output_names=interface.output_names,
     )
     runs = all_of("runs", Run, "position")
     if "toolchains" in meta:
@@ -120,10 +207,24 @@ def _decode(connection: sqlite3.Connection, meta: dict[str, str]) -> Document:
         model=decode(meta["model"], ModelRecord),
         graph=graph,
         candidates=all_of("candidates", CandidateRecord),
-        not_offered=decode(meta["not_offered"], dict[str, dict[int, str]]),
+        without_candidates=decode(meta["not_offered"], dict[str, dict[int, str]]),
         pins=all_of("pins", Pin, "position"),
         runs=runs,
         settings=decode(meta["settings"], RunSettings),
         constants=decode(meta["constants"], dict[str, float]),
         toolchains=toolchains,
     )
+
+
+def _rows(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
+    """The rows of a query; SessionError when there are more than any session has."""
+    for count, row in enumerate(connection.execute(query)):
+        if count >= MOST_ROWS:
+            raise SessionError(f"a table has more than {MOST_ROWS:,} rows")
+        yield row
+
+
+def _text(value: Any, table: str) -> str:
+    if not isinstance(value, str):
+        raise SessionError(f"a row of its table {table!r} holds no text")
+    return value

@@ -53,7 +53,7 @@ def _meta(document: Document) -> Iterator[Row]:
         "model": as_json(document.model),
         "settings": as_json(document.settings),
         "constants": as_json(document.constants),
-        "not_offered": as_json(document.not_offered),
+        "not_offered": as_json(document.without_candidates),
         "toolchains": as_json(document.toolchains),
         "interface": as_json(
             {

@@ -1,12 +1,13 @@
-"""Stored costs at the speed that this machine has now by its own speed probe.
+"""Stored are raw times; costs are those times at the speed of calm moments of this machine.
 
-A cost was divided by how much slower than a *reference* the speed probe was beside it
-(``timing.speed_probe``). The reference is a reading of calm moments, and is kept with the cost, so
-that a cost that came from another store, or was measured before the reference was taken anew, is
-brought to the reference of this store when it is read. Costs of another version of the probe stay
-as they are: its work takes another time, but its reference, too, is of calm moments. So do costs
-that name no probe: they were not normalised, or were stored before references were kept with them,
-by this machine's own one.
+A cost was divided by how much slower the speed probe was beside it than at its *reference*, a
+reading of calm moments (``timing.speed_probe``). The store keeps the times as they were measured,
+with the name of the probe and its reading, and normalises them when they are read: by the reference
+that this store has for that probe, or, where it has none (the row came from another store), by the
+one where the row was measured. So a reference that is taken anew holds for all costs at once.
+
+Times that no probe was read beside (several threads, devices) are used as they are. So are those
+that an older version normalised without keeping the probe's reading.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import msgspec
 from collage_engine.records.cost import Cost
 
 LEAST_CHANGE = 0.05
-"""References that differ by a smaller share are the same: that much readings differ on a calm
-machine; chosen, as ``timing.speed_probe.ProbeSettings.least_change``."""
+"""A speed that differs from the reference by a smaller share counts as the reference's: that much
+readings differ on a calm machine; chosen."""
 
 
 def geometric_mean_us(reading: tuple[float, ...]) -> float:
@@ -29,33 +30,60 @@ def geometric_mean_us(reading: tuple[float, ...]) -> float:
     return math.prod(reading) ** (1 / len(reading)) * 1e6
 
 
-def at_local_reference(cost: Cost, constant: Callable[[str], Any]) -> Cost:
-    """A stored cost at this store's reference of the same probe.
+def slowness_at(reading_us: float, reference_us: float) -> float:
+    """How much slower than at the reference the machine was; 1 where it is too near to 1 to tell.
 
     Args:
-        cost: as it was stored.
-        constant: a constant of this machine by its name; None where there is none.
+        reading_us: The probe's reading beside the work, as ``geometric_mean_us`` gives it.
+        reference_us: Its reference, likewise.
     """
-    if not cost.probe or not cost.probe_us or not cost.usable:
-        return cost
-    known = constant(cost.probe)
-    if not known:
-        return cost
-    local_us = geometric_mean_us(tuple(known))
-    factor = local_us / cost.probe_us
-    if abs(factor - 1.0) <= LEAST_CHANGE:
-        return cost
+    found = reading_us / reference_us
+    return found if abs(found - 1.0) > LEAST_CHANGE else 1.0
 
-    def scaled(us: float | None) -> float | None:
-        return None if us is None else us * factor
 
+def raw_cost(cost: Cost) -> Cost:
+    """A cost with the times that were measured, as the store keeps it.
+
+    Of two measurements that were merged, the earlier one's times are those that it would have had
+    at the later one's reading. A cost without a reading, or a raw one, is returned as it is.
+    """
+    if not cost.usable or cost.reading_us is None:
+        return cost
+    return _divided(cost, 1 / cost.slowness, slowness=1.0, probe_us=cost.probe_us)
+
+
+def normalised_cost(raw: Cost, constant: Callable[[str], Any]) -> Cost:
+    """A stored cost at this store's reference of the probe that was read beside it.
+
+    Args:
+        raw: The cost as it is stored.
+        constant: A constant of this machine by its name; None where there is none.
+    """
+    if not raw.usable or raw.reading_us is None:
+        return raw
+    local = constant(raw.probe)
+    reference_us = geometric_mean_us(tuple(local)) if local else raw.probe_us
+    if not reference_us:
+        return raw
+    slowness = slowness_at(raw.reading_us, reference_us)
+    return _divided(raw, slowness, slowness=slowness, probe_us=reference_us)
+
+
+def raw_cost_of_version_1(cost: Cost) -> Cost:
+    """The raw cost of one that version 1 of the store's export holds, in normalised times.
+
+    Its probe's reading is its slowness times the reference. One that names no probe or reference
+    is returned as it is.
+    """
+    if not cost.usable or not cost.probe or not cost.probe_us:
+        return cost
+    return raw_cost(msgspec.structs.replace(cost, reading_us=cost.slowness * cost.probe_us))
+
+
+def _divided(cost: Cost, divisor: float, *, slowness: float, probe_us: float | None) -> Cost:
     return msgspec.structs.replace(
-        cost,
-        median_us=scaled(cost.median_us),
-        low_us=scaled(cost.low_us),
-        high_us=scaled(cost.high_us),
-        cold_us=scaled(cost.cold_us),
-        repeats_us=tuple(us * factor for us in cost.repeats_us),
-        slowness=cost.slowness / factor,
-        probe_us=local_us,
+        cost.scaled(1 / divisor),
+        cold_us=None if cost.cold_us is None else cost.cold_us / divisor,
+        slowness=slowness,
+        probe_us=probe_us,
     )

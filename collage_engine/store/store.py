@@ -27,7 +27,11 @@ from collage_engine.records.typed import decode
 from collage_engine.records.versions import STORE_EXPORT
 from collage_engine.store.database import in_words, is_damage, open_database
 from collage_engine.store.measurement import Measurement, StoreInfo, now_text
-from collage_engine.store.normalising import at_local_reference
+from collage_engine.store.normalising import (
+    normalised_cost,
+    raw_cost,
+    raw_cost_of_version_1,
+)
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -67,7 +71,8 @@ class StoreReader:
     def get_many(self, keys: Iterable[str], model: str = "") -> dict[str, Cost]:
         """The stored costs among these keys, marked ``from_store``.
 
-        They are at the speed of this machine's own probe (``store.normalising``).
+        The store keeps raw times; these are at the speed of this machine's own probe
+        (``store.normalising``).
 
         Args:
             keys: Measurement keys (``KeyContext.key``).
@@ -85,13 +90,13 @@ class StoreReader:
                 marks = ",".join("?" * len(part))
                 query = f"select key, cost from measurements where key in ({marks}) order by key"
                 for key, cost in database.execute(query, part).fetchall():
-                    decoded = at_local_reference(decode(cost, Cost), constant)
+                    decoded = normalised_cost(decode(cost, Cost), constant)
                     # In this order a model's own row replaces the common one.
                     found[key.partition("@")[0]] = msgspec.structs.replace(decoded, from_store=True)
         return found
 
     def measurements(self) -> Iterator[Measurement]:
-        """Everything measured, by key."""
+        """Everything measured, by key, with the raw times that the store keeps."""
         with self._reading() as database:
             rows = [] if database is None else list(database["measurements"].rows_where())
         for row in sorted(rows, key=lambda r: r["key"]):
@@ -222,7 +227,7 @@ class Store(StoreReader):
         self.put_many([measurement])
 
     def put_many(self, measurements: Iterable[Measurement]) -> None:
-        """Keep measurements in one transaction."""
+        """Keep measurements in one transaction, with their raw times and the probe's readings."""
         rows = [_row(m) for m in measurements]
         with self._writing() as database, database.conn:
             database.table("measurements").upsert_all(rows, pk="key")
@@ -283,14 +288,19 @@ class Store(StoreReader):
             version = json.loads(lines[0])["collage_store"]
         except (ValueError, IndexError, TypeError, KeyError):
             raise MeasureError(f"{source} is no export of a measurement store") from None
-        if version != STORE_EXPORT:
-            raise MeasureError(f"{source} has format {version}; this version reads {STORE_EXPORT}")
+        if version not in range(1, STORE_EXPORT + 1):
+            raise MeasureError(
+                f"{source} has format {version}; this version reads 1 to {STORE_EXPORT}"
+            )
         arriving: dict[tuple[str, str], Measurement] = {}
         for number, line in enumerate(lines[1:], start=2):
             try:
                 measurement = decode(line, Measurement)
             except msgspec.MsgspecError as error:
                 raise MeasureError(f"{source}, line {number}: {error}") from None
+            if version == 1:
+                cost = raw_cost_of_version_1(measurement.cost)
+                measurement = msgspec.structs.replace(measurement, cost=cost)
             model = measurement.model if measurement.one_model else ""
             arriving[measurement.key, model] = measurement
         present = {
@@ -321,9 +331,9 @@ def _row_key(key: str, model: str) -> str:
 
 
 def _row(measurement: Measurement) -> dict[str, Any]:
-    """Columns for readers with any SQLite tool; ``cost`` holds the whole record."""
+    """Columns for readers with any SQLite tool; ``cost`` holds the whole record, in raw times."""
     cost = msgspec.structs.replace(
-        measurement.cost,
+        raw_cost(measurement.cost),
         from_store=False,
         measured_at=measurement.cost.measured_at or now_text(),
     )
@@ -350,6 +360,10 @@ def _row(measurement: Measurement) -> dict[str, Any]:
         "max_rel_error": cost.max_rel_error,
         "reason": cost.reason,
         "measured_at": cost.measured_at,
+        "probe": cost.probe,
+        "reading_us": cost.reading_us,
+        "reference_us": cost.probe_us,
+        "normalised": int(cost.reading_us is None and cost.slowness != 1.0),
         "cost": msgspec.json.encode(cost).decode(),
     }
 

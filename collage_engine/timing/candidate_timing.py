@@ -239,7 +239,7 @@ class Measuring:
         opened = self._open_model
         self._truth = Path(tempfile.mkdtemp(prefix="values-", dir=opened.folder))
         TrueValues.record(opened.model, self._inputs, self._truth, self._control.cancelled)
-        toolchains = dict.fromkeys(offer.instance.toolchain for offer in self._menu.offers)
+        toolchains = dict.fromkeys(source.instance.toolchain for source in self._menu.sources)
         self._measurer = Measurer(
             opened.path,
             opened.shapes,

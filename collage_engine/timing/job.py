@@ -36,7 +36,7 @@ from collage_engine.timing.messages import (
 from collage_engine.timing.order_statistics import prepare
 from collage_engine.timing.protocol import TimedCall, Timing, time_cold, time_interleaved
 from collage_engine.timing.speed_probe import NAME as PROBE_NAME
-from collage_engine.timing.speed_probe import Reading, SpeedProbe, reference, slowness
+from collage_engine.timing.speed_probe import Reading, SpeedProbe, reference, typical
 from collage_engine.timing.timing_costs import cost_of
 
 JOB = "collage_engine.timing.job:MeasureJob"
@@ -244,7 +244,10 @@ class _GroupTiming:
         """Send every candidate's cost, normalised by the speed probe's readings."""
         percentile = CALM_PERCENTILE if any(t.calm for t in timings) else USUAL_PERCENTILE
         known = self.opened.probe_reference
-        slow = slowness(readings, known, percentile) if known else 1.0
+        reading_us = reference_us = None
+        if readings and known:
+            reading_us = geometric_mean_us(typical(readings, percentile))
+            reference_us = geometric_mean_us(known)
         for place, timing in zip(places, timings, strict=True):
             cost = cost_of(
                 timing,
@@ -253,9 +256,9 @@ class _GroupTiming:
                 measured_at=now_text(),
                 max_rel_error=self.ready[place].max_rel_error,
                 cold_s=cold.get(place),
-                slowness=slow,
-                probe=PROBE_NAME if readings and known else "",
-                probe_us=geometric_mean_us(known) if readings and known else None,
+                probe=PROBE_NAME if reading_us else "",
+                reading_us=reading_us,
+                reference_us=reference_us,
             )
             self.send(TimingReply(place, cost))
 

@@ -39,13 +39,13 @@ def make_ready(
     for candidate in candidates:
         if not costs.known(candidate.id):
             wanted[candidate.instance].append(graph.to_indices(candidate.nodes))
-    for offer in menu.offers:
-        toolchain = get(offer.instance.toolchain)
+    for source in menu.sources:
+        toolchain = get(source.instance.toolchain)
         if not isinstance(toolchain, PrecompilesShared):
             continue
-        sets = wanted.get(offer.instance, [])
+        sets = wanted.get(source.instance, [])
         try:
-            toolchain.precompile(graph, offer.instance, sets, now, control.cancelled.is_set)
+            toolchain.precompile(graph, source.instance, sets, now, control.cancelled.is_set)
         except ToolchainError as error:
-            control.warn(f"{offer.instance.id}: {error}")
+            control.warn(f"{source.instance.id}: {error}")
         control.check()

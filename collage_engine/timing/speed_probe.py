@@ -9,8 +9,8 @@ probe, with only the calmer half of the samples counted (``timing.protocol``), w
 The probe is a small matrix product, bound by arithmetic, and a product of vectors in the nearest
 cache, bound by loads and stores, both of NumPy and on one thread. It is run before every sample of
 a group, and the group's times are divided by how much slower it was than the *reference*: what it
-takes in calm moments of this machine. All candidates of a group are divided by the same number: it
-changes no ranking.
+takes in calm moments of this machine (``store.normalising``). All candidates of a group are divided
+by the same number: it changes no ranking.
 """
 
 from __future__ import annotations
@@ -49,9 +49,6 @@ class ProbeSettings:
     calm_percentile: int = 10
     """Percentile of the readings that is the reference: disturbances only lengthen a reading;
     chosen, the minimum itself would be one lucky reading."""
-    least_change: float = 0.05
-    """A speed that differs from the reference by a smaller share counts as the reference's: that
-    much readings differ on a calm machine; chosen."""
 
 
 PROBE = ProbeSettings()
@@ -111,26 +108,7 @@ def reference(
             return float(calm[0]), float(calm[1])
 
 
-def slowness(
-    readings: Sequence[Reading],
-    known: Reading,
-    percent: float,
-    settings: ProbeSettings = PROBE,
-) -> float:
-    """How much slower than at the reference the machine was.
-
-    Args:
-        readings: what the probe took beside the work.
-        known: the reference.
-        percent: percentile of the readings to compare.
-        settings: says which change is too small to tell.
-
-    Returns:
-        The geometric mean of both kernels' ratios; 1 where it is too near to 1 to tell, or where
-        nothing was read.
-    """
-    if not readings:
-        return 1.0
-    now = np.percentile(readings, percent, axis=0)
-    found = float(np.sqrt(np.prod(now / np.asarray(known))))
-    return found if abs(found - 1.0) > settings.least_change else 1.0
+def typical(readings: Sequence[Reading], percent: float) -> Reading:
+    """What the probe took at a percentile of some readings, at least one; each kernel by itself."""
+    first, second = np.percentile(readings, percent, axis=0)
+    return float(first), float(second)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from collage_engine.records.cost import Cost
+from collage_engine.store.normalising import slowness_at
 from collage_engine.timing.order_statistics import percentile
 from collage_engine.timing.protocol import MOST_ROUNDS, Timing
 
@@ -28,9 +30,9 @@ def cost_of(
     measured_at: str | None = None,
     max_rel_error: float | None = None,
     cold_s: float | None = None,
-    slowness: float = 1.0,
     probe: str = "",
-    probe_us: float | None = None,
+    reading_us: float | None = None,
+    reference_us: float | None = None,
 ) -> Cost:
     """The record of a timing.
 
@@ -41,11 +43,12 @@ def cost_of(
         measured_at: ISO 8601, UTC.
         max_rel_error: of its outputs.
         cold_s: seconds of a call with cold weights.
-        slowness: how much slower than at the speed probe's reference the machine was: times are
-            divided by it.
         probe: name of the speed probe; empty: it was not read.
-        probe_us: its reference.
+        reading_us: what it took beside the work (``store.normalising.geometric_mean_us``).
+        reference_us: its reference. Times are divided by how much slower the machine was than
+            at it.
     """
+    slowness = slowness_at(reading_us, reference_us) if reading_us and reference_us else 1.0
     us = 1e6 / slowness
     return Cost(
         state="measured",
@@ -61,7 +64,8 @@ def cost_of(
         measured_at=measured_at,
         slowness=slowness,
         probe=probe,
-        probe_us=probe_us,
+        probe_us=reference_us,
+        reading_us=reading_us,
     )
 
 
@@ -90,6 +94,7 @@ def merged(old: Cost, new: Cost) -> Cost:
         slowness=new.slowness,
         probe=new.probe,
         probe_us=new.probe_us,
+        reading_us=new.reading_us,
     )
 
 
@@ -99,7 +104,10 @@ def repeats_apart(old: Cost, both: Cost) -> tuple[tuple[float, ...], tuple[float
     None when none was.
     """
     first = kept_repeats(old.repeats_us, KEPT_REPEATS // 2)
-    if both.count <= old.count or both.repeats_us[: len(first)] != first:
+    kept = both.repeats_us[: len(first)]
+    # What came from the store was multiplied by a slowness and divided by it again.
+    same = len(kept) == len(first) and all(map(math.isclose, kept, first))
+    if both.count <= old.count or not same:
         return None
     second = both.repeats_us[len(first) :]
     return (old.repeats_us, second) if second else None

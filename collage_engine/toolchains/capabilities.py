@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from collage_engine.model.dataflow_graph import DataflowGraph
-    from collage_engine.partition.offer import Composites
+    from collage_engine.partition.candidate_source import Composites
     from collage_engine.partition.rule_trees import PatternEntry
     from collage_engine.records.graph import TensorType
     from collage_engine.records.numbering import NodeSet

@@ -32,7 +32,7 @@ def transition_constants(
         and of ``format:…`` for every conversion that its candidates could need.
     """
     # Between partitions of the device alone; to and from the host it is copies that cost.
-    instances = [offer.instance for offer in menu.offers if not offer.host]
+    instances = [source.instance for source in menu.sources if not source.host]
     toolchains = dict.fromkeys(instance.toolchain for instance in instances)
     env = measuring_environment(toolchains, threads_of(settings))
     constants = measured_constants(
@@ -43,7 +43,7 @@ def transition_constants(
         cancel=control.cancelled,
         on_measuring=lambda: now("hand-over costs of this machine, once"),
     )
-    if len(instances) < len(menu.offers):
+    if len(instances) < len(menu.sources):
         constants |= copy_constants(
             menu.keys,
             store=open_model.store,

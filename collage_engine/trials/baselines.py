@@ -1,27 +1,27 @@
 """What is confirmed end to end: the search's best covers and every baseline.
 
-Baselines are what a user could have without Collage : each toolchain alone on
+Baselines are what a user could have without Collage: each toolchain alone on
 the whole model, TVM's FuseOps, greedy partitioning in the user's order, the user's own
 placements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from collage_engine.candidates.host_candidates import for_untaken_operators, without_pinned
 from collage_engine.model.index_set import members
 from collage_engine.partition.call_graph import CallGraph
-from collage_engine.partition.enumerate import Offer
+from collage_engine.partition.candidate import make_candidate
+from collage_engine.partition.enumerate import CandidateSource
 from collage_engine.partition.fuse_ops import fuse_ops
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.regions import merge_regions
-from collage_engine.records.candidate import Candidate, CoverPart
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.numbering import OperatorNumber
-from collage_engine.records.placement import Placement
 from collage_engine.records.precision import PRODUCTS, is_reduced
 from collage_engine.records.settings import RunSettings
 from collage_engine.toolchains.capabilities import has_python_session
@@ -32,30 +32,6 @@ if TYPE_CHECKING:
     from collage_engine.candidates.menu import Menu
 
 COLLAGE = "collage"
-
-
-def cover_of(
-    placement: Placement, menu: Menu, records: Iterable[Candidate] = ()
-) -> tuple[CoverPart, ...]:
-    """A placement as the builder takes it; ``records`` know instances that no menu offers."""
-    instances = {r.instance.id: r.instance for r in records} | menu.instances
-    by_candidate = {
-        part.candidate: part.candidate.rpartition(":")[0] for part in placement.partitions
-    }
-    return tuple(
-        CoverPart(
-            instances[by_candidate[p.candidate]],
-            tuple(map(OperatorNumber, p.nodes)),
-            p.takes,
-            p.gives,
-        )
-        for p in placement.partitions
-    )
-
-
-def part_of(candidate: Candidate) -> CoverPart:
-    """A candidate as the builder takes it."""
-    return CoverPart(candidate.instance, candidate.nodes, candidate.takes, candidate.gives)
 
 
 def baselines(
@@ -94,23 +70,23 @@ def unmeasured_choices(
         settings: has the user's placements.
         on_host: operators that are pinned there.
     """
-    defaults = [offer for offer in menu.offers if not offer.instance.config]
+    defaults = [source for source in menu.sources if not source.instance.config]
     found = [
         _user_placement(calls, menu, placement, number)
         for number, placement in enumerate(settings.placements, start=1)
     ]
-    hosts = for_untaken_operators(calls.graph, menu.offers, on_host)
+    hosts = for_untaken_operators(calls.graph, menu.sources, on_host)
     if on_host:
-        defaults = [without_pinned(calls.graph, offer, on_host) for offer in defaults]
+        defaults = [without_pinned(calls.graph, source, on_host) for source in defaults]
     if len(defaults) > 1 or hosts:
         found.append(_greedy_contender(calls, [*defaults, *hosts]))
     return [*found, *_whole_models(calls, menu)]
 
 
-def _refused(calls: CallGraph, offer: Offer) -> str | None:
-    """Why an offer cannot take the whole model, naming the operator; None when it can."""
+def _refused(calls: CallGraph, source: CandidateSource) -> str | None:
+    """Why a source cannot take the whole model, naming the operator; None when it can."""
     for index in calls.graph.operators:
-        reason = offer.supports(index)
+        reason = source.supports(index)
         if reason is not None:
             node = calls.graph.nodes[index]
             where = f" ({node.onnx_nodes[0]})" if node.onnx_nodes else ""
@@ -121,19 +97,19 @@ def _refused(calls: CallGraph, offer: Offer) -> str | None:
 def _whole_models(calls: CallGraph, menu: Menu) -> list[Contender]:
     everything = tuple(map(OperatorNumber, range(calls.size)))
     contenders = []
-    for offer in menu.offers:
-        instance = offer.instance
-        if not offer.whole_model or (is_reduced(instance) and not _has_products(calls)):
+    for source in menu.sources:
+        instance = source.instance
+        if not source.whole_model or (is_reduced(instance) and not _has_products(calls)):
             continue
         as_users_do = has_python_session(get(instance.toolchain), instance)
-        refused = _refused(calls, offer)
+        refused = _refused(calls, source)
         if not everything and not as_users_do:
             refused = "the model has no operator to run: its outputs are inputs or constants"
         contenders.append(
             Contender(
                 name=instance.id,
                 kind="whole-model",
-                cover=(CoverPart(instance, everything),),
+                cover=(make_candidate(calls.graph, instance, everything, rule="whole-model"),),
                 python_session=as_users_do,
                 reason=refused,
             )
@@ -153,13 +129,16 @@ def _fuse_ops(calls: CallGraph, menu: Menu) -> list[Contender]:
     cover_groups = [group for group in groups if group]
     return [
         Contender(
-            name=f"{offer.instance.id} FuseOps",
+            name=f"{source.instance.id} FuseOps",
             kind="fuseops",
-            cover=tuple(CoverPart(offer.instance, group) for group in cover_groups),
-            reason=_refused(calls, offer),
+            cover=tuple(
+                make_candidate(graph, source.instance, group, rule="fuseops")
+                for group in cover_groups
+            ),
+            reason=_refused(calls, source),
         )
-        for offer in menu.offers
-        if offer.lowers_to_tir and not offer.instance.config
+        for source in menu.sources
+        if source.lowers_to_tir and not source.instance.config
     ]
 
 
@@ -168,34 +147,39 @@ def _greedy(calls: CallGraph, menu: Menu) -> list[Contender]:
 
     What a toolchain does not take goes to the one that lowers to TIR.
     """
-    defaults = [offer for offer in menu.offers if not offer.instance.config]
-    external = [offer for offer in defaults if not offer.lowers_to_tir]
-    native = [offer for offer in defaults if offer.lowers_to_tir]
-    orders = [[offer, *native] for offer in external]
-    hosts = for_untaken_operators(calls.graph, menu.offers)
+    defaults = [source for source in menu.sources if not source.instance.config]
+    external = [source for source in defaults if not source.lowers_to_tir]
+    native = [source for source in defaults if source.lowers_to_tir]
+    orders = [[source, *native] for source in external]
+    hosts = for_untaken_operators(calls.graph, menu.sources)
     if len(external) > 1 or (hosts and not external):
         orders.append([*external, *native])
     if _has_products(calls):
-        orders += [[offer, *native] for offer in menu.offers if is_reduced(offer.instance)]
+        orders += [[source, *native] for source in menu.sources if is_reduced(source.instance)]
     return [_greedy_contender(calls, [*order, *hosts]) for order in orders]
 
 
-def _greedy_contender(calls: CallGraph, order: Sequence[Offer]) -> Contender:
-    name = "greedy " + " → ".join(offer.instance.id for offer in order)
+def _greedy_contender(calls: CallGraph, order: Sequence[CandidateSource]) -> Contender:
+    name = "greedy " + " → ".join(source.instance.id for source in order)
     found = greedy(calls.graph, order)
     if found.uncovered:
         node = calls.graph.nodes[calls.graph.operators[found.uncovered[0]]]
         return Contender(name=name, kind="greedy", reason=f"none of them takes {node.op}")
-    cover = tuple(CoverPart(p.offer.instance, p.operators) for p in found.partitions)
+    cover = tuple(
+        make_candidate(calls.graph, p.source.instance, p.operators, rule="greedy")
+        for p in found.partitions
+    )
     return Contender(name=name, kind="greedy", cover=cover)
 
 
 def _merge(
-    calls: CallGraph, order: Sequence[Offer], owner: Sequence[Hashable | None]
-) -> tuple[CoverPart, ...]:
+    calls: CallGraph, order: Sequence[CandidateSource], owner: Sequence[Hashable | None]
+) -> tuple[Candidate, ...]:
     """Owned operators merged as MergeCompilerRegions does."""
     return tuple(
-        CoverPart(order[cast(int, own)].instance, tuple(members(bits)))
+        make_candidate(
+            calls.graph, order[cast(int, own)].instance, tuple(members(bits)), rule="user"
+        )
         for own, bits in merge_regions(calls, owner)
     )
 
@@ -229,9 +213,9 @@ def _user_placement(
 ) -> Contender:
     """A placement by ONNX node names; equal neighbours become one partition."""
     name = f"user {number}" if number > 1 else "user"
-    by_id = {offer.instance.id: k for k, offer in enumerate(menu.offers)}
-    for place, offer in reversed(list(enumerate(menu.offers))):
-        by_id[offer.instance.toolchain] = place
+    by_id = {source.instance.id: k for k, source in enumerate(menu.sources)}
+    for place, source in reversed(list(enumerate(menu.sources))):
+        by_id[source.instance.toolchain] = place
     lowered = {key.lower(): value for key, value in wanted.items()}
     owner: list[Hashable | None] = []
     for index in calls.graph.operators:
@@ -244,11 +228,11 @@ def _user_placement(
             return Contender(name=name, kind="user", reason=f"it places no toolchain on {first}")
         if choice not in by_id:
             return Contender(name=name, kind="user", reason=f"{choice} is not among the toolchains")
-        refused = menu.offers[by_id[choice]].supports(index)
+        refused = menu.sources[by_id[choice]].supports(index)
         if refused is not None:
             first = node.onnx_nodes[0] if node.onnx_nodes else node.op
             return Contender(
                 name=name, kind="user", reason=f"{choice} cannot take {first}: {refused}"
             )
         owner.append(by_id[choice])
-    return Contender(name=name, kind="user", cover=_merge(calls, menu.offers, owner))
+    return Contender(name=name, kind="user", cover=_merge(calls, menu.sources, owner))

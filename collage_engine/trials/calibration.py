@@ -19,15 +19,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from collage_engine.planning.problem import make_placement, with_conversions
-from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.cost_table import table_of
+from collage_engine.records.candidate import Candidate
+from collage_engine.records.cost_table import CostTable, InModelCost
 from collage_engine.records.counted import counted
 from collage_engine.records.placement import Placement
 from collage_engine.records.precision import is_reduced
 from collage_engine.search.api import Search, check, k_best
 from collage_engine.search.explain import us
 from collage_engine.search.problem import Answer, Problem
-from collage_engine.trials.baselines import part_of
 from collage_engine.trials.in_model_costs import InModelCosts, Observation, fit, moved_bytes
 from collage_engine.trials.proposals import Proposal, Proposer, Trial
 
@@ -73,12 +72,12 @@ class CalibrationSettings:
         """Seconds for calibration in a run with this measuring budget."""
         return max(self.least_s, self.budget_share * budget_s)
 
-    def proposal(self, candidates: Sequence[CandidateRecord], tolerance: float) -> Proposal:
+    def proposal(self, cover: Sequence[Candidate], tolerance: float) -> Proposal:
         """The trial of a cover of these candidates: its numbers, and the times of its parts."""
-        if any(is_reduced(candidate.instance) for candidate in candidates):
+        if any(is_reduced(candidate.instance) for candidate in cover):
             tolerance = max(self.reduced_tolerance, tolerance)
         return Proposal(
-            cover=tuple(map(part_of, candidates)),
+            cover=tuple(cover),
             profiles=self.profiles,
             runs_per_profile=self.runs_per_profile,
             tolerance=tolerance,
@@ -90,14 +89,14 @@ class Calibrated:
     """What calibration found.
 
     Attributes:
-        records: all candidates, with their costs within the model where a cover could be run.
+        costs: what is known of the costs, also within the model where a cover could be run.
         answer: the search's answer on these costs.
         placements: its covers, best first, and the one that took least when it was run.
         detail: one phrase for the stage.
         best_us: the least time of a cover that was run; 0: none could be.
     """
 
-    records: list[CandidateRecord]
+    costs: CostTable
     answer: Answer
     placements: list[Placement]
     detail: str
@@ -110,7 +109,8 @@ class CalibrationInput:
 
     Attributes:
         graph: the model.
-        records: all candidates, with their isolated costs.
+        candidates: all candidates.
+        costs: their isolated costs.
         found: the search's answer on these.
         search: the same on other costs; None where the graph is too wide to find a cover on them.
         problem: the search problem of some costs, under the run's pins and limits.
@@ -121,10 +121,11 @@ class CalibrationInput:
     """
 
     graph: DataflowGraph
-    records: Sequence[CandidateRecord]
+    candidates: Sequence[Candidate]
+    costs: CostTable
     found: Found
-    search: Callable[[list[CandidateRecord]], Found | None]
-    problem: Callable[[Sequence[CandidateRecord]], Problem]
+    search: Callable[[CostTable], Found | None]
+    problem: Callable[[CostTable], Problem]
     percentile: int
     seconds: float
     on_cover: Callable[[int, int, str], None] = lambda done, total, now: None
@@ -141,9 +142,9 @@ def calibrate(
     return _Calibration(given, settings or CalibrationSettings()).propose()
 
 
-def is_worthwhile(found: Found, records: Sequence[CandidateRecord]) -> bool:
+def is_worthwhile(found: Found, candidates: Sequence[Candidate], costs: CostTable) -> bool:
     """Whether there is anything to learn: whole models take what they take in isolation."""
-    in_pieces = any(record.cost.usable and record.rule != "whole-model" for record in records)
+    in_pieces = any(costs.cost(c.id).usable and c.rule != "whole-model" for c in candidates)
     return len(found[1][0].partitions) > 1 or in_pieces
 
 
@@ -153,7 +154,7 @@ class _Calibration:
     def __init__(self, given: CalibrationInput, settings: CalibrationSettings) -> None:
         self.given = given
         self.settings = settings
-        self.isolated = {record.id: record for record in given.records}
+        self.by_id = {candidate.id: candidate for candidate in given.candidates}
         self.bytes: dict[tuple[int, ...], tuple[int, int]] = {}
         self.observed: dict[str, list[float]] = {}
         """By candidate: µs in each cover that was run."""
@@ -171,7 +172,7 @@ class _Calibration:
     def propose(self) -> Proposer[CandidateIds, Calibrated]:
         """Everything, in its order."""
         answer, placements = self.given.found
-        records = list(self.given.records)
+        costs = self.given.costs
         starts = [ids(placements[0]), *self.favouring(placements[0].estimated_us)]
         self.most = len(starts) + self.settings.turns
         for number, cover in enumerate(starts):
@@ -180,13 +181,13 @@ class _Calibration:
             yield from self.try_cover(cover)
         if not self.observed:
             detail = "no placement could be run; costs stay the isolated ones"
-            return Calibrated(records=records, answer=answer, placements=placements, detail=detail)
+            return Calibrated(costs=costs, answer=answer, placements=placements, detail=detail)
         for turn in range(self.settings.turns + 1):  # after the last trial, a search
             corrected = self.corrected(fit(self.observations()))
             again = self.given.search(corrected)
             if again is None:
                 break
-            records, (answer, placements) = corrected, again
+            costs, (answer, placements) = corrected, again
             last = turn == self.settings.turns
             if last or not (yield from self.try_one_of(placements)):
                 break
@@ -196,9 +197,9 @@ class _Calibration:
             f"the best took {us(self.best_us)} in {counted(len(self.best), 'partition')}"
         )
         return Calibrated(
-            records=records,
+            costs=costs,
             answer=answer,
-            placements=self.with_best(placements, records),
+            placements=self.with_best(placements, costs),
             detail=detail,
             best_us=self.best_us,
         )
@@ -210,10 +211,10 @@ class _Calibration:
 
         It has pieces of others only where this one has none. Several toolchains may have the same.
         """
-        problem = self.given.problem(self.given.records)
+        problem = self.given.problem(self.given.costs)
         limit = max(2, int(self.settings.piece_share * len(problem.nodes)))
-        usable = [one for one in self.isolated.values() if one.cost.usable]
-        names = dict.fromkeys(one.instance.toolchain for one in usable)
+        usable = [c for c in self.given.candidates if self.given.costs.cost(c.id).usable]
+        names = dict.fromkeys(candidate.instance.toolchain for candidate in usable)
         covers: list[tuple[float, CandidateIds]] = []
         for name in names:
             seconds = self.settings.start_share * self.given.seconds / len(names)
@@ -231,7 +232,7 @@ class _Calibration:
         """The problem without candidates above the limit, and with those of others dearer."""
         candidates = []
         for candidate in problem.candidates:
-            ours = self.isolated[str(candidate.id)].instance.toolchain == name
+            ours = self.by_id[str(candidate.id)].instance.toolchain == name
             if len(candidate.nodes) > limit:
                 candidate = msgspec.structs.replace(
                     candidate, state="invalid", cost_us=None, reason="too large to learn from"
@@ -278,8 +279,7 @@ class _Calibration:
             return False
         total = trial.between_us
         for name in cover:
-            record = self.isolated[name]
-            taken = trial.partitions_us.get((record.instance.id, record.nodes))
+            taken = trial.partitions_us.get(name)
             if taken is not None and taken > 0:
                 self.observed.setdefault(name, []).append(taken)
                 total += taken
@@ -287,21 +287,19 @@ class _Calibration:
             self.best_us, self.best = total, cover
         return True
 
-    def with_best(
-        self, placements: list[Placement], records: Sequence[CandidateRecord]
-    ) -> list[Placement]:
+    def with_best(self, placements: list[Placement], costs: CostTable) -> list[Placement]:
         """Also the cover that took least when it was run, for the confirmation to decide.
 
         The search's own may rest on predictions.
         """
         if any(set(ids(placement)) == set(self.best) for placement in placements):
             return placements
-        problem = self.given.problem(records)
+        problem = self.given.problem(costs)
         estimate = check(problem, self.best)
         best = make_placement(
             self.given.graph.record,
-            {record.id: record for record in records},
-            table_of(records),
+            self.by_id,
+            costs,
             list(self.best),
             estimate if isinstance(estimate, float) else None,
             self.given.percentile,
@@ -313,44 +311,47 @@ class _Calibration:
     def observations(self) -> Iterator[Observation]:
         """What is known of every candidate that was run within a model."""
         for name, times in self.observed.items():
-            record = self.isolated[name]
-            weights, values = self.moved(record)
+            candidate = self.by_id[name]
+            weights, values = self.moved(candidate)
             yield Observation(
-                toolchain=record.instance.toolchain,
-                isolated_us=record.cost.at(),
+                toolchain=candidate.instance.toolchain,
+                isolated_us=self.given.costs.isolated_cost(name).at(),
                 in_model_us=statistics.median(times),
                 weight_bytes=weights,
                 value_bytes=values,
-                share=self.share(record),
+                share=self.share(candidate),
             )
 
-    def corrected(self, model: InModelCosts) -> list[CandidateRecord]:
-        """All candidates, those measured with their costs within the model."""
-        result = []
-        for record in self.given.records:
-            cost = record.cost
-            if cost.usable and cost.at() > 0:
-                share = self.share(record)
-                if record.id in self.observed:
-                    cost = cost.in_model(statistics.median(self.observed[record.id]), "seen")
-                elif share < 1.0:
-                    weights, values = self.moved(record)
-                    added = model.added_us(
-                        record.instance.toolchain, cost.at(), weights, values, share
-                    )
-                    cost = cost.in_model(cost.at() + added, "predicted")
-            result.append(msgspec.structs.replace(record, cost=cost))
-        return result
+    def corrected(self, model: InModelCosts) -> CostTable:
+        """The costs with those within the model: seen where a candidate was run, else predicted."""
+        within: dict[str, InModelCost] = {}
+        for candidate in self.given.candidates:
+            cost = self.given.costs.isolated_cost(candidate.id)
+            isolated_us = cost.at()
+            if not cost.usable or isolated_us <= 0:
+                continue
+            share = self.share(candidate)
+            if candidate.id in self.observed:
+                seen_us = statistics.median(self.observed[candidate.id])
+                within[candidate.id] = InModelCost(seen_us, isolated_us, "seen")
+            elif share < 1.0:
+                weights, values = self.moved(candidate)
+                toolchain = candidate.instance.toolchain
+                added_us = model.added_us(toolchain, isolated_us, weights, values, share)
+                within[candidate.id] = InModelCost(isolated_us + added_us, isolated_us, "predicted")
+        return self.given.costs.with_in_model(within)
 
-    def moved(self, record: CandidateRecord) -> tuple[int, int]:
+    def moved(self, candidate: Candidate) -> tuple[int, int]:
         """Bytes of weights and of values across the border, worked out once."""
-        if record.nodes not in self.bytes:
-            self.bytes[record.nodes] = moved_bytes(self.given.graph, record.nodes)
-        return self.bytes[record.nodes]
+        if candidate.nodes not in self.bytes:
+            self.bytes[candidate.nodes] = moved_bytes(self.given.graph, candidate.nodes)
+        return self.bytes[candidate.nodes]
 
-    def share(self, record: CandidateRecord) -> float:
+    def share(self, candidate: Candidate) -> float:
         """The candidate's share of the best cover's time, at most 1."""
-        return min(1.0, record.cost.at() / self.best_us) if self.best_us else 0.0
+        if not self.best_us:
+            return 0.0
+        return min(1.0, self.given.costs.isolated_cost(candidate.id).at() / self.best_us)
 
 
 def ids(placement: Placement) -> CandidateIds:

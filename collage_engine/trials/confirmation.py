@@ -4,10 +4,9 @@ It is a trial of all contenders at once, on the same ``TrialRunner`` as every ot
 a process of its own, and rounds go around the processes, one runs while the others sleep. The
 winner is chosen on one set of rounds; what is reported comes from fresh ones, in fresh processes of
 those near it, so that the choice does not flatter itself. Their number is fixed before the first of
-them (as many as the selection took): an interval that is looked at after every round until it says
-something covers less than it states. Should the fresh rounds contradict the
-choice, beyond doubt or together with the first ones, the choice falls on what they favour, and
-fresh rounds are taken again.
+them (as many as the selection took), so that their intervals need not allow for repeated looks, as
+those of the selection do. Should the fresh rounds contradict the choice, beyond doubt or together
+with the first ones, the choice falls on what they favour, and fresh rounds are taken again.
 """
 
 from __future__ import annotations
@@ -82,11 +81,12 @@ class RoomSettings:
 class ConfirmationSettings:
     """How long contenders are timed, and who may win."""
 
-    selection_rounds: int = 7
-    """Rounds that choose the winner; chosen: the least whose interval attains 95 % is six."""
-    fresh_rounds: int = 9
-    """Rounds that are reported, more where the selection took more; chosen: from nine on, one bad
-    round widens no interval."""
+    selection_rounds: int = 9
+    """Rounds that choose the winner; chosen: the least after which an interval may exclude a tie
+    and still be looked at again (``RankingSettings.looks``)."""
+    fresh_rounds: int = 10
+    """Rounds that are reported, more where the selection took more; chosen: from ten on, one
+    bad round widens no interval."""
     most_rounds: int = 60
     """Of the selection, while ties are ties for want of rounds and the budget lasts; chosen."""
     budget_s: float = 40.0
@@ -324,25 +324,28 @@ class _Confirming:
         timed = [Timed(one.contender, us) for one, us in rounds.items() if one.can_win]
         return not timed or settled(timed, self.settings.ranking)
 
-    def choose(self, rounds: ProcessRounds) -> tuple[PlacementProcess, list[PlacementProcess]]:
+    def choose(
+        self, rounds: ProcessRounds, *, fixed_rounds: bool = False
+    ) -> tuple[PlacementProcess, list[PlacementProcess]]:
         """The winner of some rounds among what can be exported, and all that are tied with it."""
         by_key = {one.contender.key: one for one in rounds if one.can_win}
         timed = [Timed(one.contender, rounds[one]) for one in by_key.values()]
         if not timed:
             raise ToolchainError("every placement failed while it was timed")
-        tied = [by_key[entry.contender.key] for entry in choose(timed, self.settings.ranking)]
+        ranked = choose(timed, self.settings.ranking, fixed_rounds=fixed_rounds)
+        tied = [by_key[entry.contender.key] for entry in ranked]
         return tied[0], tied
 
     def contradicted(
         self, winner: PlacementProcess, selection: ProcessRounds, fresh: ProcessRounds
     ) -> tuple[PlacementProcess, list[PlacementProcess]] | None:
         """Whom the fresh rounds favour, and who is tied with it; None: the winner stays."""
-        favoured, tied = self.choose(fresh)
+        favoured, tied = self.choose(fresh, fixed_rounds=True)
         if winner.failure is not None:
             return favoured, tied
         if favoured is winner:
             return None
-        apart = difference(fresh[winner], fresh[favoured], self.settings.ranking)
+        apart = difference(fresh[winner], fresh[favoured], self.settings.ranking, fixed_rounds=True)
         if apart is not None and apart.low_us > 0:
             return favoured, tied
         # Not beyond doubt by the fresh rounds alone: what do all of them say?
@@ -374,7 +377,7 @@ class _Confirming:
         found: dict[str, Difference] = {}
         for process, rounds in fresh.items():
             if process is not winner and process.failure is None:
-                apart = difference(fresh[winner], rounds, self.settings.ranking)
+                apart = difference(fresh[winner], rounds, self.settings.ranking, fixed_rounds=True)
                 if apart is not None:
                     found[process.contender.name] = apart
         return found

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from collage_engine.build.built import BuiltModule
-from collage_engine.records.candidate import CoverPart
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.memory import MemorySeen
 from collage_engine.records.placement import BaselineKind
 from collage_engine.records.precision import is_reduced
@@ -23,10 +23,18 @@ ContenderKind = Literal["collage"] | BaselineKind
 
 @dataclass(frozen=True)
 class Sample:
-    """Inputs by name, and what the user's own file computes of them."""
+    """Inputs by name, and what the user's own file computes of them.
+
+    Attributes:
+        inputs: by name.
+        truth: the outputs, by name.
+        bounds: what error an output is allowed on these inputs, where outputs are allowed
+            different ones; by name.
+    """
 
     inputs: Mapping[str, np.ndarray]
     truth: Mapping[str, np.ndarray]
+    bounds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +44,7 @@ class Contender:
     Attributes:
         name: by which the user knows it.
         kind: ``collage`` for a placement of the search, else the kind of baseline.
-        cover: its partitions.
+        cover: the candidates that its partitions run.
         order: settles ties after the number of partitions: the user's order, smaller first.
         python_session: timed as the toolchain's users run it: its Python session on the user's
             own file.
@@ -47,7 +55,7 @@ class Contender:
 
     name: str
     kind: ContenderKind
-    cover: tuple[CoverPart, ...] = ()
+    cover: tuple[Candidate, ...] = ()
     order: int = 0
     python_session: bool = False
     reason: str | None = None
@@ -58,22 +66,15 @@ class Contender:
     def key(self) -> tuple[object, ...]:
         """Contenders with equal keys are the same module; they are built and timed once."""
         parts = sorted(
-            (
-                part.instance.id,
-                part.instance.threads,
-                part.instance.precision,
-                tuple(sorted(part.operators)),
-                tuple(sorted(part.takes.items())),
-                tuple(sorted(part.gives.items())),
-            )
-            for part in self.cover
+            (candidate.id, candidate.instance.threads, candidate.instance.precision)
+            for candidate in self.cover
         )
         return (self.python_session, *parts)
 
     @property
     def reduced(self) -> bool:
         """Whether a part of it computes in less than float32 values have."""
-        return any(is_reduced(part.instance) for part in self.cover)
+        return any(is_reduced(candidate.instance) for candidate in self.cover)
 
 
 @dataclass(frozen=True, kw_only=True)

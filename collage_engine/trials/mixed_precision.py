@@ -3,9 +3,9 @@
 Where the fastest cover breaks the tolerance, replacing whole partitions by their float32 selves
 pays twice: their own time, and conversions at new borders. A toolchain that can leave single
 products of a partition in float32 (``ToolchainAbout.mixes_precision``) needs neither: its
-partitions are offered again with as many products in float32 as a share of their burden demands,
-those first that bring most for the time they take. Each is measured like every other candidate and
-has to win.
+partitions become candidates again with as many products in float32 as a share of their burden
+demands, those first that bring most for the time they take. Each is measured like every other
+candidate and has to win.
 
 A product's burden is the square of what rounding it does to the model's outputs: its isolated
 error (where it was not measured alone: the usual one) times how far the model carries it on.
@@ -14,24 +14,26 @@ error (where it was not measured alone: the usual one) times how far the model c
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from collage_engine.partition.candidate import make_candidate
-from collage_engine.records.candidate import Candidate, CandidateRecord
+from collage_engine.records.candidate import Candidate
+from collage_engine.records.cost_table import CostTable
 from collage_engine.records.numbering import NodeIndex, OperatorNumber
 from collage_engine.records.precision import FULL, PRODUCTS, careful, is_reduced
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.search.problem import CandidateId
 from collage_engine.store.keys import KeyMaker
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
 
 LEVELS = (2.0, 1.0, 0.5, 0.25)
-"""Shares of the burden that would just keep the tolerance, at which partitions are offered: the
-first breaks it unless errors partly cancel, which the whole model tells."""
+"""Shares of the burden that would just keep the tolerance, at which partitions become candidates:
+the first breaks it unless errors partly cancel, which the whole model tells."""
 SMALLEST = 1e-3
 """Products with a smaller share of a partition's burden are rounded in any case."""
 
@@ -50,8 +52,8 @@ def products_of(model: ImportedModel) -> dict[OperatorNumber, NodeIndex]:
 
 def burdens(
     products: Mapping[OperatorNumber, NodeIndex],
-    records: Sequence[CandidateRecord],
-    errors: Mapping[str, float],
+    candidates: Sequence[Candidate],
+    errors: Mapping[CandidateId, float],
     factors: Mapping[int, float],
 ) -> dict[int, float]:
     """The burden of rounding each product, by operator number.
@@ -59,10 +61,10 @@ def burdens(
     ``errors``: isolated ones by candidate; ``factors``: how far errors are carried, by graph index.
     """
     isolated: dict[int, float] = {}
-    for record in records:
-        inside = [number for number in record.nodes if number in products]
-        if len(inside) == 1 and is_reduced(record.instance) and errors.get(record.id):
-            error = errors[record.id]
+    for candidate in candidates:
+        inside = [number for number in candidate.nodes if number in products]
+        if len(inside) == 1 and is_reduced(candidate.instance) and errors.get(candidate.id):
+            error = errors[candidate.id]
             isolated[inside[0]] = min(error, isolated.get(inside[0], error))
     usual = statistics.median(isolated.values()) if isolated else 1.0
     return {
@@ -72,7 +74,9 @@ def burdens(
 
 
 def efforts(
-    products: Mapping[OperatorNumber, NodeIndex], records: Sequence[CandidateRecord]
+    products: Mapping[OperatorNumber, NodeIndex],
+    candidates: Sequence[Candidate],
+    costs: CostTable,
 ) -> dict[int, float]:
     """What each product takes at least in float32 (µs): half of that is lost by leaving it so.
 
@@ -80,13 +84,14 @@ def efforts(
     mostly tell of the borders of a partition that is that small.
     """
     found: dict[int, tuple[int, float]] = {}
-    for record in records:
-        if is_reduced(record.instance) or not record.lower_bound_us:
+    for candidate in candidates:
+        bound_us = costs.certified_bound_us.get(candidate.id)
+        if is_reduced(candidate.instance) or not bound_us:
             continue
-        inside = [number for number in record.nodes if number in products]
+        inside = [number for number in candidate.nodes if number in products]
         if len(inside) != 1:
             continue
-        here = len(record.nodes), record.lower_bound_us
+        here = len(candidate.nodes), bound_us
         found[inside[0]] = min(found.get(inside[0], here), here)
     usual = statistics.median([us for _, us in found.values()]) if found else 1.0
     return {number: found[number][1] if number in found else usual for number in products}
@@ -122,10 +127,10 @@ def left_full(
     return frozenset(chosen)
 
 
-def mixed_records(
+def mixed_candidates(
     model: ImportedModel,
-    records: Sequence[CandidateRecord],
-    partitions: Sequence[CandidateRecord],
+    known_ids: Collection[str],
+    partitions: Sequence[Candidate],
     shares: Sequence[float],
     burden: Mapping[int, float],
     effort: Mapping[int, float],
@@ -133,11 +138,11 @@ def mixed_records(
 ) -> list[Candidate]:
     """The reduced ones of these partitions again, unmeasured, at each share of their burden.
 
-    The share is that of all of them together. None where nothing or everything stays in float32.
+    The share is that of all of them together. None where nothing or everything stays in float32,
+    and none of ``known_ids``.
     """
     products = products_of(model)
     makers = KeyMaker(model.graph, model.constant)
-    known = {record.id for record in records}
     inside = [n for p in partitions for n in p.nodes if n in products]
     found: dict[str, Candidate] = {}
     for share in shares:
@@ -147,7 +152,7 @@ def mixed_records(
             if not places or len(places) == sum(n in products for n in old.nodes):
                 continue
             instance = careful(old.instance, places)
-            record = make_candidate(
+            made = make_candidate(
                 model.graph,
                 instance,
                 old.nodes,
@@ -158,16 +163,20 @@ def mixed_records(
                 takes=old.takes,
                 gives=old.gives,
             )
-            if record.id in known or record.id in found:
+            if made.id in known_ids or made.id in found:
                 continue
-            key = key_of(makers.form_of(record), instance)
-            found[record.id] = msgspec.structs.replace(record, key=key)
+            key = key_of(makers.form_of(made), instance)
+            found[made.id] = msgspec.structs.replace(made, key=key)
     return list(found.values())
 
 
 def to_mix(
-    records: Sequence[CandidateRecord], cover: Sequence[str], operators: int, able: Iterable[str]
-) -> list[list[CandidateRecord]]:
+    candidates: Sequence[Candidate],
+    costs: CostTable,
+    cover: Sequence[str],
+    operators: int,
+    able: Iterable[str],
+) -> list[list[Candidate]]:
     """Sets of partitions to mix in: each able toolchain's whole model, and the cover's partitions.
 
     A partition of a toolchain that is not ``able`` is stood in for by the fastest able one's on
@@ -175,31 +184,31 @@ def to_mix(
     """
     names = frozenset(able)
     usable = [
-        r
-        for r in records
-        if is_reduced(r.instance)
-        and r.cost.usable
-        and r.instance.toolchain in names
-        and not r.instance.option(FULL)
+        c
+        for c in candidates
+        if is_reduced(c.instance)
+        and costs.cost(c.id).usable
+        and c.instance.toolchain in names
+        and not c.instance.option(FULL)
     ]
-    sets = [[r] for r in usable if len(r.nodes) == operators]
-    by_id = {record.id: record for record in records}
-    mixable = {record.id for record in usable}
-    same: dict[object, CandidateRecord] = {}
-    for record in sorted(usable, key=lambda r: r.cost.at()):
-        same.setdefault(_work(record), record)
+    sets = [[c] for c in usable if len(c.nodes) == operators]
+    by_id = {candidate.id: candidate for candidate in candidates}
+    mixable = {candidate.id for candidate in usable}
+    same: dict[object, Candidate] = {}
+    for candidate in sorted(usable, key=lambda c: costs.cost(c.id).at()):
+        same.setdefault(_work(candidate), candidate)
     parts = [by_id[name] for name in cover if name in by_id]
     found = [
         part if part.id in mixable else same[_work(part)]
         for part in parts
         if is_reduced(part.instance) and _work(part) in same
     ]
-    if found and [r.id for r in found] not in [[r.id for r in each] for each in sets]:
+    if found and [c.id for c in found] not in [[c.id for c in each] for each in sets]:
         sets.append(found)
     return sets
 
 
-def _work(record: CandidateRecord) -> object:
+def _work(candidate: Candidate) -> object:
     """Equal where one candidate can stand in for another in any cover."""
-    takes, gives = sorted(record.takes.items()), sorted(record.gives.items())
-    return record.nodes, record.device, tuple(takes), tuple(gives)
+    takes, gives = sorted(candidate.takes.items()), sorted(candidate.gives.items())
+    return candidate.nodes, candidate.device, tuple(takes), tuple(gives)

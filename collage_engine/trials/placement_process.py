@@ -20,10 +20,12 @@ from collage_engine.lowering.npz import write_npz
 from collage_engine.machine.worker import Worker
 from collage_engine.records.errors import Cancelled, CollageError, ModelError
 from collage_engine.records.memory import MemorySeen
+from collage_engine.timing.messages import WRONG_NUMBERS
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.trial_job import (
     KernelTime,
     OpenPlacement,
+    OutputErrors,
     PeakMemory,
     ProfilePlacement,
     RunRound,
@@ -32,6 +34,9 @@ from collage_engine.trials.trial_job import (
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
 
+NOT_ACCURATE = "not accurate enough"
+"""How the failure of a placement begins that computes in reduced precision and is too far off; that
+of another one begins with ``WRONG_NUMBERS``."""
 BUILD_JOB = "collage_engine.build.build_job:BuildJob"
 TRIAL_JOB = "collage_engine.trials.trial_job:TrialJob"
 BUILD_TIMEOUT_S = 900.0
@@ -112,6 +117,8 @@ class TrialFiles:
             place.mkdir(parents=True, exist_ok=True)
             write_npz(place / "inputs.npz", sample.inputs)
             write_npz(place / "outputs.npz", sample.truth)
+        self.bounds = dict(samples[0].bounds) if samples else {}
+        """What error an output is allowed, where outputs are allowed different ones."""
 
     def onnx_file(self) -> str:
         """The user's own file; where that is gone, what was imported."""
@@ -215,18 +222,28 @@ class PlacementProcess:
             name="collage-trial",
         )
         try:
-            self.max_abs_error, self.max_rel_error = self._call(self._opening())
-            if not self.max_rel_error <= self._tolerance:  # NaN is above every tolerance
-                what = "not accurate enough" if self.contender.reduced else "wrong numbers"
-                self.failure = (
-                    f"{what}: max_rel_error {self.max_rel_error:.2g} is above {self._tolerance:.2g}"
-                )
+            errors: OutputErrors = self._call(self._opening())
+            self.max_abs_error, self.max_rel_error = errors.max_abs, errors.max_rel
+            self.failure = self._wrong_numbers(errors)
         except Cancelled:
             raise
         except CollageError as error:
             self.failure = str(error)
         if self.failure is not None:
             self.close()
+
+    def _wrong_numbers(self, errors: OutputErrors) -> str | None:
+        """Which output is too far from the true one; None: all are near enough."""
+        bounds = self._files.bounds
+        if self._tolerance > max(bounds.values(), default=0.0):
+            bounds = {}  # wherever larger errors are taken, they are taken of any output
+        for name, error in errors.by_output.items():
+            bound = min(self._tolerance, bounds.get(name, self._tolerance))
+            if not error <= bound:  # NaN is above every bound
+                what = NOT_ACCURATE if self.contender.reduced else WRONG_NUMBERS
+                of = f" of {name!r}" if len(errors.by_output) > 1 else ""
+                return f"{what}: max_rel_error{of} {error:.2g} is above {bound:.2g}"
+        return None
 
     def _opening(self) -> OpenPlacement:
         contender, files = self.contender, self._files

@@ -2,8 +2,10 @@
 
 A proposer is a generator. It yields covers, is sent the trial of each, and returns what it found
 once it is done. ``run_proposals`` runs any of them on a ``TrialRunner``, or on whatever else can
-try a cover (in tests, a table). Calibration and accuracy are proposers. Refinement proposes through
-``search.refine``, and a confirmation tries all of its contenders at once, on the same runner.
+try a cover (in tests, a table). Calibration, accuracy and refinement are proposers. A confirmation
+tries all of its contenders at once, on the same runner. Coalescing (``candidates.coalesce``)
+proposes candidates, not placements: they are measured like all others and have to win the next
+search.
 """
 
 from __future__ import annotations
@@ -12,13 +14,10 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
-from collage_engine.records.candidate import CoverPart
+from collage_engine.records.candidate import Candidate
 
 Cover = TypeVar("Cover")
 Result = TypeVar("Result")
-
-PartKey = tuple[str, tuple[int, ...]]
-"""Instance id and operators of a partition."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +25,7 @@ class Proposal:
     """A placement to be tried, and what is wanted of it.
 
     Attributes:
-        cover: its partitions.
+        cover: the candidates that its partitions run.
         rounds: rounds of timed calls, each beside one of the reference.
         profiles: profiles of its kernels; where no rounds are wanted, each beside one of the
             reference.
@@ -34,7 +33,7 @@ class Proposal:
         tolerance: what the error of its outputs may be; None: the runner's.
     """
 
-    cover: tuple[CoverPart, ...]
+    cover: tuple[Candidate, ...]
     rounds: int = 0
     profiles: int = 0
     runs_per_profile: int = 5
@@ -50,14 +49,14 @@ class Trial:
 
     Attributes:
         times_us: microseconds of every round.
-        partitions_us: microseconds of every partition, where it was profiled.
+        partitions_us: microseconds of every partition by its candidate's id, where it was profiled.
         between_us: microseconds of the conversions and copies between partitions.
         max_rel_error: largest relative error of its outputs on all samples; None: not known.
         failures: why something wanted is missing, as sentences.
     """
 
     times_us: tuple[float, ...] = ()
-    partitions_us: Mapping[PartKey, float] = field(default_factory=dict)
+    partitions_us: Mapping[str, float] = field(default_factory=dict)
     between_us: float = 0.0
     max_rel_error: float | None = None
     failures: tuple[str, ...] = ()

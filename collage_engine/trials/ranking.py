@@ -1,18 +1,21 @@
 """Which of the timed contenders wins: paired differences, ties settled by simplicity.
 
 Rounds of one confirmation are paired: in round k every contender ran within the same second or two,
-so a slow stretch of the machine falls on all of them and cancels in the difference.
+so a slow stretch of the machine falls on all of them and cancels in the difference. Their intervals
+are asked for again after every round while rounds are added; they cover what they state all the
+same (``timing.repeated_looks``).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from collage_engine.timing.order_statistics import CONFIDENCE, sign_test_interval
+from collage_engine.timing.order_statistics import CONFIDENCE
+from collage_engine.timing.repeated_looks import Looks, interval
 from collage_engine.trials.contender import Contender
 
 
@@ -24,7 +27,10 @@ class RankingSettings:
     """Coverage that intervals of a difference aim at; chosen, the usual one."""
     least_rounds: int = 3
     """Common rounds below which nothing is said of a difference; chosen. The interval of three
-    covers 75 %, and says so."""
+    covers 70 %, and says so."""
+    looks: Looks = field(default_factory=lambda: Looks(first=9, last=120))
+    """When ties are looked for while rounds are added; chosen: from the rounds that a selection
+    has at least, to the selection's most and as many fresh ones."""
     near: float = 0.01
     """Medians within this share of the fastest are as fast, where the rounds cannot tell either;
     chosen: medians of one module in different processes differ by more."""
@@ -44,8 +50,8 @@ class Difference:
         us: the median, in µs.
         low_us: lower end of its interval.
         high_us: upper end.
-        coverage: how often such an interval holds the true median, if rounds are independent and
-            their number does not depend on them (``tests/unit/test_interval_coverage.py``).
+        coverage: how often this interval, and all that were asked for before it while rounds were
+            added, hold the true median (``tests/unit/test_interval_coverage.py``).
         rounds: how many rounds both took part in.
     """
 
@@ -62,7 +68,11 @@ class Difference:
 
 
 def difference(
-    a: Sequence[float], b: Sequence[float], settings: RankingSettings = RANKING
+    a: Sequence[float],
+    b: Sequence[float],
+    settings: RankingSettings = RANKING,
+    *,
+    fixed_rounds: bool = False,
 ) -> Difference | None:
     """How much longer ``a`` took than ``b``, round by round.
 
@@ -70,6 +80,8 @@ def difference(
         a: median call of every round, in µs; NaN where it took no part.
         b: the same of the other contender, in the same rounds.
         settings: the coverage aimed at, and how few rounds are too few.
+        fixed_rounds: the number of rounds was settled before the first of them, so that this is
+            the only look at them, and the interval is shorter.
 
     Returns:
         The difference; None below ``settings.least_rounds`` common rounds.
@@ -77,12 +89,13 @@ def difference(
     pairs = [x - y for x, y in zip(a, b, strict=False) if not math.isnan(x - y)]
     if len(pairs) < settings.least_rounds:
         return None
-    interval = sign_test_interval(pairs, settings.confidence)
+    looks = None if fixed_rounds else settings.looks
+    found = interval(pairs, looks, settings.confidence)
     return Difference(
         us=float(np.median(pairs)),
-        low_us=interval.low,
-        high_us=interval.high,
-        coverage=interval.coverage,
+        low_us=found.low,
+        high_us=found.high,
+        coverage=found.coverage,
         rounds=len(pairs),
     )
 
@@ -101,13 +114,20 @@ class Timed:
         return float(np.median(known)) if known else math.nan
 
 
-def choose(entries: Sequence[Timed], settings: RankingSettings = RANKING) -> list[Timed]:
+def choose(
+    entries: Sequence[Timed], settings: RankingSettings = RANKING, *, fixed_rounds: bool = False
+) -> list[Timed]:
     """All that are tied with the fastest, the winner first.
 
     Of tied contenders the one with the fewest partitions wins, then the first in the user's order,
     then the one with the smallest median; but what wins by order has to be as fast for it, within
     ``settings.near``, not only too noisy to be told apart. One that withdrew was clearly slower;
     too few rounds cannot make it a tie again.
+
+    Args:
+        entries: the contenders with their rounds.
+        settings: when two count as equally fast.
+        fixed_rounds: as for ``difference``.
 
     Raises:
         ValueError: nothing was timed.
@@ -122,7 +142,7 @@ def choose(entries: Sequence[Timed], settings: RankingSettings = RANKING) -> lis
             return True
         if any(map(math.isnan, entry.rounds_us)):
             return False
-        apart = difference(entry.rounds_us, best.rounds_us, settings)
+        apart = difference(entry.rounds_us, best.rounds_us, settings, fixed_rounds=fixed_rounds)
         return apart is not None and apart.tied
 
     return sorted(

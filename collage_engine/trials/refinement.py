@@ -1,7 +1,8 @@
 """Refinement on end-to-end time, the paper's second level: whole covers are built and timed.
 
-``search.refine`` proposes covers; here each of them becomes a trial, timed beside the start cover,
-so that what is compared is free of the machine's drift.
+``search.refine`` asks for measurements of covers; here each of them becomes the proposal of a
+trial, timed beside the first cover that runs, so that what is compared is free of the machine's
+drift.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collage_engine.records.candidate import CoverPart
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.search.bayesian_proposer import BayesianProposer
-from collage_engine.search.measured_covers import Cover, MeasuredCover, cover_key
+from collage_engine.search.measured_covers import MeasuredCover, cover_key
 from collage_engine.search.problem import CandidateId, Problem
-from collage_engine.search.refine import Refinement, refine
-from collage_engine.trials.proposals import Proposal, Trial
+from collage_engine.search.refine import CoverMeasurement, Measuring, Refinement, Result, refine
+from collage_engine.trials.proposals import Proposal, Proposer, Trial
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,93 +34,88 @@ class RefinementSettings:
     """Runs of the model in a cover's profile; chosen."""
 
 
-class CoverTrials:
-    """Costs of whole covers, by trials. The first cover that runs is the reference of all others.
-
-    Args:
-        run: tries a proposal, as ``TrialRunner.run`` does.
-        parts_of: the partitions of a cover.
-        settings: how exactly covers are timed.
-    """
-
-    def __init__(
-        self,
-        run: Callable[[Proposal], Trial],
-        parts_of: Callable[[Sequence[CandidateId]], tuple[CoverPart, ...]],
-        settings: RefinementSettings | None = None,
-    ) -> None:
-        self._run = run
-        self._parts_of = parts_of
-        self._settings = settings or RefinementSettings()
-        self._timed: set[frozenset[str]] = set()
-        self._inside: dict[frozenset[str], dict[CandidateId, float]] = {}
-
-    def measure(self, cover: Cover) -> Cost:
-        """What the cover takes whole; one that was timed before is timed more exactly.
-
-        Returns:
-            The cost; invalid with the reason when the cover cannot be built or run.
-        """
-        again = cover_key(cover) in self._timed
-        self._timed.add(cover_key(cover))
-        parts = self._parts_of(cover)
-        trial = self._run(
-            Proposal(
-                cover=parts,
-                rounds=self._settings.confirmed_rounds if again else self._settings.rounds,
-                profiles=1,
-                runs_per_profile=self._settings.runs_per_profile,
-            )
-        )
-        if not trial.times_us:
-            return invalid(trial.failure or "it failed while it was timed")
-        found = {
-            name: trial.partitions_us.get((part.instance.id, tuple(part.operators)))
-            for name, part in zip(cover, parts, strict=True)
-        }
-        self._inside[cover_key(cover)] = {name: us for name, us in found.items() if us}
-        return Cost(
-            state="measured",
-            median_us=statistics.median(trial.times_us),
-            low_us=float(np.percentile(trial.times_us, 20)),
-            high_us=float(np.percentile(trial.times_us, 80)),
-            count=len(trial.times_us),
-            repeats_us=trial.times_us,
-        )
-
-    def inside(self, cover: Cover) -> Mapping[CandidateId, float]:
-        """What the partitions of a cover took when it was timed whole, in µs; as far as known."""
-        return self._inside.get(cover_key(cover), {})
+REFINEMENT = RefinementSettings()
 
 
 def refine_covers(
     problem: Problem,
     start: Sequence[Sequence[CandidateId]],
-    trials: CoverTrials,
+    by_id: Mapping[str, Candidate],
     budget_s: float,
     *,
     on_trial: Callable[[MeasuredCover], None] = lambda measured: None,
     stop: Callable[[], bool] = lambda: False,
-    same: Mapping[CandidateId, str] | None = None,
-) -> Refinement:
-    """Search on end-to-end time from these covers until the budget is spent.
+    settings: RefinementSettings = REFINEMENT,
+) -> Proposer[Proposal, Refinement]:
+    """Propose covers until the budget is spent, learning from what each of them takes whole.
 
     Args:
-        problem: the search's.
-        start: covers, the best estimate first; they are timed first.
-        trials: times covers.
-        budget_s: seconds.
-        on_trial: is told of each cover that was timed.
-        stop: asked before each trial.
-        same: candidates with equal keys do equal work; what is learnt of one holds for all.
+        problem: The search's.
+        start: Covers, the best estimate first; they are timed first.
+        by_id: The candidates by id. Those with equal keys do equal work, and what is learnt of one
+            holds for all.
+        budget_s: Seconds.
+        on_trial: Is told of each cover that was timed.
+        stop: Is asked before each trial.
+        settings: How exactly covers are timed.
     """
-    return refine(
-        problem,
-        start,
-        trials.measure,
-        method=BayesianProposer(problem, same=same),
-        inside=trials.inside,
-        time_budget_s=budget_s,
-        stop=stop,
-        on_trial=on_trial,
+    same: dict[CandidateId, str] = {c.id: c.key for c in by_id.values() if c.key}
+    return propose_measured(
+        refine(
+            problem,
+            start,
+            method=BayesianProposer(problem, same=same),
+            time_budget_s=budget_s,
+            stop=stop,
+            on_trial=on_trial,
+        ),
+        by_id,
+        settings,
     )
+
+
+def propose_measured(
+    measuring: Measuring[Result],
+    by_id: Mapping[str, Candidate],
+    settings: RefinementSettings = REFINEMENT,
+) -> Proposer[Proposal, Result]:
+    """Propose the trial of each cover that a search wants measured; return the search's result.
+
+    Args:
+        measuring: Yields covers, is sent their measurements; not started yet.
+        by_id: The candidates by id.
+        settings: How exactly covers are timed; one that was timed before is timed more exactly.
+    """
+    timed: set[frozenset[str]] = set()
+    measurement: CoverMeasurement | None = None
+    while True:
+        try:
+            cover = next(measuring) if measurement is None else measuring.send(measurement)
+        except StopIteration as finished:
+            result: Result = finished.value
+            return result
+        again = cover_key(cover) in timed
+        timed.add(cover_key(cover))
+        trial: Trial = yield Proposal(
+            cover=tuple(by_id[str(name)] for name in cover),
+            rounds=settings.confirmed_rounds if again else settings.rounds,
+            profiles=1,
+            runs_per_profile=settings.runs_per_profile,
+        )
+        measurement = measurement_of(trial)
+
+
+def measurement_of(trial: Trial) -> CoverMeasurement:
+    """The measurement of a cover by its trial; invalid where it could not be built or run."""
+    if not trial.times_us:
+        return CoverMeasurement(cost=invalid(trial.failure or "it failed while it was timed"))
+    cost = Cost(
+        state="measured",
+        median_us=statistics.median(trial.times_us),
+        low_us=float(np.percentile(trial.times_us, 20)),
+        high_us=float(np.percentile(trial.times_us, 80)),
+        count=len(trial.times_us),
+        repeats_us=trial.times_us,
+    )
+    inside: dict[CandidateId, float] = {name: us for name, us in trial.partitions_us.items() if us}
+    return CoverMeasurement(cost=cost, inside=inside)

@@ -30,7 +30,7 @@ from collage_engine.trials.placement_process import (
     TrialFiles,
     TrialModel,
 )
-from collage_engine.trials.proposals import PartKey, Proposal, Trial
+from collage_engine.trials.proposals import Proposal, Trial
 from collage_engine.trials.reference import Reference
 
 
@@ -137,7 +137,7 @@ class TrialRunner:
     def _readings(self, process: PlacementProcess, proposal: Proposal) -> Trial:
         """The times that are wanted of a placement that runs."""
         times: tuple[float, ...] = ()
-        partitions: dict[PartKey, float] = {}
+        partitions: dict[str, float] = {}
         between = 0.0
         failures: tuple[str, ...] = ()
         try:
@@ -168,8 +168,8 @@ class TrialRunner:
 
     def _profiles(
         self, process: PlacementProcess, proposal: Proposal, times: Sequence[float]
-    ) -> tuple[dict[PartKey, float], float]:
-        """Microseconds of every partition, and of all that is between them.
+    ) -> tuple[dict[str, float], float]:
+        """Microseconds of every partition by its candidate's id, and of all that is between them.
 
         Where the placement was timed, the profile's shares of that time: profiling takes time of
         its own. Else each profile stands beside one of the reference.
@@ -191,11 +191,10 @@ class TrialRunner:
             parts = [us * scale for us in parts]
         *taken, between = parts
         assert process.built is not None
-        by_part = {
-            (part.instance.id, part.operators): us
-            for part, us in zip(process.built.parts, taken, strict=True)
+        by_candidate = {
+            part.candidate: us for part, us in zip(process.built.parts, taken, strict=True)
         }
-        return by_part, between
+        return by_candidate, between
 
     # ------------------------------------------------------------------ many placements
 

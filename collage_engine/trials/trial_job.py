@@ -16,7 +16,7 @@ import numpy as np
 
 from collage_engine.artifact.loader.huge_pages import HugePages
 from collage_engine.build.python_parts import run_python_parts
-from collage_engine.lowering.accuracy import worst
+from collage_engine.lowering.accuracy import errors
 from collage_engine.lowering.npz import read_npz
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import ToolchainError
@@ -83,6 +83,16 @@ class PeakMemory(msgspec.Struct, frozen=True, kw_only=True):
 Request = OpenPlacement | RunRound | ProfilePlacement | PeakMemory
 
 
+class OutputErrors(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the outputs of a placement are from the true ones, the worst over all samples."""
+
+    max_abs: float
+    max_rel: float
+    """The largest ``max|y−r| / max|r|`` of any output."""
+    by_output: dict[str, float]
+    """The largest of each output."""
+
+
 class KernelTime(msgspec.Struct, frozen=True, kw_only=True):
     """A call the VM made, in its place in the order of calls."""
 
@@ -111,8 +121,8 @@ class TrialJob:
             return self._profile(request)
         return MemoryWatch().seen() if self._memory is None else self._memory.seen()
 
-    def _open(self, request: OpenPlacement) -> tuple[float, float]:
-        """Largest absolute and relative error of the outputs on the samples.
+    def _open(self, request: OpenPlacement) -> OutputErrors:
+        """The errors of the outputs on the samples.
 
         The first sample stays bound: it is what rounds run on.
         """
@@ -134,7 +144,7 @@ class TrialJob:
             elif request.precision != FLOAT32:
                 # What computes in float32 as its makers ship it is checked on one sample only.
                 found.append(_errors(request, folder, self._session(request, inputs)[1]))
-        return max(e[0] for e in found), max(e[1] for e in found)
+        return _worst_of(found)
 
     def _open_module(
         self, request: OpenPlacement, inputs: dict[str, np.ndarray]
@@ -249,12 +259,27 @@ def _values(folder: str, name: str, kinds: tuple[tuple[str, str], ...]) -> dict[
     return read_npz(Path(folder) / f"{name}.npz", dict(kinds))
 
 
-def _errors(request: OpenPlacement, folder: str, results: list[np.ndarray]) -> tuple[float, float]:
+def _errors(
+    request: OpenPlacement, folder: str, results: list[np.ndarray]
+) -> dict[str, tuple[float, float]]:
+    """Largest absolute and relative error of each output on one sample."""
     truth = _values(folder, "outputs", request.outputs)
     names = [name for name, _ in request.outputs]
     if len(results) != len(names):
         raise ToolchainError(f"{counted(len(results), 'output')} came back, not {len(names)}")
-    return worst(zip(results, [truth[name] for name in names], strict=True))
+    return {
+        name: errors(computed, truth[name]) for name, computed in zip(names, results, strict=True)
+    }
+
+
+def _worst_of(samples: list[dict[str, tuple[float, float]]]) -> OutputErrors:
+    """The largest errors over samples."""
+    every = [pair for found in samples for pair in found.values()]
+    return OutputErrors(
+        max_abs=max((absolute for absolute, _ in every), default=0.0),
+        max_rel=max((relative for _, relative in every), default=0.0),
+        by_output={name: max(found[name][1] for found in samples) for name in samples[0]},
+    )
 
 
 def _bound(request: OpenPlacement, inputs: dict[str, np.ndarray]) -> list[Any]:

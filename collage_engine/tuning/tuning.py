@@ -23,7 +23,7 @@ from collage_engine.control.budget import Budget
 from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
 from collage_engine.machine.worker import Worker, WorkerError
-from collage_engine.partition.offer import Offer
+from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import UNKNOWN
 from collage_engine.records.cost_table import CostTable
@@ -75,9 +75,9 @@ WORKLOADS_PER_ROUND = 12
 def tunable(menu: Menu) -> list[ToolchainInstance]:
     """The instances whose kernels can be tuned."""
     return [
-        offer.instance
-        for offer in menu.offers
-        if is_plain(offer.instance) and isinstance(get(offer.instance.toolchain), Tunes)
+        source.instance
+        for source in menu.sources
+        if is_plain(source.instance) and isinstance(get(source.instance.toolchain), Tunes)
     ]
 
 
@@ -165,7 +165,7 @@ class Tuning:
         """By measurement key of the untuned candidate."""
         self._turns = Turns(self._worker, self._records, self.toolchain, control)
         self._known = self._turns.known
-        self._offers: list[Offer] = list(menu.offers)
+        self._sources: list[CandidateSource] = list(menu.sources)
         self._untuned: tuple[Candidate, ...] = ()
         self._missing_reported = False
 
@@ -206,7 +206,7 @@ class Tuning:
             seconds=time.monotonic() - budget.started,
         )
         return Tuned(
-            menu=replace(self.menu, offers=tuple(self._offers)),
+            menu=replace(self.menu, sources=tuple(self._sources)),
             candidates=candidates,
             costs=costs,
             counts=self.counts,
@@ -372,10 +372,10 @@ class Tuning:
             msgspec.structs.replace(c, instance=instance) if c.instance.id == instance.id else c
             for c in candidates
         )
-        self._offers = [o for o in self._offers if o.instance.id != instance.id]
+        self._sources = [o for o in self._sources if o.instance.id != instance.id]
         if new or any(c.instance.id == instance.id for c in current):
-            base = next(o for o in self.menu.offers if o.instance.id == self.instance.id)
-            self._offers.append(replace(base, instance=instance))
+            base = next(o for o in self.menu.sources if o.instance.id == self.instance.id)
+            self._sources.append(replace(base, instance=instance))
         if not new:
             return current, costs
         costs = costs.with_isolated({c.id: UNKNOWN for c in new}).with_certified_bounds(bounds)

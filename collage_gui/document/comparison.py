@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, Signal
 
+from collage_engine.drawing.figures import latency_us
 from collage_engine.records.comparison import Comparison
 from collage_engine.records.placement import Baseline, Placement
 from collage_engine.service import protocol
@@ -74,8 +76,8 @@ class ReferenceComparison(QObject):
         if self.reference.kind == "run":
             run = self._runs.find(self.reference.name)
             placement = run.placement if run is not None else None
-            time = (placement.measured_us or placement.estimated_us) if placement else None
-            return (self._runs.title_of(run) if run is not None else self.reference.name), time
+            name = self._runs.title_of(run) if run is not None else self.reference.name
+            return name, latency_us(placement)
         run = self._runs.shown_or_last()
         if run is None:
             return "best baseline", None
@@ -100,7 +102,8 @@ class ReferenceComparison(QObject):
 
         With a run as the reference, times are summed over the smallest sets of operators whose
         border is a border in both placements. With the baseline of one toolchain, the time is
-        that of its candidate on the same operators, where it is measured.
+        that of its candidate on the same operators, or the sum over candidates that together
+        hold exactly these, where they are measured.
 
         Returns:
             Partition id → µs, for the partitions that can be compared.
@@ -114,20 +117,37 @@ class ReferenceComparison(QObject):
                 return {}
             return comparable_times(shown.placement, run.placement)
         toolchain, _ = self.reference_time()
-        by_work: dict[tuple[str, tuple[int, ...]], str] = {
-            (c.instance.toolchain, c.nodes): c.id
-            for c in self._costs.candidates.values()
-            if not c.takes and not c.gives  # one toolchain by itself has plain formats
-        }
-        times: dict[str, float] = {}
-        for partition in shown.placement.partitions:
-            candidate = by_work.get((toolchain, partition.nodes))
-            if candidate is None:
-                continue
-            cost = self._costs.of(candidate)
-            if cost.usable and cost.median_us is not None:
-                times[partition.id] = cost.median_us
-        return times
+        measured: list[tuple[frozenset[int], float]] = []
+        for candidate in self._costs.candidates.values():
+            us = self._costs.of(candidate.id).median_us
+            plain = not candidate.takes and not candidate.gives  # as one toolchain by itself has
+            if candidate.instance.toolchain == toolchain and plain and us is not None:
+                measured.append((frozenset(candidate.nodes), us))
+        times = {p.id: covered_time(p.nodes, measured) for p in shown.placement.partitions}
+        return {partition: us for partition, us in times.items() if us is not None}
+
+
+def covered_time(
+    nodes: Iterable[int], measured: Iterable[tuple[frozenset[int], float]]
+) -> float | None:
+    """The time that one toolchain takes for operators, by its measured candidates.
+
+    The largest candidates inside the set are taken first, then those that fit beside them.
+
+    Args:
+        nodes: Operator numbers.
+        measured: The operators of each candidate, and its time in µs.
+
+    Returns:
+        The time in µs; None where the candidates leave an operator out.
+    """
+    left, total = set(nodes), 0.0
+    inside = [(held, us) for held, us in measured if left.issuperset(held)]
+    for held, us in sorted(inside, key=lambda each: (-len(each[0]), each[1])):
+        if held and left.issuperset(held):
+            left -= held
+            total += us
+    return None if left else total
 
 
 def comparable_times(now: Placement, before: Placement) -> dict[str, float]:

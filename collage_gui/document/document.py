@@ -11,7 +11,7 @@ from PySide6.QtGui import QUndoStack
 
 from collage_engine.drawing.groups import Group, first_view, name_scopes, sections
 from collage_engine.drawing.operators import OperatorGraph, operator_graph
-from collage_engine.records.event import Event, Log, Progress, Stage
+from collage_engine.records.event import Done, Event, Log, Progress, Stage
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.placement import Placement
 from collage_engine.records.typed import convert
@@ -233,11 +233,14 @@ class Document(QObject):
         self.requests.send("session.save", params, failed=failed)
 
     def close(self) -> None:
-        """Stop listening to the engine, and drop the answers that are awaited."""
+        """Stop listening to the engine, drop awaited answers, and let it free the document."""
         self.client.notified.disconnect(self._notified)
         self.questions.stop()
         self.costs.stop()
         self.requests.drop_all()
+        if self.handle:
+            closing = protocol.Document(document=self.handle)
+            self.requests.send("document.close", closing, failed=lambda reason: None)
 
     # -- the engine's news -------------------------------------------------------------
 
@@ -259,5 +262,5 @@ class Document(QObject):
             self.execution.show_progress(event)
         elif isinstance(event, Log):
             self.log.add(event.level, event.text)
-        else:
+        elif isinstance(event, Done):
             self.execution.end_run(event.state, event.run, event.reason)

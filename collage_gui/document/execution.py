@@ -35,6 +35,8 @@ class Execution(QObject):
     """``settings`` are those of an opened session's newest run."""
     finished = Signal(str, str)
     """A run ended: its state (finished, failed or cancelled) and the reason."""
+    searched = Signal(str)
+    """A search ended; the sentence says why no placement satisfies the demands, if none does."""
     measured = Signal()
     """There are new measurements: the document has something to save."""
 
@@ -185,15 +187,18 @@ class Execution(QObject):
                 self._pins.verdicts = answer.verdicts
             self.limits = answer.limits
             self._costs.take_regrets(answer)
+            sentence = ""
             if answer.placement is not None:
                 self._placement.runners_up = answer.runners_up
-                self._placement.show(
-                    Shown(answer.placement, "Search on stored costs", None, True, pins)
-                )
+                # What a run has measured already is not shown as an estimate once more.
+                if self.running or not self._runs.show_known(answer.placement, pins):
+                    self._placement.show(
+                        Shown(answer.placement, "Search on stored costs", None, True, pins)
+                    )
             elif answer.infeasible is not None:
                 sentence = infeasible_sentence(answer.infeasible, self.settings, bool(pins))
-                self._requests.failed.emit(sentence)
             self._pins.changed.emit()
+            self.searched.emit(sentence)
 
         def failed(reason: str) -> None:
             self.searching = False

@@ -9,15 +9,16 @@ import msgspec
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QUndoStack
 
+from collage_engine.drawing.figures import best_found
 from collage_engine.drawing.palette import learn
 from collage_engine.records.pin import Pin
-from collage_engine.records.placement import Run
+from collage_engine.records.placement import Placement, Run
 from collage_engine.service import protocol
 from collage_gui.document.commands import SetValue
 from collage_gui.document.cost_table import CostTable
 from collage_gui.document.pin_set import PinSet
 from collage_gui.document.requests import EngineRequests
-from collage_gui.document.shown_placement import Shown, ShownPlacement
+from collage_gui.document.shown_placement import Shown, ShownPlacement, same_placement
 
 
 class Runs(QObject):
@@ -61,7 +62,7 @@ class Runs(QObject):
     def shown_or_last(self) -> Run | None:
         """The run whose placement is shown, else the last one."""
         shown = self._placement.shown
-        run = self.find(shown.run) if shown is not None else None
+        run = self.find(shown.run or shown.found_by) if shown is not None else None
         visible = self.visible
         return run or (visible[-1] if visible else None)
 
@@ -80,19 +81,64 @@ class Runs(QObject):
         params = protocol.Document(document=self._requests.handle)
         self._requests.send("runs.list", params, arrived, topic="runs")
 
-    def show(self, run_id: str) -> None:
-        """Show a run's placement in the graph and in every table, with the costs it measured."""
+    def show(self, run_id: str, under: tuple[Pin, ...] | None = None) -> None:
+        """Show a run's placement in the graph and in every table, with the costs it measured.
+
+        Args:
+            run_id: Id of the run.
+            under: Pins that the placement is known to satisfy; those of the run by default.
+        """
         run = self.find(run_id)
         if run is None or run.placement is None:
             return
         self._costs.by_candidate.update(run.costs)
         confirmed = run.placement.measured_us is not None
         self._placement.runners_up = tuple(run.rivals)
-        pins = self._pins_under(run)
+        pins = self._pins_under(run) if under is None else under
         title = self.title_of(run)
         self._placement.show(Shown(run.placement, title, run.id, not confirmed, pins))
-        if run.pins:
+        if run.pins and under is None:
             self._pins.set_verdicts(tuple(run.pins))
+
+    def show_found(self, run_id: str, under: tuple[Pin, ...] | None = None) -> None:
+        """Show the best placement that a run's search found, also when it exports another one.
+
+        Args:
+            run_id: Id of the run.
+            under: Pins that the placement is known to satisfy; those of the run by default.
+        """
+        run = self.find(run_id)
+        found = best_found(run) if run is not None else None
+        if run is None or found is None:
+            return
+        if run.winner == "collage":
+            self.show(run_id, under)
+            return
+        self._costs.by_candidate.update(run.costs)
+        title = f"{self.title_of(run)}, best of the search"
+        measured = found.measured_us is not None
+        pins = self._pins_under(run) if under is None else under
+        self._placement.show(Shown(found, title, None, not measured, pins, run.id))
+
+    def show_known(self, placement: Placement, under: tuple[Pin, ...]) -> bool:
+        """Show the visible run that measured this very placement.
+
+        Args:
+            placement: What a search found.
+            under: The pins of that search.
+
+        Returns:
+            Whether there is such a run.
+        """
+        for run in reversed(self.visible):
+            if run.placement is not None and _confirmed(run.placement, placement):
+                self.show(run.id, under)
+                return True
+            found = best_found(run)
+            if found is not None and _confirmed(found, placement):
+                self.show_found(run.id, under)
+                return True
+        return False
 
     def remember_pins(self, run: str, pins: tuple[Pin, ...]) -> None:
         """Note under which pins a run was made."""
@@ -150,3 +196,8 @@ class Runs(QObject):
         """
         current = self._pins.current
         return self._pins_of_run.get(run.id, current if len(run.pins) == len(current) else ())
+
+
+def _confirmed(known: Placement, placement: Placement) -> bool:
+    """Whether a run's placement was measured and is the same as another one."""
+    return known.measured_us is not None and same_placement(known, placement)

@@ -17,11 +17,13 @@ class Shown:
     placement: Placement
     title: str
     run: str | None = None
-    """Id of its run; None for a search on stored costs."""
+    """Id of the run that exports it; None for any other placement."""
     estimated: bool = True
     """Whether its latency is an estimate that no run has confirmed."""
     pins: tuple[Pin, ...] = ()
     """The pins under which it was made: with other pins it is out of date."""
+    found_by: str | None = None
+    """Id of the run whose search found it while the run exports another one."""
 
 
 class ShownPlacement(QObject):
@@ -46,3 +48,15 @@ class ShownPlacement(QObject):
     def partition_of(self, operator: int | None) -> Partition | None:
         """The partition that holds an operator."""
         return self.partitions.get(operator) if operator is not None else None
+
+
+def same_placement(one: Placement, other: Placement) -> bool:
+    """Whether two placements run the same operators on the same toolchains in the same formats."""
+
+    def parts(placement: Placement) -> set[tuple[object, ...]]:
+        return {
+            (p.instance, p.nodes, tuple(sorted(p.takes.items())), tuple(sorted(p.gives.items())))
+            for p in placement.partitions
+        }
+
+    return parts(one) == parts(other)

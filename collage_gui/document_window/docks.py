@@ -8,12 +8,45 @@ from dataclasses import dataclass
 from PySide6.QtCore import QByteArray, Qt
 from PySide6.QtWidgets import QDockWidget, QMainWindow, QTabWidget, QWidget
 
-LAYOUT_VERSION = 4
+LAYOUT_VERSION = 5
 """Arrangements that were saved under another version are ignored; raised when docks change."""
-LEFT_SHARE, RIGHT_SHARE, BOTTOM_SHARE, CANDIDATES_SHARE = 0.22, 0.26, 0.36, 0.6
+LEFT_SHARE, RIGHT_SHARE, BOTTOM_SHARE, CANDIDATES_SHARE = 0.2, 0.24, 0.3, 0.6
 """Shares of the window that the docks take at first; chosen."""
 LEFT_LEAST, RIGHT_LEAST = 300, 330
 """Least widths of the side docks at first, in pixels; chosen so that their tables are readable."""
+COLUMN_SHARE, COLUMN_LEAST, COLUMN_MOST = 0.3, 330, 460
+"""Share of the window that the single column takes at first, and its bounds in pixels; chosen, so
+that the graph keeps more than half of a window of 1280 × 800."""
+NARROW_PX, LOW_PX = 1500, 860
+"""A window that is narrower or lower than this, in pixels, has its panels in one column; chosen,
+since three docks around the graph leave it less than a third of such a window."""
+
+PLACES = {
+    "around": {
+        "outline": ("partitions", "model", "pins", "settings"),
+        "candidates": ("candidates",),
+        "details": ("why", "inside"),
+        "runs": ("runs", "log"),
+    },
+    "column": {
+        "candidates": ("partitions", "candidates", "model", "pins", "settings"),
+        "details": ("why", "runs", "inside", "log"),
+    },
+}
+"""Arrangement → dock → its panels: around the graph, or in one column at its right."""
+
+_AREAS = {
+    "outline": Qt.DockWidgetArea.LeftDockWidgetArea,
+    "candidates": Qt.DockWidgetArea.RightDockWidgetArea,
+    "details": Qt.DockWidgetArea.RightDockWidgetArea,
+    "runs": Qt.DockWidgetArea.BottomDockWidgetArea,
+}
+_TITLES = {
+    "outline": "Outline",
+    "candidates": "Candidates",
+    "details": "Why and inside",
+    "runs": "Runs and log",
+}
 
 
 @dataclass(frozen=True)
@@ -25,79 +58,116 @@ class PanelPlace:
     panel: QWidget
 
 
+def fitting_arrangement(width: int, height: int) -> str:
+    """The arrangement of panels that leaves the graph its share of a window of this size."""
+    return "column" if width < NARROW_PX or height < LOW_PX else "around"
+
+
 class Docks:
-    """Puts panels around a window's centre; several panels in one dock are tabs."""
+    """Puts panels around a window's centre, or in one column beside it; docks hold tabs."""
 
-    def __init__(self, window: QMainWindow) -> None:
-        self._window = window
-        self.by_name: dict[str, QDockWidget] = {}
-        self._tabs: dict[str, QTabWidget] = {}
-        self._places: dict[str, tuple[str, QWidget]] = {}
-        """Panel key → name of its dock, the panel."""
-        window.setCorner(Qt.Corner.BottomRightCorner, Qt.DockWidgetArea.RightDockWidgetArea)
-
-    def add(
-        self, name: str, title: str, area: Qt.DockWidgetArea, places: Sequence[PanelPlace]
-    ) -> None:
-        """Add a dock.
+    def __init__(self, window: QMainWindow, places: Sequence[PanelPlace]) -> None:
+        """Makes the docks and arranges the panels around the graph.
 
         Args:
-            name: A name that is unique in the window.
-            title: What the menu of panels calls it.
-            area: Where it is docked at first.
-            places: Its panels.
+            window: The window around whose centre the docks lie.
+            places: All panels.
         """
-        dock = QDockWidget(title)
-        dock.setObjectName(f"dock-{name}")
-        # The tabs or the panel's own heading name it: a title bar would repeat the name.
-        dock.setTitleBarWidget(QWidget())
-        if len(places) > 1:
+        self._window = window
+        self._places = {place.key: place for place in places}
+        self._tabs: dict[str, QTabWidget] = {}
+        self.by_name: dict[str, QDockWidget] = {}
+        self.arrangement = ""
+        """``around`` or ``column``."""
+        window.setCorner(Qt.Corner.BottomRightCorner, Qt.DockWidgetArea.RightDockWidgetArea)
+        for name, area in _AREAS.items():
+            dock = QDockWidget(_TITLES[name])
+            dock.setObjectName(f"dock-{name}")
+            # The tabs or the panel's own heading name it: a title bar would repeat the name.
+            dock.setTitleBarWidget(QWidget())
             tabs = self._tabs[name] = QTabWidget()
             tabs.setObjectName(f"tabs-{name}")
+            tabs.setTabBarAutoHide(True)
+            tabs.setUsesScrollButtons(True)
             tabs.setAutoFillBackground(True)
             dock.setWidget(tabs)
-        else:
-            dock.setWidget(places[0].panel)
+            window.addDockWidget(area, dock)
+            self.by_name[name] = dock
         for place in places:
             place.panel.setAutoFillBackground(True)
-            if name in self._tabs:
+        self.arrange("around")
+
+    def arrange(self, arrangement: str) -> bool:
+        """Put the panels where an arrangement has them.
+
+        Args:
+            arrangement: ``around`` or ``column``.
+
+        Returns:
+            Whether anything moved.
+        """
+        if arrangement == self.arrangement:
+            return False
+        front = [tabs.currentWidget() for tabs in self._tabs.values()]
+        self.arrangement = arrangement
+        wanted = PLACES[arrangement]
+        for name, keys in wanted.items():
+            for key in keys:
+                place = self._places[key]
                 self._tabs[name].addTab(place.panel, place.label)
-            self._places[place.key] = (name, place.panel)
-        self._window.addDockWidget(area, dock)
-        self.by_name[name] = dock
+        for name, dock in self.by_name.items():
+            dock.setVisible(name in wanted)
+        for name in wanted:
+            tabs = self._tabs[name]
+            known = [tabs.indexOf(widget) for widget in front if widget is not None]
+            tabs.setCurrentIndex(next((at for at in known if at >= 0), 0))
+        return True
+
+    @property
+    def shown(self) -> list[QDockWidget]:
+        """The docks that hold panels now."""
+        return [self.by_name[name] for name in PLACES[self.arrangement]]
+
+    @property
+    def panes(self) -> list[QTabWidget]:
+        """The tabs of the docks that are visible, in the order in which keys step through them."""
+        names = PLACES[self.arrangement]
+        return [self._tabs[name] for name in names if self.by_name[name].isVisible()]
 
     def reveal(self, key: str) -> None:
         """Show a panel: its dock, and its tab."""
-        name, panel = self._places[key]
-        self.by_name[name].show()
-        if name in self._tabs:
-            self._tabs[name].setCurrentWidget(panel)
+        panel = self._places[key].panel
+        for name, tabs in self._tabs.items():
+            if tabs.indexOf(panel) >= 0:
+                self.by_name[name].show()
+                tabs.setCurrentWidget(panel)
 
     def save(self) -> QByteArray:
-        """The arrangement, to be kept in the settings."""
+        """The sizes and places of the docks, to be kept in the settings."""
         return self._window.saveState(LAYOUT_VERSION)
 
     def restore(self, state: object) -> bool:
-        """Restore a saved arrangement; False where it is none, or of another version."""
+        """Restore saved sizes and places; False where there are none, or of another version."""
         return isinstance(state, QByteArray) and self._window.restoreState(state, LAYOUT_VERSION)
 
     def set_default_sizes(self) -> None:
         """Give the docks their first sizes, as shares of the window's."""
         width, height = self._window.width(), self._window.height()
-        docks = self.by_name
+        docks, across, along = self.by_name, Qt.Orientation.Horizontal, Qt.Orientation.Vertical
+        right = [docks["candidates"], docks["details"]]
+        shares = [round(height * CANDIDATES_SHARE), round(height * (1 - CANDIDATES_SHARE))]
+        if self.arrangement == "column":
+            column = max(COLUMN_LEAST, min(COLUMN_MOST, round(width * COLUMN_SHARE)))
+            self._window.resizeDocks([docks["candidates"]], [column], across)
+            self._window.resizeDocks(right, [height // 2, height // 2], along)
+            return
         self._window.resizeDocks(
             [docks["outline"], docks["candidates"]],
             [
                 max(LEFT_LEAST, round(width * LEFT_SHARE)),
                 max(RIGHT_LEAST, round(width * RIGHT_SHARE)),
             ],
-            Qt.Orientation.Horizontal,
+            across,
         )
-        self._window.resizeDocks(
-            [docks["runs"]], [round(height * BOTTOM_SHARE)], Qt.Orientation.Vertical
-        )
-        self._window.resizeDocks(
-            [docks["candidates"], docks["details"]],
-            [round(height * CANDIDATES_SHARE), round(height * (1 - CANDIDATES_SHARE))],
-            Qt.Orientation.Vertical,
-        )
+        self._window.resizeDocks([docks["runs"]], [round(height * BOTTOM_SHARE)], along)
+        self._window.resizeDocks(right, shares, along)

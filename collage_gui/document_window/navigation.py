@@ -11,6 +11,8 @@ from collage_gui.graph_view.view import GraphView
 
 ZOOM_STEP = 1.25
 """The factor of one step of zooming; chosen."""
+HISTORY = 100
+"""Selections that can be gone back to; chosen."""
 
 
 class Navigation:
@@ -26,9 +28,37 @@ class Navigation:
         find_bar.stepped.connect(picture.go_to)
         find_bar.closed.connect(view.setFocus)
         find_bar.select_all.connect(document.selection.select)
+        self._visited: list[tuple[frozenset[int], int | None]] = []
+        self._at = -1
+        """Place of the selection in ``_visited``."""
+        document.selection.changed.connect(self._remember)
 
     def _graph_changed(self) -> None:
         self._find_bar.graph = self._document.operators
+        self._visited, self._at = [], -1
+
+    def _remember(self) -> None:
+        selection = self._document.selection
+        now = (selection.operators, selection.primary)
+        if selection.operators and (self._at < 0 or self._visited[self._at] != now):
+            self._visited = [*self._visited[: self._at + 1][-HISTORY:], now]
+            self._at = len(self._visited) - 1
+
+    def back(self) -> None:
+        """Select what was selected before, e.g. the other end of an edge that was followed."""
+        self._revisit(self._at - 1)
+
+    def forward(self) -> None:
+        """Select again what ``back`` left."""
+        self._revisit(self._at + 1)
+
+    def _revisit(self, at: int) -> None:
+        if 0 <= at < len(self._visited):
+            self._at = at
+            operators, primary = self._visited[at]
+            if primary is not None:
+                self._picture.show_operator(primary)
+            self._document.selection.select(operators, primary)
 
     def find(self) -> None:
         """Open the find bar."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
-
 from collage_gui.document.document import Document
-from collage_gui.document_window.docks import Docks, PanelPlace
+from collage_gui.document_window.docks import PanelPlace
 from collage_gui.panels.candidates import CandidatesPanel
 from collage_gui.panels.inside import InsidePanel
 from collage_gui.panels.log import LogPanel
@@ -43,39 +41,16 @@ class Panels:
             "changes": self.runs.changes.model.as_csv(),
         }
 
-    def put_into(self, docks: Docks) -> None:
-        """Put the panels where they are at first."""
-        left, right, bottom = (
-            Qt.DockWidgetArea.LeftDockWidgetArea,
-            Qt.DockWidgetArea.RightDockWidgetArea,
-            Qt.DockWidgetArea.BottomDockWidgetArea,
-        )
-        docks.add(
-            "outline",
-            "Outline",
-            left,
-            (
-                PanelPlace("partitions", "Partitions", self.partitions),
-                PanelPlace("model", "Model", self.tree),
-                PanelPlace("pins", "Pins", self.pins),
-                PanelPlace("settings", "Run", self.run_settings),
-            ),
-        )
-        docks.add(
-            "candidates", "Candidates", right, (PanelPlace("candidates", "", self.candidates),)
-        )
-        docks.add(
-            "details",
-            "Why and inside",
-            right,
-            (PanelPlace("why", "Why", self.why), PanelPlace("inside", "Inside", self.inside)),
-        )
-        docks.add(
-            "runs",
-            "Runs and log",
-            bottom,
-            (
-                PanelPlace("runs", "Runs and comparison", self.runs),
-                PanelPlace("log", "Log", self.log),
-            ),
+    def places(self) -> tuple[PanelPlace, ...]:
+        """The panels with their keys and the labels of their tabs."""
+        return (
+            PanelPlace("partitions", "Partitions", self.partitions),
+            PanelPlace("model", "Model", self.tree),
+            PanelPlace("pins", "Pins", self.pins),
+            PanelPlace("settings", "Run", self.run_settings),
+            PanelPlace("candidates", "Candidates", self.candidates),
+            PanelPlace("why", "Why", self.why),
+            PanelPlace("inside", "Inside", self.inside),
+            PanelPlace("runs", "Runs", self.runs),
+            PanelPlace("log", "Log", self.log),
         )

@@ -10,6 +10,7 @@ from PySide6.QtGui import QFont
 from collage_engine.drawing.box_styles import ColouringData, LegendEntry, Mode, style_boxes
 from collage_engine.drawing.columns import Layout
 from collage_engine.drawing.groups import Group, display_graph, partition_groups
+from collage_engine.drawing.hand_overs import hand_overs
 from collage_engine.drawing.scene import layout_request, outlines, scene
 from collage_gui.document.document import Document
 from collage_gui.document_window import collapsed_groups
@@ -25,10 +26,18 @@ NARROWEST, WIDEST = 0.6, 3.0
 """Bounds on the aspect (width over height) that a folded graph is laid out for; chosen."""
 
 
+COLLAPSE_ABOVE = 150
+"""A placed graph of more operators is drawn with its partitions collapsed at first; chosen."""
+FEWEST_BOXES = 8
+"""Placements of fewer partitions are drawn by operators: so few boxes would say nothing. Chosen."""
+
+
 class PictureController(QObject):
     """Draws a document in a view, and selects in the document what is selected in the view."""
 
     mode_changed = Signal()
+    groups_changed = Signal()
+    """Partitions are drawn as one box each from now on, or no more."""
 
     def __init__(
         self,
@@ -49,6 +58,8 @@ class PictureController(QObject):
         self.drawn: Picture | None = None
         """The picture in the view; None before the first layout."""
         self._partitions_collapsed = False
+        self._collapse_decided = False
+        """Whether the user has chosen what is collapsed; before, the size of the graph decides."""
         self._isolated: LegendEntry | None = None
         self._highlighted: list[int] = []
         """Operators that a search found, or that are of the same operator."""
@@ -132,7 +143,7 @@ class PictureController(QObject):
 
     def _graph_changed(self) -> None:
         self.collapsed = self._document.first_collapsed
-        self._partitions_collapsed = False
+        self._partitions_collapsed = self._collapse_decided = False
         self._view.message = "Laying out the graph…"
         self.lay_out()
 
@@ -147,20 +158,31 @@ class PictureController(QObject):
 
     def collapse_scopes(self) -> None:
         """Draw every outermost name scope as one box."""
-        self._partitions_collapsed = False
+        self._partitions_collapsed, self._collapse_decided = False, True
         scopes = self._document.scopes.values()
         self.collapsed = frozenset(g.id for g in scopes if g.parent is None)
         self.lay_out()
 
+    @property
+    def partitions_collapsed(self) -> bool:
+        """Whether every partition of the shown placement is drawn as one box."""
+        return self._partitions_collapsed
+
     def collapse_partitions(self) -> None:
-        """Draw every partition of the shown placement as one box."""
-        self._partitions_collapsed = True
-        self.collapsed = self._partition_ids()
+        """Draw every partition of the shown placement as one box, or its operators again."""
+        self._collapse_decided = True
+        if self._partitions_collapsed:
+            self._partitions_collapsed = False
+            self.collapsed = self._document.first_collapsed
+        else:
+            self._partitions_collapsed = True
+            self.collapsed = self._partition_ids()
         self.lay_out()
+        self.groups_changed.emit()
 
     def expand_all(self) -> None:
         """Draw every operator as a box of its own."""
-        self._partitions_collapsed = False
+        self._partitions_collapsed, self._collapse_decided = False, True
         self.collapsed = frozenset()
         self.lay_out()
 
@@ -195,11 +217,15 @@ class PictureController(QObject):
 
     def go_to(self, operator: int) -> None:
         """Select an operator and bring it into view, opening the groups that hide it."""
+        self._document.selection.select([operator], operator)
+        self.show_operator(operator)
+
+    def show_operator(self, operator: int) -> None:
+        """Bring an operator into view, opening the groups that hide it."""
         opened = collapsed_groups.expand_around(self.collapsed, [operator], self.groups())
         if opened != self.collapsed:
             self.collapsed = opened
             self.lay_out(focus=[operator])
-        self._document.selection.select([operator], operator)
         if self.drawn is not None:
             self._view.ensure_visible(self.drawn.scene.display.box_of[operator])
 
@@ -245,7 +271,8 @@ class PictureController(QObject):
         total = sum(p.estimated_us or 0.0 for p in partitions)
         shares = {p.id: (p.estimated_us or 0.0) / total for p in partitions} if total else {}
         parts = outlines(picture.scene, shown.placement if shown is not None else None)
-        picture.set_colours(styles, legend, parts, shares)
+        crossing = hand_overs(picture.scene, shown.placement if shown is not None else None)
+        picture.set_colours(styles, legend, parts, shares, crossing)
 
     def _colouring_data(self) -> ColouringData:
         document = self._document
@@ -292,10 +319,22 @@ class PictureController(QObject):
             self.recolour()
 
     def _placement_changed(self) -> None:
-        if any(group.startswith("partition:") for group in self.collapsed):
+        if not self._collapse_decided and self._partitions_help():
+            self._partitions_collapsed = True
+            self.collapsed = self._partition_ids()
+            self.lay_out()
+            self.groups_changed.emit()
+        elif any(group.startswith("partition:") for group in self.collapsed):
             self.collapsed = self._partition_ids() if self._partitions_collapsed else frozenset()
             self.lay_out()
         self.recolour()
+
+    def _partitions_help(self) -> bool:
+        """Whether a graph of this size is read better with its partitions collapsed."""
+        graph, shown = self._document.operators, self._document.placement.shown
+        if graph is None or shown is None or graph.count <= COLLAPSE_ABOVE:
+            return False
+        return FEWEST_BOXES <= len(shown.placement.partitions) <= graph.count * 0.75
 
     def _comparison_changed(self) -> None:
         if self.mode == "changes":
@@ -321,6 +360,7 @@ class PictureController(QObject):
         candidate = document.costs.candidates.get(selection.candidate or "")
         pinned = {box: MARKS[pin.kind] for pin in document.pins.current for box in boxes(pin.nodes)}
         primary = selection.primary
+        self._view.legend.show_marks(self._marks_in_use(bool(pinned)))
         self._view.set_marks(
             Marks(
                 selected=boxes(selection.operators),
@@ -329,9 +369,21 @@ class PictureController(QObject):
                 highlighted=boxes(self._highlighted),
                 pinned=pinned,
                 dimmed=boxes_outside(self.drawn, self._isolated),
-                stale=document.stale,
+                stale=stale_text(document),
             )
         )
+
+    def _marks_in_use(self, pinned: bool) -> list[str]:
+        """Which marks the legend must explain now."""
+        assert self.drawn is not None
+        styles = self.drawn.styles
+        use = {
+            "hand-over": bool(self.drawn.crossings),
+            "tie": any(style.tied for style in styles),
+            "expected": any(style.dashed for style in styles),
+            "pin": pinned,
+        }
+        return [mark for mark, used in use.items() if used]
 
     def _isolate(self, entry: LegendEntry | None) -> None:
         self._isolated = entry
@@ -352,3 +404,12 @@ class PictureController(QObject):
         primary = self._document.selection.primary
         if primary is not None and self.drawn is not None and not self._view.hasFocus():
             self._view.ensure_visible(self.drawn.scene.display.box_of[primary])
+
+
+def stale_text(document: Document) -> str:
+    """Why the shown placement is out of date; empty while it is not."""
+    if not document.stale:
+        return ""
+    if document.pins.infeasible is not None:
+        return "No placement satisfies the pins: this one was found without them."
+    return "This placement is older than the pins. Press Space to search again."

@@ -105,11 +105,11 @@ class PinController:
 
     def pin_exactly(self) -> None:
         """Demand that the selection is one partition by itself."""
-        self._pin("exactly", "As exactly one partition")
+        self._pin("exactly", "Pin as one partition")
 
     def pin_together(self) -> None:
         """Demand that the selection is in one partition."""
-        self._pin("together", "Together")
+        self._pin("together", "Keep together")
 
     def keep_partition(self) -> None:
         """Pin the partition of the primary operator as it is now."""
@@ -128,11 +128,11 @@ class PinController:
     def free_selection(self) -> None:
         """Take the selected operators out of all pins."""
         operators = self._document.selection.operators
-        self._document.pins.edit(without_nodes(self._document, operators), "Free")
+        self._document.pins.edit(without_nodes(self._document, operators), "Unpin")
 
     def free_all(self) -> None:
         """Remove all pins."""
-        self._document.pins.edit((), "Free all")
+        self._document.pins.edit((), "Unpin all")
 
     def _pin(self, kind: PinKind, text: str, toolchain: str | None = None) -> None:
         operators = self._document.selection.operators

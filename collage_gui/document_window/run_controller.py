@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from collage_engine.drawing.figures import best_found
+from collage_engine.drawing.formatting import counted, duration_text, number_text
+from collage_engine.drawing.operators import OperatorGraph
+from collage_engine.records.answers import PreflightAnswer
 from collage_gui.banner import Banner
 from collage_gui.document.comparison import Reference
 from collage_gui.document.document import Document
@@ -37,6 +41,9 @@ class RunController:
         document.pins.accepted.connect(self._pins_accepted)
         document.runs.changed.connect(self._show_warnings)
         document.execution.finished.connect(self._finished)
+        document.execution.searched.connect(self._searched)
+        document.execution.preflight_changed.connect(self._show_preflight)
+        document.pins.changed.connect(self._pins_changed)
 
     def start(self) -> None:
         """Run with the settings of the panel."""
@@ -61,8 +68,8 @@ class RunController:
             self.start()
 
     def preflight(self) -> None:
-        """Show what a run would do."""
-        self._reveal("settings")
+        """Say what a run would do, without one."""
+        self._banner.show_message("Looking for candidates…", "info", topic="preflight")
         self._settings.preflight()
 
     def cancel(self) -> None:
@@ -101,9 +108,13 @@ class RunController:
     # -- comparing ---------------------------------------------------------------------
 
     def show_runner_up(self) -> None:
-        """Show the next best placement as an estimate."""
+        """Show the best placement that is not exported; an estimate where it was not measured."""
         document = self._document
         explanation = document.questions.explanation
+        run = document.runs.shown_or_last()
+        if run is not None and run.winner != "collage" and best_found(run) is not None:
+            document.runs.show_found(run.id)
+            return
         runners_up = document.placement.runners_up
         runner_up = runners_up[0] if runners_up else explanation.runner_up if explanation else None
         if runner_up is not None:
@@ -143,11 +154,55 @@ class RunController:
     def _show_warnings(self) -> None:
         visible = self._document.runs.visible
         if visible and visible[-1].warnings:
-            text = "Take these numbers with care: " + "; ".join(visible[-1].warnings[:2])
+            text = " ".join(sentence(warning) for warning in visible[-1].warnings)
             self._banner.show_message(text, "warning", "Measure again", self.start, topic="drift")
+
+    def _searched(self, infeasible: str) -> None:
+        if infeasible:
+            self._banner.show_message(infeasible, "error", topic="infeasible")
+        else:
+            self._banner.clear("infeasible")
+
+    def _pins_changed(self) -> None:
+        """A message goes with its cause: other pins may be satisfied."""
+        if self._document.pins.infeasible is None:
+            self._banner.clear("infeasible")
+
+    def _show_preflight(self) -> None:
+        preflight, graph = self._document.execution.preflight, self._document.operators
+        if preflight is None or graph is None:
+            return
+        text = preflight_sentence(preflight, graph)
+        kind = "warning" if preflight.uncovered else "info"
+        self._banner.show_message(text, kind, "Run", self.start, topic="preflight")
 
     def _finished(self, state: str, reason: str) -> None:
         if state == "cancelled":
             self._banner.show_message(
                 "The run was cancelled; what was measured is kept.", "info", topic="run"
             )
+
+
+def sentence(text: str) -> str:
+    """A text with a capital at its beginning and a full stop at its end."""
+    text = text.strip()
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}"
+
+
+def preflight_sentence(preflight: PreflightAnswer, graph: OperatorGraph) -> str:
+    """What a run would do: how many candidates, how many are stored, how long it takes.
+
+    Args:
+        preflight: The engine's answer.
+        graph: The operators, for the names of those that no toolchain takes.
+    """
+    if preflight.uncovered:
+        names = ", ".join(graph.name(n) for n in preflight.uncovered[:5])
+        left = len(preflight.uncovered) - 5
+        more = f" and {left} more" if left > 0 else ""
+        return f"A run would fail: no chosen toolchain has a candidate for {names}{more}."
+    return (
+        f"{counted(preflight.candidates, 'candidate')}, {number_text(preflight.distinct)} of them "
+        f"distinct and {number_text(preflight.stored)} measured already. Expected: "
+        f"{duration_text(preflight.expected_s)}."
+    )

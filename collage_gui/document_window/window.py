@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from PySide6.QtCore import QPoint, Qt, QTimer
-from PySide6.QtGui import QAction, QShowEvent
-from PySide6.QtWidgets import QMainWindow, QMenu, QVBoxLayout, QWidget
+from PySide6.QtGui import QAction, QResizeEvent, QShowEvent
+from PySide6.QtWidgets import QMainWindow, QMenu, QTabWidget, QVBoxLayout, QWidget
 
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.banner import Banner
 from collage_gui.document.document import Document
 from collage_gui.document_window.context_menu import context_menu
-from collage_gui.document_window.docks import Docks
+from collage_gui.document_window.docks import Docks, fitting_arrangement
 from collage_gui.document_window.export_controller import ExportController
 from collage_gui.document_window.files import DocumentFiles
 from collage_gui.document_window.find_bar import FindBar
@@ -27,7 +27,7 @@ from collage_gui.preferences import Preferences
 from collage_gui.theme import Theme
 
 ARRANGEMENT_KEY = "document/state"
-"""Where the settings file keeps the arrangement of the docks."""
+"""Below which the settings file keeps the sizes of the docks, by arrangement."""
 
 
 class DocumentWindow(QMainWindow):
@@ -64,9 +64,8 @@ class DocumentWindow(QMainWindow):
         self.strip = ProgressStrip(document.execution)
         self.setCentralWidget(self._centre())
         self.panels = Panels(document, theme, preferences)
-        self.docks = Docks(self)
-        self.panels.put_into(self.docks)
-        self._sized = self.docks.restore(preferences.store.value(ARRANGEMENT_KEY))
+        self.docks = Docks(self, self.panels.places())
+        self._sized = False
 
         self.picture = PictureController(document, self.view, theme, preferences, self)
         self.navigation = Navigation(document, self.view, self.picture, self.find_bar)
@@ -94,6 +93,7 @@ class DocumentWindow(QMainWindow):
 
     def _connect(self) -> None:
         document, panels = self.document, self.panels
+        self._preferences.changed.connect(self._preference_changed)
         document.graph_changed.connect(self._show_note)
         document.failed.connect(lambda reason: self.banner.show_message(reason, "error"))
         self.view.menu_wanted.connect(self._open_menu)
@@ -121,16 +121,81 @@ class DocumentWindow(QMainWindow):
 
     def close_document(self) -> None:
         """Stop what runs for the document; the page is about to go."""
-        self._preferences.store.setValue(ARRANGEMENT_KEY, self.docks.save())
+        self._keep_arrangement()
+        self._preferences.changed.disconnect(self._preference_changed)
         self.picture.close()
         self.document.close()
 
     def showEvent(self, event: QShowEvent) -> None:
-        """Gives the docks their first sizes: they take them once the window has one."""
+        """Arranges the panels: they take their sizes once the window has one."""
         super().showEvent(event)
-        if not self._sized:
+        self._arrange()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Puts the panels into one column where the window is small, and around the graph else."""
+        super().resizeEvent(event)
+        if self.isVisible():
+            self._arrange()
+
+    def _arrange(self) -> None:
+        wanted = self._preferences.get("panels")
+        if wanted == "fitting":
+            window = self.window()
+            wanted = fitting_arrangement(window.width(), window.height())
+        if wanted != self.docks.arrangement and self._sized:
+            self._keep_arrangement()
+        if self.docks.arrange(wanted) or not self._sized:
             self._sized = True
-            QTimer.singleShot(0, self, self.docks.set_default_sizes)
+            QTimer.singleShot(0, self, self._size_docks)
+
+    def _size_docks(self) -> None:
+        key = f"{ARRANGEMENT_KEY}/{self.docks.arrangement}"
+        if not self.docks.restore(self._preferences.store.value(key)):
+            self.docks.set_default_sizes()
+
+    def _keep_arrangement(self) -> None:
+        key = f"{ARRANGEMENT_KEY}/{self.docks.arrangement}"
+        self._preferences.store.setValue(key, self.docks.save())
+
+    def _preference_changed(self, key: str) -> None:
+        if key == "panels":
+            self._arrange()
+
+    # -- the keyboard ------------------------------------------------------------------
+
+    def next_pane(self) -> None:
+        """Give the focus to the next pane: the graph, then the tabs of each dock."""
+        self._step_pane(1)
+
+    def previous_pane(self) -> None:
+        """Give the focus to the pane before."""
+        self._step_pane(-1)
+
+    def _step_pane(self, by: int) -> None:
+        panes: list[QWidget] = [self.view, *self.docks.panes]
+        focused = self.focusWidget()
+        at = next(
+            (
+                number
+                for number, pane in enumerate(panes)
+                if focused is not None and (pane is focused or pane.isAncestorOf(focused))
+            ),
+            -by,
+        )
+        pane = panes[(at + by) % len(panes)]
+        if isinstance(pane, QTabWidget):
+            page = pane.currentWidget()
+            inside = page.findChildren(QWidget) if page is not None else []
+            takes = (
+                each
+                for each in [page, *inside]
+                if each is not None
+                and each.isVisible()
+                and each.isEnabled()
+                and each.focusPolicy() & Qt.FocusPolicy.TabFocus
+            )
+            pane = next(takes, pane.tabBar())
+        pane.setFocus(Qt.FocusReason.TabFocusReason)
 
     def _open_menu(self, position: QPoint, box: int | None) -> None:
         menu = self.context_menu(box)

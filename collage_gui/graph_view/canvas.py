@@ -264,6 +264,10 @@ class Canvas(QAbstractScrollArea):
             self._gesture.paint(painter, self._theme.colours.accent)
         if self.marks.stale:
             self._stale_badge(painter)
+        if self.hasFocus():
+            painter.setPen(QColor(self._theme.colours.focus))
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.drawRect(self.viewport().rect().adjusted(0, 0, -1, -1))
         painter.end()
 
     def _sharp_frame(self, painter: QPainter) -> None:
@@ -332,7 +336,7 @@ class Canvas(QAbstractScrollArea):
     def _stale_badge(self, painter: QPainter) -> None:
         assert self._theme is not None
         c = self._theme.colours
-        text = "This placement is older than the pins. Press Space to search again."
+        text = self.marks.stale
         painter.setFont(self._theme.sized(12, bold=True))
         width = painter.fontMetrics().horizontalAdvance(text) + 24
         box = QRectF((self.viewport().width() - width) / 2, 12, width, 28)

@@ -78,7 +78,7 @@ class Pan(Gesture):
 
 
 class RubberBand(Gesture):
-    """Shift and drag: select what the rectangle touches, added to the selection."""
+    """Shift and drag: select what the rectangle touches; with Ctrl, add it to the selection."""
 
     cursor = Qt.CursorShape.CrossCursor
 
@@ -96,7 +96,7 @@ class RubberBand(Gesture):
         """Select what the rectangle touches."""
         self.last = point
         if self.moved:
-            self.view.select_area(self.view.area_in_scene(self.rectangle), extend=True)
+            self.view.select_area(self.view.area_in_scene(self.rectangle), extend)
         else:
             self.view.click(point, True)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QRectF, QSize, Qt, Signal
+from collections.abc import Callable
+
+from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
     QBrush,
     QColor,
@@ -11,13 +13,15 @@ from PySide6.QtGui import (
     QPainter,
     QPaintEvent,
     QPen,
+    QPolygonF,
     QResizeEvent,
 )
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from collage_engine.drawing.box_styles import LegendEntry
 from collage_engine.drawing.formatting import counted
-from collage_gui.graph_view.painter import BRUSHES, PaintTheme
+from collage_gui.graph_view.painter import BRUSHES, PaintTheme, tie_mark
+from collage_gui.theme import Colours
 
 ROW = 22
 """Least height of an entry, in pixels; chosen."""
@@ -33,18 +37,17 @@ class _Row(QWidget):
     def __init__(self, entry: LegendEntry, theme: PaintTheme, legend: Legend) -> None:
         super().__init__(legend)
         self.entry, self._theme, self._legend = entry, theme, legend
+        self._detail = entry.detail or str(entry.count)
         self.chosen = False
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.setAccessibleName(f"{entry.label}: {counted(entry.count, 'operator')}")
-        self.setToolTip(
-            f"{entry.label}: {counted(entry.count, 'operator')}. Click to see only these."
-        )
+        self.setToolTip(f"{entry.label}: {self._detail}. Click to see only these.")
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
 
     def sizeHint(self) -> QSize:
         metrics = self.fontMetrics()
-        wide = metrics.horizontalAdvance(f"{self.entry.label}   {self.entry.count}")
+        wide = metrics.horizontalAdvance(f"{self.entry.label}   {self._detail}")
         return QSize(36 + wide + 14, max(ROW, metrics.height() + 6))
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -52,7 +55,7 @@ class _Row(QWidget):
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         c = self._theme.colours
         if self.chosen or self.hasFocus():
-            painter.setPen(QPen(QColor(c.accent), 1.2))
+            painter.setPen(QPen(QColor(c.focus), 1.2))
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRoundedRect(QRectF(self.rect()).adjusted(1, 1, -1, -1), 4, 4)
         chip = QRectF(5, (self.height() - 16) / 2, 26, 16)
@@ -76,7 +79,7 @@ class _Row(QWidget):
         painter.drawText(rest, Qt.AlignmentFlag.AlignVCenter, self.entry.label)
         painter.setPen(QColor(c.quiet))
         painter.drawText(
-            rest, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight, str(self.entry.count)
+            rest, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight, self._detail
         )
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
@@ -89,8 +92,87 @@ class _Row(QWidget):
             super().keyPressEvent(event)
 
 
+class _MarkRow(QWidget):
+    """What a mark in the picture means; it cannot be chosen."""
+
+    def __init__(self, mark: str, theme: PaintTheme, legend: Legend) -> None:
+        super().__init__(legend)
+        self._mark, self._theme = mark, theme
+        self.setObjectName(f"legend-{mark}")
+        self.setAccessibleName(MARKS[mark])
+        self.setToolTip(MARK_TIPS[mark])
+
+    def sizeHint(self) -> QSize:
+        metrics = self.fontMetrics()
+        return QSize(
+            36 + metrics.horizontalAdvance(MARKS[self._mark]), max(ROW, metrics.height() + 6)
+        )
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        c = self._theme.colours
+        sample = QRectF(5, (self.height() - 14) / 2, 22, 14)
+        _MARK_PAINTERS[self._mark](painter, sample, c)
+        painter.setPen(QColor(c.quiet))
+        painter.setFont(self.font())
+        rest = QRectF(33, 0, self.width() - 33, self.height())
+        painter.drawText(rest, Qt.AlignmentFlag.AlignVCenter, MARKS[self._mark])
+
+
+def _paint_tie(painter: QPainter, sample: QRectF, c: Colours) -> None:
+    painter.fillRect(sample, QColor(c.line))
+    tie_mark(painter, sample, c.quiet, c.raised)
+
+
+def _paint_expected(painter: QPainter, sample: QRectF, c: Colours) -> None:
+    painter.setPen(QPen(QColor(c.quiet), 1, Qt.PenStyle.DashLine))
+    painter.drawRoundedRect(sample, 3, 3)
+
+
+def _paint_pin(painter: QPainter, sample: QRectF, c: Colours) -> None:
+    painter.setPen(Qt.PenStyle.NoPen)
+    painter.setBrush(QColor(c.text))
+    painter.drawEllipse(sample.center(), 7, 7)
+    painter.setBrush(QColor(c.canvas))
+    painter.drawEllipse(sample.center(), 2.5, 2.5)
+
+
+def _paint_hand_over(painter: QPainter, sample: QRectF, c: Colours) -> None:
+    middle, right = sample.center().y(), sample.right()
+    painter.setPen(QPen(QColor(c.text), 2))
+    painter.drawLine(QPointF(sample.left(), middle), QPointF(right - 6, middle))
+    painter.setPen(Qt.PenStyle.NoPen)
+    painter.setBrush(QColor(c.text))
+    tip = [QPointF(right, middle), QPointF(right - 9, middle - 4), QPointF(right - 9, middle + 4)]
+    painter.drawPolygon(QPolygonF(tip))
+
+
+MARKS = {
+    "hand-over": "hand-over",
+    "tie": "tie",
+    "expected": "expected, not confirmed",
+    "pin": "pinned",
+}
+"""Marks of the picture that the legend explains, where they occur."""
+MARK_TIPS = {
+    "hand-over": "A value passes to another toolchain, format or device: its size, the conversion "
+    "and its cost stand beside the arrow.",
+    "tie": "Another toolchain is within noise of the chosen one: measurements do not decide. The "
+    "corner has its colour.",
+    "expected": "Dashed boxes belong to a placement that no run has confirmed yet.",
+    "pin": "A pin demands or forbids something here.",
+}
+_MARK_PAINTERS: dict[str, Callable[[QPainter, QRectF, Colours], None]] = {
+    "hand-over": _paint_hand_over,
+    "tie": _paint_tie,
+    "expected": _paint_expected,
+    "pin": _paint_pin,
+}
+
+
 class Legend(QWidget):
-    """All entries, side by side below the graph."""
+    """All entries, side by side below the graph, and what the marks in it mean."""
 
     isolated = Signal(object)
     """LegendEntry, or None when all are shown again."""
@@ -99,12 +181,16 @@ class Legend(QWidget):
         super().__init__(parent)
         self.setObjectName("legend")
         self._rows: list[_Row] = []
+        self._marks: list[_MarkRow] = []
         self._chosen: str | None = None
         self._theme: PaintTheme | None = None
         self.hide()
 
     def show_entries(self, entries: list[LegendEntry], theme: PaintTheme) -> None:
         """Show the entries of a picture; the isolated one stays so if it is among them."""
+        if theme is not self._theme:
+            for mark in self._marks:
+                mark._theme = theme
         self._theme = theme
         for row in self._rows:
             row.hide()
@@ -117,6 +203,23 @@ class Legend(QWidget):
             row.show()
         self._arrange()
         self.setVisible(bool(entries))
+
+    def show_marks(self, marks: list[str]) -> None:
+        """Explain the marks that occur in the picture.
+
+        Args:
+            marks: Keys of ``MARKS``.
+        """
+        if self._theme is None or marks == [row.objectName()[7:] for row in self._marks]:
+            return
+        for row in self._marks:
+            row.hide()
+            row.deleteLater()
+        self._marks = [_MarkRow(mark, self._theme, self) for mark in marks]
+        for row in self._marks:
+            row.setFont(self.font())
+            row.show()
+        self._arrange()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Arranges the entries anew."""
@@ -133,7 +236,7 @@ class Legend(QWidget):
         A legend that leaves one out, or squeezes it, explains nothing.
         """
         left, top, tall = MARGIN, 3, ROW
-        for row in self._rows:
+        for row in (*self._rows, *self._marks):
             size = row.sizeHint()
             if left > MARGIN and left + size.width() > self.width() - MARGIN:
                 left, top = MARGIN, top + tall

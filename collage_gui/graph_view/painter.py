@@ -15,11 +15,21 @@ from dataclasses import dataclass
 
 import numpy as np
 from PySide6.QtCore import QPointF, QRectF, Qt
-from PySide6.QtGui import QBrush, QColor, QFont, QFontMetricsF, QPainter, QPen
+from PySide6.QtGui import (
+    QBrush,
+    QColor,
+    QFont,
+    QFontMetricsF,
+    QPainter,
+    QPainterPath,
+    QPen,
+    QPolygonF,
+)
 
 from collage_engine.drawing.box_styles import BoxStyle
 from collage_engine.drawing.columns import BOX_HEIGHT
 from collage_engine.drawing.palette import mix, toolchain_look
+from collage_engine.drawing.scene import SKIPS_DRAWN, skip_curve
 from collage_gui.graph_view.picture import Marks, Picture
 from collage_gui.theme import Colours
 
@@ -28,6 +38,8 @@ STRIP = 28.0
 FAR_PX, NEAR_PX = 9.0, 30.0
 """Heights of a box on the screen below which it is drawn far, and from which it is drawn near;
 chosen."""
+TIE_MARK = 13.0
+"""Side of the mark of a tie, in scene units; chosen."""
 RING_LIMIT = 3000
 """Rings with round corners that are painted at most; more of them are plain rectangles. Chosen."""
 
@@ -87,6 +99,8 @@ def paint(
     painter.setRenderHint(QPainter.RenderHint.Antialiasing, not far)
     _bands(painter, picture, area, scale, c, far)
     _edges(painter, picture, area, scale, c, far)
+    _skips(painter, picture, marks, area, scale, c)
+    _crossings(painter, picture, area, scale, c, far)
     visible = picture.boxes_in(area)
     if far:
         _far(painter, picture, marks, visible, c)
@@ -99,6 +113,7 @@ def paint(
             boxes.paint(box)
         if near:
             _jumps(painter, picture, visible, theme)
+            _crossing_labels(painter, picture, area, theme)
     _rings(painter, picture, marks, area, scale, c)
 
 
@@ -109,16 +124,10 @@ def _bands(
     strength = 0.42 if far else 0.78
     if c.dark:
         strength = 0.5 if far else 0.72
-    for colour, rims, fills, lines in picture.bands(area):
+    for colour, rims, fills in picture.bands(area):
         rim = QColor(mix(colour, c.canvas, 0.25 if c.dark else 0.3))
         fill = QColor(mix(colour, c.canvas, strength))
-        for tint, rectangles, width in ((rim, rims, 15.0), (fill, fills, 12.0)):
-            if lines:
-                pen = QPen(tint, width)
-                pen.setCapStyle(Qt.PenCapStyle.FlatCap)
-                pen.setJoinStyle(Qt.PenJoinStyle.RoundJoin)
-                painter.setPen(pen)
-                painter.drawLines(lines)
+        for tint, rectangles in ((rim, rims), (fill, fills)):
             painter.setPen(Qt.PenStyle.NoPen)
             painter.setBrush(tint)
             if far or scale < 0.5:
@@ -139,6 +148,72 @@ def _edges(
     painter.setPen(pen)
     lines = picture.lines
     painter.drawLines([lines[i] for i in visible.tolist()])
+
+
+def _skips(
+    painter: QPainter, picture: Picture, marks: Marks, area: QRectF, scale: float, c: Colours
+) -> None:
+    """Edges that the layout cuts, as faint curves; those of chosen boxes stand out."""
+    wanted = {*marks.selected, marks.primary, marks.hovered} - {None}
+    every = len(picture.rectangles) <= SKIPS_DRAWN
+    if not picture.skips or not (every or wanted):
+        return
+    painter.save()
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    painter.setBrush(Qt.BrushStyle.NoBrush)
+    for a, b in picture.skips:
+        chosen = a in wanted or b in wanted
+        if not (every or chosen):
+            continue
+        start, one, two, end = (QPointF(*p) for p in skip_curve(picture.scene, a, b))
+        path = QPainterPath(start)
+        path.cubicTo(one, two, end)
+        if not path.controlPointRect().intersects(area):
+            continue
+        colour = QColor(c.text if chosen else c.edge)
+        colour.setAlphaF(1.0 if chosen else 0.55)
+        painter.setPen(QPen(colour, (1.8 if chosen else 1.1) / min(scale, 1.0)))
+        painter.drawPath(path)
+    painter.restore()
+
+
+def _crossings(
+    painter: QPainter, picture: Picture, area: QRectF, scale: float, c: Colours, far: bool
+) -> None:
+    """Hand-overs between toolchains, formats or devices: heavier lines with an arrow head."""
+    touching = [each for each in picture.crossings if each.bounds.intersects(area)]
+    if not touching:
+        return
+    colour = QColor(c.text)
+    pen = QPen(colour, 1.6 if far else 2.2)
+    pen.setCosmetic(far)
+    painter.setPen(pen)
+    painter.drawLines([line for each in touching for line in each.lines])
+    if not far:
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(colour)
+        for each in touching:
+            painter.drawPolygon(each.head)
+
+
+def _crossing_labels(painter: QPainter, picture: Picture, area: QRectF, theme: PaintTheme) -> None:
+    """Bytes, conversion and cost of each hand-over, beside its arrow."""
+    c = theme.colours
+    painter.setFont(theme.sized(10))
+    metrics = painter.fontMetrics()
+    for each in picture.crossings:
+        if not each.bounds.intersects(area):
+            continue
+        text = each.hand_over.label
+        width, height = metrics.horizontalAdvance(text) + 6, metrics.height()
+        place = QRectF(each.label_at.x(), each.label_at.y() - height / 2, width, height)
+        background = QColor(c.canvas)
+        background.setAlpha(225)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(background)
+        painter.drawRoundedRect(place, 3, 3)
+        painter.setPen(QColor(c.text))
+        painter.drawText(place, Qt.AlignmentFlag.AlignCenter, text)
 
 
 def _far(
@@ -181,39 +256,25 @@ def _partition_labels(
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QColor(look.colour))
         painter.drawRect(label)
-        tied = picture.styles[outline.boxes[0]].tied
-        if tied:
-            # The letters keep to the plain colour; the hatch lies under them as a bar.
-            bar = QRectF(around.left(), label.bottom(), around.width(), 6 / scale)
-            bar.moveBottom(min(bar.bottom(), around.bottom()))
-            painter.setPen(Qt.PenStyle.NoPen)
-            painter.setBrush(QColor(look.colour))
-            painter.drawRect(bar)
-            hatch(painter, bar, tied, 6 / scale)
-            label.moveBottom(bar.top())
         painter.setPen(QColor(look.text))
         painter.drawText(label, Qt.AlignmentFlag.AlignCenter, text)
 
 
-def hatch(painter: QPainter, area: QRectF, colour: str, step: float = 10.0) -> None:
-    """Paint stripes of a colour over half of an area; what is below is the other half.
+def tie_mark(painter: QPainter, strip: QRectF, colour: str, rim: str) -> None:
+    """Paint the mark of a tie: a small triangle in the corner, in the other toolchain's colour.
 
     Args:
-        painter: In scene units.
-        area: Where to paint.
-        colour: The colour of the stripes.
-        step: From one stripe to the next, along the edge, in scene units.
+        painter: In the units of ``strip``.
+        strip: The coloured strip of a box, or a sample of it.
+        colour: The colour of the toolchain that is tied with the chosen one.
+        rim: The colour of its outline.
     """
-    painter.save()
-    painter.setClipRect(area, Qt.ClipOperation.IntersectClip)
-    painter.setPen(QPen(QColor(colour), step / 2, Qt.PenStyle.SolidLine, Qt.PenCapStyle.FlatCap))
-    # The stripes lean by 45°: across they are √2 apart of what they are along the edge.
-    apart = step * 2**0.5
-    at = area.left() - area.height()
-    while at < area.right() + apart:
-        painter.drawLine(QPointF(at, area.bottom()), QPointF(at + area.height(), area.top()))
-        at += apart
-    painter.restore()
+    size = min(TIE_MARK, strip.height() * 0.5)
+    corner = strip.bottomRight()
+    triangle = [corner, corner - QPointF(size, 0), corner - QPointF(0, size)]
+    painter.setPen(QPen(QColor(rim), 1.2))
+    painter.setBrush(QColor(colour))
+    painter.drawPolygon(QPolygonF(triangle))
 
 
 class _BoxPainter:
@@ -304,15 +365,15 @@ class _BoxPainter:
         painter.drawRoundedRect(strip, 4, 4)
         painter.drawRect(strip.adjusted(6, 0, 0, 0))
         patterned = style.pattern != "solid" and self.near
-        if style.tied:
-            hatch(painter, strip.adjusted(1, 1, 0, -1), style.tied)
-        elif patterned:
+        if patterned:
             ink = QColor(style.text)
             ink.setAlphaF(0.3)
             painter.setBrush(QBrush(ink, BRUSHES[style.pattern]))
             painter.drawRect(strip.adjusted(2, 1, 0, -1))
         if style.tag:
-            self._tag(style, strip, on_plain=bool(style.tied) or patterned)
+            self._tag(style, strip, on_plain=patterned)
+        if style.tied:
+            tie_mark(painter, strip, style.tied, self.colours.raised)
 
     def _tag(self, style: BoxStyle, strip: QRectF, on_plain: bool) -> None:
         """The letters; on plain colour where a pattern would disturb them."""
@@ -377,7 +438,7 @@ def _badge(painter: QPainter, mark: str, r: QRectF, scale: float, theme: PaintTh
 
 
 def _share(painter: QPainter, style: BoxStyle, area: QRectF, c: Colours) -> None:
-    """A group's share of the model's latency, as a bar along its lower edge."""
+    """The expected cost beside that of the dearest partition, as a thin bar at the lower edge."""
     if style.share is None:
         return
     painter.setPen(Qt.PenStyle.NoPen)

@@ -8,18 +8,22 @@ rectangles and lines are made once per layout, not per frame.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from PySide6.QtCore import QLineF, QPointF, QRectF
-from PySide6.QtGui import QColor
+from PySide6.QtGui import QColor, QPolygonF
 
 from collage_engine.drawing.box_styles import BoxStyle, LegendEntry
-from collage_engine.drawing.columns import BOX_HEIGHT, BOX_WIDTH
-from collage_engine.drawing.scene import Outline, Scene, bridge
+from collage_engine.drawing.columns import ALONG_GAP, BOX_HEIGHT, BOX_WIDTH
+from collage_engine.drawing.hand_overs import HandOver
+from collage_engine.drawing.scene import Outline, Scene, arrow_head, bridge
 
 NEIGHBOUR_REACH = 900
 """How far a box looks for neighbours of its rank, in scene units; chosen."""
+HEAD = 11.0
+"""Length of the arrow head of a hand-over, in scene units; chosen."""
 SAME_RANK = 30
 """Boxes whose middles differ by less than this along the drawing are of one rank; chosen, less
 than the height of a box."""
@@ -38,7 +42,33 @@ class Marks:
     pinned: dict[int, str] = field(default_factory=dict)
     """Box → mark, e.g. ``⚲`` or ``⊘``."""
     dimmed: frozenset[int] = frozenset()
-    stale: bool = False
+    hovered: int | None = None
+    """The box under the pointer."""
+    stale: str = ""
+    """Why the picture is out of date; empty while it is not."""
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """One hand-over as shapes."""
+
+    hand_over: HandOver
+    lines: tuple[QLineF, ...]
+    head: QPolygonF
+    """The arrow head at the reader."""
+    bounds: QRectF
+    label_at: QPointF
+    """Where the label's left edge begins, in the middle of its height."""
+
+    @classmethod
+    def of(cls, hand_over: HandOver, route: Sequence[tuple[float, float]]) -> Crossing:
+        """The shapes of a hand-over along a route; without a route there are none."""
+        points = [QPointF(*point) for point in route]
+        lines = tuple(QLineF(a, b) for a, b in itertools.pairwise(points))
+        head = QPolygonF([QPointF(*p) for p in arrow_head(route, HEAD)] if lines else [])
+        bounds = QPolygonF(points).boundingRect().adjusted(-HEAD, -HEAD, HEAD + 120, HEAD)
+        tip = points[-1] if points else QPointF()
+        return cls(hand_over, lines, head, bounds, tip + QPointF(HEAD, -ALONG_GAP / 2))
 
 
 class Picture:
@@ -67,7 +97,11 @@ class Picture:
         """Where a partition's label fits, the partition, its colour."""
         self.shares: dict[str, float] = {}
         """Partition → share of the placement's latency, 0…1."""
-        self._bands: dict[str, tuple[list[QRectF], list[QRectF], np.ndarray, list[QLineF]]] = {}
+        self._bands: dict[str, tuple[list[QRectF], list[QRectF], np.ndarray]] = {}
+        self.crossings: list[Crossing] = []
+        """The hand-overs between toolchains, formats or devices that have a route."""
+        self.skips = [(a, b) for a, others in scene.jumps_out.items() for b in others]
+        """The edges that the layout cuts."""
 
     @property
     def bounds(self) -> QRectF:
@@ -81,6 +115,7 @@ class Picture:
         legend: list[LegendEntry],
         outlines: tuple[Outline, ...],
         shares: dict[str, float],
+        hand_overs: tuple[HandOver, ...] = (),
     ) -> None:
         """Take new colours; the places stay.
 
@@ -89,6 +124,7 @@ class Picture:
             legend: What the colours mean.
             outlines: The partitions.
             shares: Partition → share of the placement's latency, 0…1.
+            hand_overs: What passes between toolchains, formats or devices.
         """
         self.styles, self.legend, self.outlines, self.shares = styles, legend, outlines, shares
         names = sorted({style.colour for style in styles})
@@ -96,48 +132,44 @@ class Picture:
         self.colours = [QColor(name) for name in names]
         self.colour_of = np.fromiter((number[s.colour] for s in styles), int, len(styles))
         self._make_bands()
+        routes = self.scene.layout.routes
+        self.crossings = [Crossing.of(each, routes[each.edge]) for each in hand_overs]
+        self.crossings = [each for each in self.crossings if each.lines]
 
     def _make_bands(self) -> None:
         """Partition tints by colour: grown boxes, bridges between them, thin routes."""
-        bands: dict[str, tuple[list[QRectF], list[QLineF]]] = {}
+        bands: dict[str, list[QRectF]] = {}
         self.partition_boxes = []
         sideways = self.scene.orientation == "horizontal"
         for outline in self.outlines:
             colour = self.styles[outline.boxes[0]].colour
-            rectangles, lines = bands.setdefault(colour, ([], []))
+            rectangles = bands.setdefault(colour, [])
             own = [self.rectangles[box] for box in outline.boxes]
             rectangles.extend(own)
             for edge in outline.edges:
                 between = bridge(self.scene, edge)
                 if between is not None:
                     rectangles.append(QRectF(*between))
-                else:
-                    route = self.scene.layout.routes[edge]
-                    lines.extend(
-                        QLineF(QPointF(*a), QPointF(*b)) for a, b in itertools.pairwise(route)
-                    )
             self.partition_boxes.append((_solid_part(own, sideways), outline, colour))
         self._bands = {}
-        for colour, (rectangles, lines) in bands.items():
+        for colour, rectangles in bands.items():
             rim = [r.adjusted(-9, -9, 9, 9) for r in rectangles]
             fill = [r.adjusted(-7.5, -7.5, 7.5, 7.5) for r in rectangles]
             spans = np.array([(r.left(), r.top(), r.right(), r.bottom()) for r in rim])
-            self._bands[colour] = (rim, fill, spans.reshape(-1, 4), lines)
+            self._bands[colour] = (rim, fill, spans.reshape(-1, 4))
 
-    def bands(self, area: QRectF) -> list[tuple[str, list[QRectF], list[QRectF], list[QLineF]]]:
-        """The partition tints that touch an area: (colour, rims, fills, lines)."""
+    def bands(self, area: QRectF) -> list[tuple[str, list[QRectF], list[QRectF]]]:
+        """The partition tints that touch an area: (colour, rims, fills)."""
         touching = []
-        for colour, (rim, fill, spans, lines) in self._bands.items():
+        for colour, (rim, fill, spans) in self._bands.items():
             inside = np.flatnonzero(
                 (spans[:, 0] < area.right())
                 & (spans[:, 2] > area.left())
                 & (spans[:, 1] < area.bottom())
                 & (spans[:, 3] > area.top())
             )
-            if len(inside) or lines:
-                touching.append(
-                    (colour, [rim[i] for i in inside], [fill[i] for i in inside], lines)
-                )
+            if len(inside):
+                touching.append((colour, [rim[i] for i in inside], [fill[i] for i in inside]))
         return touching
 
     def boxes_in(self, area: QRectF) -> np.ndarray:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
+from dataclasses import replace
+
+from PySide6.QtCore import QEvent, QLineF, QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import (
+    QContextMenuEvent,
     QKeyEvent,
     QMouseEvent,
     QWheelEvent,
@@ -11,6 +14,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QMenu, QToolTip
 
 from collage_engine.drawing.box_styles import LegendEntry
+from collage_gui.elided_label import plain_tip
 from collage_gui.graph_view.canvas import Canvas
 from collage_gui.graph_view.gestures import Gesture, Pan, RubberBand, ZoomArea
 from collage_gui.graph_view.picture import Picture
@@ -147,16 +151,23 @@ class GraphView(Canvas):
             self._gesture.move(event.position())
             if self._gesture.moved:
                 self.viewport().setCursor(self._gesture.cursor)
+        elif self.picture is not None and self.picture.skips:
+            self._hover(self.picture.box_at(self.to_scene(event.position())))
+
+    def _hover(self, box: int | None) -> None:
+        """Show the cut edges of the box under the pointer."""
+        scene = self.picture.scene if self.picture is not None else None
+        ends = scene is not None and (box in scene.jumps_out or box in scene.jumps_in)
+        hovered = box if ends else None
+        if hovered != self.marks.hovered:
+            self.set_marks(replace(self.marks, hovered=hovered))
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         """Ends the gesture."""
         gesture, self._gesture = self._gesture, None
         self.viewport().unsetCursor()
         if gesture is not None:
-            extend = bool(
-                event.modifiers()
-                & (Qt.KeyboardModifier.ShiftModifier | Qt.KeyboardModifier.ControlModifier)
-            )
+            extend = bool(event.modifiers() & Qt.KeyboardModifier.ControlModifier)
             gesture.end(event.position(), extend)
             self.viewport().update()
 
@@ -165,6 +176,17 @@ class GraphView(Canvas):
         box = self.picture.box_at(self.to_scene(event.position())) if self.picture else None
         if box is not None:
             self.box_opened.emit(box)
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        """Opens the menu of the primary box by the Menu key or Shift+F10."""
+        if event.reason() != QContextMenuEvent.Reason.Keyboard:
+            return  # a press of the right button has opened it
+        box, point = self.marks.primary, QPointF(self.viewport().rect().center())
+        if self.picture is not None and box is not None:
+            corner = self.to_view(self.picture.rectangles[box].bottomLeft())
+            if self.viewport().rect().contains(corner.toPoint()):
+                point = corner
+        self.menu_wanted.emit(self.viewport().mapToGlobal(point.toPoint()), box)
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         """Zooms at the pointer, or pans with Shift and on touchpads."""
@@ -189,7 +211,8 @@ class GraphView(Canvas):
         if event.type() == QEvent.Type.ToolTip and self.picture is not None:
             where = self.to_scene(QPointF(event.pos()))  # type: ignore[attr-defined]
             box = self.picture.box_at(where)
-            text = self.tip(box) if box is not None else self._jump_tip(where)
+            text = self.tip(box) if box is not None else self._between_tip(where)
+            text = plain_tip(text)
             QToolTip.showText(event.globalPos(), text, self.viewport())  # type: ignore[attr-defined]
             return True
         return super().viewportEvent(event)
@@ -205,6 +228,16 @@ class GraphView(Canvas):
         if style.note:
             lines.append(style.note)
         return "\n".join(lines)
+
+    def _between_tip(self, where: QPointF) -> str:
+        """What the tool tip of a hand-over or of a jump says."""
+        assert self.picture is not None
+        for each in self.picture.crossings:
+            if each.bounds.contains(where) and any(
+                _distance(line, where) < 6 / min(self.scale, 1.0) for line in each.lines
+            ):
+                return each.hand_over.sentence
+        return self._jump_tip(where)
 
     def _jump_tip(self, where: QPointF) -> str:
         assert self.picture is not None
@@ -252,3 +285,13 @@ def boxes_outside(picture: Picture, entry: LegendEntry | None) -> frozenset[int]
         for box, style in enumerate(picture.styles)
         if style.kind in ("operator", "group") and style.entry != entry.key
     )
+
+
+def _distance(line: QLineF, point: QPointF) -> float:
+    """How far a point lies from a line segment."""
+    along = line.p2() - line.p1()
+    length = along.x() ** 2 + along.y() ** 2
+    share = 0.0
+    if length:
+        share = QPointF.dotProduct(point - line.p1(), along) / length
+    return QLineF(line.pointAt(max(0.0, min(1.0, share))), point).length()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import partial
 
-from PySide6.QtCore import QFileSystemWatcher, QObject, Signal
+from PySide6.QtCore import QFileSystemWatcher, QObject, Qt, Signal
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QFileDialog, QMessageBox, QTabWidget, QWidget
 
@@ -147,6 +148,7 @@ class Documents(QObject):
             document.graph_changed,
             document.comparison.reference_changed,
             page.picture.mode_changed,
+            page.picture.groups_changed,
             page.panels.run_settings.threads.valueChanged,
             page.panels.run_settings.budget.valueChanged,
         ):
@@ -222,16 +224,17 @@ class Documents(QObject):
     def save_as(self) -> None:
         """Save the current document to a session file that the user names."""
         page = self.current
-        if page is None:
-            return
+        path = self._ask_session_path(page) if page is not None else ""
+        if page is not None and path:
+            page.document.save(path, partial(self._saved, page))
+
+    def _ask_session_path(self, page: DocumentWindow) -> str:
+        """Ask for the session file of a page; empty when the user cancels."""
         name = os.path.splitext(page.document.path)[0] + ".collage"
         path, _ = QFileDialog.getSaveFileName(
             self._window, "Save session", name, "Sessions (*.collage)"
         )
-        if path:
-            if not path.endswith(".collage"):
-                path += ".collage"
-            page.document.save(path, partial(self._saved, page))
+        return path + ".collage" if path and not path.endswith(".collage") else path
 
     def _saved(self, page: DocumentWindow) -> None:
         path = page.document.session_path
@@ -252,7 +255,9 @@ class Documents(QObject):
     def close(self, number: int) -> None:
         """Close a page by its number, unless the user wants to keep unsaved work."""
         page = self.tabs.widget(number)
-        if isinstance(page, DocumentWindow) and self.may_close([page]):
+        if not isinstance(page, DocumentWindow):
+            return
+        if self.may_close([page], partial(self.remove, page)):
             self.remove(page)
 
     def remove(self, page: DocumentWindow) -> None:
@@ -268,23 +273,67 @@ class Documents(QObject):
             self.emptied.emit()
         self.changed.emit()
 
-    def may_close(self, pages: list[DocumentWindow]) -> bool:
-        """Ask, but only when something would be lost: a run under way, pins or runs not saved."""
+    def may_close(self, pages: list[DocumentWindow], saved: Callable[[], None]) -> bool:
+        """Ask, but only when something would be lost: a run under way, pins or runs not saved.
+
+        Args:
+            pages: The pages that would go.
+            saved: Called later, when the user had them saved first and that is done.
+
+        Returns:
+            Whether they may go at once.
+        """
         lost = [p for p in pages if p.document.unsaved or p.document.execution.running]
         if not lost or not self._preferences.get("ask_on_close"):
             return True
-        return self.ask_discard(", ".join(p.document.title.rstrip(" •") for p in lost))
+        names = ", ".join(p.document.title.rstrip(" •") for p in lost)
+        running = any(p.document.execution.running for p in lost)
+        answer = self.ask_save(names, running)
+        if answer == "save":
+            self._save_all(lost, saved)
+        return answer == "discard"
 
-    def ask_discard(self, names: str) -> bool:
-        """Ask whether the unsaved work of some documents may be lost."""
-        answer = QMessageBox.question(
-            self._window,
-            "Close",
-            f"{names}: pins, runs and notes are not saved. Close anyway?\n"
-            "Measurements are kept in the store.",
-            QMessageBox.StandardButton.Discard | QMessageBox.StandardButton.Cancel,
-        )
-        return answer == QMessageBox.StandardButton.Discard
+    def ask_save(self, names: str, running: bool) -> str:
+        """Ask what becomes of unsaved work.
+
+        Args:
+            names: The documents that have some.
+            running: Whether a run is under way in one of them.
+
+        Returns:
+            ``save``, ``discard`` or ``cancel``.
+        """
+        box = QMessageBox(self._window)
+        box.setWindowTitle("Close")
+        box.setIcon(QMessageBox.Icon.Question)
+        box.setTextFormat(Qt.TextFormat.PlainText)
+        box.setText(f"Save the changes to {names}?")
+        box.setInformativeText(closing_sentence(running))
+        save = box.addButton("Save", QMessageBox.ButtonRole.AcceptRole)
+        discard = box.addButton("Discard", QMessageBox.ButtonRole.DestructiveRole)
+        box.addButton(QMessageBox.StandardButton.Cancel)
+        box.setDefaultButton(save)
+        box.exec()
+        chosen = box.clickedButton()
+        return "save" if chosen is save else "discard" if chosen is discard else "cancel"
+
+    def _save_all(self, pages: list[DocumentWindow], then: Callable[[], None]) -> None:
+        """Save pages one after the other; a path that is not given keeps everything open."""
+        if not pages:
+            then()
+            return
+        page, *rest = pages
+        document = page.document
+        if document.execution.running:
+            document.execution.cancel()
+        path = document.session_path or self._ask_session_path(page)
+        if path:
+
+            def saved() -> None:
+                self._saved(page)
+                self._save_all(rest, then)
+
+            document.save(path, saved)
 
     # -- titles ------------------------------------------------------------------------
 
@@ -300,3 +349,13 @@ class Documents(QObject):
         current = self.current
         title = f"{current.document.title} – " if current is not None else ""
         self._window.setWindowTitle(f"{title}Collage Explorer")
+
+
+def closing_sentence(running: bool) -> str:
+    """What closing without saving loses.
+
+    Args:
+        running: Whether a run is under way.
+    """
+    text = "Without saving, pins, runs and notes are lost; measurements stay in the store."
+    return f"A run is under way: it will be stopped. {text}" if running else text

@@ -11,6 +11,9 @@ from PySide6.QtWidgets import QDockWidget, QMenu, QMenuBar
 from collage_gui.actions import ACTIONS, MENUS
 from collage_gui.preferences import Preferences
 
+MNEMONICS = {title: f"&{title}" for title in MENUS} | {"Export": "E&xport"}
+"""Menu → its title with the letter that opens it together with Alt; all letters differ."""
+
 
 class Menus:
     """Menus by subject, with the recent files and the panels of the current document."""
@@ -38,7 +41,7 @@ class Menus:
         self._panels = QMenu("Panels", bar)
         self._panels.aboutToShow.connect(self._fill_panels)
         for title in MENUS:
-            self._fill(bar.addMenu(title), title, actions)
+            self._fill(bar.addMenu(MNEMONICS[title]), title, actions)
         self.fill_recent()
 
     def _fill(self, menu: QMenu, title: str, actions: Mapping[str, QAction]) -> None:

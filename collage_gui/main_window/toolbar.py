@@ -1,13 +1,13 @@
-"""The toolbar: run, where the engine runs, threads, budget, reference, colouring, search."""
+"""The toolbar: open, run, threads, budget, what is compared, colouring, find."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import (
     QComboBox,
-    QLabel,
-    QLineEdit,
     QSizePolicy,
     QSpinBox,
     QToolBar,
@@ -18,89 +18,74 @@ from PySide6.QtWidgets import (
 from collage_engine.drawing.box_styles import MODES
 from collage_gui.document.comparison import Reference
 from collage_gui.document_window.window import DocumentWindow
+from collage_gui.fields import DurationField, keep_from_wheel
 from collage_gui.panels.references import fill_references
+from collage_gui.panels.run_settings import BUDGET_TIP
 from collage_gui.preferences import Preferences
 from collage_gui.theme import pad_spin_boxes
 
-DEVICE_LENGTH = 32
-"""Letters of the device's name that its button shows; chosen."""
+CHOICE_LETTERS = 14
+"""Letters that the lists of the toolbar show; chosen, so that the toolbar fits 1024 pixels."""
+LONGEST_BUDGET = "Budget: 9 h 59 min 0"
+"""The longest text of the budget's field, with room for its arrows; it sets the field's width."""
 
 
 class Toolbar(QToolBar):
     """Acts on the current page."""
 
-    device_clicked = Signal()
     mode_chosen = Signal()
 
-    def __init__(self, open_action: QAction, preferences: Preferences) -> None:
+    def __init__(self, actions: Mapping[str, QAction], preferences: Preferences) -> None:
         super().__init__("Toolbar")
         self._preferences = preferences
         self._page: DocumentWindow | None = None
-        self._optional: list[QAction] = []
-        """What is left out of a toolbar that is too narrow, in this order; menus and the panel
-        of run settings have it all."""
         self.setObjectName("toolbar")
         self.setMovable(False)
         self.setIconSize(QSize(16, 16))
         self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextOnly)
-        self.addAction(open_action)
+        self.addAction(actions["open"])
         self.run_button = QToolButton()
         self.run_button.setObjectName("runButton")
         self.run_button.clicked.connect(self._start_or_cancel)
         self.addWidget(self.run_button)
         self.addSeparator()
-        self._device = QToolButton()
-        self._device.setObjectName("deviceButton")
-        self._device.clicked.connect(self.device_clicked)
-        self.addWidget(self._device)
         self._add_run_fields()
         self.addSeparator()
         self._add_views()
-        self._add_search()
-
-    def _add_run_fields(self) -> None:
-        self.threads = QSpinBox(minimum=0, maximum=256)
-        self.threads.setSpecialValueText("auto")
-        self.threads.setObjectName("toolbarThreads")
-        self.threads.setAccessibleName("Threads")
-        self.threads.valueChanged.connect(self._threads_changed)
-        self.budget = QSpinBox(minimum=1, maximum=600, suffix=" min")
-        self.budget.setObjectName("toolbarBudget")
-        self.budget.setAccessibleName("Budget")
-        self.budget.valueChanged.connect(self._budget_changed)
-        for label, field in (("Threads", self.threads), ("Budget", self.budget)):
-            self._optional += [self.addWidget(_label(label)), self.addWidget(field)]
-            pad_spin_boxes(field)
-
-    def _add_views(self) -> None:
-        self.reference = QComboBox()
-        self.reference.setObjectName("baseline")
-        self.reference.setAccessibleName("Compare with")
-        self.reference.setMinimumContentsLength(16)
-        self.reference.activated.connect(self._reference_chosen)
-        self.colour = QComboBox()
-        self.colour.setObjectName("colourBy")
-        self.colour.setAccessibleName("Colour by")
-        for mode, title in MODES.items():
-            self.colour.addItem(title, mode)
-        self.colour.activated.connect(self._colour_chosen)
-        for label, combo in (("Compared with", self.reference), ("Colour by", self.colour)):
-            self._optional.insert(0, self.addWidget(_label(label)))
-            self.addWidget(combo)
-
-    def _add_search(self) -> None:
+        actions["collapse_partitions"].setIconText("Collapse")
+        self.addAction(actions["collapse_partitions"])
         spacer = QWidget()
         spacer.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         self.addWidget(spacer)
-        self.search = QLineEdit(
-            placeholderText="Find in the graph  (Ctrl+F)", clearButtonEnabled=True
-        )
-        self.search.setObjectName("toolbarSearch")
-        self.search.setAccessibleName("Find in the graph")
-        self.search.setMaximumWidth(240)
-        self.search.setMinimumWidth(210)
-        self.search.returnPressed.connect(self._find)
-        self.addWidget(self.search)
+        self.addAction(actions["find"])
+        keep_from_wheel(self)
+
+    def _add_run_fields(self) -> None:
+        self.threads = QSpinBox(minimum=0, maximum=256, prefix="Threads: ")
+        self.threads.setSpecialValueText("Threads: auto")
+        self.threads.setObjectName("toolbarThreads")
+        self.threads.setAccessibleName("Threads")
+        self.threads.setToolTip("auto: one thread for each physical core")
+        self.threads.valueChanged.connect(self._threads_changed)
+        self.budget = DurationField(600, prefix="Budget: ")
+        self.budget.setObjectName("toolbarBudget")
+        self.budget.setAccessibleName("Measuring budget")
+        self.budget.setToolTip(BUDGET_TIP)
+        self.budget.setMinimumWidth(self.fontMetrics().horizontalAdvance(LONGEST_BUDGET))
+        self.budget.valueChanged.connect(self._budget_changed)
+        for field in (self.threads, self.budget):
+            self.addWidget(field)
+            pad_spin_boxes(field)
+
+    def _add_views(self) -> None:
+        self.reference = _choice("baseline", "Compared with")
+        self.reference.activated.connect(self._reference_chosen)
+        self.colour = _choice("colourBy", "Colour by")
+        for mode, title in MODES.items():
+            self.colour.addItem(f"Colour: {title}", mode)
+        self.colour.activated.connect(self._colour_chosen)
+        for combo in (self.reference, self.colour):
+            self.addWidget(combo)
 
     # -- showing -----------------------------------------------------------------------
 
@@ -117,7 +102,7 @@ class Toolbar(QToolBar):
         threads, budget = (
             (settings.threads.value(), settings.budget.value())
             if settings is not None
-            else (self._preferences.get("threads"), self._preferences.get("budget_min"))
+            else (self._preferences.get("threads"), self._preferences.get("budget_s"))
         )
         for field, value in ((self.threads, threads), (self.budget, budget)):
             field.setEnabled(graph)
@@ -125,31 +110,10 @@ class Toolbar(QToolBar):
             field.setValue(value)
             field.blockSignals(False)
         self.colour.setEnabled(graph)
-        self.search.setEnabled(graph)
         if page is not None:
             self.colour.setCurrentIndex(self.colour.findData(page.picture.mode))
-        fill_references(self.reference, document)
+        fill_references(self.reference, document, prefix="Against: ")
         self.reference.setEnabled(self.reference.count() > 1)
-
-    def show_device(self, device: str, engine: str) -> None:
-        """Show the device of the engine.
-
-        Args:
-            device: Its name, or what the engine does.
-            engine: How the engine is reached.
-        """
-        short = device if len(device) <= DEVICE_LENGTH else device[:DEVICE_LENGTH] + "…"
-        self._device.setText(short)
-        self._device.setToolTip(f"{device}\nEngine: {engine}\nClick to connect to another engine.")
-
-    def fit(self, width: int) -> None:
-        """Leave out what can be missed until the rest fits into ``width`` pixels."""
-        for action in self._optional:
-            action.setVisible(True)
-        for action in self._optional:
-            if self.sizeHint().width() <= width:
-                break
-            action.setVisible(False)
 
     # -- acting ------------------------------------------------------------------------
 
@@ -175,13 +139,14 @@ class Toolbar(QToolBar):
             self._page.picture.set_mode(self.colour.currentData())
             self.mode_chosen.emit()
 
-    def _find(self) -> None:
-        if self._page is not None:
-            self._page.navigation.find_text(self.search.text())
 
-
-def _label(text: str) -> QLabel:
-    label = QLabel(text)
-    label.setProperty("quiet", True)
-    label.setContentsMargins(6, 0, 2, 0)
-    return label
+def _choice(name: str, title: str) -> QComboBox:
+    """A list whose width does not follow its entries."""
+    combo = QComboBox()
+    combo.setObjectName(name)
+    combo.setAccessibleName(title)
+    combo.setToolTip(title)
+    combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+    combo.setMinimumContentsLength(CHOICE_LETTERS)
+    combo.view().setTextElideMode(Qt.TextElideMode.ElideNone)
+    return combo

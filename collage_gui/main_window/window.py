@@ -11,14 +11,13 @@ from PySide6.QtGui import (
     QDragEnterEvent,
     QDropEvent,
     QKeyEvent,
-    QResizeEvent,
 )
 from PySide6.QtWidgets import (
     QDockWidget,
-    QLabel,
     QMainWindow,
     QMessageBox,
     QStackedWidget,
+    QToolButton,
     QVBoxLayout,
     QWidget,
 )
@@ -31,6 +30,7 @@ from collage_gui.banner import Banner
 from collage_gui.command_palette import CommandPalette
 from collage_gui.connections import Connection, parse_connection
 from collage_gui.document.document import Document
+from collage_gui.elided_label import ElidedLabel
 from collage_gui.engine_client import EngineClient
 from collage_gui.main_window.action_set import ActionSet
 from collage_gui.main_window.documents import Documents
@@ -80,11 +80,14 @@ class MainWindow(QMainWindow):
             self.documents.open_path,
             self._current_docks,
         )
-        self.toolbar = Toolbar(self.action_set.by_id["open"], preferences)
+        self.toolbar = Toolbar(self.action_set.by_id, preferences)
         self.addToolBar(self.toolbar)
-        self.device = QLabel()
+        self.device = QToolButton()
         self.device.setObjectName("device")
-        self.selection_text = QLabel()
+        self.device.setToolTip("Where the engine runs. Click to connect to another engine.")
+        self.device.setAutoRaise(True)
+        self.device.clicked.connect(self.engine.choose_connection)
+        self.selection_text = ElidedLabel()
         self.statusBar().addWidget(self.selection_text, 1)
         self.statusBar().addPermanentWidget(self.device)
         self.statusBar().setSizeGripEnabled(False)
@@ -122,10 +125,9 @@ class MainWindow(QMainWindow):
         engine.changed.connect(self.refresh)
         engine.toolchains_known.connect(lambda: welcome.show_engine(engine.host, engine.states))
         engine.lost.connect(welcome.show_engine_trouble)
-        self.toolbar.device_clicked.connect(engine.choose_connection)
         self.toolbar.mode_chosen.connect(self.refresh)
         self.preferences.changed.connect(self._preference_changed)
-        theme.changed.connect(self._theme_changed)
+        theme.changed.connect(self.refresh)
 
     # -- state -------------------------------------------------------------------------
 
@@ -134,26 +136,23 @@ class MainWindow(QMainWindow):
         page = self.documents.current
         document = page.document if page is not None else None
         self.action_set.refresh(document, page.picture.mode if page is not None else "")
+        collapsed = page is not None and page.picture.partitions_collapsed
+        self.action_set.by_id["collapse_partitions"].setChecked(collapsed)
         self.toolbar.show_page(page)
         self.selection_text.setText(selection_text(document))
 
     def _engine_changed(self) -> None:
         device, engine = self.engine.device_text, self.client.connection.title
         self.device.setText(f"{device} · {engine}")
-        self.toolbar.show_device(device, engine)
 
     def _preference_changed(self, key: str) -> None:
         if key == "recent":
             self.menus.fill_recent()
         self.action_set.check_preferences()
 
-    def _theme_changed(self) -> None:
-        self.refresh()
-        self.toolbar.fit(self.width())
-
     def _current_docks(self) -> list[QDockWidget]:
         page = self.documents.current
-        return list(page.docks.by_name.values()) if page is not None else []
+        return page.docks.shown if page is not None else []
 
     # -- actions -----------------------------------------------------------------------
 
@@ -253,7 +252,7 @@ class MainWindow(QMainWindow):
     def closeEvent(self, event: QCloseEvent) -> None:
         """Asks about unsaved work, then ends the documents and the engine."""
         pages = self.documents.pages
-        if not self.closing and not self.documents.may_close(pages):
+        if not self.closing and not self.documents.may_close(pages, self._close_now):
             event.ignore()
             return
         self.closing = True
@@ -266,15 +265,20 @@ class MainWindow(QMainWindow):
         self.preferences.store.sync()
         event.accept()
 
+    def _close_now(self) -> None:
+        self.closing = True
+        self.close()
+
+    def focus_menu(self) -> None:
+        """Step into the menu bar."""
+        bar = self.menuBar()
+        bar.setFocus(Qt.FocusReason.MenuBarFocusReason)
+        bar.setActiveAction(bar.actions()[0])
+
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Carries out actions of one key that the focused widget did not want."""
         if not self.action_set.press(event):
             super().keyPressEvent(event)
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        """Leaves out of the toolbar what has no room."""
-        super().resizeEvent(event)
-        self.toolbar.fit(self.width())
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         """Accepts models and sessions."""

@@ -13,13 +13,21 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.drawing.formatting import DASH, counted, duration_text, significant, time_text
+from collage_engine.drawing.figures import (
+    ABOUT_EXPECTED,
+    ABOUT_ISOLATED,
+    ABOUT_REGRET,
+    isolated_us,
+    regret_known,
+    regret_text,
+)
+from collage_engine.drawing.formatting import DASH, counted, duration_text, significant
 from collage_engine.drawing.palette import toolchain_look, toolchain_title
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import border_words
 from collage_gui.document.document import Document
 from collage_gui.panels.bar_chart import Bar, BarChart
-from collage_gui.panels.cost_text import ESTIMATED, ISOLATED, cost_tip, isolated_us
+from collage_gui.panels.cost_text import cost_tip
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
 
@@ -76,40 +84,43 @@ class CandidatesPanel(QWidget):
                     "Operators",
                     lambda r: r.label.replace("nn.", ""),
                     width=118,
+                    stretches=True,
                     text=operators_text,
                     tip=operators_tip,
                 ),
                 Column(
-                    "Cost",
+                    "Expected",
                     lambda r: d.costs.of(r.id).at(),
                     "time",
-                    about=ESTIMATED,
+                    about=ABOUT_EXPECTED,
                     tip=lambda r: cost_tip(d.costs.of(r.id)),
-                    width=76,
+                    width=96,
                 ),
                 Column(
                     "Regret",
                     lambda r: d.costs.regrets.get(r.id),
                     "signed-time",
                     width=88,
+                    about=ABOUT_REGRET,
                     tip=self._regret_tip,
                 ),
                 Column(
                     "Isolated",
                     lambda r: isolated_us(d.costs.of(r.id)),
                     "time",
-                    about=ISOLATED,
+                    about=ABOUT_ISOLATED,
                     tip=lambda r: cost_tip(d.costs.of(r.id)),
                     width=76,
                 ),
-                Column("№", lambda r: len(r.nodes), "number", width=44),
+                Column("Ops", lambda r: len(r.nodes), "number", width=48, about="Operators"),
                 Column(
-                    "±",
+                    "Spread",
                     self._spread,
                     "percent",
                     text=self._spread_text,
                     tip=lambda r: cost_tip(d.costs.of(r.id)),
-                    width=56,
+                    width=84,
+                    about="Half of what lies between the 20th and the 80th percentile",
                 ),
                 Column("State", self._state, width=90, tip=lambda r: cost_tip(d.costs.of(r.id))),
                 Column("Reason", lambda r: d.costs.of(r.id).reason or "", width=260),
@@ -200,16 +211,11 @@ class CandidatesPanel(QWidget):
         return cost.state
 
     def _regret_tip(self, row: CandidateRecord) -> str:
-        """Say what a regret is, and why this candidate has none in the table."""
+        """Say what is known of the regret, also where there is no amount to show."""
         costs = self.document.costs
-        about = "The cost of the best placement with this candidate, less the least cost"
-        if row.id in costs.regrets:
-            none = ": no placement can contain it here"
-            return about + (none if costs.regrets[row.id] is None else "")
-        if row.id in costs.regret_bounds:
-            least = time_text(costs.regret_bounds[row.id])
-            return f"{about}: only known to be at least {least}"
-        return f"{about}: it is not known" if costs.of(row.id).usable else about
+        return regret_known(
+            row.id, costs.regrets, costs.regret_bounds, measured=costs.of(row.id).usable
+        )
 
     def _spread(self, row: CandidateRecord) -> float | None:
         cost = self.document.costs.of(row.id)
@@ -306,23 +312,16 @@ class CandidatesPanel(QWidget):
         rows = rows or [r for r in self.model.rows if document.selection.operators <= set(r.nodes)]
         rows.sort(key=lambda r: (r.id not in chosen, document.costs.of(r.id).at()))
         bars = []
-        best = min(
-            (document.costs.of(r.id).at() for r in rows if document.costs.of(r.id).usable),
-            default=0,
-        )
+        explanation = document.questions.explanation
         for row in rows[:8]:
             cost = document.costs.of(row.id)
             look = toolchain_look(row.instance.toolchain)
             note = "" if cost.usable else (cost.reason or "not measured")[:48]
-            if cost.usable and best and cost.at() > best:
-                note = f"+{(cost.at() / best - 1) * 100:.0f} %"
-            if (
-                document.questions.explanation is not None
-                and row.id in document.questions.explanation.ties
-            ):
-                note = f"tie  {note}".strip()
             if row.id in chosen:
-                note = ("chosen  " + note).strip()
+                note = "chosen"
+            elif cost.usable:
+                tied = explanation is not None and row.id in explanation.ties
+                note = regret_text(document.costs.regrets.get(row.id), tied)
             bars.append(
                 Bar(
                     candidate_title(row),

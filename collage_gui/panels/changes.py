@@ -36,7 +36,7 @@ class ChangesPage(QWidget):
         self.note.setProperty("quiet", True)
         self.model = RowsModel(
             [
-                Column("Node", lambda r: self._node_name(r.node), width=200),
+                Column("Node", lambda r: self._node_name(r.node), width=200, stretches=True),
                 Column("Change", lambda r: r.change, width=90),
                 Column(
                     "Before",
@@ -52,7 +52,7 @@ class ChangesPage(QWidget):
                     text=lambda r: toolchain_title(r.after),
                     width=130,
                 ),
-                Column("Δ", lambda r: r.delta_us, "signed-time", width=90),
+                Column("Difference", lambda r: r.delta_us, "signed-time", width=110),
             ]
         )
         self.table = Table(self.model, "changesTable", "Changed nodes", theme)

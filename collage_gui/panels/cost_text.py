@@ -1,21 +1,11 @@
-"""How the kinds of costs are explained: isolated, in the model, estimated."""
+"""What tool tips and the Why panel say of a cost: isolated, expected in this model, last run."""
 
 from __future__ import annotations
 
+from collage_engine.drawing.figures import EXPECTED, ISOLATED, LAST_RUN, partition_figures
 from collage_engine.drawing.formatting import DASH, counted, time_text
 from collage_engine.records.cost import Cost
 from collage_engine.records.placement import Partition
-
-ESTIMATED = (
-    "The cost that the search uses. Where whole placements were run, it is the cost in the model: "
-    "measured there, or predicted from what was measured. Elsewhere it is the isolated cost."
-)
-ISOLATED = (
-    "Measured by itself, over and over, so that its weights and code are in the nearest caches. "
-    "In the model, where everything else runs in between, it takes longer."
-)
-IN_MODEL = "Its part of the confirmed run, in which the whole exported model was profiled."
-DIFFERENCE = "The in-model time less the estimated cost."
 
 
 def cost_tip(cost: Cost) -> str:
@@ -25,11 +15,11 @@ def cost_tip(cost: Cost) -> str:
     if cost.state == "unknown":
         return "Not measured yet"
     repeats = counted(cost.count, "repeat")
-    lines = [f"Isolated cost {time_text(cost.median_us)}, the median of {repeats}"]
+    lines = [f"{time_text(cost.median_us)} {ISOLATED}, the median of {repeats}"]
     if cost.in_place:
         lines = [
-            f"In-model cost {time_text(cost.median_us)}, {_source(cost)}",
-            f"Isolated cost {time_text(cost.alone_us)}, the median of {repeats}",
+            f"{time_text(cost.median_us)} {EXPECTED}, {_source(cost)}",
+            f"{time_text(cost.alone_us)} {ISOLATED}, the median of {repeats}",
         ]
     if cost.low_us is not None and cost.high_us is not None:
         lines.append(f"20th–80th percentile {time_text(cost.low_us)} – {time_text(cost.high_us)}")
@@ -44,27 +34,24 @@ def cost_tip(cost: Cost) -> str:
     return "\n".join(lines)
 
 
-def isolated_us(cost: Cost) -> float | None:
-    """The isolated cost in µs, where the cost itself is another: that in the model."""
-    return cost.alone_us if cost.in_place else None
-
-
 def partition_text(partition: Partition, cost: Cost) -> str:
-    """What a partition costs: ``estimated 41 µs, in the confirmed run 43 µs``.
+    """The three times of a partition: ``126 µs expected in this model (111 µs isolated, …)``.
 
     Args:
         partition: A partition of a placement.
         cost: The cost of its candidate; one that changed since the placement was made is left
             out.
     """
-    text = f"estimated {time_text(partition.estimated_us)}"
+    figures = partition_figures(partition, {partition.candidate: cost})
+    text = f"{time_text(figures.expected_us)} {EXPECTED}"
+    parts = []
     if cost.in_place and cost.median_us == partition.estimated_us:
-        text += f" in the model, {_source(cost)} (isolated cost {time_text(cost.alone_us)})"
-    if partition.in_place_us is not None:
-        text += f", in the confirmed run {time_text(partition.in_place_us)}"
-    return text
+        parts.append(f"{time_text(figures.isolated_us)} {ISOLATED}")
+    if figures.last_run_us is not None:
+        parts.append(f"{time_text(figures.last_run_us)} in the {LAST_RUN}")
+    return f"{text} ({', '.join(parts)})" if parts else text
 
 
 def _source(cost: Cost) -> str:
     """Where an in-model cost comes from."""
-    return "measured in whole placements" if cost.in_place == "seen" else "as predicted"
+    return "measured in whole placements" if cost.in_place == "seen" else "predicted from them"

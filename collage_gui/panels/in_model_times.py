@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import Qt
 
+from collage_engine.drawing.figures import ABOUT_DIFFERENCE, ABOUT_EXPECTED, ABOUT_LAST_RUN
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.placement import Run
 from collage_gui.document.document import Document
-from collage_gui.panels.cost_text import DIFFERENCE, ESTIMATED, IN_MODEL
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
 
@@ -35,7 +35,7 @@ class _Row:
 
 
 class InModelTable(Table):
-    """Compares estimated costs with in-model times, the largest difference first."""
+    """Compares expected costs with the times of the last run, the largest difference first."""
 
     def __init__(self, document: Document, theme: Theme) -> None:
         self.document = document
@@ -49,10 +49,18 @@ class InModelTable(Table):
                     width=156,
                 ),
                 Column("Partition", lambda r: r.name, width=88),
-                Column("Operators", lambda r: r.operators, width=170),
-                Column("Estimated", lambda r: r.estimated_us, "time", width=108, about=ESTIMATED),
-                Column("In model", lambda r: r.in_place_us, "time", width=90, about=IN_MODEL),
-                Column("Difference", lambda r: r.delta, "signed-time", width=116, about=DIFFERENCE),
+                Column("Operators", lambda r: r.operators, width=170, stretches=True),
+                Column(
+                    "Expected", lambda r: r.estimated_us, "time", width=108, about=ABOUT_EXPECTED
+                ),
+                Column("Last run", lambda r: r.in_place_us, "time", width=96, about=ABOUT_LAST_RUN),
+                Column(
+                    "Difference",
+                    lambda r: r.delta,
+                    "signed-time",
+                    width=116,
+                    about=ABOUT_DIFFERENCE,
+                ),
             ]
         )
         super().__init__(model, "inModelTable", "Partitions in the model", theme)

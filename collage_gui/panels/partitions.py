@@ -11,13 +11,22 @@ from PySide6.QtWidgets import (
 )
 
 from collage_engine.drawing.accuracy import precision_text
+from collage_engine.drawing.figures import (
+    ABOUT_DIFFERENCE,
+    ABOUT_EXPECTED,
+    ABOUT_LAST_RUN,
+    ABOUT_REGRET,
+    latency_text,
+    partition_figures,
+    partition_sum_text,
+)
 from collage_engine.drawing.formatting import counted, time_text
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition
 from collage_engine.records.precision import FLOAT32, short
 from collage_gui.document.document import Document
-from collage_gui.panels.cost_text import DIFFERENCE, ESTIMATED, IN_MODEL, cost_tip
+from collage_gui.panels.cost_text import cost_tip
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
 
@@ -44,22 +53,23 @@ class PartitionsPanel(QWidget):
                     tip=lambda r: toolchain_title(r.instance),
                 ),
                 Column(
-                    "Cost",
+                    "Expected",
                     lambda r: r.estimated_us,
                     "time",
-                    width=74,
-                    about=ESTIMATED,
+                    width=96,
+                    about=ABOUT_EXPECTED,
                     tip=lambda r: cost_tip(document.costs.of(r.candidate)),
                 ),
                 Column(
                     "Operators",
                     self._label,
                     width=124,
+                    stretches=True,
                     tip=lambda r: "\n".join(
                         [*filter(None, [border_words(r.takes, r.gives)]), *r.onnx_nodes[:20]]
                     ),
                 ),
-                Column("№", lambda r: len(r.nodes), "number", width=40),
+                Column("Ops", lambda r: len(r.nodes), "number", width=48, about="Operators"),
                 Column(
                     "Precision",
                     lambda r: short(r.precision),
@@ -67,10 +77,12 @@ class PartitionsPanel(QWidget):
                     tip=lambda r: precision_text(r.precision, r.max_rel_error),
                 ),
                 Column("Formats", lambda r: border_words(r.takes, r.gives), width=136),
-                Column("In model", lambda r: r.in_place_us, "time", width=96, about=IN_MODEL),
-                Column("Δ", self._difference, "signed-time", width=78, about=DIFFERENCE),
+                Column("Last run", lambda r: r.in_place_us, "time", width=96, about=ABOUT_LAST_RUN),
                 Column(
-                    "Baseline",
+                    "Difference", self._difference, "signed-time", width=104, about=ABOUT_DIFFERENCE
+                ),
+                Column(
+                    "Reference",
                     lambda r: self._reference.get(r.id),
                     "time",
                     width=100,
@@ -82,7 +94,8 @@ class PartitionsPanel(QWidget):
                     "Next best",
                     self._regret,
                     "signed-time",
-                    width=80,
+                    width=104,
+                    about=ABOUT_REGRET,
                     tip=lambda r: "The regret of the next best candidate on the same operators",
                 ),
             ]
@@ -114,9 +127,7 @@ class PartitionsPanel(QWidget):
         return row.id if graph is None else graph.label(row.nodes)
 
     def _difference(self, row: Partition) -> float | None:
-        if row.in_place_us is None or row.estimated_us is None:
-            return None
-        return row.in_place_us - row.estimated_us
+        return partition_figures(row, self.document.costs.by_candidate).difference_us
 
     def _regret(self, row: Partition) -> float | None:
         document = self.document
@@ -144,16 +155,16 @@ class PartitionsPanel(QWidget):
             )
         else:
             placement = shown.placement
-            total = sum(p.estimated_us or 0 for p in placement.partitions)
-            text = f"{counted(len(placement.partitions), 'partition')} · sum {time_text(total)}"
+            text = f"{counted(len(placement.partitions), 'partition')} · "
+            text += partition_sum_text(placement)
             if placement.conversions:
                 times = [each.us for each in placement.conversions if each.us is not None]
                 converted = counted(len(placement.conversions), "value")
                 text += f" · {converted} converted once, {time_text(sum(times))}"
             if placement.estimated_us is not None:
-                text += f" · with hand-overs {time_text(placement.estimated_us)}"
+                text += f" · with hand-overs {time_text(placement.estimated_us)} expected"
             if placement.measured_us is not None:
-                text += f" · measured {time_text(placement.measured_us)}"
+                text += f" · {latency_text(placement)}"
             self.summary.setText(text)
         self.filter.setVisible(shown is not None)
         self._show_selection()

@@ -43,7 +43,8 @@ class PinsPanel(QWidget):
                 ),
                 Column(
                     "Verdict",
-                    lambda r: self._verdict(r[0]),
+                    lambda r: self._state(r[0]),
+                    text=lambda r: self._verdict(r[0]),
                     width=112,
                     tip=lambda r: (
                         self._reason(r[0])
@@ -52,7 +53,9 @@ class PinsPanel(QWidget):
                 ),
                 Column(
                     "Nodes",
-                    lambda r: self._nodes(r[1]),
+                    lambda r: " ".join(self._names(r[1])),
+                    text=lambda r: self._nodes(r[1]),
+                    stretches=True,
                     width=180,
                     tip=lambda r: "\n".join(self._names(r[1])[:20]),
                 ),
@@ -73,12 +76,12 @@ class PinsPanel(QWidget):
         self.empty = QLabel(wordWrap=True)
         self.empty.setProperty("quiet", True)
         self.summary = QLabel(wordWrap=True)
-        self.free = QPushButton("Free")
+        self.free = QPushButton("Unpin")
         self.free.setObjectName("freePin")
         self.free.clicked.connect(self.free_chosen)
-        self.free_all = QPushButton("Free all")
+        self.free_all = QPushButton("Unpin all")
         self.free_all.setObjectName("freeAll")
-        self.free_all.clicked.connect(lambda: document.pins.edit((), "Free all"))
+        self.free_all.clicked.connect(lambda: document.pins.edit((), "Unpin all"))
         self.save = QPushButton("Save…")
         self.save.clicked.connect(self.save_wanted)
         self.load = QPushButton("Load…")
@@ -117,6 +120,10 @@ class PinsPanel(QWidget):
     def _of(self, at: int):
         verdicts = self.document.pins.verdicts
         return verdicts[at] if at < len(verdicts) else None
+
+    def _state(self, at: int) -> str:
+        verdict = self._of(at)
+        return "pending" if verdict is None else verdict.state
 
     def _verdict(self, at: int) -> str:
         verdict = self._of(at)
@@ -163,7 +170,12 @@ class PinsPanel(QWidget):
         text = f"{len(document.pins.current)} pin{'s' if len(document.pins.current) != 1 else ''}"
         shown = document.placement.shown
         if document.stale:
-            text += " · the placement is older than the pins: press Space"
+            infeasible = document.pins.infeasible is not None
+            text += (
+                " · no placement satisfies them"
+                if infeasible
+                else " · the placement is older than the pins: press Space"
+            )
         elif shown is not None and prices:
             text += f" · with them {time_text(shown.placement.estimated_us)} estimated"
             if len(prices) == 1 and shown.placement.estimated_us:
@@ -190,4 +202,4 @@ class PinsPanel(QWidget):
                 if not document.selection.operators.isdisjoint(pin.nodes)
             }
         left = [pin for at, pin in enumerate(document.pins.current) if at not in chosen]
-        document.pins.edit(left, "Free")
+        document.pins.edit(left, "Unpin")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QWidget
 
 from collage_engine.drawing.formatting import STAGE_TITLES, duration_text
 from collage_gui.document.execution import Execution
+from collage_gui.elided_label import ElidedLabel
 
 
 class ProgressStrip(QWidget):
@@ -18,28 +19,27 @@ class ProgressStrip(QWidget):
         super().__init__()
         self._execution = execution
         self.setObjectName("progressStrip")
-        self.stage = QLabel()
+        self.stage = ElidedLabel()
         self.stage.setProperty("heading", True)
         self.bar = QProgressBar(textVisible=False)
         self.bar.setObjectName("progressBar")
         self.bar.setAccessibleName("Progress")
-        self.bar.setFixedWidth(220)
-        self.counts = QLabel()
+        self.bar.setMinimumWidth(40)
+        self.bar.setMaximumWidth(220)
+        self.counts = ElidedLabel()
         self.counts.setObjectName("progressCounts")
-        self.now = QLabel()
+        self.now = ElidedLabel()
         self.now.setProperty("quiet", True)
-        self.now.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        self.now.setMinimumWidth(120)
         self.cancel = QPushButton("Cancel")
         self.cancel.setObjectName("cancelRun")
         self.cancel.clicked.connect(self.cancel_wanted)
         box = QHBoxLayout(self)
         box.setContentsMargins(14, 6, 14, 6)
         box.setSpacing(14)
-        box.addWidget(self.stage)
-        box.addWidget(self.bar, 0, Qt.AlignmentFlag.AlignVCenter)
-        box.addWidget(self.counts)
-        box.addWidget(self.now, 1)
+        box.addWidget(self.stage, 3)
+        box.addWidget(self.bar, 3, Qt.AlignmentFlag.AlignVCenter)
+        box.addWidget(self.counts, 4)
+        box.addWidget(self.now, 4)
         box.addWidget(self.cancel)
         execution.running_changed.connect(self.refresh)
         execution.progress_changed.connect(self.refresh)

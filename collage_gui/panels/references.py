@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QComboBox
 
+from collage_engine.drawing.baselines import baseline_title
 from collage_gui.document.comparison import Reference
 from collage_gui.document.document import Document
-from collage_gui.panels.run_bars import baseline_title
 
 
-def fill_references(combo: QComboBox, document: Document | None) -> None:
-    """List the best baseline, every measured baseline of the shown run, and every run.
+def fill_references(combo: QComboBox, document: Document | None, prefix: str = "") -> None:
+    """List the best baseline, every measured baseline of the shown run, and every other run.
 
     Args:
         combo: The list; its data are (kind, name) of a ``Reference``.
         document: The document; without one there is only the best baseline.
+        prefix: What stands before each entry.
     """
     entries = [("Best baseline", Reference())]
     run = document.runs.shown_or_last() if document is not None else None
@@ -27,11 +28,12 @@ def fill_references(combo: QComboBox, document: Document | None) -> None:
         entries += [
             (document.runs.title_of(each), Reference("run", each.id))
             for each in document.runs.visible
+            if each is not run or document.comparison.reference == Reference("run", each.id)
         ]
     combo.blockSignals(True)
     combo.clear()
     for label, reference in entries:
-        combo.addItem(label, (reference.kind, reference.name))
+        combo.addItem(prefix + label, (reference.kind, reference.name))
         if document is not None and reference == document.comparison.reference:
             combo.setCurrentIndex(combo.count() - 1)
     combo.blockSignals(False)

@@ -1,9 +1,10 @@
-"""Makes the bars of the runs panel: how fast each run and each baseline is."""
+"""Makes the bars of the runs panel: how fast each run, the best mix and each baseline is."""
 
 from __future__ import annotations
 
 from collage_engine.drawing.baselines import baseline_title
-from collage_engine.drawing.formatting import gain_text
+from collage_engine.drawing.figures import best_found, drift_text, latency_us
+from collage_engine.drawing.formatting import counted, gain_text
 from collage_engine.drawing.palette import toolchain_look
 from collage_engine.records.placement import Baseline, Run
 from collage_gui.document.document import Document
@@ -15,7 +16,7 @@ _RUNS_SHOWN = 6
 
 
 def run_bars(document: Document, run: Run | None, own_colour: str) -> list[Bar]:
-    """The bars of an estimate, of the latest runs, and of a run's baselines.
+    """The bars of an estimate, of the latest runs, of the best placement found, of the baselines.
 
     Args:
         document: The document; what it shows without a run is an estimate.
@@ -25,34 +26,39 @@ def run_bars(document: Document, run: Run | None, own_colour: str) -> list[Bar]:
     """
     _, against = document.comparison.reference_time()
     return [
-        *_estimate_bars(document, against),
-        *_own_bars(document, against, own_colour),
+        *_shown_bars(document, against),
+        *_own_bars(document, run, against, own_colour),
+        *_found_bars(document, run, own_colour),
         *_baseline_bars(run),
     ]
 
 
-def _estimate_bars(document: Document, against: float | None) -> list[Bar]:
-    if document.placement.shown is None or document.placement.shown.run is not None:
+def _shown_bars(document: Document, against: float | None) -> list[Bar]:
+    """What is shown without being a run's placement: an estimate of a search."""
+    shown = document.placement.shown
+    if shown is None or shown.run is not None or shown.found_by is not None:
         return []
-    estimate = document.placement.shown.placement.estimated_us
-    note = gain_text(estimate, against) if against is not None else ""
-    return [
-        Bar("Now (estimated)", estimate, colour=NEUTRAL, pattern="rising", strong=True, note=note)
-    ]
+    us = latency_us(shown.placement)
+    note = gain_text(us, against) if against is not None else ""
+    return [Bar("Now (expected)", us, colour=NEUTRAL, pattern="rising", strong=True, note=note)]
 
 
-def _own_bars(document: Document, against: float | None, own_colour: str) -> list[Bar]:
+def _own_bars(
+    document: Document, shown: Run | None, against: float | None, own_colour: str
+) -> list[Bar]:
     current = document.placement.shown.run if document.placement.shown else None
     bars = []
     for each in reversed(document.runs.visible[-_RUNS_SHOWN:]):
         placement = each.placement
         if placement is None:
             continue
-        value = placement.measured_us or placement.estimated_us
+        value = latency_us(placement)
         low, high = placement.spread_us or (None, None)
-        note = gain_text(value, against) if each.id == current else ""
+        notes = [gain_text(value, against)] if each.id == current and against is not None else []
         if placement.measured_us is None:
-            note += " estimated"
+            notes.append("expected")
+        if shown is not None and each.id != shown.id:
+            notes.append(drift_text(each, shown, document.runs.title_of(shown)))
         bars.append(
             Bar(
                 document.runs.title_of(each),
@@ -60,13 +66,44 @@ def _own_bars(document: Document, against: float | None, own_colour: str) -> lis
                 low,
                 high,
                 own_colour if each.id == current else NEUTRAL,
-                note=note.strip(),
+                note=", ".join(filter(None, notes)),
                 key=f"run:{each.id}",
                 strong=each.id == current,
                 second=placement.estimated_us if placement.measured_us is not None else None,
             )
         )
     return bars
+
+
+def _found_bars(document: Document, run: Run | None, own_colour: str) -> list[Bar]:
+    """The best placement that the search found, where a run exports something else."""
+    found = best_found(run) if run is not None else None
+    if run is None or found is None or run.winner == "collage":
+        return []
+    low, high = found.spread_us or (None, None)
+    chosen = run.placement.measured_us if run.placement is not None else None
+    notes = [counted(len(found.partitions), "partition")]
+    if found.measured_us is None:
+        notes.append("expected, not measured")
+    elif "collage" in run.tied:
+        notes.append("tied with what is exported")
+    elif chosen is not None:
+        notes.append(f"{gain_text(found.measured_us, chosen)} against what is exported")
+    shown = document.placement.shown
+    return [
+        Bar(
+            "Best of the search",
+            latency_us(found),
+            low,
+            high,
+            own_colour if shown is not None and shown.found_by == run.id else NEUTRAL,
+            "falling",
+            ", ".join(notes),
+            key=f"found:{run.id}",
+            strong=shown is not None and shown.found_by == run.id,
+            second=found.estimated_us if found.measured_us is not None else None,
+        )
+    ]
 
 
 def _baseline_bars(run: Run | None) -> list[Bar]:
@@ -92,7 +129,9 @@ def _baseline_bars(run: Run | None) -> list[Bar]:
 
 
 def _baseline_note(run: Run, baseline: Baseline) -> str:
-    """Why it has no time, or that it is as fast as what was chosen."""
+    """Why it has no time, that it is exported, or that it is as fast as what is."""
     if baseline.measured_us is None:
         return baseline.reason or ""
-    return "tied with the chosen placement" if baseline.name in run.tied else ""
+    if baseline.name == run.winner:
+        return "exported"
+    return "tied with what is exported" if baseline.name in run.tied else ""

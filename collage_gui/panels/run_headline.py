@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 from collage_engine.drawing.accuracy import accuracy_sentences
-from collage_engine.drawing.formatting import counted, gain_text, signed_time, time_text
-from collage_engine.records.placement import Placement, Run
+from collage_engine.drawing.baselines import baseline_title
+from collage_engine.drawing.figures import (
+    against_text,
+    bound_text,
+    drift_text,
+    estimate_text,
+    few_measured_sentence,
+    latency_text,
+    latency_us,
+    partition_sum_text,
+    toolchains_text,
+    unmeasured_text,
+    why_not_found,
+    winner_title,
+)
+from collage_engine.records.placement import Run
 from collage_gui.document.document import Document
-from collage_gui.panels.run_bars import baseline_title
 
 
 def headline(document: Document) -> str:
-    """The latency and its gain: ``441 µs measured  ▼ 12 % against TVM only``."""
+    """The latency and its gain: ``441 µs measured, −12.0 % against TVM only``."""
     if document.placement.shown is None:
+        if document.execution.running:
+            return "The first run is under way"
         return "There is no run yet"
     placement = document.placement.shown.placement
-    name, against = document.comparison.reference_time()
+    name, reference = document.comparison.reference_time()
     baseline = document.comparison.reference_baseline()
     if baseline is not None:
         name = baseline_title(baseline)
-    now = placement.measured_us if placement.measured_us is not None else placement.estimated_us
-    kind = "measured" if placement.measured_us is not None else "estimated"
-    text = f"{time_text(now)} {kind}"
-    if against is not None:
-        text += f"  {gain_text(now, against)} against {name}"
-    return text
+    against = against_text(latency_us(placement), reference, name)
+    return ", ".join(filter(None, [latency_text(placement), against]))
 
 
 def detail(document: Document, run: Run | None) -> str:
@@ -34,34 +45,32 @@ def detail(document: Document, run: Run | None) -> str:
             "A run measures the candidates, searches for the fastest placement and confirms it "
             "end to end against every baseline."
         )
-    parts = [shown.title, *_placement_texts(shown.placement)]
+    parts = [shown.title, toolchains_text(shown.placement), partition_sum_text(shown.placement)]
+    if shown.placement.measured_us is not None:
+        parts.append(estimate_text(shown.placement))
     if run is not None and shown.run == run.id:
-        parts += _run_texts(run)
-    return " · ".join(parts)
+        parts += _run_texts(document, run)
+    return " · ".join(filter(None, parts))
 
 
-def _placement_texts(placement: Placement) -> list[str]:
-    parts = [counted(len(placement.partitions), "partition")]
-    if placement.measured_us is not None:
-        total = sum(p.estimated_us or 0 for p in placement.partitions)
-        parts.append(f"the partitions' estimates add up to {time_text(total)}")
-        parts.append(
-            f"with hand-overs {time_text(placement.estimated_us)}, "
-            f"off by {signed_time(placement.additive_error_us)}"
-        )
-    return parts
-
-
-def _run_texts(run: Run) -> list[str]:
+def _run_texts(document: Document, run: Run) -> list[str]:
     parts = []
     if run.winner != "collage":
-        won = next((b for b in run.baselines if b.name == run.winner), None)
-        name = baseline_title(won) if won else run.winner
-        parts.append(f"the winner is {name}: it is what is exported")
-    if run.lower_bound_us is not None:
-        parts.append(f"no placement is estimated below {time_text(run.lower_bound_us)}")
+        parts.append(f"{winner_title(run)} is exported")
+    parts.append(bound_text(run))
     parts += accuracy_sentences(run)[1:]
-    if run.candidates.skipped:
-        parts.append(f"{counted(run.candidates.skipped, 'candidate')} left unmeasured")
+    parts.append(unmeasured_text(run.candidates))
     parts += [limit.reason or limit.text for limit in run.limits]
+    reference = document.comparison.reference
+    other = document.runs.find(reference.name) if reference.kind == "run" else None
+    if other is not None and other is not run:
+        parts.append(drift_text(run, other, document.runs.title_of(other)))
     return parts
+
+
+def remark(document: Document, run: Run | None) -> str:
+    """What a reader must know of a run's figures: too few measured, or why no mix is exported."""
+    shown = document.placement.shown
+    if run is None or shown is None or shown.run != run.id:
+        return ""
+    return " ".join(filter(None, [few_measured_sentence(run), why_not_found(run)]))

@@ -26,12 +26,18 @@ from collage_engine.drawing.formatting import counted, duration_text
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.document.document import Document
+from collage_gui.fields import DurationField, keep_from_wheel
 from collage_gui.panels.input_sizes import parse_shapes
 from collage_gui.panels.limits_form import LimitsForm
 from collage_gui.panels.precision_choice import PrecisionChoice
 from collage_gui.panels.toolchain_list import ToolchainList
 from collage_gui.preferences import Preferences
 from collage_gui.theme import pad_spin_boxes
+
+BUDGET_TIP = (
+    "How long candidates are measured: 30 s, 10 min, 1 h. Building and confirming the placements "
+    "end to end comes on top; Check before running estimates all of it."
+)
 
 
 class RunSettingsPanel(QWidget):
@@ -58,17 +64,15 @@ class RunSettingsPanel(QWidget):
         self.target.editingFinished.connect(self._target_edited)
         self.threads = QSpinBox(minimum=0, maximum=256, value=preferences.get("threads"))
         self.threads.setObjectName("threads")
-        self.threads.setSpecialValueText("physical cores")
-        self.budget = QSpinBox(
-            minimum=1, maximum=600, value=preferences.get("budget_min"), suffix=" min"
-        )
+        self.threads.setSpecialValueText("auto")
+        self.threads.setToolTip("auto: one thread for each physical core")
+        self.budget = DurationField(preferences.get("budget_s"))
         self.budget.setObjectName("budget")
-        self.tune = QSpinBox(minimum=0, maximum=600, value=0, suffix=" min")
+        self.budget.setToolTip(BUDGET_TIP)
+        self.tune = DurationField(0, least=0, none="no tuning")
         self.tune.setObjectName("tuneBudget")
-        self.tune.setSpecialValueText("no tuning")
-        self.refine = QSpinBox(minimum=0, maximum=600, value=0, suffix=" min")
+        self.refine = DurationField(0, least=0, none="none")
         self.refine.setObjectName("refineBudget")
-        self.refine.setSpecialValueText("none")
         self.refine.setToolTip("Time for improving the best placements on end-to-end measurements")
         self.measure = QComboBox()
         self.measure.setObjectName("measureWhat")
@@ -132,7 +136,7 @@ class RunSettingsPanel(QWidget):
             ("Device", self.device),
             ("Target", self.target),
             ("Threads", self.threads),
-            ("Budget", self.budget),
+            ("Measuring budget", self.budget),
             ("Measure", self.measure),
             ("Costs", self.in_place),
             ("Tuning", self.tune),
@@ -165,6 +169,7 @@ class RunSettingsPanel(QWidget):
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(scroll)
         pad_spin_boxes(self)
+        keep_from_wheel(self)
         document.execution.preflight_changed.connect(self._report)
         document.execution.running_changed.connect(self._enable)
         document.graph_changed.connect(self._opened)
@@ -209,15 +214,15 @@ class RunSettingsPanel(QWidget):
             toolchains=self.toolchains.names(),
             target=self.target.text().strip() or "cpu",
             threads=self.threads.value(),
-            budget_s=self.budget.value() * 60.0,
-            tune_budget_s=self.tune.value() * 60.0,
+            budget_s=float(self.budget.value()),
+            tune_budget_s=float(self.tune.value()),
             in_place=self.in_place.isChecked(),
             precision=self.precision.precision(),
             tolerance=self.tolerance.value() / 100 or None,
             inputs_npz=self._inputs,
             placements=self.document.execution.own_placements,
             name=self.name.text().strip(),
-            refine_budget_s=self.refine.value() * 60.0,
+            refine_budget_s=float(self.refine.value()),
             measure=self.measure.currentData(),
             **self.limits.settings(),
         )
@@ -237,12 +242,12 @@ class RunSettingsPanel(QWidget):
         self.target.setText(settings.target)  # before what depends on it
         self.show_toolchains(self._states)
         self.threads.setValue(settings.threads)
-        self.budget.setValue(max(1, round(settings.budget_s / 60)))
-        self.tune.setValue(round(settings.tune_budget_s / 60))
+        self.budget.setValue(max(1, round(settings.budget_s)))
+        self.tune.setValue(round(settings.tune_budget_s))
         self.in_place.setChecked(settings.in_place)
         self.precision.choose(settings.precision)
         self.tolerance.setValue(100 * (settings.tolerance or 0.0))
-        self.refine.setValue(round(settings.refine_budget_s / 60))
+        self.refine.setValue(round(settings.refine_budget_s))
         self.measure.setCurrentIndex(max(0, self.measure.findData(settings.measure)))
         self.limits.restore(settings)
         self._opened()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
+    QBoxLayout,
     QHBoxLayout,
     QLabel,
     QLineEdit,
@@ -17,14 +19,19 @@ from PySide6.QtWidgets import (
 from collage_engine.records.placement import Run
 from collage_gui.document.comparison import Reference
 from collage_gui.document.document import Document
+from collage_gui.elided_label import plain
 from collage_gui.panels.bar_chart import BarChart
 from collage_gui.panels.changes import ChangesPage
 from collage_gui.panels.facts import FactsTable
 from collage_gui.panels.in_model_times import InModelTable
 from collage_gui.panels.run_bars import run_bars
-from collage_gui.panels.run_headline import detail, headline
+from collage_gui.panels.run_headline import detail, headline, remark
 from collage_gui.panels.transitions import TransitionsPage
 from collage_gui.theme import Theme
+
+NARROW_PX = 620
+"""Below this width, in pixels, bars and pages stand below each other; chosen, since side by side
+neither can be read."""
 
 
 class RunsPanel(QWidget):
@@ -45,11 +52,13 @@ class RunsPanel(QWidget):
             "without it.",
         )
         self.chart.chosen.connect(self._bar_chosen)
-        self.headline = QLabel(wordWrap=True)
+        self.headline = plain(QLabel(wordWrap=True))
         self.headline.setObjectName("headline")
         self.headline.setProperty("heading", True)
-        self.detail = QLabel(wordWrap=True)
+        self.detail = plain(QLabel(wordWrap=True))
         self.detail.setProperty("quiet", True)
+        self.remark = plain(QLabel(wordWrap=True))
+        self.remark.setObjectName("runRemark")
         self.name = QLineEdit(placeholderText="Name of the run")
         self.name.setObjectName("runName")
         self.name.setAccessibleName("Name of the run")
@@ -76,20 +85,28 @@ class RunsPanel(QWidget):
         ):
             self.tabs.addTab(page, title)
 
-        box = QHBoxLayout(self)
-        box.setContentsMargins(0, 0, 0, 0)
-        box.setSpacing(0)
-        box.addWidget(self._bars_page(), 1)
-        box.addWidget(self.tabs, 1)
+        self._box = QBoxLayout(QBoxLayout.Direction.LeftToRight, self)
+        self._box.setContentsMargins(0, 0, 0, 0)
+        self._box.setSpacing(0)
+        self._box.addWidget(self._bars_page(), 1)
+        self._box.addWidget(self.tabs, 1)
         for signal in (
             document.runs.changed,
             document.placement.changed,
             document.comparison.reference_changed,
             document.comparison.changed,
             document.pins.changed,
+            document.execution.running_changed,
         ):
             signal.connect(self.refresh)
         self.refresh()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Puts the pages below the bars where the panel is narrow."""
+        super().resizeEvent(event)
+        narrow = event.size().width() < NARROW_PX
+        way = QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight
+        self._box.setDirection(way)
 
     def _bars_page(self) -> QScrollArea:
         left = QWidget()
@@ -97,6 +114,7 @@ class RunsPanel(QWidget):
         column.setContentsMargins(12, 8, 12, 8)
         column.setSpacing(6)
         column.addWidget(self.headline)
+        column.addWidget(self.remark)
         column.addWidget(self.detail)
         column.addWidget(self.chart)
         edit = QHBoxLayout()
@@ -119,6 +137,8 @@ class RunsPanel(QWidget):
         self.chart.show_bars(run_bars(document, run, self.theme.colours.text), limit=14)
         self.headline.setText(headline(document))
         self.detail.setText(detail(document, run))
+        self.remark.setText(remark(document, run))
+        self.remark.setVisible(bool(self.remark.text()))
         self._fields(run)
         self.changes.refresh()
         self.in_model.refresh(run)
@@ -138,6 +158,8 @@ class RunsPanel(QWidget):
         kind, _, name = key.partition(":")
         if kind == "run":
             self.document.runs.show(name)
+        elif kind == "found":
+            self.document.runs.show_found(name)
         else:
             self.document.comparison.set_reference(Reference("baseline", name))
 

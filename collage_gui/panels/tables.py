@@ -23,7 +23,16 @@ from PySide6.QtCore import (
     QRectF,
     Qt,
 )
-from PySide6.QtGui import QBrush, QColor, QGuiApplication, QIcon, QKeyEvent, QPainter, QPixmap
+from PySide6.QtGui import (
+    QBrush,
+    QColor,
+    QGuiApplication,
+    QIcon,
+    QKeyEvent,
+    QPainter,
+    QPixmap,
+    QResizeEvent,
+)
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHeaderView,
@@ -34,6 +43,7 @@ from PySide6.QtWidgets import (
 
 from collage_engine.drawing.formatting import DASH, MINUS, significant
 from collage_engine.drawing.palette import ToolchainLook, toolchain_look
+from collage_engine.records.text import plain_cell
 from collage_gui.graph_view.painter import BRUSHES
 from collage_gui.panels.copying import Copying, ranges
 from collage_gui.theme import Theme
@@ -56,6 +66,8 @@ class Column:
     width: int = 90
     about: str = ""
     """What the column is: the tip of its header."""
+    stretches: bool = False
+    """Whether it takes the width that the other columns leave."""
 
 
 class RowsModel(QAbstractTableModel):
@@ -252,18 +264,18 @@ class RowsModel(QAbstractTableModel):
         self.refresh()
 
     def as_csv(self) -> str:
-        """What is shown, in its order, as CSV with numbers in µs that are not shortened."""
+        """All rows as CSV, whatever the filter: whole names, and numbers in µs in full.
+
+        A text that a spreadsheet would take for a formula has an apostrophe before it.
+        """
         out = io.StringIO()
         writer = csv.writer(out)
         writer.writerow(
             c.title + (" (us)" if c.kind in ("time", "signed-time") else "") for c in self.columns
         )
-        for at in self.order.tolist():
-            row = self.rows[at]
-            writer.writerow(
-                c.value(row) if c.kind != "text" else self._text(row, i)
-                for i, c in enumerate(self.columns)
-            )
+        for row in self.rows:
+            cells = (column.value(row) for column in self.columns)
+            writer.writerow([plain_cell(cell) if isinstance(cell, str) else cell for cell in cells])
         return out.getvalue()
 
 
@@ -334,8 +346,9 @@ class Table(QTableView):
         header = self.horizontalHeader()
         header.setHighlightSections(False)
         header.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
-        header.setStretchLastSection(True)
+        header.setStretchLastSection(not any(column.stretches for column in model.columns))
         header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
+        self.setTextElideMode(Qt.TextElideMode.ElideMiddle)
         self.copying = Copying(self)
         self.setItemDelegate(_ChosenRows(self))
         self.selectionModel().selectionChanged.connect(lambda *_: self.viewport().update())
@@ -347,6 +360,21 @@ class Table(QTableView):
         self.verticalHeader().setDefaultSectionSize(self.theme.scaled(26))
         for at, column in enumerate(self.rows_model.columns):
             self.setColumnWidth(at, self.theme.scaled(column.width))
+        self._stretch()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Gives the width that is left over to the column that stretches."""
+        super().resizeEvent(event)
+        self._stretch()
+
+    def _stretch(self) -> None:
+        columns = self.rows_model.columns
+        wide = next((at for at, column in enumerate(columns) if column.stretches), None)
+        if wide is None:
+            return
+        others = sum(self.columnWidth(at) for at in range(len(columns)) if at != wide)
+        least = self.theme.scaled(columns[wide].width)
+        self.setColumnWidth(wide, max(least, self.viewport().width() - others))
 
     def chosen(self) -> list[Any]:
         """The rows with a selected cell, from the top."""

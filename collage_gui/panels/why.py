@@ -7,6 +7,7 @@ from html import escape
 from PySide6.QtCore import QSize, QUrl
 from PySide6.QtWidgets import QTextBrowser, QVBoxLayout, QWidget
 
+from collage_engine.drawing.figures import ties_sentence
 from collage_engine.drawing.formatting import (
     counted,
     gain_text,
@@ -66,7 +67,7 @@ class WhyPanel(QWidget):
         return (
             f"<style>h3 {{ font-size: {self.theme.scaled(14)}px; font-weight: 600;"
             f" margin: 10px 0 3px 0; }}"
-            f"p {{ margin: 3px 0; }} .q {{ color: {c.quiet}; }} a {{ color: {c.accent}; }}"
+            f"p {{ margin: 3px 0; }} .q {{ color: {c.quiet}; }} a {{ color: {c.focus}; }}"
             f"td {{ padding: 1px 12px 1px 0; }}</style>"
         )
 
@@ -85,13 +86,14 @@ class WhyPanel(QWidget):
         if partition is None:
             return []
         look = toolchain_look(partition.toolchain)
-        cost = self.document.costs.of(partition.candidate)
+        times = partition_text(partition, self.document.costs.of(partition.candidate))
+        name = escape(partition.id, quote=True)
         return [
             f"<p><span style='background:{look.colour};color:{look.text}'>"
-            f"&nbsp;{look.tag}&nbsp;</span>"
+            f"&nbsp;{escape(look.tag)}&nbsp;</span>"
             f" <b>{escape(toolchain_title(partition.toolchain))}</b>, partition"
-            f" <a href='partition:{partition.id}'>{partition.id}</a> of "
-            f"{counted(len(partition.nodes), 'operator')}, {partition_text(partition, cost)}"
+            f" <a href='partition:{name}'>{name}</a> of "
+            f"{counted(len(partition.nodes), 'operator')}, {escape(times)}"
             f"{self._formats(partition)}</p>"
         ]
 
@@ -107,7 +109,7 @@ class WhyPanel(QWidget):
                 *self._without_candidate(explanation),
             ]
         if not document.costs.candidates:
-            text = "Run first: nothing can be explained before something is measured."
+            text = "Run first: nothing is measured yet."
         elif document.placement.partition_of(primary) is None:
             text = "There is no placement yet. Run, or search again."
         else:
@@ -128,11 +130,7 @@ class WhyPanel(QWidget):
         ]
         if not tied:
             return []
-        each = "any of them" if len(tied) > 1 else "it"
-        return [
-            f"<h3>Tied</h3><p>{', '.join(tied)}: choosing {each} would lose less than "
-            "measurements differ from run to run.</p>"
-        ]
+        return [f"<h3>Ties</h3><p>{ties_sentence(tied)}</p>"]
 
     def _without_candidate(self, explanation: ExplainAnswer) -> list[str]:
         """The toolchains that have no candidate for the operator, and why."""
@@ -149,14 +147,14 @@ class WhyPanel(QWidget):
         """Formats and conversions of a partition, as the rest of a sentence."""
         formats = border_words(partition.takes, partition.gives)
         shown, graph = self.document.placement.shown, self.document.operators
-        text = f"; {formats}" if formats else ""
+        text = f"; {escape(formats)}" if formats else ""
         if shown is None or graph is None:
             return text
         for each in shown.placement.conversions:
             if each.node in partition.nodes or each.node in partition.takes:
                 text += (
                     f"; the value of {escape(graph.name(each.node))} is converted from "
-                    f"{each.source} to {each.target} once, {time_text(each.us)}"
+                    f"{escape(each.source)} to {escape(each.target)} once, {time_text(each.us)}"
                 )
         return text
 
@@ -185,14 +183,14 @@ class WhyPanel(QWidget):
             or document.selection.primary is None
         ):
             return []
-        now = document.placement.shown.placement.estimated_us
+        shown = document.placement.shown.placement.estimated_us
         owner = next(
             (p for p in placement.partitions if document.selection.primary in p.nodes), None
         )
         where = f", with this node on {escape(toolchain_title(owner.toolchain))}" if owner else ""
         return [
-            f"<h3>Runner-up</h3><p>{time_text(placement.estimated_us)} estimated "
-            f"({gain_text(placement.estimated_us, now)}){where}. "
+            f"<h3>Runner-up</h3><p>{time_text(placement.estimated_us)} expected, "
+            f"{same_or(gain_text(placement.estimated_us, shown))}{where}. "
             "<a href='runner-up:'>Show it in the graph</a></p>"
         ]
 
@@ -231,3 +229,8 @@ class WhyPanel(QWidget):
         hint = super().sizeHint()
         hint.setHeight(200)
         return hint
+
+
+def same_or(gain: str) -> str:
+    """``no difference`` for a gain of nothing, else the gain and what it is against."""
+    return "no difference" if gain == "0.0 %" else f"{gain} against the shown placement"

@@ -72,6 +72,7 @@ def measure() -> dict[str, float]:
         begin = time.perf_counter()
         page.picture.expand_all()
         found["first picture, all nodes"] = settle(begin)
+        assert page.picture.drawn is not None
         found["boxes"] = len(page.picture.drawn.rectangles)
         begin = time.perf_counter()
         document.placement.show(Shown(placement, "bench", None, False))

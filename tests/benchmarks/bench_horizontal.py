@@ -19,7 +19,7 @@ from collage_engine.candidates.inputs import representative_inputs
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost
 from collage_engine.records.settings import RunSettings
 from collage_engine.timing.candidate_timing import Measuring
@@ -39,7 +39,7 @@ def horizontal_sets(menu: Menu) -> list[tuple[int, ...]]:
 
 
 def best_parts(
-    instance: str, nodes: Sequence[int], records: Sequence[CandidateRecord], costs: dict[str, Cost]
+    instance: str, nodes: Sequence[int], records: Sequence[Candidate], costs: dict[str, Cost]
 ) -> float | None:
     """Least sum of the instance's smaller candidates that make up the set."""
     least: dict[frozenset[int], float] = {frozenset(): 0.0}

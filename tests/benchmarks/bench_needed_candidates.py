@@ -26,7 +26,7 @@ from collage_engine.control.budget import Budget
 from collage_engine.control.run_control import RunControl
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.records.candidate import CoverPart
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.settings import RunSettings
@@ -76,7 +76,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
         return 1 - self.asked / self.distinct
 
 
-def replay(graph: DataflowGraph, data: ProblemData, keep: Sequence[CoverPart] = ()) -> Replay:
+def replay(graph: DataflowGraph, data: ProblemData, keep: Sequence[Candidate] = ()) -> Replay:
     """Choose what to measure as a run does, with the costs in ``data`` as answers."""
     truth = {c.key: data.costs.cost(c.id) for c in data.candidates}
     full = solve(data.problem(), with_bounds=False)

@@ -10,8 +10,8 @@ error is max|y−r| / max|r| against ONNX Runtime without optimisations.
 
 from __future__ import annotations
 
-import os
-import sys
+import argparse
+import functools
 from typing import Any
 
 import numpy as np
@@ -70,7 +70,7 @@ def row(name: str, seconds: float) -> None:
             inputs = [feeds[net.graph.nodes[index].name] for index in function.inputs]
             errors[instance.id] = max(map(error, compiled.run(inputs), truth))
             timer = compiled.timer(inputs)
-            calls[instance.id] = lambda timer=timer: timer(1)
+            calls[instance.id] = functools.partial(timer, 1)
     calls["openvino itself"], given = openvino_itself(model, feeds)
     calls["openvino itself"]()
     errors["openvino itself"] = max(map(error, given(), truth))
@@ -87,11 +87,14 @@ def row(name: str, seconds: float) -> None:
         )
 
 
-def main(arguments: list[str]) -> None:
-    seconds = float(os.environ.get("SECONDS_EACH", "8"))
-    for name in arguments or MODELS:
-        row(name, seconds)
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", metavar="MODEL", default=MODELS)
+    parser.add_argument("--seconds", type=float, default=8.0, help="for each contender")
+    options = parser.parse_args()
+    for name in options.models:
+        row(name, options.seconds)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

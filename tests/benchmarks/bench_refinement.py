@@ -33,7 +33,7 @@ from collage_engine.cli.options import duration
 from collage_engine.control.budget import Budget
 from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.reference import original_outputs
-from collage_engine.records.candidate import CandidateRecord, CoverPart
+from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.problem_data import ProblemData
@@ -42,16 +42,17 @@ from collage_engine.search.api import solve
 from collage_engine.search.bayesian_proposer import BayesianProposer
 from collage_engine.search.measured_covers import Cover, cover_key
 from collage_engine.search.problem import CandidateId, Problem
-from collage_engine.search.refine import CoverProposer, refine
+from collage_engine.search.refine import CoverMeasurement, CoverProposer
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.transitions.transitions import transition_constants
-from collage_engine.trials.baselines import part_of
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.placement_process import TrialModel
-from collage_engine.trials.refinement import CoverTrials
+from collage_engine.trials.proposals import Proposal
+from collage_engine.trials.refinement import REFINEMENT, measurement_of
 from collage_engine.trials.runner import TrialRunner
 from tests.benchmarks.place import model_file
 from tests.support.evolution import Evolution
+from tests.support.refining import refine
 
 PIECE = 4
 ROUNDS = 25
@@ -115,23 +116,28 @@ def compare(
             built,
         )
 
-        def parts_of(cover: Sequence[CandidateId]) -> tuple[CoverPart, ...]:
-            return tuple(part_of(by_id[str(c)]) for c in cover)
+        def candidates_of(cover: Sequence[CandidateId]) -> tuple[Candidate, ...]:
+            return tuple(by_id[str(c)] for c in cover)
 
-        whole = CoverTrials(runner.run, parts_of)
-        known: dict[frozenset[str], Cost] = {}
+        def trial_of(cover: Cover, rounds: int) -> CoverMeasurement:
+            chosen = candidates_of(cover)
+            runs = REFINEMENT.runs_per_profile
+            trial = Proposal(cover=chosen, rounds=rounds, profiles=1, runs_per_profile=runs)
+            return measurement_of(runner.run(trial))
+
+        known: dict[frozenset[str], CoverMeasurement] = {}
 
         def measuring() -> Callable[[Cover], Cost]:
             asked: set[frozenset[str]] = set()
 
             def measure(cover: Cover) -> Cost:
                 key = cover_key(cover)
-                if key in asked:  # to confirm it
-                    return whole.measure(cover)
+                if key in asked:
+                    return trial_of(cover, REFINEMENT.confirmed_rounds).cost
                 asked.add(key)
                 if key not in known:
-                    known[key] = whole.measure(cover)
-                return known[key]
+                    known[key] = trial_of(cover, REFINEMENT.rounds)
+                return known[key].cost
 
             return measure
 
@@ -152,11 +158,11 @@ def compare(
                         measuring(),
                         method=make(seed),
                         trials=1 + trials,
-                        inside=whole.inside,
+                        inside=lambda cover: known[cover_key(cover)].inside,
                     )
                     winners[label, trials].append(found.cover)
             every = {cover_key(c): c for c in (start, *itertools.chain(*winners.values()))}
-            rounds = together(runner, [parts_of(cover) for cover in every.values()])
+            rounds = together(runner, [candidates_of(cover) for cover in every.values()])
             taken = dict(zip(every, rounds, strict=True))
         finally:
             runner.close()
@@ -172,7 +178,7 @@ def compare(
         workspace.close()
 
 
-def together(runner: TrialRunner, covers: Sequence[tuple[CoverPart, ...]]) -> list[list[float]]:
+def together(runner: TrialRunner, covers: Sequence[tuple[Candidate, ...]]) -> list[list[float]]:
     """Medians of ``ROUNDS`` rounds of these covers, in µs, in turn; all of them loaded at once."""
     processes = [
         runner.process(Contender(name="again", kind="collage", cover=cover)) for cover in covers

@@ -108,8 +108,9 @@ def random_checks(count: int, first_seed: int) -> None:
 def refinement(rounds: int) -> None:
     """Gain over the start by measured latency of a simulated machine, at equal measurements."""
     from collage_engine.search.bayesian_proposer import BayesianProposer
-    from collage_engine.search.refine import CoverProposer, refine
+    from collage_engine.search.refine import CoverProposer
     from tests.support.evolution import Evolution
+    from tests.support.refining import refine
     from tests.unit.test_search_refine import machine, truth
 
     for shape in ("residual", "transformer"):

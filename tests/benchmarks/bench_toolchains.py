@@ -9,9 +9,9 @@ machine disturbs least; what counts is the ratio of their medians. Kernels are t
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -193,16 +193,18 @@ def models(
         print(f"{name:24} {dnn:10.2f} {ort:10.2f} {dnn / ort:11.2f}", flush=True)
 
 
-def main(arguments: list[str]) -> None:
+def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     tables: dict[str, Callable[[], object]] = {
         "overhead": overhead,
         "kernels": kernels,
         "models": models,
     }
-    for name in arguments or list(tables):
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help=", ".join(tables))
+    for name in parser.parse_args().tables or tables:
         tables[name]()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

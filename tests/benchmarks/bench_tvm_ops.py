@@ -184,13 +184,14 @@ def measure(case: Case, threads: int, rounds: int) -> dict[str, Any]:
     clock = time.process_time if threads == 1 else time.perf_counter
     samples: tuple[list[float], list[float]] = ([], [])
     calls = []
-    for work in (run, other):
+    works: tuple[Callable[[int], object], ...] = (run, other)
+    for work in works:
         work(3)
         begun = clock()
         work(3)
         calls.append(max(1, int(3 * LEAST_SECONDS / max(clock() - begun, 1e-7))))
     for _ in range(rounds):
-        for work, count, times in zip((run, other), calls, samples, strict=True):
+        for work, count, times in zip(works, calls, samples, strict=True):
             begun = clock()
             work(count)
             times.append((clock() - begun) / count)

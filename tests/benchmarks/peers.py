@@ -102,7 +102,7 @@ def launched(
     specs: dict[str, dict[str, Any]],
     keep: Path,
     options: argparse.Namespace,
-) -> tuple[dict[str, Samples], float]:
+) -> tuple[dict[str, list[tuple[float, float]]], float]:
     """The rounds of all launches, and the cores that other work kept busy meanwhile.
 
     Two processes with the same module differ by a few percent throughout (where their memory

@@ -16,10 +16,10 @@ from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.build.build import build_cover, write_module
 from collage_engine.lowering.npz import read_npz
 from collage_engine.model.importer import import_model
-from collage_engine.records.candidate import CoverPart
 from collage_engine.records.errors import CollageError, ToolchainError
 from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.registry import get
+from tests.support.covers import candidate_on
 
 
 def main(model_path: str, wanted: str, threads: int, sample: Path, out: Path) -> None:
@@ -33,7 +33,7 @@ def main(model_path: str, wanted: str, threads: int, sample: Path, out: Path) ->
         if reason is not None:
             op = model.graph.nodes[index].op
             raise ToolchainError(f"cannot run {op}: {reason.removeprefix(f'{op}: ')}")
-    cover = [CoverPart(found[0], tuple(range(len(model.graph.operators))))]
+    cover = [candidate_on(found[0], tuple(range(len(model.graph.operators))))]
     contents = ArtifactContents(
         inputs=read_npz(sample / "sample_input.npz", {n: k.dtype for n, k in model.inputs}),
         outputs=read_npz(sample / "sample_output.npz", {n: k.dtype for n, k in model.outputs}),

@@ -112,11 +112,11 @@ def alone(model: Path, artifact: Path, threads: int, keep: Path) -> list[dict[st
                 text=True,
                 cwd=ROOT,
             )
-            spec = {
+            spec: dict[str, str] = {
                 "name": f"{instance.id} alone",
                 "kind": "artifact",
                 "folder": str(out),
-                "version": state.version,
+                "version": state.version or "",
             }
             if done.returncode:
                 lines = done.stderr.strip().splitlines()

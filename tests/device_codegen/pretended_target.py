@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.support.covers import candidate_on
+
 
 def mixed(folder: Path) -> dict[str, Any]:
     """Five operators, the third on the host: built, exported, loaded and run on three inputs."""
@@ -21,7 +23,6 @@ def mixed(folder: Path) -> dict[str, Any]:
     from collage_engine.candidates.host_candidates import on_host
     from collage_engine.lowering.target import device_of
     from collage_engine.model.importer import import_onnx
-    from collage_engine.records.candidate import CoverPart
     from collage_engine.records.toolchain import ToolchainInstance
 
     names = ("Relu", "Exp", "Tanh", "Sigmoid", "Abs")
@@ -38,7 +39,7 @@ def mixed(folder: Path) -> dict[str, Any]:
     model = import_onnx(made)
     gpu = ToolchainInstance(toolchain="tvm", device="cuda:0", architecture="sm_90a")
     cpu = on_host(ToolchainInstance(toolchain="tvm"))
-    cover = [CoverPart(cpu if n == 2 else gpu, (n,)) for n in range(5)]
+    cover = [candidate_on(cpu if n == 2 else gpu, (n,)) for n in range(5)]
     about = write_module(build_cover(model, cover), folder / "module")
     device = device_of("cuda:0")
     machine = VirtualMachine(tvm.runtime.load_module(str(folder / "module" / "model.so")), device)

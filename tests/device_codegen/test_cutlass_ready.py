@@ -53,7 +53,7 @@ def record(state: str, *numbers: int) -> CandidateRecord:
 def ready(records: list[CandidateRecord], control: RunControl | None = None) -> list[str]:
     told: list[str] = []
     workspace: Any = SimpleNamespace(model=MODEL)
-    menu: Any = SimpleNamespace(offers=[SimpleNamespace(instance=INSTANCE)])
+    menu: Any = SimpleNamespace(sources=[SimpleNamespace(instance=INSTANCE)])
     candidates = [candidate_of(record) for record in records]
     control = control or RunControl()
     make_ready(workspace, menu, candidates, table_of(records), told.append, control)

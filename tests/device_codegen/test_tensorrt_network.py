@@ -14,7 +14,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from collage_engine.candidates.menu import offer_of
+from collage_engine.candidates.menu import source_of
 from collage_engine.lowering.extract import function_of
 from collage_engine.model.importer import ImportedModel, import_onnx
 from collage_engine.partition.enumerate import enumerate_candidates
@@ -222,8 +222,8 @@ def test_a_bias_is_the_convolutions_own() -> None:
 
 def candidates(made: ImportedModel) -> Any:
     """TensorRT's candidates, as a run finds them."""
-    offer = offer_of(made.graph, TensorrtToolchain(), PLAIN)
-    return enumerate_candidates(made.graph, [offer]).candidates
+    source = source_of(made.graph, TensorrtToolchain(), PLAIN)
+    return enumerate_candidates(made.graph, [source]).candidates
 
 
 @pytest.mark.parametrize("name", ["residual_block", "qdq", "senet", "encoder", "leftovers"])

@@ -1,56 +1,34 @@
 """A toolchain in a package of its own, installed beside Collage Explorer, takes part in everything.
 
-``tests/foreign_toolchain`` is pip-installed into a folder; nothing in this repository knows it. The
-same package has an entry point that cannot be imported and one whose name is taken.
+The wheels of the product and of ``tests/foreign_toolchain`` are installed into a bare environment;
+nothing in this repository knows the package, and nothing of the checkout is used. The same package
+has an entry point that cannot be imported and one whose name is taken.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-MNIST = ROOT / "resources" / "models" / "mnist.onnx"
-PACKAGE = ROOT / "tests" / "foreign_toolchain"
+from tests.support.bare_environment import ROOT, BareEnvironment
+
+pytest.importorskip("hatchling", reason="building the wheel needs the extra 'test'")
 
 
-class Installed:
-    """A folder with the package, and the command line in an environment that has it."""
+class Installed(BareEnvironment):
+    """The environment with the package, and a model that is no file of the checkout."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        source = shutil.copytree(PACKAGE, folder / "source")
-        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index"]
-        subprocess.run(
-            [*pip, "--target", str(folder / "site"), str(source)], check=True, timeout=120
-        )
+        source = shutil.copytree(ROOT / "tests" / "foreign_toolchain", folder / "source")
+        super().__init__(folder, source)
+        self.model = shutil.copy(ROOT / "resources" / "models" / "mnist.onnx", folder)
 
-    def collage(self, *arguments: object, status: int = 0) -> str:
-        path = os.pathsep.join([str(self.folder / "site"), str(ROOT)])
-        done = subprocess.run(
-            [sys.executable, "-m", "collage_engine", *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            cwd=self.folder,
-            timeout=280,
-            env={
-                **os.environ,
-                "COLLAGE_CACHE_DIR": str(self.folder / "cache"),
-                "PYTHONPATH": path,
-            },
-        )
-        assert done.returncode == status, done.stderr + done.stdout
-        return done.stdout
-
-    def json(self, *arguments: object) -> Any:
-        return json.loads(self.collage(*arguments, "--json"))
+    def json(self, *arguments: object, **environment: str) -> Any:
+        return json.loads(self.collage(*arguments, "--json", **environment))
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +70,7 @@ def test_place_uses_it_explains_it_and_exports_it(installed: Installed) -> None:
     session = installed.folder / "s.collage"
     run = installed.json(
         "place",
-        MNIST,
+        installed.model,
         "-o",
         installed.folder / "out",
         "--toolchains",
@@ -110,7 +88,9 @@ def test_place_uses_it_explains_it_and_exports_it(installed: Installed) -> None:
     assert ours and all(part["estimated_us"] > 0 for part in ours)
     assert run["max_rel_error"] < 1e-4
 
-    candidates = installed.json("candidates", MNIST, "--toolchains", "tvm,tango")["candidates"]
+    candidates = installed.json("candidates", installed.model, "--toolchains", "tvm,tango")[
+        "candidates"
+    ]
     of_tango = [c for c in candidates if c["instance"]["toolchain"] == "tango"]
     assert any(c["cost"]["state"] == "measured" for c in of_tango)
 
@@ -128,8 +108,14 @@ def test_place_uses_it_explains_it_and_exports_it(installed: Installed) -> None:
     again = installed.folder / "again"
     installed.collage("export", session, "-o", again)
     moved = again.rename(installed.folder / "moved")
-    shutil.rmtree(installed.folder / "cache" / "native", ignore_errors=True)
-    report = installed.json("run", moved)
+    report = installed.json("run", moved, COLLAGE_BUILD_DIR=str(installed.folder / "empty"))
     assert report["max_rel_error"] < 1e-4
     manifest = json.loads((moved / "manifest.json").read_text())
     assert any("collage_tango" in library["file"] for library in manifest["libraries"])
+
+
+def test_no_file_of_the_checkout_was_used(installed: Installed) -> None:
+    """Asked last; the watch itself is shown to work by reading a file of the checkout."""
+    assert installed.opened_in_checkout() == set()
+    installed.collage("candidates", ROOT / "resources" / "models" / "mnist.onnx")
+    assert installed.opened_in_checkout() == {str(ROOT / "resources" / "models" / "mnist.onnx")}

@@ -17,6 +17,8 @@ import onnx
 import psutil
 import pytest
 
+from collage_engine import api
+
 ROOT = Path(__file__).resolve().parents[2]
 MNIST = ROOT / "resources" / "models" / "mnist.onnx"
 THREE = ("--no-in-place", "--toolchains", "tvm,onnxruntime,onednn")
@@ -119,32 +121,22 @@ def test_the_second_run_measures_nothing_anew_and_joins_the_session(placed, cach
     document, _, session = placed
     again = tmp_path / "again.collage"
     shutil.copyfile(session, again)
-    done = collage(
-        "place", MNIST, "-o", tmp_path / "out", "--json", "--session", again, cache=cache
-    )
-    assert done.returncode == 0, done.stderr
-    second = json.loads(done.stdout)
-    counts = second["candidates"]
-    assert counts["measured"] == 0
-    assert counts["from_store"] + counts["skipped"] == counts["distinct"]
-    assert counts["skipped"] == document["candidates"]["skipped"], "left out for the same reasons"
-    compared = collage("compare", again, document["id"], second["id"], "--json", cache=cache)
-    assert compared.returncode == 0, compared.stderr
-    assert json.loads(compared.stdout)["a"] == document["id"]
-
-
-def test_progress_goes_to_standard_error_only_and_inputs_of_the_user_are_taken(
-    placed, cache, tmp_path
-):
-    good = tmp_path / "good.npz"
-    name = onnx.load(MNIST).graph.input[0].name
-    np.savez(good, **{name: np.ones((1, 1, 28, 28), np.float32)})
-    done = collage("place", MNIST, "-o", tmp_path / "out", *THREE, "--inputs", good, cache=cache)
+    done = collage("place", MNIST, "-o", tmp_path / "out", "--session", again, cache=cache)
     assert done.returncode == 0, done.stderr
     assert "Confirming end to end" in done.stderr
     assert "Confirming" not in done.stdout
     assert "against →" in done.stdout
     assert "\x1b" not in done.stdout
+    with api.load_session(again) as both:
+        first, second = both.runs
+    assert first.id == document["id"]
+    counts = second.candidates
+    assert counts.measured == 0
+    assert counts.from_store + counts.skipped == counts.distinct
+    assert counts.skipped == document["candidates"]["skipped"], "left out for the same reasons"
+    compared = collage("compare", again, first.id, second.id, "--json", cache=cache)
+    assert compared.returncode == 0, compared.stderr
+    assert json.loads(compared.stdout)["a"] == document["id"]
 
 
 def test_the_artifact_runs_and_agrees(placed, cache):
@@ -156,11 +148,26 @@ def test_the_artifact_runs_and_agrees(placed, cache):
     assert result["median_us"] > 0
 
 
-def test_pins_are_honoured_and_priced(placed, cache, tmp_path):
+@pytest.fixture(scope="module")
+def placed_with_wishes(placed, cache, tmp_path_factory) -> tuple[dict, Path]:
+    """The document and artifact of a run with pins, inputs and a placement of the user's own."""
+    folder = tmp_path_factory.mktemp("wishes")
+    good, mine = folder / "good.npz", folder / "mine.json"
+    name = onnx.load(MNIST).graph.input[0].name
+    np.savez(good, **{name: np.ones((1, 1, 28, 28), np.float32)})
+    listed = [n for part in placed[0]["placement"]["partitions"] for n in part["onnx_nodes"]]
+    mine.write_text(json.dumps(dict.fromkeys(listed, "onednn")))
     pins = ("--pin", "convolution*=onednn", "--pin", "pooling66=!onnxruntime")
-    done = collage("place", MNIST, "-o", tmp_path / "out", "--json", *THREE, *pins, cache=cache)
+    files = ("--inputs", good, "--placement", mine)
+    done = collage(
+        "place", MNIST, "-o", folder / "out", "--json", *THREE, *pins, *files, cache=cache
+    )
     assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+    return json.loads(done.stdout), folder / "out"
+
+
+def test_pins_are_honoured_and_priced(placed_with_wishes):
+    document, _ = placed_with_wishes
     for part in document["placement"]["partitions"]:
         if any(n.startswith("Convolution") for n in part["onnx_nodes"]):
             assert part["toolchain"] == "onednn"
@@ -218,17 +225,16 @@ def test_representative_inputs_are_checked(cache, tmp_path):
     assert "[1, 1, 28, 27]" in done.stderr
 
 
-def test_a_placement_of_the_users_own_is_a_baseline(placed, cache, tmp_path):
-    document, _, _ = placed
-    mine = {n: "onednn" for part in document["placement"]["partitions"] for n in part["onnx_nodes"]}
-    path = tmp_path / "mine.json"
-    path.write_text(json.dumps(mine))
-    done = collage(
-        "place", MNIST, "-o", tmp_path / "a", "--json", *THREE, "--placement", path, cache=cache
-    )
-    assert done.returncode == 0, done.stderr
-    user = [b for b in json.loads(done.stdout)["baselines"] if b["kind"] == "user"]
+def test_a_placement_of_the_users_own_is_a_baseline(placed_with_wishes):
+    document, _ = placed_with_wishes
+    user = [b for b in document["baselines"] if b["kind"] == "user"]
     assert len(user) == 1 and user[0]["measured_us"] > 0
+
+
+def test_inputs_of_the_user_are_taken(placed_with_wishes):
+    _, out = placed_with_wishes
+    (sample,) = np.load(out / "sample_input.npz").values()
+    assert sample.shape == (1, 1, 28, 28) and (sample == 1).all()
 
 
 def test_explain_compare_report_and_export_work_on_the_session(placed, cache, tmp_path):

@@ -16,10 +16,10 @@ from collage_engine.artifact.manifest import is_artifact, read_manifest, verify_
 from collage_engine.build.build import build_cover, write_module
 from collage_engine.lowering.npz import read_npz
 from collage_engine.model.importer import import_model
-from collage_engine.records.candidate import CoverPart
 from collage_engine.records.errors import ArtifactError, UsageError
 from tests.support.artifact_cases import MNIST, run_cpp, sample_of
 from tests.support.bare_python import run_bare
+from tests.support.covers import candidate_on
 from tests.support.plain_toolchain import PLAIN, register
 
 
@@ -30,7 +30,7 @@ def made(tmp_path_factory):
         register(patch)
         model = import_model(MNIST)
         count = len(model.graph.operators)
-        cover = [CoverPart(PLAIN, tuple(range(5))), CoverPart(PLAIN, tuple(range(5, count)))]
+        cover = [candidate_on(PLAIN, tuple(range(5))), candidate_on(PLAIN, tuple(range(5, count)))]
         folder = tmp_path_factory.mktemp("module") / "built"
         write_module(build_cover(model, cover), folder)
     return model, folder, sample_of(model)

@@ -16,10 +16,10 @@ from collage_engine.build.build import build_cover, may_spin, write_module
 from collage_engine.lowering.accuracy import worst
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import import_model
-from collage_engine.records.candidate import CoverPart
 from collage_engine.records.toolchain import ToolchainInstance
 from tests.support.artifact_cases import MNIST, artifact_maker, run_cpp, sample_of
 from tests.support.bare_python import run_bare
+from tests.support.covers import candidate_on
 
 THREADS = 1
 TOOLCHAINS = ("tvm", "onnxruntime", "onednn")
@@ -114,10 +114,10 @@ def test_an_artifact_inside_the_engines_own_process(artifacts):
 
 def test_threads_spin_only_while_one_runtime_has_the_process():
     tvm, ort = INSTANCES["tvm"], INSTANCES["onnxruntime"]
-    assert may_spin([CoverPart(tvm, (0,)), CoverPart(tvm, (1,))])
-    assert not may_spin([CoverPart(tvm, (0,)), CoverPart(ort, (1,))])
+    assert may_spin([candidate_on(tvm, (0,)), candidate_on(tvm, (1,))])
+    assert not may_spin([candidate_on(tvm, (0,)), candidate_on(ort, (1,))])
     basic = ToolchainInstance(toolchain="onnxruntime", config=(("level", "basic"),))
-    assert may_spin([CoverPart(basic, (0,)), CoverPart(ort, (1,))])  # one runtime, one pool
+    assert may_spin([candidate_on(basic, (0,)), candidate_on(ort, (1,))])  # one runtime, one pool
 
 
 def test_a_model_with_two_outputs_and_an_unused_input(tmp_path, site, cpp_loader):
@@ -126,7 +126,8 @@ def test_a_model_with_two_outputs_and_an_unused_input(tmp_path, site, cpp_loader
     model = branches()
     ort = INSTANCES["onnxruntime"]
     write_module(
-        build_cover(model, [CoverPart(ort, (0, 1)), CoverPart(ort, (2, 3, 4))]), tmp_path / "built"
+        build_cover(model, [candidate_on(ort, (0, 1)), candidate_on(ort, (2, 3, 4))]),
+        tmp_path / "built",
     )
     inputs = model.random_inputs(0)
     outputs = original_outputs(model, inputs)
@@ -155,7 +156,7 @@ def test_other_types_shapes_and_counts_pass_the_loaders(name, tmp_path, cpp_load
     model = import_onnx(zoo.build(name), shapes=zoo.SHAPES.get(name))
     everything = tuple(range(len(model.graph.operators)))
     ort = INSTANCES["onnxruntime"]
-    write_module(build_cover(model, [CoverPart(ort, everything)]), tmp_path / "built", link=True)
+    write_module(build_cover(model, [candidate_on(ort, everything)]), tmp_path / "built", link=True)
     inputs = model.random_inputs(0)
     folder = write_artifact(
         model,

@@ -11,7 +11,6 @@ from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.machine.worker import Worker
 from collage_engine.model.importer import import_model
-from collage_engine.records.candidate import CoverPart
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.trials.confirmation import ConfirmationSettings, confirm
@@ -26,6 +25,7 @@ from collage_engine.trials.placement_process import (
 from collage_engine.trials.runner import TrialRunner, TrialSettings
 from collage_engine.trials.trial_job import RunRound, TrialJob
 from tests.support.artifact_cases import MNIST
+from tests.support.covers import candidate_on
 
 ORT = ToolchainInstance(toolchain="onnxruntime", threads=1)
 DNN = ToolchainInstance(toolchain="onednn", threads=1)
@@ -49,17 +49,17 @@ def test_a_mixed_cover_and_its_baselines(tmp_path):
         Contender(
             name="collage",
             kind="collage",
-            cover=(CoverPart(ORT, everything[:4]), CoverPart(DNN, everything[4:])),
+            cover=(candidate_on(ORT, everything[:4]), candidate_on(DNN, everything[4:])),
         ),
         Contender(
             name="onnxruntime",
             kind="whole-model",
-            cover=(CoverPart(ORT, everything),),
+            cover=(candidate_on(ORT, everything),),
             order=1,
             python_session=True,
         ),
         Contender(name="tvm", kind="whole-model", order=2, reason="cannot take it"),
-        Contender(name="broken", kind="user", order=3, cover=(CoverPart(DNN, everything[1:]),)),
+        Contender(name="broken", kind="user", order=3, cover=(candidate_on(DNN, everything[1:]),)),
     ]
     told = []
     with quick_runner(model, inputs, truth, tmp_path / "work") as runner:
@@ -110,11 +110,11 @@ def test_what_may_win_is_timed_in_two_processes(tmp_path, monkeypatch):
     model = import_model(MNIST)
     inputs = model.random_inputs(0)
     everything = tuple(range(len(model.graph.operators)))
-    cut = (CoverPart(DNN, everything[:4]), CoverPart(DNN, everything[4:]))
+    cut = (candidate_on(DNN, everything[:4]), candidate_on(DNN, everything[4:]))
     contenders = [
-        Contender(name="whole", kind="collage", cover=(CoverPart(DNN, everything),)),
+        Contender(name="whole", kind="collage", cover=(candidate_on(DNN, everything),)),
         Contender(name="cut", kind="collage", cover=cut, order=1),
-        Contender(name="slow", kind="whole-model", cover=(CoverPart(ORT, everything),), order=2),
+        Contender(name="slow", kind="whole-model", cover=(candidate_on(ORT, everything),), order=2),
     ]
     truth = original_outputs(model, inputs)
     with quick_runner(model, inputs, truth, tmp_path / "work") as runner:
@@ -137,7 +137,7 @@ def test_a_module_that_kills_its_process_is_a_reason(tmp_path):
     inputs = model.random_inputs(0)
     everything = tuple(range(len(model.graph.operators)))
     truth = original_outputs(model, inputs)
-    alone = [Contender(name="x", kind="collage", cover=(CoverPart(DNN, everything),))]
+    alone = [Contender(name="x", kind="collage", cover=(candidate_on(DNN, everything),))]
     with (
         quick_runner(model, inputs, truth, tmp_path, start_worker=start_worker) as runner,
         pytest.raises(ToolchainError, match="killed by SIGSEGV"),

@@ -21,7 +21,6 @@ from collage_engine.lowering.rewrite import assemble
 from collage_engine.lowering.tensors import as_logical, as_stored, from_numpy, to_numpy
 from collage_engine.model.formats import channels_last_border
 from collage_engine.model.importer import import_onnx
-from collage_engine.records.candidate import CoverPart
 from collage_engine.records.format import NHWC, PLAIN, conversion_constant, stored_type
 from collage_engine.records.graph import TensorType
 from collage_engine.records.toolchain import ToolchainInstance
@@ -30,6 +29,7 @@ from collage_engine.timing.messages import OpenRequest
 from collage_engine.toolchains.registry import get
 from collage_engine.toolchains.tvm.conversion import conversion
 from collage_engine.transitions.conversions import ConversionRequest, run_job
+from tests.support.covers import candidate_on
 from tests.support.toolchain_cases import Net, run, whole
 
 DNN = ToolchainInstance(toolchain="onednn")
@@ -163,7 +163,11 @@ def branching():
 def part(model, instance, operators, nhwc):
     graph = model.graph
     takes, gives = channels_last_border(graph, graph.to_indices(operators))
-    return CoverPart(instance, operators, takes, gives) if nhwc else CoverPart(instance, operators)
+    return (
+        candidate_on(instance, operators, takes, gives)
+        if nhwc
+        else candidate_on(instance, operators)
+    )
 
 
 def by_op(model):
@@ -208,7 +212,7 @@ def test_a_mixed_placement_computes_the_model_and_converts_each_value_once(mix):
         for group, (instance, nhwc) in zip(by_op(model), MIXES[mix], strict=True)
     ]
     functions = [
-        function_of(model, p.instance, p.operators, f"f{k}", takes=p.takes, gives=p.gives)
+        function_of(model, p.instance, p.nodes, f"f{k}", takes=p.takes, gives=p.gives)
         for k, p in enumerate(cover)
     ]
     given = {i: f.gives.get(i, PLAIN) for f in functions for i in f.outputs}

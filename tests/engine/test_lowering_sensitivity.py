@@ -7,8 +7,9 @@ import pytest
 
 from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.sensitivity import LEVEL, carried
+from collage_engine.records.cost_table import CostTable
+from collage_engine.trials.error_propagation import downstream, factors_of
 from collage_engine.trials.mixed_precision import products_of
-from collage_engine.trials.tolerance import downstream, factors_of
 from tests.support.toolchain_cases import Net, imported
 from tests.zoo import build
 
@@ -62,7 +63,7 @@ def test_products_before_their_bias_are_weighed_by_where_it_is_added() -> None:
     model = imported(net.model(net.add("Add", near, net.add("Mul", far, net.scalar(0.01)))))
     products = list(products_of(model).values())
     assert not any(model.graph.nodes[index].onnx_value for index in products)
-    factors = factors_of(model, [], [model.random_inputs(0)], RunControl())
+    factors = factors_of(model, [], CostTable(), [model.random_inputs(0)], RunControl())
     assert factors[products[0]] > 20 * factors[products[1]] > 0
 
 

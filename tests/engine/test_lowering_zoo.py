@@ -12,10 +12,10 @@ from collage_engine.lowering.accuracy import worst
 from collage_engine.lowering.reference import TrueValues, original_outputs
 from collage_engine.lowering.tensors import from_numpy, to_numpy
 from collage_engine.model.importer import import_onnx
-from collage_engine.records.candidate import CoverPart
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.registry import get
 from tests import zoo
+from tests.support.covers import candidate_on
 
 EXTERNAL = ("onednn", "onnxruntime")
 WITH_TVM = ("tiny", "several", "outputs", "split_concat", "residual_block")
@@ -40,7 +40,7 @@ def random_cover(model, tools, pieces, seed):
         operators = tuple(range(begin, end))
         able = [instance for instance in instances if takes(instance, operators)]
         assert able, [graph.nodes[graph.operators[n]].op for n in operators]
-        cover.append(CoverPart(draw.choice(able), operators))
+        cover.append(candidate_on(draw.choice(able), operators))
     return cover
 
 

@@ -13,8 +13,8 @@ import pytest
 from collage_engine.build.build import build_cover, write_module
 from collage_engine.build.built import MODULE_FILE
 from collage_engine.model.importer import import_onnx
-from collage_engine.records.candidate import CoverPart
 from collage_engine.toolchains.registry import get, probe
+from tests.support.covers import candidate_on
 from tests.support.toolchain_cases import default_instance
 from tests.zoo.net import Net
 
@@ -70,7 +70,7 @@ def cut(model, tools):
     """The operators in as many equal pieces as there are toolchains."""
     count = len(model.graph.operators)
     cuts = [count * k // len(tools) for k in range(len(tools) + 1)]
-    return [CoverPart(tool, tuple(range(cuts[k], cuts[k + 1]))) for k, tool in enumerate(tools)]
+    return [candidate_on(tool, tuple(range(cuts[k], cuts[k + 1]))) for k, tool in enumerate(tools)]
 
 
 @pytest.mark.parametrize("name", TOOLCHAINS)
@@ -110,8 +110,8 @@ def test_a_weight_that_two_partitions_read_is_counted(tmp_path):
     model = import_onnx(net.model())
     last = len(model.graph.operators) - 1
     cover = [
-        CoverPart(instance("onednn"), tuple(range(last))),
-        CoverPart(instance("onnxruntime"), (last,)),
+        candidate_on(instance("onednn"), tuple(range(last))),
+        candidate_on(instance("onnxruntime"), (last,)),
     ]
     built = write_module(build_cover(model, cover), tmp_path, link=True)
     assert built.repeated_bytes == 256 * 256 * 4

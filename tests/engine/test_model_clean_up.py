@@ -31,7 +31,7 @@ from tests.zoo.net import Net
             "MaxPool",
             {"kernel_shape": [9, 9, 9, 9]},
             "",
-            r"'culprit' \(MaxPool\) cannot be imported",
+            r"'culprit' \(MaxPool\) is not possible: its kernel",
         ),
     ],
 )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
-from collage_engine.partition.enumerate import Offer, enumerate_candidates
+from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.base import Function
@@ -35,13 +35,13 @@ def test_candidates(name: str, toolchain: str) -> None:
     graph = model.graph
     chosen = registry.get(toolchain)
     instance = default_instance(chosen)
-    offer = Offer(
+    source = CandidateSource(
         instance,
         chosen.partition_spec(instance, graph),
         lambda index: chosen.supports(graph, index, instance),
         made_of=lambda nodes: composites_of(chosen, graph, instance, nodes),
     )
-    candidates = enumerate_candidates(graph, [offer]).candidates
+    candidates = enumerate_candidates(graph, [source]).candidates
     # A composite, a region and a block at least; not just single operators.
     assert sum(len(c.nodes) > 1 for c in candidates) > 10
     random = np.random.default_rng(0)

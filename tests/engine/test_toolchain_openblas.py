@@ -14,7 +14,7 @@ import tvm_ffi
 from onnx import ModelProto
 
 from collage_engine.model.importer import ImportedModel
-from collage_engine.partition.enumerate import Offer, enumerate_candidates
+from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import NHWC, TO_STORED, Formats, differs
@@ -521,13 +521,13 @@ def test_an_unusual_power_is_refused_when_compiled(toolchain: OpenBlasToolchain)
 def offered(toolchain: OpenBlasToolchain, model: ImportedModel) -> list[CandidateRecord]:
     instance = default_instance(toolchain)
     graph = model.graph
-    offer = Offer(
+    source = CandidateSource(
         instance=instance,
         spec=toolchain.partition_spec(instance, graph),
         supports=lambda index: toolchain.supports(graph, index, instance),
         made_of=lambda nodes: toolchain.composites_of(graph, instance, nodes),
     )
-    return list(enumerate_candidates(graph, [offer]).candidates)
+    return list(enumerate_candidates(graph, [source]).candidates)
 
 
 def test_candidates_are_composites_that_hold_a_product(toolchain: OpenBlasToolchain) -> None:

@@ -16,14 +16,15 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import ImportedModel, import_model
-from collage_engine.partition.enumerate import Offer, enumerate_candidates
-from collage_engine.records.candidate import CandidateRecord, CoverPart
+from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
+from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.keys import KeyContext
 from collage_engine.toolchains.capabilities import composites_of
 from collage_engine.toolchains.registry import get
 from tests.support.bare_python import bare_site, run_bare
+from tests.support.covers import candidate_on
 from tests.support.toolchain_cases import Net, error, imported, reference, whole
 
 LIBRARIES = ("openblas", "onednn")
@@ -44,7 +45,7 @@ def gated() -> ModelProto:
 def offered(model: ImportedModel, library: str) -> tuple[CandidateRecord, ...]:
     tvm, graph = get("tvm"), model.graph
     (instance,) = tvm.library_instances(1, [library])
-    offer = Offer(
+    source = CandidateSource(
         instance=instance,
         spec=tvm.partition_spec(instance, graph),
         supports=lambda index: tvm.supports(graph, index, instance),
@@ -52,7 +53,7 @@ def offered(model: ImportedModel, library: str) -> tuple[CandidateRecord, ...]:
         lowers_to_tir=True,
         made_of=lambda nodes: composites_of(tvm, graph, instance, nodes),
     )
-    return enumerate_candidates(graph, [offer]).candidates
+    return enumerate_candidates(graph, [source]).candidates
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -140,14 +141,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
     return import_model(path)
 
 
-def mixed_cover(model: ImportedModel, library: str) -> list[CoverPart]:
+def mixed_cover(model: ImportedModel, library: str) -> list[Candidate]:
     """The gated group on TVM with the library, the rest on TVM alone but for its last two."""
     group = max(offered(model, library), key=lambda c: len(c.nodes))
     rest = [n for n in range(len(model.graph.operators)) if n not in group.nodes]
     return [
-        CoverPart(group.instance, group.nodes),
-        CoverPart(ToolchainInstance(toolchain="tvm"), tuple(rest[:-1])),
-        CoverPart(ToolchainInstance(toolchain="onnxruntime"), tuple(rest[-1:])),
+        candidate_on(group.instance, group.nodes),
+        candidate_on(ToolchainInstance(toolchain="tvm"), tuple(rest[:-1])),
+        candidate_on(ToolchainInstance(toolchain="onnxruntime"), tuple(rest[-1:])),
     ]
 
 

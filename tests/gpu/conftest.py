@@ -6,6 +6,7 @@ import pytest
 
 from collage_engine.machine.cuda import choose_target, cuda_probe
 from collage_engine.model.importer import import_onnx
+from collage_engine.model.index_set import node_set
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.toolchains.registry import probe
 
@@ -35,7 +36,7 @@ def kernels() -> None:
         for dtype in case.dtypes:
             model = import_onnx(case.model(dtype))
             graph = model.graph
-            everything = graph.to_indices(tuple(range(len(graph.operators))))
+            everything = node_set(graph.operators)
             try:
                 wanted.update(dry_plan(graph, everything, case.math))
             except UnsupportedError:

@@ -12,6 +12,7 @@ from collage_engine.lowering.extract import function_of
 from collage_engine.machine.cuda import choose_target
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.toolchain import Target
+from collage_engine.toolchains.capabilities import tuner_of
 from collage_engine.toolchains.registry import get
 from collage_engine.tuning.choice import tuned_instance
 from collage_engine.tuning.job import Tune, TuningJob
@@ -36,7 +37,7 @@ def test_what_is_found_is_no_slower_and_right(
     model, toolchain = import_onnx(case.model(dtype)), get("tvm")
     (instance, *_) = toolchain.instances(Target.cuda(choose_target("cuda").architecture), "float32")
     operators = tuple(range(len(model.graph.operators)))
-    tuner: Any = toolchain.tuner()
+    tuner = tuner_of(toolchain)
     tasks = tuner.tasks(function_of(model, instance, operators, "f"))
     task = next(t for t in tasks if t.kind == kind)
     seconds = PLAN_S if kind == "plan" else TRACE_S

@@ -238,9 +238,9 @@ class World:
         sets = {tuple(g) for g in self.fused} | {(i,) for i in range(len(self.calls))}
         for nodes in sorted(sets):
             for toolchain in AVAILABLE:
-                self.offer(toolchain, nodes)
+                self.candidate(toolchain, nodes)
 
-    def offer(self, toolchain: str, nodes: tuple[int, ...]) -> CandidateRecord | None:
+    def candidate(self, toolchain: str, nodes: tuple[int, ...]) -> CandidateRecord | None:
         ops = [self.calls[n].op for n in nodes]
         if any(op in REFUSES.get(toolchain, ()) for op in ops):
             return None
@@ -304,7 +304,7 @@ class World:
         blocks.extend(exact)
         for e in exact:
             if e not in by_nodes:
-                by_nodes[e] = [c for t in AVAILABLE if (c := self.offer(t, e))]
+                by_nodes[e] = [c for t in AVAILABLE if (c := self.candidate(t, e))]
 
         def allowed(c: CandidateRecord) -> bool:
             for pin in pins:

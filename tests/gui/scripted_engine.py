@@ -24,7 +24,7 @@ from canned import STATES, World
 from collage_engine.records.answers import (
     ExplainAnswer,
     InsideAnswer,
-    NotOffered,
+    NoCandidate,
     PreflightAnswer,
     SearchAnswer,
     WeightStatistics,
@@ -173,6 +173,9 @@ class Engine:
         )
         return p.Exported(path=params.path)
 
+    def document_close(self, params):
+        assert params.document in self.worlds
+
     def graph_get(self, params):
         world = self.worlds[params.document]
         return p.GraphAnswer(graph=world.graph, pins=world.pins)
@@ -298,15 +301,18 @@ class Engine:
             chosen=chosen.candidate,
             runner_up=placement,
             not_offered=(
-                *(NotOffered(toolchain=t, reason=f"no pattern of {t} takes {op}") for t in refused),
-                NotOffered(toolchain="openvino", reason="the package openvino is not installed"),
+                *(
+                    NoCandidate(toolchain=t, reason=f"no pattern of {t} takes {op}")
+                    for t in refused
+                ),
+                NoCandidate(toolchain="openvino", reason="the package openvino is not installed"),
             ),
         )
 
     def measure_now(self, params):
         world = self.worlds[params.document]
         names = params.toolchains or ("tvm", "onnxruntime", "onednn")
-        made = [c for t in names if (c := world.offer(t, tuple(sorted(params.nodes))))]
+        made = [c for t in names if (c := world.candidate(t, tuple(sorted(params.nodes))))]
         costs = {c.id: world.cost(c.id) for c in made}
         self.notify("measured", p.MeasuredMany(document=params.document, costs=costs))
         return p.CandidatesAnswer(

@@ -159,10 +159,7 @@ def test_before_a_run_nothing_is_invented(drive) -> None:
     page = d.open()
     page.document.selection.select([0])
     d.qtbot.wait(200)
-    assert (
-        "nothing can be explained before something is measured"
-        in page.panels.why.text.toPlainText()
-    )
+    assert "nothing is measured yet" in page.panels.why.text.toPlainText()
     assert page.panels.candidates.model.rowCount() == 0
     assert "Nothing is measured yet" in page.panels.candidates.hint.text()
 
@@ -288,9 +285,12 @@ def test_cells_are_copied_and_csv_keeps_full_numbers(drive, qapp) -> None:
     table.copy()
     assert "\t" in qapp.clipboard().text()
     rows = list(csv.reader(io.StringIO(page.panels.partitions.model.as_csv())))
-    assert rows[0][1] == "Cost (us)"
-    first = page.panels.partitions.model.rows[int(page.panels.partitions.model.order[0])]
-    assert float(rows[1][1]) == first.estimated_us
+    assert rows[0][1] == "Expected (us)"
+    model = page.panels.partitions.model
+    assert [float(row[1]) for row in rows[1:]] == [part.estimated_us for part in model.rows]
+    assert all(text.isascii() for text in rows[0])
+    model.set_filter("no such partition")
+    assert len(list(csv.reader(io.StringIO(model.as_csv())))) == len(rows), "the filter hides none"
 
 
 def test_the_selected_cells_are_copied_and_nothing_else(drive, qapp) -> None:

@@ -161,7 +161,7 @@ def test_a_session_is_saved_opened_and_unsaved_work_asks(drive, monkeypatch) -> 
     assert page.document.unsaved and d.window.documents.tabs.tabText(0).endswith("•")
     asked = []
     monkeypatch.setattr(
-        d.window.documents, "ask_discard", lambda names: asked.append(names) or False
+        d.window.documents, "ask_save", lambda names, _: asked.append(names) or "cancel"
     )
     d.window.documents.close(0)
     assert asked == ["small.onnx"] and d.window.documents.pages == [page]

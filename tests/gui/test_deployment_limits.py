@@ -39,7 +39,7 @@ def test_limits_are_part_of_the_settings_and_come_back(drive) -> None:
     panel.limits.most.setValue(2)
     panel.limits.largest.setValue(55.5)
     panel.limits.licences.setText("Apache-2.0, MIT,,BSD, MIT")
-    panel.refine.setValue(3)
+    panel.refine.setValue(180)
     panel.measure.setCurrentIndex(1)
     wanted = panel.settings()
     assert set(wanted.allow_runtimes) == {"tvm", "onednn"}

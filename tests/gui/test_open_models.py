@@ -6,6 +6,7 @@ from PySide6.QtCore import QMimeData, QPoint, Qt, QUrl
 from PySide6.QtGui import QDropEvent
 from PySide6.QtWidgets import QFileDialog
 
+from collage_engine.service import protocol
 from collage_gui.app import start_with_files
 
 
@@ -110,3 +111,18 @@ def test_files_of_the_command_line_wait_for_the_engine(drive) -> None:
     assert d.window.documents.tabs.count() == 2
     d.until(lambda: all(page.document.is_open for page in d.window.documents.pages))
     assert not d.window.banner.isVisible() and d.window.documents.tabs.count() == 2
+
+
+def test_closing_a_page_lets_the_engine_free_its_document(drive, monkeypatch) -> None:
+    d = drive()
+    page = d.open("resnet50.onnx")
+    handle, client, sent = page.document.handle, page.document.client, []
+    send = client.request
+
+    def request(method, params, *answers) -> None:
+        sent.append((method, params))
+        send(method, params, *answers)
+
+    monkeypatch.setattr(client, "request", request)
+    d.window.documents.close(0)
+    assert ("document.close", protocol.Document(document=handle)) in sent

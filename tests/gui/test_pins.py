@@ -137,7 +137,7 @@ def test_the_context_menu_holds_the_pins(drive) -> None:
     page.document.selection.select([0])
     menu = page.context_menu(0)
     texts = [a.text() for a in menu.actions()]
-    assert {"Pin to", "Never on", "As exactly one partition", "Together"} <= set(texts)
+    assert {"Pin to", "Never on", "Pin as one partition", "Keep together"} <= set(texts)
     menu.deleteLater()
 
 

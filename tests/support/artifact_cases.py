@@ -12,19 +12,20 @@ from collage_engine.artifact.artifact import LOADERS, ArtifactContents, write_ar
 from collage_engine.build.build import build_cover, write_module
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import ImportedModel, import_model
-from collage_engine.records.candidate import CoverPart
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.toolchain import ToolchainInstance
+from tests.support.covers import candidate_on
 
 MNIST = Path(__file__).parents[2] / "resources/models/mnist.onnx"
 LOADER = LOADERS / "run_artifact.cc"
 
 
-def cover_in_turn(model: ImportedModel, toolchains: Sequence[str]) -> list[CoverPart]:
+def cover_in_turn(model: ImportedModel, toolchains: Sequence[str]) -> list[Candidate]:
     """The model cut into as many even runs of operators as toolchains, one thread each."""
     count = len(model.graph.operators)
     cuts = [count * k // len(toolchains) for k in range(len(toolchains) + 1)]
     return [
-        CoverPart(ToolchainInstance(toolchain=name, threads=1), tuple(range(first, last)))
+        candidate_on(ToolchainInstance(toolchain=name, threads=1), tuple(range(first, last)))
         for name, first, last in zip(toolchains, cuts, cuts[1:], strict=False)
     ]
 

@@ -12,14 +12,21 @@ import numpy as np
 from collage_engine.build.build_job import BuildCover
 from collage_engine.build.built import BuiltModule, Kernel, Part
 from collage_engine.machine.worker import WorkerCrashed
-from collage_engine.records.candidate import CoverPart
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import Cancelled, ToolchainError
 from collage_engine.records.memory import MemorySeen
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.trials.contender import Sample
 from collage_engine.trials.placement_process import RoundSettings, TrialModel
 from collage_engine.trials.runner import TrialRunner, TrialSettings
-from collage_engine.trials.trial_job import KernelTime, OpenPlacement, PeakMemory, RunRound
+from collage_engine.trials.trial_job import (
+    KernelTime,
+    OpenPlacement,
+    OutputErrors,
+    PeakMemory,
+    RunRound,
+)
+from tests.support.covers import candidate_on
 
 
 def instance(name: str, precision: str = "float32") -> ToolchainInstance:
@@ -29,9 +36,9 @@ def instance(name: str, precision: str = "float32") -> ToolchainInstance:
     )
 
 
-def cover(name: str, partitions: int = 1, precision: str = "float32") -> tuple[CoverPart, ...]:
+def cover(name: str, partitions: int = 1, precision: str = "float32") -> tuple[Candidate, ...]:
     """A cover that goes by this name in the script."""
-    return tuple(CoverPart(instance(name, precision), (k,)) for k in range(partitions))
+    return tuple(candidate_on(instance(name, precision), (k,)) for k in range(partitions))
 
 
 def trial_model() -> TrialModel:
@@ -54,6 +61,9 @@ class Script:
         self.us: dict[str, float | Callable[[int], float]] = defaultdict(lambda: 100.0)
         """µs of a call: a number, or a function of the round."""
         self.errors: dict[str, tuple[float, float]] = {}
+        """Largest absolute and relative error."""
+        self.output_errors: dict[str, dict[str, float]] = {}
+        """Relative errors by output; absent: all of the only one."""
         self.refuse_build: dict[str, str] = {}
         self.crash_in_round: dict[str, int] = {}
         self.profile_raises: dict[str, Exception] = {}
@@ -77,12 +87,14 @@ class Script:
         """Start a worker of this script."""
         return ScriptedWorker(self, env or {})
 
-    def runner(self, folder: Path, tolerance: float = 1e-4, **more: Any) -> TrialRunner:
+    def runner(
+        self, folder: Path, tolerance: float = 1e-4, *, sample: Sample | None = None, **more: Any
+    ) -> TrialRunner:
         """A runner whose processes follow this script."""
         one = np.ones(1, "float32")
         return TrialRunner(
             trial_model(),
-            [Sample({"x": one}, {"y": one})],
+            [sample or Sample({"x": one}, {"y": one})],
             tolerance,
             folder,
             settings=TrialSettings(round=RoundSettings(rest_s=0.0)),
@@ -127,7 +139,9 @@ class ScriptedWorker:
             script.loaded.add(self.name)
             script.opened[self.name] += 1
             script.most_loaded = max(script.most_loaded, len(script.loaded))
-            return script.errors.get(self.name, (1e-6, 1e-6))
+            absolute, relative = script.errors.get(self.name, (1e-6, 1e-6))
+            by_output = script.output_errors.get(self.name, {"y": relative})
+            return OutputErrors(max_abs=absolute, max_rel=relative, by_output=by_output)
         assert self.name is not None
         if isinstance(request, RunRound):
             number = script.rounds[self.name]
@@ -163,7 +177,7 @@ class ScriptedWorker:
         (folder / "model.so").write_text(f"{name} {len(request.cover)}")
         return BuiltModule(
             parts=tuple(
-                Part(instance=p.instance, operators=tuple(p.operators)) for p in request.cover
+                Part(candidate=c.id, instance=c.instance, operators=c.nodes) for c in request.cover
             ),
             kernels=tuple(
                 Kernel(name=f"k{k}", part=k)

@@ -145,7 +145,7 @@ def problem_on(
     speed = {name: rng.uniform(0.9, 1.1) for name in TOOLCHAINS}
     candidates: list[dict[str, Any]] = []
 
-    def offer(members: list[int], name: str) -> None:
+    def add_candidate(members: list[int], name: str) -> None:
         work = sum(base[n] for n in members)
         gain = 1.0 - 0.04 * min(len(members) - 1, 6)
         candidates.append(
@@ -159,7 +159,7 @@ def problem_on(
 
     for node in range(count):
         for name in TOOLCHAINS:
-            offer([node], name)
+            add_candidate([node], name)
     seen: set[tuple[int, ...]] = set()
     tries = 0
     while len(candidates) < per_node * count and tries < 20 * per_node * count:
@@ -169,7 +169,7 @@ def problem_on(
             continue
         seen.add(tuple(members))
         for name in rng.sample(TOOLCHAINS, rng.randint(1, 3)):
-            offer(members, name)
+            add_candidate(members, name)
     transitions: dict[str, Any] = {"launch_us": 1.5}
     if pairs:
         transitions["pairs"] = [

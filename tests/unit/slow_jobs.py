@@ -1,4 +1,4 @@
-"""The pipeline's child with one more job: ``sleep``, which ends when it is cancelled."""
+"""The pipeline's child with other jobs: ``sleep`` ends when cancelled, ``open`` takes memory."""
 
 from __future__ import annotations
 
@@ -18,5 +18,13 @@ def _sleep(control: RunControl, seconds: float, stubborn: bool = False) -> str:
     return "slept"
 
 
+def _eat(control: RunControl, path: str = "") -> None:
+    taken = []
+    while True:
+        taken.append(bytearray(8 << 20))
+        taken[-1][::4096] = b"x" * len(taken[-1][::4096])
+
+
 child._JOBS["sleep"] = _sleep
+child._JOBS["open"] = _eat
 serve = child.serve

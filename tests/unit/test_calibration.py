@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from collage_engine.partition.candidate import make_candidate
+from collage_engine.partition.candidate import candidate_id, make_candidate
 from collage_engine.planning.problem import best_placements, make_problem
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
-from collage_engine.records.cost_table import table_of
+from collage_engine.records.cost_table import CostTable, records_of, table_of
 from collage_engine.records.errors import Cancelled
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Placement
@@ -56,6 +56,10 @@ def record(name: str, nodes: Nodes, us: float) -> CandidateRecord:
     return row(made, cost, key=made.id)
 
 
+def identity(name: str, nodes: Nodes) -> str:
+    return candidate_id(ToolchainInstance(toolchain=name), nodes)
+
+
 @dataclass
 class Case:
     """A model's candidates, and how covers of them are searched."""
@@ -66,16 +70,19 @@ class Case:
     logged: list[str] = field(default_factory=list)
     searches: int = 0
 
-    def problem(self, records: Sequence[CandidateRecord]) -> Problem:
-        return make_problem(GRAPH.record, records, table_of(records), self.pins, {}, self.settings)
+    @property
+    def costs(self) -> CostTable:
+        return table_of(self.records)
 
-    def search(self, records: Sequence[CandidateRecord]) -> Found | None:
+    def problem(self, costs: CostTable) -> Problem:
+        return make_problem(GRAPH.record, self.records, costs, self.pins, {}, self.settings)
+
+    def search(self, costs: CostTable) -> Found | None:
         self.searches += 1
-        problem = self.problem(records)
+        problem = self.problem(costs)
         searched = reuse(problem, None)
         answer = solve(problem, previous=searched)
-        by_id = {record.id: record for record in records}
-        costs = table_of(records)
+        by_id = {record.id: record for record in self.records}
         found = best_placements(GRAPH.record, by_id, costs, problem, searched, self.settings)
         return answer, found
 
@@ -93,7 +100,7 @@ class Covers:
         self.seen.append(parts)
         if self.refused(parts):
             return Trial(failures=("it crashed",))
-        times = {part: self.truth[part] for part in parts}
+        times = {identity(*part): self.truth[part] for part in parts}
         return Trial(partitions_us=times, between_us=self.between_us)
 
 
@@ -101,12 +108,13 @@ class Covers:
 class Outcome:
     """A calibration's result, beside what it started from."""
 
+    case: Case
     first: Found
     calibrated: Calibrated
 
     @property
     def records(self) -> list[CandidateRecord]:
-        return self.calibrated.records
+        return records_of(self.case.records, self.calibrated.costs)
 
     @property
     def placements(self) -> list[Placement]:
@@ -121,13 +129,14 @@ def settle(
     case: Case, covers: Covers, settings: CalibrationSettings | None = None, seconds: float = 30.0
 ) -> Outcome:
     """Calibrate, every trial from the table of true times."""
-    found = case.search(case.records)
+    found = case.search(case.costs)
     assert found is not None
     case.searches = 0
     by_id = {record.id: record for record in case.records}
     given = CalibrationInput(
         graph=GRAPH,
-        records=case.records,
+        candidates=case.records,
+        costs=case.costs,
         found=found,
         search=case.search,
         problem=case.problem,
@@ -139,10 +148,10 @@ def settle(
     def run(cover: tuple[str, ...]) -> Trial:
         return covers.run(frozenset((by_id[c].instance.id, by_id[c].nodes) for c in cover))
 
-    return Outcome(found, run_proposals(calibrate(given, settings), run))
+    return Outcome(case, found, run_proposals(calibrate(given, settings), run))
 
 
-def offers(alone: Mapping[Work, float]) -> list[CandidateRecord]:
+def rows_of(alone: Mapping[Work, float]) -> list[CandidateRecord]:
     return [record(name, nodes, us) for (name, nodes), us in alone.items()]
 
 
@@ -171,7 +180,7 @@ ALONE: dict[Work, float] = {("lib", one): 1.0 for one in SINGLES} | {
 
 def test_what_was_seen_replaces_what_it_took_alone() -> None:
     truth = {key: 6.0 if key[0] == "lib" else 3.25 for key in ALONE}
-    case = Case(offers(ALONE))
+    case = Case(rows_of(ALONE))
     found = settle(case, Covers(truth, between_us=0.5))
     assert cover_of(found.first[1][0]) == {("lib", one) for one in SINGLES}
     assert cover_of(found.placements[0]) == {("tvm", (0, 1)), ("tvm", (2, 3))}
@@ -204,7 +213,7 @@ def test_what_is_predicted_too_low_is_tried_and_found_out(
     }
     truth = {key: us * draw.uniform(1, 3) for key, us in alone.items()}
     covers = Covers(truth)
-    found = settle(Case(offers(alone)), covers, CalibrationSettings(turns=500))
+    found = settle(Case(rows_of(alone)), covers, CalibrationSettings(turns=500))
     best = min(sum(truth[one] for one in cover) for cover in every_cover(alone))
     assert found.placements[0].estimated_us == pytest.approx(best)
     assert sum(truth[one] for one in cover_of(found.placements[0])) == pytest.approx(best)
@@ -213,13 +222,13 @@ def test_what_is_predicted_too_low_is_tried_and_found_out(
 
 def test_a_cover_is_tried_once_and_a_proposal_that_was_ends_it() -> None:
     covers = Covers(ALONE)
-    found = settle(Case(offers(ALONE)), covers)
+    found = settle(Case(rows_of(ALONE)), covers)
     assert len(covers.seen) == len(set(covers.seen)) == 2  # the best, and tvm's own
     assert cover_of(found.placements[0]) == {("lib", one) for one in SINGLES}
 
 
 def test_nothing_changes_where_no_cover_can_be_tried() -> None:
-    case = Case(offers(ALONE))
+    case = Case(rows_of(ALONE))
     before = list(case.records)
     covers = Covers(ALONE)
     covers.refused = lambda _: True
@@ -239,7 +248,7 @@ def test_where_the_proposal_cannot_be_run_the_next_one_is_tried(
     truth = {key: 4.0 if len(key[1]) == 1 else 9.0 for key in alone} | {one: 7.5, other: 2.5}
     covers = Covers(truth)
     covers.refused = pairs.issuperset
-    case = Case(offers(alone))
+    case = Case(rows_of(alone))
     found = settle(case, covers)
     assert frozenset(pairs) in covers.seen
     run = [parts for parts in covers.seen if not covers.refused(parts)]
@@ -258,7 +267,7 @@ def test_after_the_last_trial_the_search_knows_it() -> None:
     alone = ALONE | {("lib", (0, 1)): 4.0, ("lib", (2, 3)): 4.0}
     truth = {key: us * (9.0 if len(key[1]) == 1 else 1.0) for key, us in alone.items()}
     truth |= {("tvm", two): 20.0 for two in PAIRS}
-    case = Case(offers(alone))
+    case = Case(rows_of(alone))
     covers = Covers(truth)
     found = settle(case, covers, CalibrationSettings(turns=1))
     assert covers.seen[-1] == {("lib", (0, 1)), ("lib", (2, 3))}
@@ -270,13 +279,13 @@ def test_after_the_last_trial_the_search_knows_it() -> None:
 class TooWide(Case):
     """Only the first search finds a cover."""
 
-    def search(self, records: Sequence[CandidateRecord]) -> Found | None:
-        found = super().search(records)
-        return None if any(record.cost.in_place for record in records) else found
+    def search(self, costs: CostTable) -> Found | None:
+        found = super().search(costs)
+        return None if costs.in_model else found
 
 
 def test_a_search_that_finds_nothing_later_leaves_what_was_found() -> None:
-    case = TooWide(offers(ALONE))
+    case = TooWide(rows_of(ALONE))
     before = list(case.records)
     truth = {key: us * (9.0 if key[0] == "lib" else 1.0) for key, us in ALONE.items()}
     found = settle(case, Covers(truth))
@@ -292,7 +301,7 @@ def test_cancelling_ends_it_before_the_next_cover() -> None:
             super().run(parts)
             raise Cancelled("stopped by the user")
 
-    case = Case(offers(ALONE))
+    case = Case(rows_of(ALONE))
     covers = Stopped(ALONE)
     with pytest.raises(Cancelled):
         settle(case, covers)
@@ -305,7 +314,7 @@ def checked(case: Case, covers: Covers) -> Sequence[set[str]]:
     found = []
     for parts in covers.seen:
         cover = [by_work[part] for part in sorted(parts, key=lambda p: p[1])]
-        assert isinstance(check(case.problem(case.records), cover), float)
+        assert isinstance(check(case.problem(case.costs), cover), float)
         found.append(set(cover))
     return found
 
@@ -322,18 +331,18 @@ def checked(case: Case, covers: Covers) -> Sequence[set[str]]:
 )
 def test_only_covers_under_the_pins_are_tried(pin: Pin) -> None:
     alone = ALONE | {("tvm", one): 2.0 for one in SINGLES} | {("lib", (0, 1, 2, 3)): 30.0}
-    case = Case(offers(alone), pins=(pin,))
+    case = Case(rows_of(alone), pins=(pin,))
     covers = Covers({key: us * 1.5 for key, us in alone.items()})
     found = settle(case, covers)
     assert checked(case, covers)
     for placement in found.placements:
-        assert isinstance(check(case.problem(case.records), ids(placement)), float)
+        assert isinstance(check(case.problem(case.costs), ids(placement)), float)
 
 
 def test_limits_on_runtimes_are_kept() -> None:
     alone = ALONE | {("tvm", one): 2.5 for one in SINGLES}
     settings = RunSettings(allow_runtimes=("tvm",))
-    case = Case(offers(alone), settings=settings)
+    case = Case(rows_of(alone), settings=settings)
     covers = Covers({key: us * 1.5 for key, us in alone.items()})
     found = settle(case, covers)
     assert checked(case, covers)
@@ -341,7 +350,7 @@ def test_limits_on_runtimes_are_kept() -> None:
 
 
 def test_a_percentile_is_of_the_costs_within_the_model() -> None:
-    case = Case(offers(ALONE), settings=RunSettings(percentile=80))
+    case = Case(rows_of(ALONE), settings=RunSettings(percentile=80))
     truth = {key: 6.0 if key[0] == "lib" else 3.5 for key in ALONE}
     found = settle(case, Covers(truth))
     seen = next(one.cost for one in found.records if one.nodes == (0, 1))
@@ -356,7 +365,7 @@ def test_no_trial_begins_after_the_time_is_up() -> None:
             return super().run(parts)
 
     covers = Slow({key: us * (9.0 if key[0] == "lib" else 1.0) for key, us in ALONE.items()})
-    found = settle(Case(offers(ALONE)), covers, seconds=0.5)
+    found = settle(Case(rows_of(ALONE)), covers, seconds=0.5)
     assert covers.seen == [frozenset(("lib", one) for one in SINGLES)]
     # One trial is always had, and the search knows it.
     assert cover_of(found.placements[0]) == {("tvm", (0, 1)), ("tvm", (2, 3))}

@@ -8,13 +8,13 @@ import pytest
 
 from collage_engine.cli import output, print_run, screen
 from collage_engine.drawing import palette
+from collage_engine.drawing.formatting import gain_text, spread_text
 from collage_engine.records.answers import ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison, NodeChange
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.placement import Baseline, CandidateCounts, Partition, Placement, Run
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
-from collage_engine.report.numbers import against_text, spread_text
 
 BASIC = ToolchainInstance(toolchain="onnxruntime", config=(("level", "basic"),))
 PIN = "conv[0]=onnxruntime[level=basic]"
@@ -192,10 +192,10 @@ def test_comparisons(capsys, times, says):
 
 
 def test_numbers():
-    assert against_text(11, 10) == "+10.0 %"
-    assert against_text(9.99999, 10) == "0.0 %"
-    assert against_text(8390, 10) == "×839"
-    assert against_text(None, 10) == against_text(5, None) == ""
+    assert gain_text(11, 10) == "+10.0 %"
+    assert gain_text(9.99999, 10) == "0.0 %"
+    assert gain_text(8390, 10) == "×839"
+    assert gain_text(None, 10) == gain_text(5, None) == "–"
     assert spread_text((19.0, 23.46), 20.0) == "19.0–23.5"
     assert spread_text((1900.0, 2346.0), 2000.0) == "1.90–2.35"
     assert spread_text(None, 2.0) == ""

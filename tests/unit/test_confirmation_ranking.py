@@ -6,16 +6,16 @@ import math
 
 import pytest
 
-from collage_engine.records.candidate import CoverPart
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.ranking import Timed, choose, difference, settled
+from tests.support.covers import candidate_on
 
 TVM = ToolchainInstance(toolchain="tvm")
 
 
 def contender(name: str, partitions: int, order: int = 0) -> Contender:
-    cover = tuple(CoverPart(TVM, (number,)) for number in range(partitions))
+    cover = tuple(candidate_on(TVM, (number,)) for number in range(partitions))
     return Contender(name=name, kind="collage", cover=cover, order=order)
 
 

@@ -13,7 +13,6 @@ from collage_engine.cli.parser import build_parser
 from collage_engine.drawing.formatting import memory_text
 from collage_engine.planning import limits
 from collage_engine.planning.infeasible import infeasible_details
-from collage_engine.records.candidate import CoverPart
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.memory import MemorySeen, MemoryUse
@@ -21,6 +20,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.search.problem import Answer, Infeasible
 from collage_engine.toolchains import registry
+from tests.support.covers import candidate_on
 
 
 @pytest.mark.parametrize(
@@ -130,24 +130,27 @@ def test_a_baseline_beyond_the_limits_is_barred(toolchains):
     constraints = limits.runtime_limits(RunSettings(max_runtimes=1, max_artifact_bytes=104), facts)
     ort, tvm = ToolchainInstance(toolchain="ort"), ToolchainInstance(toolchain="tvm")
     dnn = ToolchainInstance(toolchain="dnn")
-    assert limits.export_refusal([CoverPart(ort, (0,)), CoverPart(ort, (1,))], constraints) is None
-    assert limits.export_refusal([CoverPart(ort, (0,)), CoverPart(tvm, (1,))], constraints) == (
-        "beyond the limits: 2 runtimes"
+    assert (
+        limits.export_refusal([candidate_on(ort, (0,)), candidate_on(ort, (1,))], constraints)
+        is None
     )
-    said = limits.export_refusal([CoverPart(ort, (0,)), CoverPart(dnn, (1,))], constraints)
+    assert limits.export_refusal(
+        [candidate_on(ort, (0,)), candidate_on(tvm, (1,))], constraints
+    ) == ("beyond the limits: 2 runtimes")
+    said = limits.export_refusal([candidate_on(ort, (0,)), candidate_on(dnn, (1,))], constraints)
     assert said == ("beyond the limits: 2 runtimes; 0.000108 MB")
     facts = runtime_facts(toolchains, 100)
     constraints = limits.runtime_limits(RunSettings(licences=("MIT",)), facts)
-    assert limits.export_refusal([CoverPart(dnn, (0,))], constraints) == (
+    assert limits.export_refusal([candidate_on(dnn, (0,))], constraints) == (
         "beyond the limits: dnn brings Apache-2.0, BSD-3-Clause"
     )
     constraints = limits.runtime_limits(
         RunSettings(licences=("MIT",), allow_runtimes=("tvm",)), facts
     )
-    assert limits.export_refusal([CoverPart(dnn, (0,))], constraints) == (
+    assert limits.export_refusal([candidate_on(dnn, (0,))], constraints) == (
         "beyond the limits: dnn is not among the runtimes"
     )
-    assert limits.export_refusal([CoverPart(dnn, (0,))], None) is None
+    assert limits.export_refusal([candidate_on(dnn, (0,))], None) is None
 
 
 def test_infeasible_limits_are_said_with_the_nodes():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +25,7 @@ class FakeClient:
         self.name, self.busy = name, False
         self.jobs: list[str] = []
         self.cancelled: list[Ticket | None] = []
+        self.forgotten: list[str] = []
 
     def job(self, name: str, **_: Any) -> Any:
         self.jobs.append(name)
@@ -32,6 +36,9 @@ class FakeClient:
     def cancel(self, ticket: Ticket | None = None) -> bool:
         self.cancelled.append(ticket)
         return self.busy
+
+    def forget(self, path: str) -> None:
+        self.forgotten.append(path)
 
     def close(self) -> None:
         pass
@@ -68,3 +75,36 @@ def test_ctrl_c_is_told_whether_there_was_anything_to_stop(engine) -> None:
 def test_a_name_that_is_no_text_is_refused(engine) -> None:
     with pytest.raises(UsageError, match=r"not UTF-8 text: .*caf"):
         engine.model_open(p.ModelOpen(path="caf\udce9.onnx"))
+
+
+def test_a_closed_document_is_gone_with_its_file_and_its_model(engine) -> None:
+    opened = engine.model_open(p.ModelOpen(content=b"bytes", name="m.onnx"))
+    kept = engine.document(opened.document)
+    assert kept.temporary is not None
+    folder = Path(kept.temporary.name)
+    assert folder.is_dir()
+    engine.request("document.close", p.Document(document=opened.document))
+    assert not folder.exists()
+    with pytest.raises(UsageError, match="no open document"):
+        engine.document(opened.document)
+    assert _eventually(lambda: engine._pipeline.forgotten == ["m.onnx"])
+
+
+def test_a_model_that_another_document_has_open_is_kept(engine) -> None:
+    first, second = (engine.model_open(p.ModelOpen(path="m.onnx")).document for _ in "ab")
+    engine.document_close(p.Document(document=first))
+    assert engine.document(second) and engine._pipeline.forgotten == []
+
+
+def test_closing_a_document_stops_its_run(engine) -> None:
+    handle = engine.model_open(p.ModelOpen(path="m.onnx")).document
+    running = engine.document(handle).running = Ticket()
+    engine.document_close(p.Document(document=handle))
+    assert engine._pipeline.cancelled == [running]
+
+
+def _eventually(holds: Callable[[], bool]) -> bool:
+    end = time.monotonic() + 5
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.005)
+    return holds()

@@ -12,7 +12,7 @@ from collage_engine.model.formats import (
     values_of,
 )
 from collage_engine.partition.candidate import candidate_id, make_candidate
-from collage_engine.partition.enumerate import Offer, enumerate_candidates
+from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
 from collage_engine.planning.conversions import wanted_conversions
 from collage_engine.planning.problem import best_placements, make_problem
 from collage_engine.records.candidate import CandidateRecord
@@ -123,8 +123,8 @@ def test_records_speak_of_producers_functions_of_values():
     assert by_value(graph, (wide,), None) == {} == by_value(graph, (0,), {0: NHWC})
 
 
-def all_of(name: str, formats: tuple[str, ...]) -> Offer:
-    return Offer(instance(name), None, lambda index: None, formats=formats)
+def all_of(name: str, formats: tuple[str, ...]) -> CandidateSource:
+    return CandidateSource(instance(name), None, lambda index: None, formats=formats)
 
 
 def test_only_who_can_is_offered_and_ids_keys_differ():

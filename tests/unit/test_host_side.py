@@ -10,7 +10,7 @@ import pytest
 
 from collage_engine.candidates.host_candidates import (
     for_untaken_operators,
-    host_offers,
+    host_sources,
     on_host,
     pinned_to_host,
 )
@@ -19,10 +19,10 @@ from collage_engine.machine.cuda import CudaProbe, read_answer
 from collage_engine.machine.cuda_runtime import CudaRuntime
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate import make_candidate
-from collage_engine.partition.offer import Offer
+from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.planning.devices import device_words
 from collage_engine.planning.problem import best_placements, make_problem, pin_verdicts
-from collage_engine.records.candidate import CandidateRecord, CoverPart
+from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.copies import TO_DEVICE, TO_HOST, byte_constant, call_constant
 from collage_engine.records.cost import Cost
 from collage_engine.records.cost_table import table_of
@@ -36,6 +36,7 @@ from collage_engine.trials import confirmation
 from collage_engine.trials.confirmation import RoomSettings
 from collage_engine.trials.contender import Contender
 from tests.support.candidates import row
+from tests.support.covers import candidate_on
 from tests.support.graphs import GraphBuilder, chain
 
 GPU = ToolchainInstance(toolchain="tvm", device="cuda:0", architecture="sm_90a")
@@ -50,17 +51,17 @@ def costs(call_us: float, byte_us: float = 0.0) -> dict[str, float]:
     return found
 
 
-def offer(instance: ToolchainInstance, *refused: int, host: bool = False) -> Offer:
+def source(instance: ToolchainInstance, *refused: int, host: bool = False) -> CandidateSource:
     def supports(index: int) -> str | None:
         return "no such kernel" if index in refused else None
 
-    return Offer(instance, None, supports, device=instance.device, host=host)
+    return CandidateSource(instance, None, supports, device=instance.device, host=host)
 
 
 def record(
     graph: DataflowGraph, instance: ToolchainInstance, nodes: tuple[int, ...], us: float
 ) -> CandidateRecord:
-    borders = offer(instance, host=not instance.architecture).borders(graph, nodes)
+    borders = source(instance, host=not instance.architecture).borders(graph, nodes)
     ((takes, gives),) = borders
     made = make_candidate(graph, instance, nodes, rule="operator", takes=takes, gives=gives)
     cost = Cost(state="measured", median_us=us, low_us=us, high_us=us)
@@ -156,7 +157,7 @@ def test_device_pins_are_honoured_at_a_price(device: str, price: float) -> None:
 
 
 def test_a_baseline_elsewhere_breaks_a_device_pin() -> None:
-    cover = (CoverPart(GPU, (0,)), CoverPart(CPU, (1,)))
+    cover = (candidate_on(GPU, (0,)), candidate_on(CPU, (1,)))
     for node, device, broken in ((0, "cuda:0", False), (0, "cpu", True), (1, "cpu", False)):
         assert breaks_pin(cover, Pin(kind="device", nodes=(node,), device=device)) is broken
 
@@ -176,12 +177,12 @@ def test_the_host_is_offered_what_the_device_refuses_what_is_small_and_what_is_p
     y = b.call("tanh", x)
     z = b.call("nn.max_pool2d", y)
     graph = b.build(b.call("sum", b.call("abs", z, shape=(4, 4)), shape=()))
-    device = offer(GPU, y)
+    device = source(GPU, y)
 
-    def make(_: Any, instance: ToolchainInstance) -> Offer:
-        return offer(instance)
+    def make(_: Any, instance: ToolchainInstance) -> CandidateSource:
+        return source(instance)
 
-    (host,) = host_offers(graph, [Stub()], 2, [device], (2,), make)  # type: ignore[list-item]
+    (host,) = host_sources(graph, [Stub()], 2, [device], (2,), make)  # type: ignore[list-item]
     assert host.host and host.device == "cpu" and host.instance.threads == 2
     assert not host.whole_model
     taken = [n for n, index in enumerate(graph.operators) if host.supports(index) is None]
@@ -190,10 +191,10 @@ def test_the_host_is_offered_what_the_device_refuses_what_is_small_and_what_is_p
     assert "copied" in str(host.supports(graph.operators[0]))
     (orphans,) = for_untaken_operators(graph, [device, host])
     assert [n for n, i in enumerate(graph.operators) if orphans.supports(i) is None] == [1]
-    assert not for_untaken_operators(graph, [offer(GPU), host])
+    assert not for_untaken_operators(graph, [source(GPU), host])
     b = GraphBuilder((1, 64, 64, 64))
     large = b.build(b.call("exp", b.parameter()))
-    assert not host_offers(large, [Stub()], 1, [offer(GPU)], (), make)  # type: ignore[list-item]
+    assert not host_sources(large, [Stub()], 1, [source(GPU)], (), make)  # type: ignore[list-item]
 
 
 def test_contenders_share_the_devices_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +211,7 @@ def test_contenders_share_the_devices_memory(monkeypatch: pytest.MonkeyPatch) ->
         return read_answer({"devices": [entry]})
 
     def contender(instance: ToolchainInstance) -> Contender:
-        return Contender(name="one", kind="collage", cover=(CoverPart(instance, (0,)),))
+        return Contender(name="one", kind="collage", cover=(candidate_on(instance, (0,)),))
 
     monkeypatch.setattr(confirmation, "available_bytes", lambda: 1 << 40)
     on_host, on_device = [], []

@@ -15,20 +15,21 @@ from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.hand_overs import hand_overs
 from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.cost import UNKNOWN, Cost, invalid
+from collage_engine.records.cost_table import table_of
 from collage_engine.records.precision import careful, full_places, in_bfloat16, ranges
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.stages import accuracy as stage_accuracy
+from collage_engine.trials.error_propagation import reduced_of, weighed
 from collage_engine.trials.mixed_precision import (
     LEVELS,
     SMALLEST,
     burdens,
     efforts,
     left_full,
-    mixed_records,
+    mixed_candidates,
     products_of,
     to_mix,
 )
-from collage_engine.trials.tolerance import reduced_of, weighed
 from tests.support.candidates import data_of, row
 from tests.support.graphs import GraphBuilder
 
@@ -67,7 +68,7 @@ def with_formats(one: CandidateRecord, takes: Mapping[int, str]) -> CandidateRec
     return msgspec.structs.replace(one, takes=dict(takes), id=f"{one.id}{sorted(takes)}")
 
 
-def ids(sets: Sequence[Sequence[CandidateRecord]]) -> list[list[str]]:
+def ids(sets: Sequence[Sequence[Candidate]]) -> list[list[str]]:
     return [[one.id for one in each] for each in sets]
 
 
@@ -138,22 +139,28 @@ def test_burdens_are_errors_as_they_arrive_and_efforts_those_of_the_smallest_par
     found = burdens(inside, records, errors, {inside[0]: 2.0, inside[2]: 0.5})
     # Number 4 was not measured alone: the usual error, and carried on as it is.
     assert found == pytest.approx({0: 1e-6, 2: 1e-6, 4: ((5e-4 + 2e-3) / 2) ** 2})
-    assert efforts(inside, records) == {0: 4.0, 2: 9.0, 4: 6.5}
+    assert efforts(inside, records, table_of(records)) == {0: 4.0, 2: 9.0, 4: 6.5}
 
 
 # ---------------------------------------------------------------------- which partitions
+
+
+def mixable(
+    records: Sequence[CandidateRecord], cover: Sequence[str], operators: int, able: Sequence[str]
+) -> list[list[Candidate]]:
+    return to_mix(records, table_of(records), cover, operators, able)
 
 
 def test_whole_models_and_the_covers_reduced_partitions_are_mixed() -> None:
     whole, other = record(DNN, EVERYTHING), record(ORT, EVERYTHING)
     half, rest = record(DNN, (0, 1)), record(FULL, (2, 3, 4, 5))
     records = [whole, other, half, rest, record(DNN, (2, 3, 4, 5))]
-    found = to_mix(records, [half.id, rest.id], 6, ["dnn"])
+    found = mixable(records, [half.id, rest.id], 6, ["dnn"])
     # ort cannot, and what is float32 in the cover stays so.
     assert ids(found) == [[whole.id], [half.id]]
-    assert ids(to_mix(records, [], 6, ["dnn"])) == [[whole.id]]
-    assert to_mix(records, [half.id], 6, []) == []
-    assert ids(to_mix(records, [whole.id], 6, ["dnn"])) == [[whole.id]]  # not twice
+    assert ids(mixable(records, [], 6, ["dnn"])) == [[whole.id]]
+    assert mixable(records, [half.id], 6, []) == []
+    assert ids(mixable(records, [whole.id], 6, ["dnn"])) == [[whole.id]]  # not twice
 
 
 def test_an_unable_toolchains_partition_is_stood_in_for_by_the_fastest_able_one() -> None:
@@ -161,9 +168,9 @@ def test_an_unable_toolchains_partition_is_stood_in_for_by_the_fastest_able_one(
     slow = record(msgspec.structs.replace(DNN, config=(("way", "b"), *DNN.config)), (0, 1), us=20)
     fast = record(DNN, (0, 1), us=15)
     for records in ([theirs, slow, fast], [fast, slow, theirs]):
-        assert ids(to_mix(records, [theirs.id], 6, ["dnn"])) == [[fast.id]]
+        assert ids(mixable(records, [theirs.id], 6, ["dnn"])) == [[fast.id]]
         # An able one's own partition is what is in the cover, faster or not.
-        assert ids(to_mix(records, [slow.id], 6, ["dnn"])) == [[slow.id]]
+        assert ids(mixable(records, [slow.id], 6, ["dnn"])) == [[slow.id]]
 
 
 def test_only_what_fits_the_cover_and_was_measured_stands_in() -> None:
@@ -173,10 +180,10 @@ def test_only_what_fits_the_cover_and_was_measured_stands_in() -> None:
     failed = record(DNN, (0, 1), cost=invalid("it crashed"))
     already = record(careful(DNN, [0]), (0, 1, 2, 3))
     ours = record(ORT, (0, 1))
-    assert ids(to_mix([theirs, plain, alike], [theirs.id], 6, ["dnn"])) == [[alike.id]]
-    assert to_mix([theirs, plain], [theirs.id], 6, ["dnn"]) == []
-    assert to_mix([ours, failed], [ours.id, "unknown"], 6, ["dnn"]) == []
-    assert to_mix([already], [already.id], 6, ["dnn"]) == []
+    assert ids(mixable([theirs, plain, alike], [theirs.id], 6, ["dnn"])) == [[alike.id]]
+    assert mixable([theirs, plain], [theirs.id], 6, ["dnn"]) == []
+    assert mixable([ours, failed], [ours.id, "unknown"], 6, ["dnn"]) == []
+    assert mixable([already], [already.id], 6, ["dnn"]) == []
 
 
 # ---------------------------------------------------------------------- the new candidates
@@ -189,9 +196,9 @@ def mixed(
     known: Sequence[CandidateRecord] = (),
 ) -> list[Candidate]:
     effort = dict.fromkeys(burden, 1.0)
-    return mixed_records(
+    return mixed_candidates(
         MODEL,
-        [*partitions, *known],
+        [one.id for one in (*partitions, *known)],
         partitions,
         shares,
         burden,
@@ -261,7 +268,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], list[float]]
         return []
 
     known = {"dnn": True, "ort": False}
-    monkeypatch.setattr(stage_accuracy, "mixed_records", note)
+    monkeypatch.setattr(stage_accuracy, "mixed_candidates", note)
     monkeypatch.setattr(
         stage_accuracy, "about", lambda name: SimpleNamespace(mixes_precision=known[name])
     )
@@ -269,7 +276,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], list[float]]
 
 
 def ask(records: Sequence[CandidateRecord], errors: Mapping[tuple[str, ...], float]) -> None:
-    candidates(list(records))._mixed(records, {}, errors)
+    candidates(list(records))._mixed({}, errors)
 
 
 def candidates(records: list[CandidateRecord]) -> stage_accuracy._WiderCandidates:
@@ -350,5 +357,5 @@ def test_mixed_candidates_count_as_reduced_and_a_whole_models_error_is_not_weigh
     part = record(DNN, (0, 1))
     assert reduced_of([kept, full, part]) == [kept.id, part.id]
     factors = dict.fromkeys(range(len(GRAPH)), 3.0)
-    found = weighed(GRAPH, [kept, part], factors)
+    found = weighed(GRAPH, [kept, part], table_of([kept, part]), factors)
     assert found == pytest.approx({kept.id: 1e-3, part.id: 3e-3})

@@ -12,9 +12,9 @@ from collage_engine.partition.anchors import epilogues
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.candidate import candidate_id, shorten
 from collage_engine.partition.enumerate import (
+    CandidateSource,
     Enumeration,
     EnumerationSettings,
-    Offer,
     enumerate_candidates,
 )
 from collage_engine.partition.patterns import anything, constant, op
@@ -43,7 +43,7 @@ PATTERNS = [
 NOT_IN_B = {"mean", "reshape", "concat", "nn.softmax", "split"}
 
 
-def offers(graph) -> list[Offer]:
+def sources(graph) -> list[CandidateSource]:
     """Three toolchains: one native that takes all, one with patterns, one that takes all."""
 
     def everything(index: int) -> str | None:
@@ -53,9 +53,11 @@ def offers(graph) -> list[Offer]:
         name = graph.nodes[index].op
         return f"b has no {name}" if name in NOT_IN_B else None
 
-    def make(name: str, rule: PartitionRule, supports, lowers_to_tir: bool = False) -> Offer:
+    def make(
+        name: str, rule: PartitionRule, supports, lowers_to_tir: bool = False
+    ) -> CandidateSource:
         spec = PartitionSpec(name, instance(name), rule, external=not lowers_to_tir)
-        return Offer(instance(name), spec, supports, lowers_to_tir=lowers_to_tir)
+        return CandidateSource(instance(name), spec, supports, lowers_to_tir=lowers_to_tir)
 
     return [
         make(
@@ -72,7 +74,7 @@ def offers(graph) -> list[Offer]:
 def check_invariants(graph, found: Enumeration) -> None:
     calls = call_graph(graph)
     assert len({c.id for c in found.candidates}) == len(found.candidates)
-    supports = {o.instance.id: o.supports for o in found.offers}
+    supports = {o.instance.id: o.supports for o in found.sources}
     for candidate in found.candidates:
         operators = calls.of(candidate.nodes)
         assert candidate.nodes == tuple(members(operators)) and candidate.nodes
@@ -95,15 +97,15 @@ def check_invariants(graph, found: Enumeration) -> None:
 @given(st.integers(0, 10**6), st.integers(1, 14))
 def test_invariants_on_random_graphs(seed: int, operators: int) -> None:
     graph = random_graph(random.Random(seed), operators)
-    found = enumerate_candidates(graph, offers(graph))
+    found = enumerate_candidates(graph, sources(graph))
     check_invariants(graph, found)
     calls = call_graph(graph)
-    for offer in found.offers:
-        mine = {c.nodes: c for c in found.of(offer.instance.id)}
+    for source in found.sources:
+        mine = {c.nodes: c for c in found.of(source.instance.id)}
         for operator, index in enumerate(graph.operators):
             held = any(operator in nodes for nodes in mine)
             if calls.close(1 << operator) == 1 << operator:
-                assert held == (offer.supports(index) is None)
+                assert held == (source.supports(index) is None)
     whole = tuple(range(calls.size))
     for name in "ac":
         record = next(c for c in found.of(name) if c.nodes == whole)
@@ -112,10 +114,10 @@ def test_invariants_on_random_graphs(seed: int, operators: int) -> None:
 
 def test_resnet_numbers() -> None:
     graph = resnet(16)
-    found = enumerate_candidates(graph, offers(graph))
+    found = enumerate_candidates(graph, sources(graph))
     check_invariants(graph, found)
-    for offer in found.offers:
-        mine = found.of(offer.instance.id)
+    for source in found.sources:
+        mine = found.of(source.instance.id)
         assert 200 < len(mine) < 1500
         assert len({c.label for c in mine}) <= 100
     rules = {r for c in found.candidates for r in c.rule.split(" | ")}
@@ -131,21 +133,21 @@ def test_resnet_numbers() -> None:
 
 def test_bert_numbers() -> None:
     graph = bert(4)
-    found = enumerate_candidates(graph, offers(graph))
+    found = enumerate_candidates(graph, sources(graph))
     check_invariants(graph, found)
-    assert all(50 < len(found.of(o.instance.id)) < 1500 for o in found.offers)
+    assert all(50 < len(found.of(o.instance.id)) < 1500 for o in found.sources)
 
 
 def test_deterministic() -> None:
-    first, second = (enumerate_candidates(g, offers(g)) for g in (bert(1), bert(1)))
+    first, second = (enumerate_candidates(g, sources(g)) for g in (bert(1), bert(1)))
     assert [(c.id, c.rule) for c in first.candidates] == [(c.id, c.rule) for c in second.candidates]
 
 
 def test_blocks_can_be_switched_off() -> None:
     graph = resnet(4)
-    plain = enumerate_candidates(graph, offers(graph), EnumerationSettings(blocks=False))
+    plain = enumerate_candidates(graph, sources(graph), EnumerationSettings(blocks=False))
     assert not any("block" in c.rule for c in plain.candidates)
-    native = enumerate_candidates(graph, offers(graph), EnumerationSettings(native_blocks=True))
+    native = enumerate_candidates(graph, sources(graph), EnumerationSettings(native_blocks=True))
     assert any(c.rule == "block" for c in native.of("a"))
 
 
@@ -153,7 +155,7 @@ def test_composites_and_the_region_between() -> None:
     b = GraphBuilder((1, 64, 8, 8))
     x = conv_block(b, conv_block(b, b.parameter()))
     graph = b.build(b.call("reshape", x))
-    found = enumerate_candidates(graph, offers(graph))
+    found = enumerate_candidates(graph, sources(graph))
     region = next(c for c in found.of("b") if "region" in c.rule)
     assert region.nodes == (0, 1, 2, 3, 4, 5)
     assert region.composites == (
@@ -166,7 +168,7 @@ def test_composites_and_the_region_between() -> None:
 class TestWhyNot:
     def test_unsupported(self) -> None:
         graph = chain("abs", "mean")
-        found = enumerate_candidates(graph, offers(graph))
+        found = enumerate_candidates(graph, sources(graph))
         assert found.why_not("b", 1) == "b has no mean"
         assert found.why_not("b", 0) is None
         assert found.why_not("d", 0) == "d is not among the toolchains of this run"
@@ -178,7 +180,7 @@ class TestWhyNot:
         spec = PartitionSpec("b", instance("b"), byoc_rules(PATTERNS))
         from collage_engine.partition.enumerate import why_not
 
-        reason = why_not(graph, Offer(instance("b"), spec, lambda i: None), 2)
+        reason = why_not(graph, CandidateSource(instance("b"), spec, lambda i: None), 2)
         assert reason == "conv2d: expected constant 'weight', found parameter 'w'"
 
     def test_kind_and_predicate(self) -> None:
@@ -186,20 +188,20 @@ class TestWhyNot:
 
         graph = chain("nn.softmax")
         spec = PartitionSpec("a", instance("a"), fusion_rules("tvm"))
-        reason = why_not(graph, Offer(instance("a"), spec, lambda i: None), 1)
+        reason = why_not(graph, CandidateSource(instance("a"), spec, lambda i: None), 1)
         assert reason == (
             "op: nn.softmax (node 1) is an operator of kind opaque, which this rule does not "
             "take by itself"
         )
         rules = byoc_rules([("s", op("nn.softmax", anything()), lambda g, m: "axis is not last")])
         spec = PartitionSpec("b", instance("b"), rules)
-        reason = why_not(graph, Offer(instance("b"), spec, lambda i: None), 1)
+        reason = why_not(graph, CandidateSource(instance("b"), spec, lambda i: None), 1)
         assert reason == "s: axis is not last"
 
 
 def test_shapes_stay_on_the_host() -> None:
     graph = chain("abs", "shape_of")
-    gpu = Offer(instance("g"), None, lambda index: None, device="cuda:0")
+    gpu = CandidateSource(instance("g"), None, lambda index: None, device="cuda:0")
     found = enumerate_candidates(graph, [gpu])
     assert {c.nodes for c in found.candidates} == {(0,)}
     assert {c.device for c in found.candidates} == {"cuda:0"}
@@ -211,7 +213,7 @@ class TestTuples:
         b = GraphBuilder()
         split = b.call("split", b.parameter(), fields=2)
         graph = b.build(b.call("concat", split))
-        found = enumerate_candidates(graph, offers(graph)[:1])
+        found = enumerate_candidates(graph, sources(graph)[:1])
         assert {c.nodes for c in found.candidates} == {(0, 1)}
         check_invariants(graph, found)
 
@@ -222,14 +224,14 @@ class TestTuples:
         other = b.call("abs", b.projection(split, 1))
         direct = b.call("concat", split)
         graph = b.build(b.call("add", direct, side), other)
-        found = enumerate_candidates(graph, offers(graph))
+        found = enumerate_candidates(graph, sources(graph))
         check_invariants(graph, found)
         assert {c.nodes for c in found.of("a") if 0 in c.nodes and len(c.nodes) == 2} == {(0, 3)}
         b = GraphBuilder()
         split = b.call("split", b.parameter(), fields=2)
         side = b.call("exp", b.projection(split, 0))
         graph = b.build(b.call("stack", split, side))
-        found = enumerate_candidates(graph, offers(graph)[:1])
+        found = enumerate_candidates(graph, sources(graph)[:1])
         check_invariants(graph, found)
         assert {c.nodes for c in found.candidates} == {(0, 1, 2)}
 
@@ -238,7 +240,7 @@ class TestTuples:
         split = b.call("split", b.parameter(), fields=2)
         left, right = b.projection(split, 0), b.projection(split, 1)
         graph = b.build(b.call("add", b.call("exp", left), right))
-        found = enumerate_candidates(graph, offers(graph)[:1])
+        found = enumerate_candidates(graph, sources(graph)[:1])
         check_invariants(graph, found)
         single = next(c for c in found.candidates if c.nodes == (0,))
         closed = graph.close(graph.to_indices(single.nodes))
@@ -287,7 +289,7 @@ class TestAnchors:
         graph = bert(1)
         calls = call_graph(graph)
         matmuls = [o for o, i in enumerate(graph.operators) if graph.nodes[i].op == "matmul"]
-        found = enumerate_candidates(graph, offers(graph)[:1])
+        found = enumerate_candidates(graph, sources(graph)[:1])
         mine = {c.nodes: c for c in found.candidates}
         assert tuple(matmuls[:3]) in mine
         assert tuple(matmuls[:2]) in mine and (matmuls[0], matmuls[2]) in mine
@@ -301,6 +303,6 @@ class TestAnchors:
         left = b.call("nn.conv2d", x, w, strides=[1, 1])
         right = b.call("nn.conv2d", x, w, strides=[2, 2])
         graph = b.build(left, right)
-        found = enumerate_candidates(graph, offers(graph)[:1])
+        found = enumerate_candidates(graph, sources(graph)[:1])
         joint = next(c for c in found.candidates if c.nodes == (0, 1))
         assert "anchor" not in joint.rule

@@ -11,8 +11,8 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members
 from collage_engine.partition import quantized
 from collage_engine.partition.call_graph import call_graph
+from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.partition.greedy import greedy
-from collage_engine.partition.offer import Offer
 from collage_engine.partition.quantized import Quantized, completed, pattern_table
 from collage_engine.partition.quantized_numbers import Numbers
 from collage_engine.partition.rule_trees import composite_rules
@@ -240,8 +240,8 @@ def test_composite_is_one_candidate_with_its_name_and_greedy_keeps_it_whole() ->
     largest = max(candidates, key=lambda c: c.sub_graph.inside.bit_count())
     assert [name for name, _ in largest.composites] == ["some.quantized_conv"]
     assert graph.to_operators(largest.sub_graph.inside) == tuple(range(len(graph.operators)))
-    offer = Offer(instance=instance, spec=spec, supports=lambda index: None)
-    (partition,) = greedy(graph, [offer]).partitions
+    source = CandidateSource(instance=instance, spec=spec, supports=lambda index: None)
+    (partition,) = greedy(graph, [source]).partitions
     assert partition.composites == (("some.quantized_conv", tuple(range(len(graph.operators)))),)
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from collage_engine.model.index_set import members
 from collage_engine.partition.blocks import BlockLimits, blocks
 from collage_engine.partition.call_graph import CallGraph, call_graph
+from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.partition.fuse_ops import fuse_ops
 from collage_engine.partition.greedy import greedy
-from collage_engine.partition.offer import Offer
 from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.partition.regions import grow, merge_regions, regions
 from collage_engine.partition.rule_trees import byoc_rules
@@ -121,44 +121,44 @@ def test_everything_supported_is_one_region() -> None:
         assert grow(calls, 1, calls.everything) == calls.everything
 
 
-def offer(
+def source(
     graph, name: str, ops: set[str] | None, patterns=(), lowers_to_tir: bool = False
-) -> Offer:
+) -> CandidateSource:
     spec = PartitionSpec(name, instance(name), byoc_rules(patterns, "NoFusion"))
 
     def supports(index: int) -> str | None:
         op_name = graph.nodes[index].op
         return None if ops is None or op_name in ops else f"{name} has no {op_name}"
 
-    return Offer(instance(name), spec, supports, lowers_to_tir=lowers_to_tir)
+    return CandidateSource(instance(name), spec, supports, lowers_to_tir=lowers_to_tir)
 
 
 class TestGreedy:
     def test_first_toolchain_wins(self) -> None:
         graph = chain("abs", "exp", "tanh")
-        a = offer(graph, "a", {"abs", "exp"})
-        b = offer(graph, "b", {"exp", "tanh"})
+        a = source(graph, "a", {"abs", "exp"})
+        b = source(graph, "b", {"exp", "tanh"})
         cover = greedy(graph, [a, b])
-        assert [(p.offer.instance.id, p.operators) for p in cover.partitions] == [
+        assert [(p.source.instance.id, p.operators) for p in cover.partitions] == [
             ("a", (0, 1)),
             ("b", (2,)),
         ]
         cover = greedy(graph, [b, a])
-        assert [(p.offer.instance.id, p.operators) for p in cover.partitions] == [
+        assert [(p.source.instance.id, p.operators) for p in cover.partitions] == [
             ("a", (0,)),
             ("b", (1, 2)),
         ]
 
     def test_native_takes_what_is_left_wherever_it_stands(self) -> None:
         graph = chain("abs", "exp", "abs")
-        native, other = offer(graph, "tvm", None, lowers_to_tir=True), offer(graph, "a", {"abs"})
+        native, other = source(graph, "tvm", None, lowers_to_tir=True), source(graph, "a", {"abs"})
         cover = greedy(graph, [native, other])
-        assert [p.offer.instance.id for p in cover.partitions] == ["a", "tvm", "a"]
+        assert [p.source.instance.id for p in cover.partitions] == ["a", "tvm", "a"]
         assert cover.uncovered == ()
 
     def test_what_nobody_takes_is_named(self) -> None:
         graph = chain("abs", "exp")
-        assert greedy(graph, [offer(graph, "a", {"abs"})]).uncovered == (1,)
+        assert greedy(graph, [source(graph, "a", {"abs"})]).uncovered == (1,)
 
     def test_composites_in_the_order_of_the_table(self) -> None:
         b = GraphBuilder((1, 64, 8, 8))
@@ -167,9 +167,9 @@ class TestGreedy:
         biased = op("add", conv, constant())
         ops = {"nn.conv2d", "add", "nn.relu"}
         patterns = [("conv_bias_relu", op("nn.relu", biased)), ("conv_bias", biased)]
-        (whole,) = greedy(graph, [offer(graph, "a", ops, patterns)]).partitions
+        (whole,) = greedy(graph, [source(graph, "a", ops, patterns)]).partitions
         assert whole.composites == (("conv_bias_relu", (0, 1, 2)),)
-        (whole,) = greedy(graph, [offer(graph, "a", ops, patterns[::-1])]).partitions
+        (whole,) = greedy(graph, [source(graph, "a", ops, patterns[::-1])]).partitions
         assert whole.composites == (("conv_bias", (0, 1)),)
 
     def test_a_composite_whose_inside_is_read_outside_is_rejected(self) -> None:
@@ -178,7 +178,7 @@ class TestGreedy:
         relu = b.call("nn.relu", conv)
         graph = b.build(b.call("add", relu, conv))
         pattern = op("nn.relu", op("nn.conv2d", anything(), constant()))
-        taker = offer(graph, "a", {"nn.conv2d", "nn.relu", "add"}, [("conv_relu", pattern)])
+        taker = source(graph, "a", {"nn.conv2d", "nn.relu", "add"}, [("conv_relu", pattern)])
         (whole,) = greedy(graph, [taker]).partitions
         assert whole.composites == () and whole.operators == (0, 1, 2)
 
@@ -191,9 +191,9 @@ class TestGreedy:
         conv = b.call("nn.conv2d", first, b.constant((3, 3)))
         graph = b.build(b.call("add", conv, odd))
         pattern = op("add", op("nn.conv2d", anything(), constant()), anything())
-        taker = offer(graph, "a", {"nn.conv2d", "nn.relu", "add"}, [("conv_sum", pattern)])
-        cover = greedy(graph, [taker, offer(graph, "tvm", None, lowers_to_tir=True)])
-        assert [(p.offer.instance.id, p.operators) for p in cover.partitions] == [
+        taker = source(graph, "a", {"nn.conv2d", "nn.relu", "add"}, [("conv_sum", pattern)])
+        cover = greedy(graph, [taker, source(graph, "tvm", None, lowers_to_tir=True)])
+        assert [(p.source.instance.id, p.operators) for p in cover.partitions] == [
             ("a", (0,)),
             ("tvm", (1,)),
             ("a", (2, 3)),
@@ -207,8 +207,8 @@ class TestGreedy:
             calls = call_graph(graph)
             present = sorted({n.op for n in graph.nodes if n.form == "call"})
             mine = {o for o in present if rng.random() < 0.5}
-            offers = [offer(graph, "a", mine), offer(graph, "tvm", None, lowers_to_tir=True)]
-            parts = [calls.of(p.operators) for p in greedy(graph, offers).partitions]
+            sources = [source(graph, "a", mine), source(graph, "tvm", None, lowers_to_tir=True)]
+            parts = [calls.of(p.operators) for p in greedy(graph, sources).partitions]
             assert sum(parts) == calls.everything
             assert quotient_is_acyclic(calls, parts)
 

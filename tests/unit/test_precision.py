@@ -8,7 +8,7 @@ import pytest
 from collage_engine.bounds.certified import certified_bounds
 from collage_engine.drawing.accuracy import accuracy_sentences
 from collage_engine.machine.peaks import Level, Peaks
-from collage_engine.partition.enumerate import Offer, enumerate_candidates
+from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
 from collage_engine.records.accuracy import Accuracy, AccuracyTrial
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.placement import CandidateCounts, Partition, Placement, Run
@@ -23,8 +23,8 @@ NARROW = in_bfloat16(FULL)
 
 def test_reduced_candidates_hold_a_product_and_all_others_are_offered_in_float32() -> None:
     net = resnet(2)
-    offers = [Offer(i, None, lambda index: None) for i in (FULL, NARROW)]
-    found = enumerate_candidates(net, offers)
+    sources = [CandidateSource(i, None, lambda index: None) for i in (FULL, NARROW)]
+    found = enumerate_candidates(net, sources)
     products = {
         number
         for number, index in enumerate(net.operators)

@@ -9,8 +9,9 @@ import time
 import pytest
 
 from collage_engine.machine.worker import RemoteError
-from collage_engine.records.errors import Cancelled, CollageError
+from collage_engine.records.errors import Cancelled, CollageError, ModelError
 from collage_engine.run import child
+from collage_engine.service import run_client
 from collage_engine.service.run_client import PipelineClient, Ticket
 
 NO_ROOM = OSError(errno.ENOSPC, "No space left on device")
@@ -149,3 +150,42 @@ def test_jobs_that_wait_at_the_close_start_no_child(client):
         client.job("sleep", seconds=0)
     assert client._worker.generation == 1 and not client._worker.alive
     assert not scratch.exists()
+
+
+def test_a_job_beyond_its_time_is_ended_and_the_next_one_runs(client, monkeypatch):
+    monkeypatch.setitem(run_client._LIMITS_S, "sleep", 3.0)
+    stuck = Asked(client, 600, stubborn=True)
+    after = Asked(client, 0.0)
+    assert "'sleep' was ended after 3 s" in str(stuck.ended())
+    assert after.ended() == "slept"
+
+
+def test_an_opening_that_takes_too_much_memory_is_ended_and_names_the_file(client):
+    client._worker.memory_limit_bytes = 200 << 20
+    with pytest.raises(ModelError, match=r"^/m\.onnx cannot be opened: used more than .* memory"):
+        client.job("open", path="/m.onnx")
+    assert Asked(client, 0.0).ended() == "slept"
+
+
+def test_every_job_of_the_child_has_a_limit():
+    limited = run_client._LIMITS_S.keys() | run_client._SILENCE_S.keys()
+    assert {name for name in child._JOBS if name != "sleep"} <= limited
+    assert 0 < run_client.MEMORY_SHARE < 1
+    assert run_client.PipelineClient("test")._worker.memory_limit_bytes
+
+
+def test_two_openings_that_never_end_are_cancelled_and_leave_both_children_free():
+    clients = [PipelineClient(name) for name in ("pipeline", "side")]
+    try:
+        for client in clients:
+            client._worker.target = "tests.unit.slow_jobs:serve"
+        stuck = [Asked(client, 600, stubborn=True) for client in clients]
+        time.sleep(0.1)
+        for client in clients:
+            for asked in stuck:
+                client.cancel(asked.ticket)
+        assert all(isinstance(asked.ended(), Cancelled) for asked in stuck)
+        assert [Asked(client, 0.0).ended() for client in clients] == ["slept", "slept"]
+    finally:
+        for client in clients:
+            client.close()

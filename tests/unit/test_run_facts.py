@@ -98,7 +98,7 @@ def test_everything_is_told_once() -> None:
     assert found["Accuracy", "error of the whole model"] == "5.0e-03"
     assert found["Accuracy", "tolerance"] == "0.01, kept on 4 sets of inputs"
     assert found["Accuracy", "best in float32"] == "50.0 µs, error 1.0e-06"
-    assert found["Accuracy", "against it"] == "▼ −20.0 %"
+    assert found["Accuracy", "against it"] == "−20.0 %"
     assert found["Memory", "largest while running"] == "3.00 MiB"
     assert found["Memory", "weights held by onednn"] == "4.00 KiB"
     assert found["Memory", "of it runtime libraries"] == "4.00 MiB"

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from collage_engine.records.cost import Cost
-from collage_engine.records.errors import InfeasibleError, UsageError
+from collage_engine.records.errors import Cancelled, InfeasibleError, UsageError
 from collage_engine.records.event import Done, Log, Measured, Progress
 from collage_engine.records.toolchain import Device
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import protocol as p
 from collage_engine.service import server as server_module
+from collage_engine.service.run_client import Ticket
 from collage_engine.service.server import Notifier, Server
 
 
@@ -27,7 +28,13 @@ class FakeEngine:
         self.listener = listener
         self.cancelled = threading.Event()
 
-    def request(self, method: str, params: Any) -> Any:
+    def cancel_request(self, ticket: Ticket) -> None:
+        ticket.cancelled.set()
+
+    def request(self, method: str, params: Any, ticket: Ticket | None = None) -> Any:
+        if method == "model.open":
+            assert ticket is not None and ticket.cancelled.wait(5)
+            raise Cancelled("stopped by the user")
         if method == "hello":
             if params.version != SERVICE_PROTOCOL:
                 raise UsageError("another version")
@@ -99,6 +106,18 @@ HELLO = request(1, "hello", {"version": SERVICE_PROTOCOL, "client": "test"})
 def test_hello_comes_first(talk):
     (refused,) = talk(request(1, "runs.list", {"document": "d"}))
     assert "first request must be hello" in refused["error"]["message"]
+
+
+def test_an_opening_is_cancelled_by_its_id_without_a_document(talk):
+    answers = talk(
+        HELLO,
+        request("seven", "model.open", {"path": "m.onnx"}),
+        request(8, "request.cancel", {"request": "seven"}),
+        request(9, "request.cancel", {"request": "seven"}),
+    )
+    by_id = {answer["id"]: answer for answer in answers}
+    assert by_id["seven"]["error"]["data"]["kind"] == "Cancelled"
+    assert by_id[8]["result"] is None and by_id[9]["result"] is None
 
 
 def test_wrong_version_is_refused(talk):

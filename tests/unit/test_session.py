@@ -94,7 +94,7 @@ def a_document() -> Document:
                 cost=invalid("wrong numbers"),
             ),
         ],
-        not_offered={"onednn": {0: "no such operator"}},
+        without_candidates={"onednn": {0: "no such operator"}},
         pins=[Pin(kind="on", nodes=(0,), toolchain="onednn", text="relu=onednn")],
         runs=[run],
         settings=RunSettings(threads=2, toolchains=("onednn",)),

@@ -10,11 +10,11 @@ import pytest
 
 from collage_engine.records.cost import Cost
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.store.normalising import geometric_mean_us
+from collage_engine.store.normalising import LEAST_CHANGE, geometric_mean_us, slowness_at
 from collage_engine.timing import job
 from collage_engine.timing.job import run_group
 from collage_engine.timing.messages import Marker, OpenRequest, TimingReply, TimingRequest
-from collage_engine.timing.speed_probe import NAME, PROBE, Reading, SpeedProbe, reference, slowness
+from collage_engine.timing.speed_probe import NAME, Reading, SpeedProbe, reference, typical
 
 
 class Machine:
@@ -44,13 +44,18 @@ def test_the_reference_is_that_of_calm_moments(disturbed: float) -> None:
     assert machine.now < 0.15 if disturbed == 0.0 else machine.now >= 1.0
 
 
+def slowness(readings: list[Reading], known: Reading, percent: float) -> float:
+    """How much slower than at the reference the machine was while it was read."""
+    now = geometric_mean_us(typical(readings, percent))
+    return slowness_at(now, geometric_mean_us(known))
+
+
 def test_slowness_is_the_mean_of_both_kernels_and_little_is_nothing() -> None:
     known = (30e-6, 25e-6)
     assert slowness([(60e-6, 50e-6)] * 9, known, 50) == pytest.approx(2.0)
     assert slowness([(60e-6, 25e-6)] * 9, known, 50) == pytest.approx(2.0**0.5)
     assert slowness([(15e-6, 12.5e-6)] * 9, known, 50) == pytest.approx(0.5)
-    assert slowness([(30e-6 * (1 + PROBE.least_change / 2), 25e-6)] * 9, known, 50) == 1.0
-    assert slowness([], known, 50) == 1.0
+    assert slowness([(30e-6 * (1 + LEAST_CHANGE), 25e-6)] * 9, known, 50) == 1.0
     # Disturbed in half of the moments: the calmer quarter says what the calmer samples met.
     half = [(30e-6, 25e-6)] * 5 + [(60e-6, 50e-6)] * 5
     assert slowness(half, known, 25) == 1.0
@@ -136,6 +141,7 @@ def test_costs_of_one_thread_are_told_at_the_reference_and_keep_their_order(tmp_
     assert [found[k].slowness for k in (0, 1)] == pytest.approx([2.0, 2.0])
     reference_us = geometric_mean_us((30e-6, 25e-6))
     assert {(c.probe, c.probe_us) for c in found.values()} == {(NAME, reference_us)}
+    assert [found[k].reading_us for k in (0, 1)] == pytest.approx([2 * reference_us] * 2)
     assert [found[k].median_us for k in (0, 1)] == pytest.approx([50.0, 52.0], rel=0.01)
     assert max(found[0].repeats_us) < 51.0
 
@@ -146,7 +152,7 @@ def test_the_probe_says_nothing_of_several_threads_or_of_a_device(
 ) -> None:
     found = costs(tmp_path, threads, architecture=architecture)
     assert [found[k].slowness for k in (0, 1)] == [1.0, 1.0]
-    assert {(c.probe, c.probe_us) for c in found.values()} == {("", None)}
+    assert {(c.probe, c.probe_us, c.reading_us) for c in found.values()} == {("", None, None)}
     assert [found[k].median_us for k in (0, 1)] == pytest.approx([100.0, 104.0], rel=0.01)
 
 

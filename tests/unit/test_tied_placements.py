@@ -6,8 +6,8 @@ from typing import Any
 
 from collage_engine.cli.print_run import print_run
 from collage_engine.drawing.baselines import baseline_title
+from collage_engine.drawing.latencies import latency_rows
 from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Run
-from collage_engine.report.rows import latency_rows
 from collage_engine.run.run_document import tied_with_winner
 from collage_engine.trials.confirmation import Confirmation
 from collage_engine.trials.contender import (

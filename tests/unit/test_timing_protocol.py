@@ -274,7 +274,7 @@ def test_cost_and_merging():
     cost = cost_of(timing, threads=2, fingerprint="f", measured_at="now", cold_s=9e-6)
     assert (cost.median_us, cost.cold_us, cost.count) == pytest.approx((2.0, 9.0, 3))
     assert cost.repeats_us == pytest.approx((2.0, 1.0, 3.0)) and cost.threads == 2
-    slow = cost_of(timing, threads=2, slowness=2.0, cold_s=9e-6)
+    slow = cost_of(timing, threads=2, reading_us=60.0, reference_us=30.0, cold_s=9e-6)
     assert (slow.median_us, slow.low_us, slow.high_us) == pytest.approx(
         (1.0, (cost.low_us or 0) / 2, (cost.high_us or 0) / 2)
     )

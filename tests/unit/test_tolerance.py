@@ -206,7 +206,7 @@ TOLERANCE = 0.01
 NODES = (0, 1)
 
 
-def offer(name: str, us: float, nodes: tuple[int, ...] = NODES) -> ProblemCandidate:
+def candidate(name: str, us: float, nodes: tuple[int, ...] = NODES) -> ProblemCandidate:
     return ProblemCandidate(id=name, nodes=nodes, toolchain=name.partition(":")[0], cost_us=us)
 
 
@@ -256,8 +256,8 @@ class Asked:
 
 
 def test_a_refused_whole_model_that_is_faster_is_asked_for_in_two_precisions() -> None:
-    problem = two_nodes(offer("full", 10.0), offer("low", 4.0))
-    more = [offer("mixed:a", 5.0), offer("mixed:b", 7.0)]
+    problem = two_nodes(candidate("full", 10.0), candidate("low", 4.0))
+    more = [candidate("mixed:a", 5.0), candidate("mixed:b", 7.0)]
     asked = Asked(problem, {"low": 0.03, "mixed:a": 0.02, "mixed:b": 0.008}, more)
     found = asked.keep()
     assert asked.weighed == 1
@@ -268,8 +268,8 @@ def test_a_refused_whole_model_that_is_faster_is_asked_for_in_two_precisions() -
 
 
 def test_a_mixed_candidate_is_not_the_cover_without_reduced_precision() -> None:
-    problem = two_nodes(offer("full", 10.0), offer("low", 4.0))
-    asked = Asked(problem, {"low": 0.03, "mixed": 0.009}, [offer("mixed", 5.0)])
+    problem = two_nodes(candidate("full", 10.0), candidate("low", 4.0))
+    asked = Asked(problem, {"low": 0.03, "mixed": 0.009}, [candidate("mixed", 5.0)])
     asked.covers[frozenset({"mixed"})] = 0.012  # on all samples
     found = asked.keep()
     # It breaks the tolerance once it is run; float32 is there to remain.
@@ -280,33 +280,35 @@ def test_a_mixed_candidate_is_not_the_cover_without_reduced_precision() -> None:
 @pytest.mark.parametrize("us", [4.0, 12.0])
 def test_a_refused_whole_model_that_is_slower_or_barred_is_not_asked_for(us: float) -> None:
     pins = () if us > 10 else (ProblemPin(nodes=(1,), not_toolchain="low"),)
-    problem = two_nodes(offer("full", 10.0), offer("low", us), pins=pins)
-    asked = Asked(problem, {"low": 0.03, "mixed": 0.001}, [offer("mixed", 1.0)])
+    problem = two_nodes(candidate("full", 10.0), candidate("low", us), pins=pins)
+    asked = Asked(problem, {"low": 0.03, "mixed": 0.001}, [candidate("mixed", 1.0)])
     found = asked.keep()
     assert asked.weighed == 0 and [t.cover for t in found.within] == [("full",)]
 
 
 def test_where_refused_whole_models_are_all_there_is_more_is_asked_for() -> None:
-    asked = Asked(two_nodes(offer("low", 4.0)), {"low": 0.03, "mixed": 0.005}, [offer("mixed", 5)])
+    asked = Asked(
+        two_nodes(candidate("low", 4.0)), {"low": 0.03, "mixed": 0.005}, [candidate("mixed", 5)]
+    )
     found = asked.keep()
     assert asked.weighed == 1 and [t.cover for t in found.within] == [("mixed",)]
     assert found.full is None
-    nothing = Asked(two_nodes(offer("low", 4.0)), {"low": 0.03})
+    nothing = Asked(two_nodes(candidate("low", 4.0)), {"low": 0.03})
     assert nothing.keep() == KeptTolerance(tried=(), within=(), full=None)
-    without = Asked(two_nodes(offer("full", 4.0, (0,))), {})
+    without = Asked(two_nodes(candidate("full", 4.0, (0,))), {})
     assert without.keep() == KeptTolerance(tried=(), within=(), full=None) and without.weighed == 0
 
 
 def test_what_only_breaks_the_tolerance_on_all_samples_leaves_what_kept_it() -> None:
     problem = two_nodes(
-        offer("full", 10.0),
-        offer("low", 4.0),
-        offer("low:0", 3.0, (0,)),
-        offer("full:0", 5.0, (0,)),
-        offer("full:1", 6.0, (1,)),
+        candidate("full", 10.0),
+        candidate("low", 4.0),
+        candidate("low:0", 3.0, (0,)),
+        candidate("full:0", 5.0, (0,)),
+        candidate("full:1", 6.0, (1,)),
     )
     errors: dict[CandidateId, float] = {"low": 0.03, "low:0": 0.009, "mixed": 0.0095}
-    asked = Asked(problem, errors, [offer("mixed", 5.0)])
+    asked = Asked(problem, errors, [candidate("mixed", 5.0)])
     asked.covers[frozenset({"mixed"})] = 0.02
     found = asked.keep()
     assert asked.tried[:2] == [("low:0", "full:1"), ("mixed",)]
@@ -315,8 +317,8 @@ def test_what_only_breaks_the_tolerance_on_all_samples_leaves_what_kept_it() -> 
 
 
 def test_a_mixed_one_that_cannot_be_run_is_passed_over() -> None:
-    problem = two_nodes(offer("full", 10.0), offer("low", 4.0))
-    asked = Asked(problem, {"low": 0.03, "mixed": 0.005}, [offer("mixed", 5.0)])
+    problem = two_nodes(candidate("full", 10.0), candidate("low", 4.0))
+    asked = Asked(problem, {"low": 0.03, "mixed": 0.005}, [candidate("mixed", 5.0)])
     asked.covers[frozenset({"mixed"})] = "it crashed"
     found = asked.keep()
     assert [t.reason for t in found.tried] == [None, "it crashed"]

@@ -6,12 +6,15 @@ import itertools
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from collage_engine.records.candidate import CoverPart
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import Cancelled, ToolchainError
+from collage_engine.trials.contender import Sample
 from collage_engine.trials.proposals import Proposal, Trial
 from collage_engine.trials.runner import TrialRunner
+from tests.support.covers import candidate_on
 from tests.support.scripted_workers import Script, cover, instance
 
 
@@ -20,7 +23,7 @@ def script() -> Script:
     return Script()
 
 
-def profiled(runner: TrialRunner, parts: tuple[CoverPart, ...], **more: float) -> Trial:
+def profiled(runner: TrialRunner, parts: tuple[Candidate, ...], **more: float) -> Trial:
     return runner.run(Proposal(cover=parts, profiles=5, **more))  # type: ignore[arg-type]
 
 
@@ -28,8 +31,8 @@ def timed(runner: TrialRunner, name: str, rounds: int = 5) -> Trial:
     return runner.run(Proposal(cover=cover(name), rounds=rounds))
 
 
-def part(name: str, place: int = 0) -> tuple[str, tuple[int, ...]]:
-    return instance(name).id, (place,)
+def part(name: str, place: int = 0) -> str:
+    return candidate_on(instance(name), (place,)).id
 
 
 def test_partitions_and_what_is_between_them_are_told_apart(script: Script, tmp_path: Path) -> None:
@@ -147,3 +150,17 @@ def test_a_proposal_may_bring_its_own_tolerance(script: Script, tmp_path: Path) 
         assert not runner.run(Proposal(cover=cover("a"), tolerance=1.0)).failures
         assert runner.run(Proposal(cover=cover("nonsense"), tolerance=1.0)).failures
         assert runner.run(Proposal(cover=cover("a"))).failures
+
+
+def test_every_output_is_held_to_its_own_bound(script: Script, tmp_path: Path) -> None:
+    one = np.ones(1, "float32")
+    sample = Sample({"x": one}, {"y": one}, {"boxes": 1e-4, "scores": 1e-2})
+    script.errors = dict.fromkeys(("good", "bad"), (0.5, 5e-3))
+    script.output_errors["good"] = {"boxes": 5e-5, "scores": 5e-3}
+    script.output_errors["bad"] = {"boxes": 5e-3, "scores": 5e-3}
+    with script.runner(tmp_path, 1e-2, sample=sample) as runner:
+        assert not runner.run(Proposal(cover=cover("good"))).failures
+        (told,) = runner.run(Proposal(cover=cover("bad"))).failures
+        assert told == "wrong numbers: max_rel_error of 'boxes' 0.005 is above 0.0001"
+        # Whoever takes larger errors takes them of any output.
+        assert not runner.run(Proposal(cover=cover("bad"), tolerance=1.0)).failures

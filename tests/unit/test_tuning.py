@@ -17,7 +17,7 @@ from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
 from collage_engine.kernels.choices import Choices, digest_of, read_table, write_table
 from collage_engine.kernels.tuning.hill_climbing import climb
-from collage_engine.partition.offer import Offer
+from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.planning.problem import make_placement
 from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.cost import Cost
@@ -396,10 +396,10 @@ def menu_of(*instances: ToolchainInstance) -> Menu:
     """A menu of these instances, of which nothing is enumerated."""
     return Menu(
         states=(),
-        offers=tuple(Offer(i, None, lambda index: None) for i in instances),
+        sources=tuple(CandidateSource(i, None, lambda index: None) for i in instances),
         candidates=(),
         costs=CostTable(),
-        not_offered={},
+        without_candidates={},
         keys=context(),
     )
 
@@ -446,7 +446,7 @@ def test_what_could_win_is_tuned_offered_and_measured_beside_itself(store):
     assert [r.nodes for r in tuned] == [(n,) for n in range(NODES)]
     assert all(r.cost.median_us == 80.0 for r in tuned)
     assert len({r.id for r in found}) == len(found) == 3 * NODES, "the untuned stay"
-    assert [o.instance.id for o in menu.offers] == ["tvm", "onnxruntime", "tvm[tuned=yes]"]
+    assert [o.instance.id for o in menu.sources] == ["tvm", "onnxruntime", "tvm[tuned=yes]"]
     assert read_table(tuned[0].instance.tuning) == {
         "kernel 0": {"block": 2},
         "kernel 1": {"block": 2},
@@ -482,7 +482,7 @@ def test_what_cannot_matter_is_not_even_looked_at(store):
         store, tuning_targets.AlwaysCrashing, 30.0, singles(300.0, 90.0)
     )
     assert tuning.counts.tuned == 0 and not bench.measured and len(found) == 2 * NODES
-    assert len(menu.offers) == 2
+    assert len(menu.sources) == 2
 
 
 def test_a_variant_that_crashes_costs_only_itself(store):

@@ -164,3 +164,51 @@ def float16_net(size: int = 16) -> ModelProto:
     x = net.op("Softmax", net.dense(x, 16, 10), axis=-1)
     net.output(net.op("Cast", x, to=1), "float32")
     return net.model()
+
+
+def efficientnet_b0(size: int = 224, classes: int = 1000, stages: int = 7) -> ModelProto:
+    """EfficientNet-B0 (Tan 2019): inverted bottlenecks with squeeze and excitation, and SiLU.
+
+    ``stages`` of its seven are there; each begins with a new width.
+    """
+    net = Net("efficientnet_b0", opset=13, seed=7)
+
+    def silu(x: str) -> str:
+        return net.op("Mul", x, net.op("Sigmoid", x))
+
+    def block(x: str, taken: int, given: int, kernel: int, act: bool, **more: int) -> str:
+        x = net.conv(x, taken, given, kernel, bias=False, gain=3.0 if act else 1.5, **more)
+        x = net.batch_norm(x, given)
+        return silu(x) if act else x
+
+    def squeeze(x: str, channels: int, inner: int) -> str:
+        s = net.op("GlobalAveragePool", x)
+        s = silu(net.conv(s, channels, inner, 1))
+        return net.op("Mul", x, net.op("Sigmoid", net.conv(s, inner, channels, 1)))
+
+    x = block(net.input("input", [1, 3, size, size]), 3, 32, 3, True, stride=2)
+    width = 32
+    for expand, given, repeats, stride, kernel in (
+        (1, 16, 1, 1, 3),
+        (6, 24, 2, 2, 3),
+        (6, 40, 2, 2, 5),
+        (6, 80, 3, 2, 3),
+        (6, 112, 3, 1, 5),
+        (6, 192, 4, 2, 5),
+        (6, 320, 1, 1, 3),
+    )[:stages]:
+        for number in range(repeats):
+            step, inner, kept = (stride if number == 0 else 1), width * expand, x
+            if expand > 1:
+                x = block(x, width, inner, 1, True)
+            x = block(x, inner, inner, kernel, True, stride=step, group=inner)
+            x = squeeze(x, inner, max(1, width // 4))
+            x = block(x, inner, given, 1, False)
+            if step == 1 and width == given:
+                x = net.op("Add", kept, x)
+            width = given
+    x = block(x, width, 4 * width, 1, True)
+    x = net.op("Flatten", net.op("GlobalAveragePool", x), axis=1)
+    weights = net.weight(classes, 4 * width, gain=1.0)
+    net.output(net.op("Gemm", x, weights, net.vector(classes), transB=1, name="classifier"))
+    return net.model()

@@ -13,7 +13,8 @@ from pathlib import Path
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.model.importer import ImportedModel
-from collage_engine.records.candidate import Candidate, CandidateRecord, CoverPart
+from collage_engine.records.candidate import Candidate
+from collage_engine.records.cost_table import CostTable
 from collage_engine.records.placement import CandidateCounts, Placement
 from collage_engine.run.problem_data import ProblemData, candidates_of
 from collage_engine.search.problem import Problem
@@ -21,11 +22,12 @@ from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.toolchains.registry import about
 from collage_engine.trials.accuracy import KeptTolerance
 from collage_engine.trials.contender import Sample
+from collage_engine.trials.error_propagation import isolated_errors
 from collage_engine.trials.mixed_precision import (
     LEVELS,
     burdens,
     efforts,
-    mixed_records,
+    mixed_candidates,
     products_of,
     to_mix,
 )
@@ -37,7 +39,6 @@ from collage_engine.trials.tolerance import (
     chosen_covers,
     covers_within,
     is_promised,
-    isolated,
     summary_of,
 )
 
@@ -96,7 +97,8 @@ class KeepTolerance:
             given = ToleranceInput(
                 model=model,
                 problem=data.problem(),
-                records=data.records(),
+                candidates=data.candidates,
+                costs=data.costs,
                 samples=samples,
                 tolerance=inputs.tolerance,
                 widened=wider.measure_rest,
@@ -113,9 +115,9 @@ class KeepTolerance:
                 cancelled=control.cancelled,
             )
 
-            def run(cover: tuple[CoverPart, ...]) -> Trial:
+            def run(proposal: Proposal) -> Trial:
                 control.check()
-                return runner.run(Proposal(cover=cover))
+                return runner.run(proposal)
 
             try:
                 with runner:
@@ -158,30 +160,26 @@ class _WiderCandidates:
         self.tolerance = tolerance
         self.deadline = deadline
 
-    def measure_rest(self) -> Sequence[CandidateRecord]:
+    def measure_rest(self) -> CostTable:
         """Measure what was left out for being slower than what turned out to be inadmissible."""
         costs = self.measuring.rest(self.data.candidates, self.data.costs, self.deadline)
         self.data = self.data.with_costs(costs)
-        return self.data.records()
+        return costs
 
     def add_mixed(
-        self,
-        records: Sequence[CandidateRecord],
-        factors: Mapping[int, float],
-        errors: Mapping[tuple[str, ...], float],
-    ) -> tuple[Problem, Sequence[CandidateRecord]]:
+        self, factors: Mapping[int, float], errors: Mapping[tuple[str, ...], float]
+    ) -> tuple[Problem, Sequence[Candidate], CostTable]:
         """Measure candidates in two precisions that could keep the tolerance.
 
         Args:
-            records: All candidates with their costs.
             factors: How far errors are carried, by graph index.
             errors: Errors of covers that were run.
 
         Returns:
-            The problem of all candidates, and these with their costs.
+            The problem of all candidates, the candidates, and their costs.
         """
         deadline = max(self.deadline, time.monotonic() + MIXED_S)
-        for levels in self._mixed(records, factors, errors):
+        for levels in self._mixed(factors, errors):
             for new in levels:
                 if not new or time.monotonic() > deadline:
                     continue
@@ -189,31 +187,31 @@ class _WiderCandidates:
                 self.data = self.data.with_candidates([*self.data.candidates, *new], costs)
                 if self._suffices(new):
                     break  # the next would leave more in float32 than it takes
-        return self.data.problem(), self.data.records()
+        return self.data.problem(), self.data.candidates, self.data.costs
 
     def _mixed(
-        self,
-        records: Sequence[CandidateRecord],
-        factors: Mapping[int, float],
-        errors: Mapping[tuple[str, ...], float],
+        self, factors: Mapping[int, float], errors: Mapping[tuple[str, ...], float]
     ) -> list[list[list[Candidate]]]:
         """Candidates in two precisions that could keep the tolerance where these covers broke it.
 
         For each set of partitions, the fastest first, at falling shares of its burden.
         """
         model, tolerance = self.model, self.tolerance
+        candidates, costs = self.data.candidates, self.data.costs
         operators = len(model.graph.operators)
-        alone = isolated(records)
+        alone = isolated_errors(candidates, costs)
         products = products_of(model)
-        burden = burdens(products, records, {str(k): e for k, e in alone.items()}, factors)
-        effort = efforts(products, records)
+        burden = burdens(products, candidates, alone, factors)
+        effort = efforts(products, candidates, costs)
         able = [
-            name for name in {r.instance.toolchain for r in records} if about(name).mixes_precision
+            name
+            for name in {c.instance.toolchain for c in candidates}
+            if about(name).mixes_precision
         ]
         cover, error = max(errors.items(), key=lambda item: item[1], default=((), 0.0))
         found: list[list[list[Candidate]]] = []
-        sets = to_mix(records, cover, operators, able)
-        for parts in sorted(sets, key=lambda parts: sum(p.cost.at() for p in parts)):
+        sets = to_mix(candidates, costs, cover, operators, able)
+        for parts in sorted(sets, key=lambda parts: sum(costs.cost(p.id).at() for p in parts)):
             here = errors.get(tuple(p.id for p in parts), error)
             if len(parts[0].nodes) == operators and (parts[0].id,) not in errors:
                 # A cover's error is known on all samples; a whole model's only on the run's inputs.
@@ -224,8 +222,8 @@ class _WiderCandidates:
             known = {c.id for levels in found for each in levels for c in each}
             levels = []
             for share in shares:
-                new = mixed_records(
-                    model, records, parts, [share], burden, effort, self.measuring.keys.key
+                new = mixed_candidates(
+                    model, self.data.by_id, parts, [share], burden, effort, self.measuring.keys.key
                 )
                 levels.append([candidate for candidate in new if candidate.id not in known])
                 known.update(candidate.id for candidate in new)

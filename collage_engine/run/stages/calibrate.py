@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
-from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.cost_table import in_model_costs
+from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.placement import Placement
 from collage_engine.run.problem_data import ProblemData
@@ -72,7 +70,7 @@ class Calibrate:
         # candidates are timed as they run in the model: in a graph, their weights from memory.
         on_processor = inputs.menu.target.kind == "cpu"
         wanted = data.settings.in_place and on_processor
-        if not wanted or not is_worthwhile(found, data.records()):
+        if not wanted or not is_worthwhile(found, data.candidates, data.costs):
             return CalibrateResult(data=data, answer=inputs.answer, placements=inputs.placements)
         return _calibrated(inputs, found, control)
 
@@ -80,7 +78,6 @@ class Calibrate:
 def _calibrated(inputs: CalibrateInputs, found: Found, control: RunControl) -> CalibrateResult:
     data, model = inputs.data, inputs.open_model.model
     settings = CalibrationSettings()
-    by_id = {record.id: record for record in data.records()}
     folder = Path(tempfile.mkdtemp(prefix="in-place-", dir=inputs.open_model.folder))
     runner = TrialRunner(
         TrialModel.of(model),
@@ -92,18 +89,15 @@ def _calibrated(inputs: CalibrateInputs, found: Found, control: RunControl) -> C
 
     def run(cover: CandidateIds) -> Trial:
         control.check()
-        parts = [by_id[name] for name in cover]
-        return runner.run(settings.proposal(parts, inputs.tolerance))
+        candidates = [data.by_id[name] for name in cover]
+        return runner.run(settings.proposal(candidates, inputs.tolerance))
 
-    def corrected(records: Sequence[CandidateRecord]) -> ProblemData:
-        return data.with_costs(data.costs.with_in_model(in_model_costs(records)))
+    def problem(costs: CostTable) -> Problem:
+        return data.with_costs(costs).problem()
 
-    def problem(records: Sequence[CandidateRecord]) -> Problem:
-        return corrected(records).problem()
-
-    def search(records: list[CandidateRecord]) -> Found | None:
+    def search(costs: CostTable) -> Found | None:
         try:
-            result = find_covers(corrected(records), inputs.menu.not_offered)
+            result = find_covers(data.with_costs(costs), inputs.menu.without_candidates)
         except InfeasibleError as error:
             control.log(f"no search on the costs within the model: {error}")
             return None
@@ -113,7 +107,8 @@ def _calibrated(inputs: CalibrateInputs, found: Found, control: RunControl) -> C
         with control.stage("in-place") as report, runner:
             given = CalibrationInput(
                 graph=model.graph,
-                records=data.records(),
+                candidates=data.candidates,
+                costs=data.costs,
                 found=found,
                 search=search,
                 problem=problem,
@@ -127,7 +122,7 @@ def _calibrated(inputs: CalibrateInputs, found: Found, control: RunControl) -> C
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return CalibrateResult(
-        data=corrected(calibrated.records),
+        data=data.with_costs(calibrated.costs),
         answer=calibrated.answer,
         placements=tuple(calibrated.placements),
     )

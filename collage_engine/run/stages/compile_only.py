@@ -18,7 +18,7 @@ from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.build.build_job import BuildCover
 from collage_engine.build.built import BuiltModule
 from collage_engine.candidates.host_candidates import pinned_to_host
-from collage_engine.candidates.inputs import model_tolerance, representative_inputs
+from collage_engine.candidates.inputs import representative_inputs, run_tolerance
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.candidates.pins import breaks_pin
@@ -26,11 +26,9 @@ from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.machine.worker import Worker
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.partition.candidate import make_candidate
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError, ToolchainError
-from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.placement import Placement
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.trials.baselines import unmeasured_choices
@@ -97,7 +95,7 @@ class CompileOnly:
         with control.stage("build") as report:
             chosen, folder, built, refused = _build_first(opened, possible, control)
             report.detail = f"{chosen.name}, {counted(len(built.parts), 'partition')}"
-        cover = _candidates_of(opened, menu, built)
+        cover = _candidates_of(menu, chosen, built)
         known = {candidate.id for candidate in menu.candidates}
         new = [candidate for candidate in cover if candidate.id not in known]
         # Nothing was measured: neither costs nor hand-overs are known.
@@ -146,11 +144,12 @@ class ExportUnmeasured:
         if inputs.out is None:
             return ExportUnmeasuredResult(artifact=None)
         model, settings = inputs.open_model.model, inputs.data.settings
+        tolerance = run_tolerance(model, settings, inputs.model_inputs)
         with control.stage("export") as report:
             contents = ArtifactContents(
                 inputs=inputs.model_inputs,
                 outputs=original_outputs(model, inputs.model_inputs),
-                tolerance=settings.tolerance or model_tolerance(model, settings),
+                tolerance=tolerance.value,
                 placement=inputs.chosen,
                 target=inputs.menu.target_text,
                 versions={s.name: s.version or "" for s in inputs.menu.states if s.version},
@@ -211,13 +210,12 @@ def _build_first(
     raise ToolchainError(f"no placement could be built ({reasons})")
 
 
-def _candidates_of(open_model: OpenModel, menu: Menu, built: BuiltModule) -> list[Candidate]:
-    """The candidates of a built module, in the order they run."""
+def _candidates_of(menu: Menu, chosen: Contender, built: BuiltModule) -> list[Candidate]:
+    """The candidates of a built module, in the order they run.
+
+    Where the menu has a candidate for the same work, that one: it has a measurement key.
+    """
+    by_id = {candidate.id: candidate for candidate in chosen.cover}
     by_work = {(c.instance.id, c.nodes): c for c in menu.candidates}
-    found = []
-    for part in built.parts:
-        nodes = tuple(map(OperatorNumber, sorted(part.operators)))
-        known = by_work.get((part.instance.id, nodes))
-        graph = open_model.model.graph
-        found.append(known or make_candidate(graph, part.instance, nodes, rule="greedy"))
-    return found
+    ordered = [by_id[part.candidate] for part in built.parts]
+    return [by_work.get((c.instance.id, c.nodes), c) for c in ordered]

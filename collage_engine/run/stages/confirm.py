@@ -18,7 +18,7 @@ from collage_engine.records.placement import Placement
 from collage_engine.run.chosen_placement import chosen_placement
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.timing.candidate_timing import Measuring
-from collage_engine.trials.baselines import COLLAGE, baselines, cover_of
+from collage_engine.trials.baselines import COLLAGE, baselines
 from collage_engine.trials.confirmation import Confirmation, confirm
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.placement_process import TrialModel
@@ -59,7 +59,7 @@ class ListContenders:
                 Contender(
                     name=COLLAGE if place == 0 else f"{COLLAGE} {place + 1}",
                     kind="collage",
-                    cover=cover_of(placement, inputs.menu, data.candidates),
+                    cover=data.cover_of(placement),
                     order=place,
                 )
                 for place, placement in enumerate(placements)
@@ -129,5 +129,5 @@ class Confirm:
             with runner:
                 confirmation = confirm(runner, list(inputs.contenders), on_progress=report.progress)
             report.detail = f"{confirmation.named} wins"
-        chosen = chosen_placement(model.graph, inputs.data, inputs.placements, confirmation)
+        chosen = chosen_placement(inputs.data, inputs.placements, confirmation)
         return ConfirmResult(confirmation=confirmation, chosen=chosen)

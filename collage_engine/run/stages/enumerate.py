@@ -63,7 +63,7 @@ class Enumerate:
             control.emit(menu_update(menu))
             names = [toolchain.name for toolchain in menu.states]
             check_placements(model.graph.record, model.record.folded, settings, names)
-            runtimes = dict.fromkeys(r for offer in menu.offers for r in offer.instance.runtimes)
+            runtimes = dict.fromkeys(r for source in menu.sources for r in source.instance.runtimes)
             data = ProblemData(
                 graph=model.graph.record,
                 candidates=menu.candidates,
@@ -72,15 +72,15 @@ class Enumerate:
                 pins=inputs.pins,
                 settings=settings,
             )
-            _check_that_a_cover_exists(data, menu.not_offered)
-        lacking = missing_precision(settings.precision, [o.instance for o in menu.offers])
+            _check_that_a_cover_exists(data, menu.without_candidates)
+        lacking = missing_precision(settings.precision, [o.instance for o in menu.sources])
         if lacking:
             control.warn(lacking)
         return EnumerateResult(menu=menu, data=data)
 
 
 def _check_that_a_cover_exists(
-    data: ProblemData, not_offered: Mapping[str, Mapping[int, str]]
+    data: ProblemData, without_candidates: Mapping[str, Mapping[int, str]]
 ) -> None:
     """Raise InfeasibleError if there is no cover even where every candidate is free of charge."""
     usable = [c for c in data.candidates if data.costs.cost(c.id).state != "invalid"]
@@ -94,4 +94,4 @@ def _check_that_a_cover_exists(
     )
     answer = solve(data.with_constants(FREE).problem_of(usable, free))
     if answer.infeasible is not None:
-        raise_infeasible(data.graph, data.pins, answer, not_offered)
+        raise_infeasible(data.graph, data.pins, answer, without_candidates)

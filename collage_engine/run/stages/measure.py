@@ -210,13 +210,13 @@ class _Measurement:
             The data with costs, and a sentence about what was left out, if anything was.
         """
         calls = call_graph(self.open_model.model.graph)
-        rivals = baselines(calls, self.menu, self.settings, 0)
+        contenders = baselines(calls, self.menu, self.settings, 0)
         needed = Needed(
             self.open_model.model.graph,
             data,
             self.measuring,
             budget.deadline,
-            keep=[part for contender in rivals for part in contender.cover],
+            keep=[candidate for contender in contenders for candidate in contender.cover],
         )
         first = not any(data.costs.cost(c.id).usable for c in data.candidates)
         data = data.with_costs(needed.measure(audit=audit and first))

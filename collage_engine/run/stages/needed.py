@@ -23,7 +23,7 @@ import msgspec
 
 from collage_engine.bounds.heuristic import ASSUMED, ASSUMPTION, PROVEN, Parts
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.records.candidate import Candidate, CoverPart
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import UNKNOWN, Cost
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.counted import counted
@@ -78,7 +78,7 @@ class Needed:
         data: ProblemData,
         measuring: MeasuresInWaves,
         deadline: float,
-        keep: Sequence[CoverPart] = (),
+        keep: Sequence[Candidate] = (),
     ) -> None:
         """Begin with what is known of the costs.
 
@@ -87,7 +87,8 @@ class Needed:
             data: The candidates with their costs so far.
             measuring: Measures candidates.
             deadline: When to end, on the monotonic clock.
-            keep: Partitions that are measured in any case, since something else needs them.
+            keep: Candidates that are measured in any case, in every format, since something else
+                needs them.
         """
         unmeasured = {c.id: UNKNOWN for c in data.candidates if not data.costs.known(c.id)}
         self._data = data
@@ -110,7 +111,7 @@ class Needed:
         self._members: dict[str, list[Candidate]] = {}
         for candidate in self._candidates:
             self._members.setdefault(candidate.key, []).append(candidate)
-        self._keep = {(part.instance.id, tuple(part.operators)) for part in keep}
+        self._keep = {(c.instance.id, c.nodes) for c in keep}
         self._by_id = data.by_id
 
     def measure(self, audit: bool) -> CostTable:

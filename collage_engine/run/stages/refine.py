@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
-from collage_engine.records.candidate import CoverPart
 from collage_engine.records.counted import counted
 from collage_engine.records.placement import Placement
 from collage_engine.run.problem_data import ProblemData, candidates_of
 from collage_engine.search.measured_covers import MeasuredCover
-from collage_engine.search.problem import CandidateId
 from collage_engine.timing.candidate_timing import Measuring
-from collage_engine.trials.baselines import part_of
 from collage_engine.trials.contender import Sample
 from collage_engine.trials.placement_process import TrialModel
-from collage_engine.trials.refinement import CoverTrials, refine_covers
+from collage_engine.trials.proposals import run_proposals
+from collage_engine.trials.refinement import refine_covers
 from collage_engine.trials.runner import TrialRunner
 
 
@@ -61,9 +58,6 @@ class Refine:
             problem = data.problem()
             folder = Path(tempfile.mkdtemp(prefix="refine-", dir=inputs.open_model.folder))
 
-            def parts_of(cover: Sequence[CandidateId]) -> tuple[CoverPart, ...]:
-                return tuple(part_of(data.by_id[str(name)]) for name in cover)
-
             runner = TrialRunner(
                 TrialModel.of(inputs.open_model.model),
                 [inputs.sample, *inputs.further_samples],
@@ -80,15 +74,15 @@ class Refine:
 
             try:
                 with runner:
-                    found = refine_covers(
+                    proposer = refine_covers(
                         problem,
                         [candidates_of(placement) for placement in placements],
-                        CoverTrials(runner.run, parts_of),
+                        data.by_id,
                         data.settings.refine_budget_s,
                         on_trial=on_trial,
                         stop=control.cancelled.is_set,
-                        same={c.id: c.key for c in data.candidates if c.key},
                     )
+                    found = run_proposals(proposer, runner.run)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
             control.check()

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collage_engine.candidates.inputs import model_tolerance
+from collage_engine.candidates.inputs import run_tolerance
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.reference import original_outputs
+from collage_engine.records.accuracy import RunTolerance
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.trials.contender import Sample
 from collage_engine.trials.tolerance import further_samples
@@ -33,11 +34,16 @@ class SampleResult:
     further_samples: tuple[Sample, ...]
     """Other inputs on which a promised tolerance must hold too; empty where none was promised."""
     tolerance: float
-    """The bound on the error of the whole model's outputs, as ``max|y-r| / max|r|``."""
+    """The bound on the error of any of the model's outputs, as ``max|y-r| / max|r|``."""
+    run_tolerance: RunTolerance
+    """The same of every output, and where it comes from."""
 
 
 class DrawSamples:
-    """Runs the user's own file on the run's inputs. It is too short to report progress."""
+    """Runs the user's own file on the run's inputs, and measures how far rounding moves outputs.
+
+    It is too short to report progress.
+    """
 
     name = "samples"
     inputs = SampleInputs
@@ -45,8 +51,11 @@ class DrawSamples:
     def run(self, inputs: SampleInputs, control: RunControl) -> SampleResult:
         """Compute the true outputs."""
         model, settings = inputs.open_model.model, inputs.data.settings
+        given = dict(inputs.model_inputs)
+        tolerance = run_tolerance(model, settings, given, control.cancelled.is_set)
         return SampleResult(
-            sample=Sample(inputs.model_inputs, original_outputs(model, dict(inputs.model_inputs))),
+            sample=Sample(given, original_outputs(model, given), tolerance.by_output),
             further_samples=further_samples(model, settings),
-            tolerance=settings.tolerance or model_tolerance(model, settings),
+            tolerance=tolerance.value,
+            run_tolerance=tolerance,
         )

@@ -18,7 +18,7 @@ from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.api import reuse, solve
 from collage_engine.search.problem import Answer
 
-NotOffered = Mapping[str, Mapping[int, str]]
+WithoutCandidates = Mapping[str, Mapping[int, str]]
 """By instance id, the operators that it has no candidate for, with the reason."""
 
 
@@ -52,17 +52,17 @@ class SearchCovers:
             InfeasibleError: Measured candidates cover the graph in no way.
         """
         with control.stage("search") as report:
-            result = find_covers(inputs.data, inputs.menu.not_offered)
+            result = find_covers(inputs.data, inputs.menu.without_candidates)
             report.detail = counted(len(result.placements[0].partitions), "partition")
         return result
 
 
-def find_covers(data: ProblemData, not_offered: NotOffered) -> SearchResult:
+def find_covers(data: ProblemData, without_candidates: WithoutCandidates) -> SearchResult:
     """Find the best covers, best first.
 
     Args:
         data: The candidates with their costs.
-        not_offered: Why instances have no candidate for an operator, for the error's message.
+        without_candidates: Why instances have no candidate for an operator; for the error.
 
     Raises:
         InfeasibleError: Measured candidates cover the graph in no way.
@@ -73,7 +73,7 @@ def find_covers(data: ProblemData, not_offered: NotOffered) -> SearchResult:
     if answer.infeasible is None and answer.cost_us is None:
         raise InfeasibleError(f"no placement was found: {UNDECIDED}", {})
     if answer.infeasible is not None:
-        raise _missing_costs(data, answer, not_offered)
+        raise _missing_costs(data, answer, without_candidates)
     best, *others = data.best_placements(problem, search)
     right = data.certainty(problem, answer, search).probability
     best = msgspec.structs.replace(
@@ -86,9 +86,11 @@ def find_covers(data: ProblemData, not_offered: NotOffered) -> SearchResult:
     return SearchResult(answer=answer, placements=(best, *others))
 
 
-def _missing_costs(data: ProblemData, answer: Answer, not_offered: NotOffered) -> InfeasibleError:
+def _missing_costs(
+    data: ProblemData, answer: Answer, without_candidates: WithoutCandidates
+) -> InfeasibleError:
     """A cover exists, but not one of measured candidates: say which nodes lack a cost."""
-    details = infeasible_details(data.graph, data.pins, answer, not_offered)
+    details = infeasible_details(data.graph, data.pins, answer, without_candidates)
     nodes = set(answer.infeasible.nodes if answer.infeasible else ())
     costs = {c.id: data.costs.cost(c.id) for c in data.candidates}
     reasons = [

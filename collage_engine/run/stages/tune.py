@@ -57,7 +57,7 @@ class Tune:
         if not worth_tuning(inputs.open_model, menu, settings):
             return TuneResult(menu=menu, data=data, counts=measuring.counts, tuning=None)
         with control.stage("tune") as report:
-            instances = [offer.instance for offer in menu.offers]
+            instances = [source.instance for source in menu.sources]
             data = data.with_constants(with_tuned_pairs(data.constants, instances))
             counts, waiting = TuneCounts(), tunable(menu)
             for number, instance in enumerate(waiting):

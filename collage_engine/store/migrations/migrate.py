@@ -6,11 +6,12 @@ import sqlite3
 from collections.abc import Callable
 
 from collage_engine.records.versions import STORE_SCHEMA
-from collage_engine.store.migrations import to_version_1, to_version_2
+from collage_engine.store.migrations import to_version_1, to_version_2, to_version_3
 
 STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = (
     to_version_1.migrate,
     to_version_2.migrate,
+    to_version_3.migrate,
 )
 """Step *k* (from 0) leads from version *k* to version *k* + 1. A step that was released never
 changes: it has to go on reading files that are years old."""

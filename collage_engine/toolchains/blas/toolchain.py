@@ -13,7 +13,7 @@ from collage_engine.toolchains.runtime.toolchain import CppToolchain
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
-    from collage_engine.partition.offer import Composites
+    from collage_engine.partition.candidate_source import Composites
     from collage_engine.partition.rule_trees import PatternEntry
     from collage_engine.partition.spec import PartitionSpec
 

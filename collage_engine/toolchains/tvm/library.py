@@ -17,8 +17,8 @@ from typing import Any
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import NO_OPERATORS, members
 from collage_engine.partition.call_graph import call_graph
+from collage_engine.partition.candidate_source import Composites
 from collage_engine.partition.greedy import closed
-from collage_engine.partition.offer import Composites
 from collage_engine.partition.rule_trees import LIBRARY_CONFIG, composite_rules, library_rules
 from collage_engine.partition.rules import PartitionRule
 from collage_engine.partition.sub_graph import SubGraph

@@ -24,7 +24,7 @@ from collage_engine.records.toolchain import (
 from collage_engine.toolchains.base import MODULES, Function, Toolchain
 
 if TYPE_CHECKING:
-    from collage_engine.partition.offer import Composites
+    from collage_engine.partition.candidate_source import Composites
     from collage_engine.partition.spec import PartitionSpec
     from collage_engine.records.graph import TensorType
     from collage_engine.toolchains.tvm.tuning.tuner import TvmTuner

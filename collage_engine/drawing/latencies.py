@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from collage_engine.drawing.baselines import baseline_title
+from collage_engine.drawing.formatting import counted
 from collage_engine.records.placement import Baseline, Run
-from collage_engine.report.numbers import counted
 
 KINDS = {"whole-model": "whole model", "fuseops": "FuseOps", "greedy": "greedy", "user": "yours"}
 EXPORTED = "as exported"

@@ -1,4 +1,4 @@
-"""What a toolchain instance offers for a graph, as plain functions and data."""
+"""Where the candidates of one toolchain instance come from, as plain functions and data."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ HOST_ONLY = frozenset({"shape_of", "shape_to_tensor", "tensor_to_shape", "size",
 
 
 @dataclass(frozen=True)
-class Offer:
-    """One toolchain instance with its rules for the graph in hand."""
+class CandidateSource:
+    """One toolchain instance with its rules, from which candidates of a graph are enumerated."""
 
     instance: ToolchainInstance
     spec: PartitionSpec | None
-    """None: only single operators, regions, blocks and the whole model are offered."""
+    """None: its candidates are single operators, regions, blocks and the whole model."""
     supports: Callable[[NodeIndex], str | None]
     """Node index of a call → None when the instance can run it, else the reason."""
     whole_model: bool = True

@@ -1,0 +1,363 @@
+"""Every figure of a run, what it is called, and the sentences about it: the source of all faces.
+
+The desktop, the reports, CSV and the command line take figures and their words from here, so that
+one quantity has one name, one sign and one direction everywhere:
+
+- *isolated*: a candidate's cost measured by itself;
+- *expected in this model*: the cost that the search uses, measured in placements that were run or
+  predicted from them; without such runs it is the isolated cost;
+- *last run*: a partition's time in the confirmed run, where that was profiled;
+- a *gain* is relative to what is compared with, and negative when faster;
+- a *tie* is about the regret, the time that the whole model loses by a choice; it never stands
+  beside a percentage of something else.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from collage_engine.drawing.baselines import baseline_title
+from collage_engine.drawing.formatting import (
+    counted,
+    gain_text,
+    number_text,
+    signed_time,
+    time_text,
+)
+from collage_engine.drawing.palette import toolchain_title
+from collage_engine.records.cost import Cost
+from collage_engine.records.placement import Baseline, CandidateCounts, Partition, Placement, Run
+
+ISOLATED, EXPECTED, LAST_RUN = "isolated", "expected in this model", "last run"
+"""What the three times of a partition are called."""
+ABOUT_EXPECTED = (
+    "The cost that the search uses. Where whole placements were run, it is the cost in this model: "
+    "measured there, or predicted from what was measured. Elsewhere it is the isolated cost."
+)
+ABOUT_ISOLATED = (
+    "Measured by itself, over and over, so that its weights and code are in the nearest caches. "
+    "In the model, where everything else runs in between, it takes longer."
+)
+ABOUT_LAST_RUN = "Its part of the confirmed run, in which the whole exported model was profiled."
+ABOUT_DIFFERENCE = "The time in the last run less the expected one."
+ABOUT_REGRET = (
+    "The extra time of the whole model: the cost of the best placement with this candidate, less "
+    "the least cost of any placement"
+)
+FEW_MEASURED = 0.1
+"""Share of the candidates that could matter below which a run is a comparison of whole models and
+no search; chosen."""
+SAME_SPEED = 0.01
+"""Drift of the baselines between two runs, as a share, that is not worth a word; chosen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionFigures:
+    """The three times of a partition in µs; None where one is not known."""
+
+    isolated_us: float | None
+    expected_us: float | None
+    last_run_us: float | None
+
+    @property
+    def difference_us(self) -> float | None:
+        """The time in the last run less the expected one."""
+        if self.last_run_us is None or self.expected_us is None:
+            return None
+        return self.last_run_us - self.expected_us
+
+
+def partition_figures(partition: Partition, costs: Mapping[str, Cost]) -> PartitionFigures:
+    """The times of a partition.
+
+    Args:
+        partition: A partition of a placement.
+        costs: Candidate id → cost, of the run that the placement is from.
+    """
+    cost = costs.get(partition.candidate)
+    return PartitionFigures(
+        isolated_us=None if cost is None else isolated_us(cost),
+        expected_us=partition.estimated_us,
+        last_run_us=partition.in_place_us,
+    )
+
+
+def isolated_us(cost: Cost) -> float | None:
+    """The isolated cost in µs; None where it is not known."""
+    return cost.isolated().median_us if cost.usable else None
+
+
+# -- sums ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PartitionSum:
+    """The sum of the expected costs of a placement's partitions, and of how many it is."""
+
+    us: float
+    known: int
+    total: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every partition has a cost: a part of a sum is no sum."""
+        return self.known == self.total
+
+
+def partition_sum(placement: Placement) -> PartitionSum:
+    """Add up the expected costs of a placement's partitions."""
+    known = [p.estimated_us for p in placement.partitions if p.estimated_us is not None]
+    return PartitionSum(sum(known), len(known), len(placement.partitions))
+
+
+def partition_sum_text(placement: Placement) -> str:
+    """``the partitions add up to 4.21 ms``; where costs are missing, how many there are."""
+    total = partition_sum(placement)
+    if total.is_whole:
+        return f"the partitions add up to {time_text(total.us)}"
+    return f"{total.known} of {counted(total.total, 'partition')} have a cost"
+
+
+def estimate_text(placement: Placement) -> str:
+    """``expected 4.21 ms (measured is 302 µs less)``."""
+    text = f"expected {time_text(placement.estimated_us)}"
+    off = placement.additive_error_us
+    if placement.estimated_us is None or off is None:
+        return text
+    return f"{text} (measured is {time_text(abs(off))} {'more' if off >= 0 else 'less'})"
+
+
+def bound_text(run: Run) -> str:
+    """``lower bound of any expected latency 3.64 ms``; empty where none is known."""
+    if run.lower_bound_us is None:
+        return ""
+    return f"lower bound of any expected latency {time_text(run.lower_bound_us)}"
+
+
+# -- latencies -------------------------------------------------------------------------
+
+
+def latency_us(placement: Placement | None) -> float | None:
+    """The end-to-end latency of a placement: measured, or else expected."""
+    if placement is None:
+        return None
+    return placement.measured_us if placement.measured_us is not None else placement.estimated_us
+
+
+def latency_text(placement: Placement) -> str:
+    """``441 µs measured``, or ``441 µs expected`` for what was not confirmed."""
+    kind = "measured" if placement.measured_us is not None else "expected"
+    return f"{time_text(latency_us(placement))} {kind}"
+
+
+def against_text(us: float | None, reference_us: float | None, name: str) -> str:
+    """``−12.0 % against TVM only``; empty where one of the times is not known."""
+    if us is None or not reference_us:
+        return ""
+    return f"{gain_text(us, reference_us)} against {name}"
+
+
+def best_baseline(run: Run) -> Baseline | None:
+    """The fastest baseline of a run that has a time and is not what the run exports."""
+    timed = [b for b in run.baselines if b.measured_us is not None and b.name != run.winner]
+    return min(timed, key=lambda base: base.measured_us or 0.0, default=None)
+
+
+def winner_title(run: Run) -> str:
+    """What a run exports: ``Collage``, or a baseline's title."""
+    won = next((base for base in run.baselines if base.name == run.winner), None)
+    if won is not None:
+        return baseline_title(won)
+    return "Collage" if run.winner == "collage" else run.winner
+
+
+def best_found(run: Run) -> Placement | None:
+    """The best placement that the search found, whether or not the run exports it."""
+    if run.winner == "collage":
+        return run.placement
+    return next(iter(run.rivals), None)
+
+
+def toolchains_text(placement: Placement) -> str:
+    """``11 partitions, TVM and oneDNN``: how many there are and on what they run."""
+    names = dict.fromkeys(toolchain_title(p.toolchain) for p in placement.partitions)
+    *most, last = names or ("nothing",)
+    on = f"{', '.join(most)} and {last}" if most else last
+    return f"{counted(len(placement.partitions), 'partition')}, {on}"
+
+
+def verdict_sentence(run: Run) -> str:
+    """The outcome of a run in a sentence: what is exported, how fast it is, against what."""
+    placement = run.placement
+    if placement is None or placement.measured_us is None:
+        return "The placement was not measured end to end."
+    best = best_baseline(run)
+    took = time_text(placement.measured_us)
+    if run.winner == "collage":
+        text = f"Collage's placement takes {took}"
+        if best is None:
+            return f"{text}."
+        against = against_text(placement.measured_us, best.measured_us, baseline_title(best))
+        tie = ", a tie" if best.name in run.tied else ""
+        return f"{text}, {against} ({time_text(best.measured_us)}){tie}."
+    return f"{winner_title(run)} is exported: it takes {took}. {why_not_found(run)}".strip()
+
+
+def why_not_found(run: Run) -> str:
+    """Why a run exports a baseline and not the best placement that the search found."""
+    found, chosen = best_found(run), run.placement
+    if run.winner == "collage" or chosen is None:
+        return ""
+    if found is None:
+        return "The search found no other placement that was measured end to end."
+    who = f"The best placement of the search ({toolchains_text(found)})"
+    if found.measured_us is None:
+        return f"{who} was not measured end to end; it is {latency_text(found)}."
+    took = f"{who} takes {time_text(found.measured_us)}"
+    against = against_text(found.measured_us, chosen.measured_us, winner_title(run))
+    if "collage" in run.tied:
+        return f"{took}: a tie, and {winner_title(run)} is simpler."
+    return f"{took}, {against}."
+
+
+# -- what was measured -----------------------------------------------------------------
+
+
+def measured_share(counts: CandidateCounts) -> float:
+    """Share of the distinct candidates that could matter and that have a cost, 0…1."""
+    matter = counts.distinct - counts.proven - counts.assumed
+    known = counts.measured + counts.from_store + counts.invalid
+    return min(1.0, known / matter) if matter > 0 else 1.0
+
+
+def few_measured_sentence(run: Run) -> str:
+    """That a run measured too little to be a search; empty where it measured enough."""
+    counts = run.candidates
+    if not counts.distinct or measured_share(counts) >= FEW_MEASURED:
+        return ""
+    known = counts.measured + counts.from_store
+    return (
+        f"Only {number_text(known)} of {number_text(counts.distinct)} candidates were measured: "
+        "this compares whole models and is no search. A larger measuring budget makes it one."
+    )
+
+
+def unmeasured_text(counts: CandidateCounts) -> str:
+    """``1 240 candidates are unmeasured: 178 cannot win, …``; empty where none is."""
+    if not counts.skipped:
+        return ""
+    are = "candidate is" if counts.skipped == 1 else "candidates are"
+    text = f"{number_text(counts.skipped)} {are} unmeasured"
+    reasons = []
+    if counts.proven:
+        reasons.append(f"{number_text(counts.proven)} cannot win by certified bounds")
+    if counts.assumed:
+        reasons.append(f"{number_text(counts.assumed)} cannot win by heuristic bounds")
+    rest = counts.skipped - counts.proven - counts.assumed
+    if rest > 0 and not reasons:
+        return f"{text}: the budget or the width of the graph left them out"
+    if rest > 0:
+        reasons.append(f"{number_text(rest)} left out by the budget or the width of the graph")
+    return f"{text}: {', '.join(reasons)}" if reasons else text
+
+
+# -- ties ------------------------------------------------------------------------------
+
+
+def regret_known(
+    candidate: str,
+    regrets: Mapping[str, float | None],
+    bounds: Mapping[str, float],
+    *,
+    measured: bool,
+) -> str:
+    """What is known of a candidate's regret: ``3 µs``, ``≥ 3 µs``, that it has none, or nothing.
+
+    Args:
+        candidate: Its id.
+        regrets: Exact regrets by id; None: no placement contains the candidate.
+        bounds: By id what a regret is at least, where it is not known.
+        measured: Whether the candidate has a cost.
+    """
+    if candidate in regrets:
+        regret = regrets[candidate]
+        return "no placement" if regret is None else time_text(regret)
+    if candidate in bounds:
+        return f"≥ {time_text(bounds[candidate])}"
+    return "not known" if measured else time_text(None)
+
+
+def regret_text(regret_us: float | None, tied: bool) -> str:
+    """``+0.72 µs, within noise``: what a choice costs the whole model; ``tied`` is about it."""
+    if regret_us is None:
+        return "tied" if tied else ""
+    text = signed_time(regret_us) if regret_us else "+0 µs"
+    return f"{text}, within noise" if tied else text
+
+
+def ties_sentence(titles: Sequence[str]) -> str:
+    """That other candidates are as good, each toolchain once; empty without any.
+
+    Args:
+        titles: Titles of the tied candidates' toolchains, repeated as often as they occur.
+    """
+    names = list(dict.fromkeys(titles))
+    if not names:
+        return ""
+    listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    if len(titles) > len(names):
+        listed = f"{counted(len(titles), 'candidate')} of {listed}"
+    return f"Within noise of the chosen one: {listed}. Measurements do not decide between them."
+
+
+# -- runs at different times -----------------------------------------------------------
+
+
+def baseline_drift(run: Run, reference: Run) -> float | None:
+    """How much slower the machine was for one run than for another, by their baselines.
+
+    Returns:
+        The median over the baselines that both runs timed of time in ``run`` over time in
+        ``reference``, less 1; None where they share none.
+    """
+    before = {b.name: b.measured_us for b in reference.baselines if b.measured_us}
+    ratios = [
+        b.measured_us / before[b.name] for b in run.baselines if b.measured_us and b.name in before
+    ]
+    return statistics.median(ratios) - 1 if ratios else None
+
+
+def without_drift_us(run: Run, reference: Run) -> float | None:
+    """The latency of a run as it were at the speed that the machine had for another run."""
+    us, drift = latency_us(run.placement), baseline_drift(run, reference)
+    return us / (1 + drift) if us is not None and drift is not None else us
+
+
+def drift_text(run: Run, reference: Run, name: str) -> str:
+    """``baselines +4.0 % against Run 1``; empty where the machine was as fast, or not known."""
+    drift = baseline_drift(run, reference)
+    if drift is None or abs(drift) < SAME_SPEED:
+        return ""
+    return f"baselines {gain_text(1 + drift, 1.0)} against {name}"
+
+
+def conditions(run: Run) -> list[tuple[str, str]]:
+    """Under which conditions the numbers of a run were measured: name and value."""
+    settings = run.settings
+    versions = ", ".join(
+        f"{toolchain_title(state.name)} {state.version}"
+        for state in run.toolchains
+        if state.available and state.version
+    )
+    found = [
+        ("device", run.device or run.target),
+        ("threads", str(run.threads)),
+        ("target", run.target),
+        ("measuring budget", f"{settings['budget_s']:g} s" if "budget_s" in settings else ""),
+        ("precision", str(settings.get("precision", "float32"))),
+        ("started", run.started_at),
+        ("versions", versions),
+    ]
+    return [(name, value) for name, value in found if value]

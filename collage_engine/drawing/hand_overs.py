@@ -1,0 +1,127 @@
+"""What crosses between toolchains, formats or devices along the edges of a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from collage_engine.drawing.formatting import bytes_text, time_text
+from collage_engine.drawing.palette import toolchain_title
+from collage_engine.drawing.scene import Scene
+from collage_engine.records.placement import Conversion, Partition, Placement
+
+
+@dataclass(frozen=True, kw_only=True)
+class HandOver:
+    """The values that pass along one drawn edge from one toolchain, format or device to another."""
+
+    edge: int
+    """Number of the edge in the display graph."""
+    source: str
+    target: str
+    """Instances of the toolchains that make and read the values."""
+    bytes: int
+    """Size of the values together."""
+    conversions: tuple[Conversion, ...] = ()
+    """Changes of format that the readers need."""
+    devices: tuple[str, str] = ("cpu", "cpu")
+
+    @property
+    def us(self) -> float | None:
+        """Expected time of the conversions in µs; None where there are none or one is unknown."""
+        times = [each.us for each in self.conversions]
+        known = [us for us in times if us is not None]
+        return sum(known) if known and len(known) == len(times) else None
+
+    @property
+    def label(self) -> str:
+        """``256 KiB``, with the conversion and its cost where there is one."""
+        ways = dict.fromkeys(f"{each.source}→{each.target}" for each in self.conversions)
+        if self.devices[0] != self.devices[1]:
+            ways[f"{self.devices[0]}→{self.devices[1]}"] = None
+        cost = "" if self.us is None else time_text(self.us)
+        return " ".join([bytes_text(self.bytes), *ways, *filter(None, [cost])])
+
+    @property
+    def sentence(self) -> str:
+        """What passes from whom to whom, for tool tips."""
+        return (
+            f"{toolchain_title(self.source)} hands {self.label} over to "
+            f"{toolchain_title(self.target)}"
+        )
+
+
+def hand_overs(shown: Scene, placement: Placement | None) -> tuple[HandOver, ...]:
+    """The hand-overs of a placement that a scene draws as edges or jumps.
+
+    Values that pass between two partitions of one toolchain, in one format on one device, are not
+    among them: they only pay for a launch.
+
+    Args:
+        shown: The picture.
+        placement: The placement; without one there are none.
+    """
+    if placement is None:
+        return ()
+    owner = {n: p for p in placement.partitions for n in p.nodes}
+    converted = {each.node: each for each in placement.conversions}
+    number = {edge: at for at, edge in enumerate(shown.display.edges)}
+    passing: dict[int, dict[int, list[Partition]]] = {}
+    for a, b in shown.graph.edges:
+        maker, reader = owner.get(a), owner.get(b)
+        if maker is None or reader is None or maker is reader:
+            continue
+        at = number.get((shown.display.box_of[a], shown.display.box_of[b]))
+        if at is not None and _crosses(a, maker, reader, converted):
+            passing.setdefault(at, {}).setdefault(a, []).append(reader)
+    return tuple(
+        _hand_over(shown, at, values, owner, converted) for at, values in sorted(passing.items())
+    )
+
+
+def _crosses(
+    value: int, maker: Partition, reader: Partition, converted: Mapping[int, Conversion]
+) -> bool:
+    return (
+        maker.toolchain != reader.toolchain
+        or maker.device != reader.device
+        or _conversion(value, maker, reader, converted) is not None
+    )
+
+
+def _conversion(
+    value: int, maker: Partition, reader: Partition, converted: Mapping[int, Conversion]
+) -> Conversion | None:
+    """The conversion between what one partition gives and another one takes, if they differ."""
+    gives, takes = maker.gives.get(value, "plain"), reader.takes.get(value, "plain")
+    if gives == takes:
+        return None
+    known = converted.get(value)
+    if known is not None and (known.source, known.target) == (gives, takes):
+        return known
+    return Conversion(node=value, source=gives, target=takes)
+
+
+def _hand_over(
+    shown: Scene,
+    edge: int,
+    values: Mapping[int, Sequence[Partition]],
+    owner: Mapping[int, Partition],
+    converted: Mapping[int, Conversion],
+) -> HandOver:
+    first = next(iter(values))
+    maker, reader = owner[first], values[first][0]
+    conversions = {
+        (value, found.target): found
+        for value, readers in values.items()
+        for each in readers
+        if (found := _conversion(value, owner[value], each, converted)) is not None
+    }
+    return HandOver(
+        edge=edge,
+        source=maker.instance,
+        target=reader.instance,
+        bytes=sum(kind.bytes for value in values for kind in shown.graph.calls[value].types),
+        conversions=tuple(conversions.values()),
+        devices=(maker.device, reader.device),
+    )

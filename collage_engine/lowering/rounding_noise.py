@@ -1,0 +1,142 @@
+"""How far a model's outputs move when its numbers change in the last bit.
+
+Every toolchain computes a float32 model in an order of its own, so that intermediate values differ
+in their last bits. Most models damp these differences; some amplify them: a softmax of large
+logits, a normalisation by a small deviation, a value on the border between two quantisation steps.
+A difference that the model makes of the last bit is no defect of a toolchain, so that the tolerance
+must not be smaller than a multiple of the model's own *rounding noise*.
+
+The noise is measured with the evaluator of ONNX models, as written and with nothing optimised: the
+float values of the inputs and of the weights are multiplied by ``1 + s * 2**-23`` with random signs
+``s``, and the outputs are compared with those of the same model unchanged. Changing the weights
+stands for changing the arithmetic, since each product changes in its last bit. Outputs are compared
+one by one: an output of coordinates up to 300 hides no error of scores up to 1.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from collage_engine.lowering.accuracy import errors
+from collage_engine.lowering.reference import run_onnx
+from collage_engine.records.errors import Cancelled
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+TRIES = 3
+"""Times that the numbers are changed, each time with other signs; chosen: where steps of a
+quantised model flip, one try may show a small part of what the next one shows."""
+LIMIT_S = 4.0
+"""Seconds after which no further try begins; chosen. One is always made."""
+FAR_BELOW = 0.01
+"""Share of the default tolerance: noise below it in the first try needs no second one, unless the
+model quantises; chosen."""
+MOST_WEIGHT_BYTES = 600e6
+"""Weights beyond are left as they are, since each try copies them; chosen."""
+SEED = 20261122
+"""Seed of the signs, so that a run can be repeated; chosen."""
+LAST_BIT = 2.0**-23
+"""Relative change. Values of float64 change as much, since toolchains may compute them in float32;
+those of half precision do not change: their tolerance allows for their own roundings."""
+PERTURBED = frozenset(
+    (
+        *("Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN", "PRelu"),
+        *("Add", "Sub", "Mul", "Div", "QuantizeLinear", "DequantizeLinear"),
+        *("BatchNormalization", "InstanceNormalization", "LayerNormalization"),
+        *("GroupNormalization", "RMSNormalization"),
+    )
+)
+"""Operators whose float constants are weights. Those of others may be sizes, scales of a resize or
+exponents, where the last bit decides on shapes and not on rounding."""
+FACTOR = 3.0
+"""The tolerance is this multiple of the rounding noise; chosen: errors of ONNX Runtime's optimised
+levels were 0.4 to 2.2 times the noise on eight models of ``tests.zoo``, quantised ones among
+them."""
+CEILING = 0.9
+"""Of the tolerance that noise may ask for; chosen below 1, which is the error of an output that is
+zero everywhere."""
+
+
+def rounding_noise(
+    model: ModelProto,
+    inputs: Mapping[str, np.ndarray],
+    default: float,
+    *,
+    stopped: Callable[[], bool] = lambda: False,
+    limit_s: float = LIMIT_S,
+) -> list[float] | None:
+    """The largest movement of each output, as ``max|y-r| / max|r|``, in several tries.
+
+    Args:
+        model: The model.
+        inputs: One array for each of its inputs, by name.
+        default: The tolerance that holds without noise.
+        stopped: Whether the user wants it to stop; asked between tries.
+        limit_s: Seconds after which no further try begins.
+
+    Returns:
+        In the order of the outputs; infinite where an output is finite in one of the runs only.
+        None where nothing here evaluates the model.
+
+    Raises:
+        Cancelled: ``stopped`` said so.
+    """
+    expected = {value.name for value in model.graph.input}
+    given = {name: array for name, array in inputs.items() if name in expected}
+    end = time.monotonic() + limit_s
+    try:
+        truth = run_onnx(model, given)
+    except Exception:  # whoever evaluates ONNX has error classes of its own
+        return None
+    random = np.random.default_rng(SEED)
+    found = [0.0] * len(truth)
+    few_bytes = sum(len(tensor.raw_data) for tensor in model.graph.initializer) < MOST_WEIGHT_BYTES
+    quantises = any(node.op_type == "QuantizeLinear" for node in model.graph.node)
+    for number in range(TRIES):
+        if stopped():
+            raise Cancelled("stopped while the model's rounding noise was measured")
+        known = number > 0 and not quantises and max(found, default=0.0) < FAR_BELOW * default
+        if known or (number and time.monotonic() > end):
+            break
+        changed = _changed_weights(model, random) if few_bytes else model
+        moved = run_onnx(changed, {name: _changed(a, random) for name, a in given.items()})
+        found = [max(old, errors(y, r)[1]) for old, y, r in zip(found, moved, truth, strict=True)]
+    return found
+
+
+def _changed(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """The array, each value of float32 or float64 multiplied by one plus or minus the last bit."""
+    if array.dtype not in (np.float32, np.float64):
+        return array
+    signs = random.integers(0, 2, size=array.shape, dtype=np.int8) * 2 - 1
+    changed: np.ndarray = array * (1 + signs * LAST_BIT).astype(array.dtype)
+    return changed
+
+
+def _changed_weights(model: ModelProto, random: np.random.Generator) -> ModelProto:
+    """A copy of the model whose weights are changed in the last bit."""
+    from onnx import ModelProto, TensorProto, numpy_helper
+
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    readers: dict[str, set[str]] = {}
+    for node in copy.graph.node:
+        for name in node.input:
+            readers.setdefault(name, set()).add(node.op_type)
+    for tensor in copy.graph.initializer:
+        read_by = readers.get(tensor.name, set())
+        is_float = tensor.data_type in (TensorProto.FLOAT, TensorProto.DOUBLE)
+        if read_by and read_by <= PERTURBED and is_float:
+            changed = _changed(numpy_helper.to_array(tensor), random)
+            tensor.CopyFrom(numpy_helper.from_array(changed, tensor.name))
+    return copy
+
+
+def widened(default: float, noise: float) -> float:
+    """The tolerance of an output: the default, or a multiple of its rounding noise."""
+    return max(default, min(CEILING, FACTOR * noise))

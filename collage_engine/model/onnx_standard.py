@@ -1,0 +1,243 @@
+"""The ONNX standard's own checks, asked of every model before anything is done with it.
+
+``check_standard`` asks ``onnx.checker`` whether every node has the inputs, outputs and attributes
+that its operator has. ``check_inference`` asks ``onnx.shape_inference``, strictly, whether the
+types and sizes fit. ``onnx_ranges`` checks what neither looks at. Both are asked about the model
+without its large weights, so that a model of gigabytes is checked in the same time.
+
+What ONNX Runtime refuses and this project takes, knowingly: format versions (``ir_version``) newer
+than it knows, operator types that it has no kernel for, weights in branches that are not taken,
+declared sizes of outputs and intermediate values that contradict what is inferred (the inferred
+ones hold), and names that stand twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import onnx
+from onnx import GraphProto, ModelProto, NodeProto, TypeProto, checker, defs, shape_inference
+
+from collage_engine.model.draft import node_name
+from collage_engine.records.errors import ModelError
+from collage_engine.records.reasons import first_line, shown
+
+MOST_NODES = 200_000
+"""Nodes of a model after its local functions are written out, at most. Chosen: the largest exports
+with functions known (language models, node by node) have a quarter of it."""
+_LARGE_BYTES = 1024
+"""Bytes of an initializer from which it is left out of what is checked; chosen: what an operator
+reads as sizes, axes or indices is smaller."""
+_NODE = re.compile(r"Bad node spec for node\. Name: (?P<name>.*) OpType: (?P<type>\S*)")
+_INFERENCE = re.compile(
+    r"(?:^|Inference error\(s\): )\(op_type:(?P<type>[^,()]*)"
+    r"(?:, node name: (?P<name>[^\n]*?))?\): (?P<said>[^\n]*)",
+    re.MULTILINE,
+)
+_NESTED = re.compile(r"Inference error\(s\): \(op_type:")
+_TAGS = re.compile(r"\[(?:Shape|Type)InferenceError\]\s*")
+
+
+_FunctionName = tuple[str, str, str]
+"""Domain, name and overload of a model-local function."""
+
+
+def check_standard(model: ModelProto, path: str) -> None:
+    """Check the nodes of a model, its branches and its functions against the standard.
+
+    Raises:
+        ModelError: The standard does not allow it; the sentence names the node and says why.
+    """
+    newest = defs.onnx_opset_version()
+    for imported in model.opset_import:
+        if imported.domain in ("", "ai.onnx") and imported.version > newest:
+            raise ModelError(
+                f"{path} uses ONNX operator set {imported.version}; {newest} is the newest that is "
+                "known here: convert it (onnx.version_converter)."
+            )
+    _check_functions(model, path)
+    try:
+        checker.check_model(_skeleton(model))
+    except checker.ValidationError as error:
+        said = str(error)
+        found = _NODE.search(said)
+        node = f": the node '{shown(found['name'])}' ({shown(found['type'])})" if found else ""
+        raise ModelError(
+            f"{path}{node} is not what the ONNX standard allows: {shown_reason(said)}."
+        ) from None
+    except ValueError as error:  # more than protobuf can write
+        raise ModelError(f"{path} cannot be checked: {shown_reason(str(error))}.") from None
+
+
+def check_inference(skeleton: ModelProto, path: str) -> ModelProto:
+    """Infer all types and sizes, strictly.
+
+    Args:
+        skeleton: The model without large weights; what it declares about values is believed.
+        path: The user's file, for messages.
+
+    Returns:
+        The model with what is inferred about its values.
+
+    Raises:
+        ModelError: An operator's inputs do not fit it; the sentence names the node.
+    """
+    try:
+        return shape_inference.infer_shapes(skeleton, strict_mode=True, data_prop=True)
+    except shape_inference.InferenceError as error:
+        reason = _inference_reason(str(error))
+    if reason is None:
+        return infer_loosely(skeleton, path)
+    raise ModelError(f"{path}: {reason}.") from None
+
+
+def infer_loosely(skeleton: ModelProto, path: str) -> ModelProto:
+    """Infer what can be inferred; nodes whose inputs do not fit (yet) are passed over.
+
+    Raises:
+        ModelError: What is declared contradicts what is inferred.
+    """
+    try:
+        return shape_inference.infer_shapes(skeleton, data_prop=True)
+    except shape_inference.InferenceError as error:
+        reason = _inference_reason(str(error)) or shown_reason(str(error))
+        raise ModelError(f"{path}: the model's shapes do not fit: {reason}.") from None
+
+
+def _inference_reason(said: str) -> str | None:
+    """The first node of an inference error and what is wrong with it, in words.
+
+    Errors within the definition of an operator that ONNX defines by others are passed over: ONNX
+    1.23 fails to bind attributes there that a node leaves out (MeanVarianceNormalization's axes).
+    None where there are no others.
+    """
+    found = list(_INFERENCE.finditer(said))
+    if not found:
+        return shown_reason(_TAGS.sub("", said))
+    for each in found:
+        if not _NESTED.search(each["said"]):
+            name, reason = shown(each["name"] or ""), shown_reason(_TAGS.sub("", each["said"]))
+            return f"the node '{name}' ({each['type']}) does not fit its inputs: {reason}"
+    return None
+
+
+def shown_reason(said: str) -> str:
+    """The first line of what a library says, shortened, without a full stop at its end."""
+    line = first_line(said)
+    words = " ".join(shown(word) for word in line.split())
+    return (words if len(words) <= 300 else words[:299] + "…").rstrip(". ")
+
+
+def _skeleton(model: ModelProto) -> ModelProto:
+    """A copy to check: large weights are inputs, declared sizes are left out.
+
+    What is left out is never read from the file: declared sizes of values are inferred instead.
+    """
+    copy = ModelProto()
+    copy.ir_version = min(max(model.ir_version, 8), onnx.IR_VERSION)
+    copy.producer_name = "collage"
+    copy.opset_import.extend(model.opset_import)
+    if not any(each.domain in ("", "ai.onnx") for each in copy.opset_import):
+        copy.opset_import.add().version = 1
+    copy.functions.extend(model.functions)
+    graph = copy.graph
+    graph.name = model.graph.name or "model"
+    weights = {tensor.name for tensor in model.graph.initializer}
+    for value in model.graph.input:
+        if value.name not in weights:
+            _declare(graph, value.name)
+    for tensor in model.graph.initializer:
+        if tensor.ByteSize() > _LARGE_BYTES:
+            _declare(graph, tensor.name)
+        else:
+            graph.initializer.add().CopyFrom(tensor)
+    for node in model.graph.node:
+        if node.op_type == "Constant" and not node.domain and node.ByteSize() > _LARGE_BYTES:
+            for output in node.output:
+                _declare(graph, output)
+        else:
+            graph.node.add().CopyFrom(node)
+            _plain_branches(graph.node[-1])
+    for value in model.graph.output:
+        output = graph.output.add()
+        output.name = value.name
+        output.type.CopyFrom(_SCALAR)
+    return copy
+
+
+_SCALAR = TypeProto(tensor_type=TypeProto.Tensor(elem_type=1))
+_SCALAR.tensor_type.shape.SetInParent()
+"""What the checker, which looks at no types here, gets instead of a declared type."""
+
+
+def _declare(graph: GraphProto, name: str) -> None:
+    value = graph.input.add()
+    value.name = name
+    value.type.CopyFrom(_SCALAR)
+
+
+def _plain_branches(node: NodeProto) -> None:
+    """Leave out what a node's branches declare about their values, which exporters do not fill."""
+    for attribute in node.attribute:
+        if not attribute.HasField("g"):
+            continue
+        branch = attribute.g
+        branch.name = branch.name or "branch"
+        del branch.value_info[:]
+        for value in (*branch.input, *branch.output):
+            value.type.CopyFrom(_SCALAR)
+        for inner in branch.node:
+            _plain_branches(inner)
+
+
+def _check_functions(model: ModelProto, path: str) -> None:
+    """Count the nodes that there are when all local functions are written out; do not write them.
+
+    A file of kilobytes can hold functions that call each other so often that their nodes fit no
+    memory ("billion laughs").
+    """
+    bodies = {(f.domain, f.name, f.overload): f for f in model.functions}
+    known: dict[_FunctionName, int] = {}
+
+    def count(nodes: Iterable[NodeProto], within: tuple[_FunctionName, ...]) -> int:
+        total = 0
+        for node in nodes:
+            total += of_call((node.domain, node.op_type, node.overload), node, within)
+            for attribute in node.attribute:
+                if attribute.HasField("g"):
+                    total += count(attribute.g.node, within)
+        return total
+
+    def of_call(called: _FunctionName, node: NodeProto, within: tuple[_FunctionName, ...]) -> int:
+        if called not in bodies:
+            return 1
+        if called in within:
+            raise ModelError(
+                f"{path}: the function '{shown(called[1])}' calls itself (node "
+                f"'{shown(node_name(node))}'), which the ONNX standard does not allow."
+            )
+        if called not in known:
+            known[called] = count(bodies[called].node, (*within, called))
+        return known[called]
+
+    if not bodies:
+        return
+    for body in bodies.values():
+        made = {*body.input, *(value for node in body.node for value in node.output)}
+        for value in body.output:
+            if value not in made:
+                raise ModelError(
+                    f"{path}: nothing makes the output '{shown(value)}' of the function "
+                    f"'{shown(body.name)}'."
+                )
+    try:
+        total = count(model.graph.node, ())
+    except RecursionError:
+        raise ModelError(f"{path}: its functions call each other too deeply.") from None
+    if total > MOST_NODES:
+        raise ModelError(
+            f"{path} has {total if total < 10**12 else 'more than a million million'} nodes when "
+            "its "
+            f"functions are written out, and at most {MOST_NODES} are supported."
+        )

@@ -1,0 +1,45 @@
+"""What a run says when the check of numbers, and not time, decided which contenders were left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from collage_engine.records.accuracy import RunTolerance
+from collage_engine.timing.messages import WRONG_NUMBERS
+from collage_engine.trials.contender import ContenderResult
+from collage_engine.trials.placement_process import NOT_ACCURATE
+
+MANY = 0.5
+"""Share of the contenders that ran from which on it is said that their numbers were refused;
+chosen."""
+
+
+def tolerance_warnings(tolerance: RunTolerance, outcomes: Sequence[ContenderResult]) -> list[str]:
+    """Sentences on contenders that were refused for their numbers, for the top of every report.
+
+    Args:
+        tolerance: The run's.
+        outcomes: What became of all contenders.
+
+    Returns:
+        None where at most a minority was refused, and the tolerance is above what rounding asks.
+    """
+    said = []
+    if tolerance.source == "user" and tolerance.noise:
+        name, moved = max(tolerance.noise.items(), key=lambda one: one[1])
+        said.append(
+            f"the model amplifies rounding: its output {name!r} moves by {moved:.1e} when inputs "
+            f"and weights change in the last bit, and the given tolerance of {tolerance.value:g} "
+            "is hardly more; what only computes in another order may be refused"
+        )
+    ran = [one for one in outcomes if one.max_rel_error is not None]
+    refused = [one for one in ran if (one.reason or "").startswith((WRONG_NUMBERS, NOT_ACCURATE))]
+    if refused and len(refused) >= MANY * len(ran):
+        errors = sorted(one.max_rel_error or 0.0 for one in refused)
+        said.append(
+            f"{len(refused)} of {len(ran)} contenders were refused because their outputs differ "
+            f"from the reference's by {errors[0]:.1e} to {errors[-1]:.1e}, more than the tolerance "
+            f"of {tolerance.value:g}; what is left may be much slower than they are "
+            "(--tolerance admits more)"
+        )
+    return said

@@ -1,0 +1,167 @@
+"""Whether the records of a session fit each other: one function, asked when a file is opened.
+
+A file may come from anybody. What is computed from its records later (the search, reports, the
+desktop's picture) relies on what is checked here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from collage_engine.records.checks import (
+    LONGEST_US,
+    candidate_fault,
+    cost_fault,
+    nodes_fault,
+    pin_fault,
+    times_fault,
+)
+from collage_engine.records.errors import SessionError
+from collage_engine.records.graph import GraphRecord, Node
+from collage_engine.records.placement import Placement, Run
+from collage_engine.session.document import Document
+
+
+def check_document(document: Document) -> None:
+    """Refuse a document whose records do not fit each other.
+
+    Raises:
+        SessionError: They do not; the sentence names the first record that is wrong.
+    """
+    for fault in _faults(document):
+        raise SessionError(fault)
+
+
+def _faults(document: Document) -> Iterator[str]:
+    yield from _graph_faults(document.graph)
+    calls = sum(node.form == "call" for node in document.graph.nodes)
+    if document.model.nodes != calls:
+        yield f"the model has {document.model.nodes} operators and the graph {calls}"
+    named: set[str] = set()
+    for candidate in document.candidates:
+        wrong = candidate_fault(candidate, calls) or cost_fault(candidate.cost)
+        if candidate.id in named:
+            wrong = "there are two of this name"
+        bounds = (candidate.lower_bound_us, candidate.assumed_bound_us)
+        wrong = wrong or times_fault(bounds)
+        if wrong:
+            yield f"the candidate {_short(candidate.id)}: {wrong}"
+        named.add(candidate.id)
+    for number, pin in enumerate(document.pins, start=1):
+        wrong = pin_fault(pin, calls)
+        if wrong:
+            yield f"pin {number}: {wrong}"
+    for name, us in document.constants.items():
+        if not 0 <= us < LONGEST_US:
+            yield f"the constant {_short(name)}: {us!r} is not possible"
+    for instance, reasons in document.without_candidates.items():
+        if any(not 0 <= number < calls for number in reasons):
+            yield f"what {_short(instance)} does not offer: it names a node that is none"
+    yield from _settings_faults(document)
+    yield from _run_faults(document.runs, calls)
+
+
+def _graph_faults(graph: GraphRecord) -> Iterator[str]:
+    nodes = graph.nodes
+    if not any(node.form == "call" for node in nodes):
+        yield "the graph has no operators"
+    for place, node in enumerate(nodes):
+        wrong = _node_fault(place, node, nodes)
+        if wrong:
+            yield f"node {place} of the graph: {wrong}"
+    interface = (("inputs", graph.inputs), ("outputs", graph.outputs))
+    for what, indices in interface:
+        if any(not 0 <= index < len(nodes) for index in indices):
+            yield f"the {what} of the graph name a node that is none"
+    if any(nodes[index].form != "parameter" for index in graph.inputs):
+        yield "an input of the graph is no parameter"
+    for what, indices, names in (
+        ("inputs", graph.inputs, graph.input_names),
+        ("outputs", graph.outputs, graph.output_names),
+    ):
+        if names and len(names) != len(indices):
+            yield f"the graph has {len(indices)} {what} and {len(names)} names for them"
+
+
+def _node_fault(place: int, node: Node, nodes: tuple[Node, ...]) -> str | None:
+    if node.index != place:
+        return f"it says that it is node {node.index}"
+    if any(not 0 <= source < place for source in node.inputs):
+        return "it reads a node that does not come before it"
+    after = node.post_dominator
+    if after is not None and not place < after < len(nodes):
+        return "its post-dominator does not come after it"
+    if node.form in ("parameter", "constant", "call") and not node.types:
+        return "its value has no type"
+    if any(extent < 0 for kind in node.types for extent in kind.shape):
+        return "a dimension of its value is negative"
+    if node.form == "projection":
+        if len(node.inputs) != 1:
+            return "it is a field of no value"
+        if not 0 <= node.field < max(1, len(nodes[node.inputs[0]].types)):
+            return "it is a field that its value has not"
+    return None
+
+
+def _settings_faults(document: Document) -> Iterator[str]:
+    settings = document.settings
+    seconds = (settings.budget_s, settings.tune_budget_s, settings.refine_budget_s)
+    if any(not 0 <= each < math.inf for each in seconds):
+        yield "the settings: a budget is negative or without end"
+    if settings.threads < 0 or not 0 <= settings.percentile <= 100:
+        yield "the settings: the threads or the percentile are not possible"
+
+
+def _run_faults(runs: Iterable[Run], calls: int) -> Iterator[str]:
+    named: set[str] = set()
+    for run in runs:
+        name = f"the run {_short(run.id)}"
+        if run.id in named:
+            yield f"{name}: there are two of this name"
+        named.add(run.id)
+        for candidate, cost in run.costs.items():
+            wrong = cost_fault(cost)
+            if wrong:
+                yield f"{name}, the cost of {_short(candidate)}: {wrong}"
+        figures: list[Any] = [run.lower_bound_us, *run.seconds.values()]
+        for base in run.baselines:
+            figures += [base.estimated_us, *(base.spread_us or ())]
+            if base.measured_us is not None and not base.measured_us > 0:
+                yield f"{name}, baseline {_short(base.name)}: it takes no time"
+            figures.append(base.measured_us)
+        wrong = times_fault(figures)
+        if wrong:
+            yield f"{name}: {wrong}"
+        for placement in (run.placement, *run.rivals):
+            if placement is not None:
+                for wrong in _placement_faults(placement, calls):
+                    yield f"{name}: {wrong}"
+
+
+def _placement_faults(placement: Placement, calls: int) -> Iterator[str]:
+    seen: set[int] = set()
+    if not placement.partitions:
+        yield "its placement has no partitions"
+    for part in placement.partitions:
+        wrong = nodes_fault(part.nodes, calls) or times_fault((part.estimated_us, part.in_place_us))
+        if not wrong and not seen.isdisjoint(part.nodes):
+            wrong = "a node is in two partitions"
+        if wrong:
+            yield f"its partition {_short(part.id)}: {wrong}"
+        seen.update(part.nodes)
+    for conversion in placement.conversions:
+        if not 0 <= conversion.node < calls:
+            yield f"it converts the value of node {conversion.node}, which is none"
+    times = (placement.estimated_us, placement.measured_us, *(placement.spread_us or ()))
+    wrong = times_fault(times)
+    if not wrong and placement.measured_us is not None and not placement.measured_us > 0:
+        wrong = "its placement takes no time"
+    if wrong:
+        yield wrong
+
+
+def _short(name: str) -> str:
+    """A name from the file within a sentence."""
+    return repr(name if len(name) <= 80 else name[:77] + "…")

@@ -1,0 +1,52 @@
+"""Two writers of one session's file: what the other one added in the meantime is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from collage_engine.records.placement import Run
+from collage_engine.session.document import Document
+
+
+def merged(ours: Document, theirs: Document, seen: Collection[str]) -> Document:
+    """Our document with what the file holds that we have never seen.
+
+    Args:
+        ours: The document that is to be saved.
+        theirs: What the file holds now.
+        seen: Ids of the runs that the file held when we read or wrote it last. One of them that
+            ours lacks was deleted, and stays so.
+
+    Returns:
+        A document with the runs of both, the older first. Pins and settings are ours; a cost that
+        only the file knows is taken over where both are of the same graph.
+    """
+    if not ours.continues(theirs):
+        return ours
+    mine = {run.id for run in ours.runs}
+    new = [run for run in theirs.runs if run.id not in mine and run.id not in seen]
+    together = Document(**vars(ours))
+    together.runs = _by_time(ours.runs, new)
+    if theirs.graph == ours.graph:
+        known = {c.id: c for c in theirs.candidates}
+        together.candidates = [
+            known[c.id]
+            if c.cost.state == "unknown" and c.id in known and known[c.id].key == c.key
+            else c
+            for c in ours.candidates
+        ]
+        mine = {c.id for c in ours.candidates}
+        together.candidates += [c for c in theirs.candidates if c.id not in mine]
+        together.constants = theirs.constants | ours.constants
+    return together
+
+
+def _by_time(ours: list[Run], new: list[Run]) -> list[Run]:
+    """Our runs in their order, each new one before the first of ours that began after it."""
+    found = list(ours)
+    for run in new:
+        place = next(
+            (k for k, each in enumerate(found) if each.started_at > run.started_at), len(found)
+        )
+        found.insert(place, run)
+    return found

@@ -1,0 +1,242 @@
+"""How the window behaves: its size, its panels, closing, the wheel, the keyboard."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtGui import QContextMenuEvent, QWheelEvent
+from PySide6.QtWidgets import QApplication, QMessageBox
+
+from collage_engine.records.event import Progress, Stage
+from collage_gui.document_window.docks import PLACES
+from collage_gui.fields import parse_duration
+from collage_gui.main_window.documents import closing_sentence
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "share"), [(1280, 800, 0.5), (1024, 700, 0.4), (1480, 940, 0.5)]
+)
+def test_the_graph_has_its_share_of_the_window(drive, width, height, share) -> None:
+    d = drive()
+    d.window.resize(width, height)
+    page = d.open()
+    d.run(page)
+    d.qtbot.wait(100)
+    assert (d.window.width(), d.window.height()) == (width, height)
+    area = page.view.width() * page.view.height()
+    assert area / (width * height) > share
+
+
+def test_small_windows_have_their_panels_in_one_column_and_large_ones_around(drive) -> None:
+    d = drive()
+    d.window.resize(1280, 800)
+    page = d.open()
+    assert page.docks.arrangement == "column"
+    for place in page.panels.places():
+        page.docks.reveal(place.key)
+        assert place.panel.isVisible(), f"{place.key} is behind a tab"
+    d.window.resize(1700, 1000)
+    d.until(lambda: page.docks.arrangement == "around")
+    shown = {dock.objectName() for dock in page.docks.shown}
+    assert shown == {f"dock-{name}" for name in PLACES["around"]}
+    d.preferences.set("panels", "column")
+    assert page.docks.arrangement == "column", "the user's choice wins"
+
+
+def test_long_texts_of_a_run_never_change_the_windows_size(drive) -> None:
+    d = drive()
+    d.window.resize(1024, 700)
+    page = d.open()
+    execution = page.document.execution
+    execution.running = True
+    execution.running_changed.emit()
+    execution.show_stage(Stage(stage="in-place"))
+    d.qtbot.wait(20)
+    cancel = page.strip.cancel.mapTo(d.window, QPoint(0, 0))
+    for number in (1, 10_000, 123_456_789):
+        now = "oneDNN on " + "conv2d+add+relu+" * number if number < 1000 else "x" * 400
+        execution.show_progress(
+            Progress(
+                stage="in-place", done=number, total=10 * number, rate=2.9, left_s=142.0, now=now
+            )
+        )
+        page.banner.show_message("A sentence that goes on and on. " * 20, "warning", "Do it")
+        d.qtbot.wait(20)
+        assert (d.window.width(), d.window.height()) == (1024, 700)
+        assert page.strip.cancel.mapTo(d.window, QPoint(0, 0)) == cancel, "Cancel never moves"
+    assert page.banner.height() < 48, "a banner takes one line"
+    assert page.banner.more.isVisible()
+    d.qtbot.mouseClick(page.banner.more, Qt.MouseButton.LeftButton)
+    assert page.banner.label.wordWrap() and (d.window.width(), d.window.height()) == (1024, 700)
+    for theme in ("dark", "contrast", "light"):
+        d.preferences.set("theme", theme)
+        d.qtbot.wait(10)
+        assert (d.window.width(), d.window.height()) == (1024, 700)
+    execution.running = False
+    execution.progress = None
+    execution.running_changed.emit()
+
+
+def test_nothing_leaves_the_toolbar_without_an_overflow_arrow(drive) -> None:
+    d = drive()
+    d.window.resize(700, 600)
+    d.open()
+    d.qtbot.wait(50)
+    arrow = d.window.toolbar.findChild(object, "qt_toolbar_ext_button")
+    assert arrow is not None and arrow.isVisible()
+    d.window.resize(1024, 700)
+    d.qtbot.wait(50)
+    assert not arrow.isVisible(), "1024 pixels are enough for all of it"
+    assert d.window.toolbar.threads.isVisible() and d.window.toolbar.budget.isVisible()
+
+
+def test_closing_offers_to_save_and_saves(drive, monkeypatch) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    page.document.session_path = str(d.folder / "kept.collage")
+    answers = iter(("cancel", "save"))
+    asked = []
+
+    def ask(names: str, running: bool) -> str:
+        asked.append((names, running))
+        return next(answers)
+
+    monkeypatch.setattr(d.window.documents, "ask_save", ask)
+    d.window.close()
+    assert d.window.isVisible() and page.document.unsaved
+    d.window.close()
+    d.until(lambda: not d.window.isVisible())
+    assert asked == [("kept.collage", False)] * 2
+    assert (d.folder / "kept.collage").exists()
+
+
+def test_the_question_names_save_first_and_a_run_that_will_stop(drive, monkeypatch) -> None:
+    d = drive()
+    d.open()
+    seen = {}
+
+    def look(box: QMessageBox) -> int:
+        seen["text"] = box.informativeText()
+        seen["default"] = box.defaultButton().text()
+        seen["buttons"] = {button.text().replace("&", "") for button in box.buttons()}
+        return 0
+
+    monkeypatch.setattr(QMessageBox, "exec", look)
+    assert d.window.documents.ask_save("a.onnx", running=True) == "cancel"
+    assert seen["default"] == "Save" and seen["buttons"] == {"Save", "Discard", "Cancel"}
+    assert seen["text"].startswith("A run is under way: it will be stopped.")
+    assert "under way" not in closing_sentence(running=False)
+
+
+def wheel(widget) -> None:
+    at = QPointF(widget.rect().center())
+    event = QWheelEvent(
+        at,
+        QPointF(widget.mapToGlobal(at.toPoint())),
+        QPoint(),
+        QPoint(0, 120),
+        Qt.MouseButton.NoButton,
+        Qt.KeyboardModifier.NoModifier,
+        Qt.ScrollPhase.NoScrollPhase,
+        False,
+    )
+    QApplication.sendEvent(widget, event)
+
+
+def test_the_wheel_changes_no_setting_that_has_no_focus(drive) -> None:
+    d = drive()
+    page = d.open()
+    page.docks.reveal("settings")
+    panel, toolbar = page.panels.run_settings, d.window.toolbar
+    fields = (panel.tune, panel.refine, panel.budget, panel.threads, toolbar.budget)
+    page.view.setFocus()
+    before = [field.value() for field in fields]
+    choice = panel.measure.currentIndex()
+    for field in (*fields, panel.measure):
+        wheel(field)
+    assert [field.value() for field in fields] == before
+    assert panel.measure.currentIndex() == choice
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30 s", 30), ("25s", 25), ("0.5", 30), ("2 min 30 s", 150), ("1h", 3600), ("10", 600)],
+)
+def test_budgets_take_seconds(drive, text, seconds) -> None:
+    assert parse_duration(text) == seconds
+    d = drive()
+    page = d.open()
+    budget = d.window.toolbar.budget
+    budget.lineEdit().setText(f"Budget: {text}")
+    budget.interpretText()
+    assert budget.value() == seconds
+    assert page.panels.run_settings.settings().budget_s == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "0", "-3", "3 weeks"])
+def test_what_is_no_duration_changes_nothing(text) -> None:
+    assert parse_duration(text) is None
+
+
+def test_every_menu_has_a_letter_of_its_own(drive) -> None:
+    d = drive()
+    titles = [action.text() for action in d.window.menuBar().actions()]
+    letters = [title[title.index("&") + 1].lower() for title in titles]
+    assert len(set(letters)) == len(letters)
+
+
+def test_f6_steps_through_the_panes_and_keys_open_the_context_menu(drive, monkeypatch) -> None:
+    d = drive()
+    page = d.open()
+    d.window.activateWindow()
+    page.view.setFocus()
+    visited = []
+    for _ in range(len(page.docks.panes) + 1):
+        d.trigger("next_pane")
+        visited.append(QApplication.focusWidget())
+    assert len(set(visited)) == len(page.docks.panes) + 1 and visited[-1] is page.view
+    d.trigger("previous_pane")
+    assert QApplication.focusWidget() is visited[-2]
+    page.document.selection.select([1])
+    wanted = []
+    page.view.menu_wanted.disconnect()
+    page.view.menu_wanted.connect(lambda _, box: wanted.append(box))
+    event = QContextMenuEvent(QContextMenuEvent.Reason.Keyboard, QPoint(5, 5), QPoint(5, 5))
+    QApplication.sendEvent(page.view.viewport(), event)
+    assert wanted == [page.picture.drawn.scene.display.box_of[1]]
+
+
+def test_back_and_forward_walk_through_what_was_selected(drive) -> None:
+    d = drive()
+    page = d.open()
+    for operator in (0, 1, 2):
+        page.document.selection.select([operator])
+    d.trigger("back")
+    d.trigger("back")
+    assert page.document.selection.primary == 0
+    d.trigger("forward")
+    assert page.document.selection.primary == 1
+
+
+def test_a_rubber_band_replaces_the_selection(drive) -> None:
+    d = drive()
+    page = d.open()
+    page.document.selection.select([0])
+    last = page.document.operators.count - 1
+    box = page.picture.drawn.rectangles[page.picture.drawn.scene.display.box_of[last]]
+    view = page.view
+
+    def drag(modifier) -> None:
+        one, two = view.to_view(box.topLeft()).toPoint(), view.to_view(box.bottomRight()).toPoint()
+        port, left = view.viewport(), Qt.MouseButton.LeftButton
+        d.qtbot.mousePress(port, left, modifier, one - QPoint(2, 2))
+        d.qtbot.mouseMove(port, two + QPoint(1, 1))
+        d.qtbot.mouseRelease(port, left, modifier, two + QPoint(1, 1))
+
+    drag(Qt.KeyboardModifier.ShiftModifier)
+    assert 0 not in page.document.selection.operators
+    assert last in page.document.selection.operators
+    page.document.selection.select([0])
+    drag(Qt.KeyboardModifier.ShiftModifier | Qt.KeyboardModifier.ControlModifier)
+    assert {0, last} <= page.document.selection.operators
