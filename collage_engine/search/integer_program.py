@@ -145,6 +145,8 @@ class IntegerProgram:
         """Internal cost of one unit of the objective."""
         self.objective: Floats = np.array([float(cost) / self.unit for cost in costs])
         self._cuts: set[Cut] = set()
+        self._best: list[Ranked] = []
+        """The best covers found so far, where several were asked for."""
         self._ranked: set[frozenset[int]] = set()
         """Covers that were cut off since they are among the best that were asked for already."""
         self._prices = [0] * space.count
@@ -278,7 +280,9 @@ class IntegerProgram:
         Returns:
             Per cover its cost and its candidates, in an order in which they can run.
         """
-        found: list[Ranked] = [(cost, cover)]
+        found = self._best
+        if not found:
+            found.append((cost, cover))
         while len(found) < k:
             columns = tuple(sorted(self.column[c] for c in found[-1][1]))
             self._add_cuts([(columns, len(columns) - 1)])
@@ -288,7 +292,7 @@ class IntegerProgram:
             if following.cost is None or following.lower_bound < following.cost:
                 break  # there is none, or another one may come before it
             found.append((following.cost, runnable_order(self.space, following.cover)))
-        return sorted(found, key=lambda entry: entry[0])
+        return found[:k]
 
     def find_regrets(self, result: ProgramResult, deadline: float) -> None:
         """Find exact least covers through candidates, as far as linear programs decide them.

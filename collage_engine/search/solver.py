@@ -129,6 +129,9 @@ class Solver:
         self.weights = Weights(problem, self.space, costs)
         self._base: LabelSetting | None = None
         """The latest finished labels of both passes: warm starts use them."""
+        self._proved: tuple[tuple[bool, ...], bool, Solution] | None = None
+        """On a wide graph the latest choice of candidates whose best cover was proved, whether with
+        regrets, and the solution."""
         self._repriced: set[int] = set()
         """Candidates that have been priced anew since ``_base``."""
 
@@ -142,6 +145,7 @@ class Solver:
         Raises:
             KeyError: A candidate was not usable when the solver was made.
         """
+        self._proved = None
         self._repriced.update(costs_us)
         gone = set()
         for index, us in costs_us.items():
@@ -229,6 +233,10 @@ class Solver:
 
     def _wide(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Solution:
         """Solve where the state space is too large: by an integer program, else by beam search."""
+        if self._proved is not None:
+            choice, has_regrets, known = self._proved
+            if choice == tuple(allowed) and (has_regrets or not regrets):
+                return replace(known)
         now = time.monotonic()
         offered = [
             [c for c in nodes.candidates if allowed[c] and self.weights.cost[c] < IMPOSSIBLE]
@@ -248,7 +256,7 @@ class Solver:
                     spent = time.monotonic() - now
                     more = max(LEAST_REGRETS_S, REGRETS_TIME_SHARE * spent)
                     program.find_regrets(result, min(deadline, now + spent + more))
-                return Solution(
+                solution = Solution(
                     cost=result.cost,
                     cover=runnable_order(self.space, result.cover),
                     lower_bound=min(result.lower_bound, result.cost),
@@ -258,6 +266,9 @@ class Solver:
                     program=program if optimal else None,
                     states=result.nodes,
                 )
+                if optimal:
+                    self._proved = tuple(allowed), regrets, solution
+                return replace(solution)
         found = self._beam(allowed, regrets, deadline)
         if result.cost is not None and (found.cost is None or result.cost < found.cost):
             found.cost, found.cover = result.cost, runnable_order(self.space, result.cover)
