@@ -17,7 +17,7 @@ from collage_engine.records.errors import UsageError
 from collage_engine.resources import resource
 from collage_engine.search.command import main_check, main_search, schema
 from collage_engine.search.problem_json import read_problem
-from tests.support.search_graphs import Graph, problem_on
+from tests.support.search_graphs import grid, problem_on
 from tests.support.search_instances import random_problem
 
 EXAMPLE = resource("search/example.json").read_bytes()
@@ -244,12 +244,7 @@ def test_wrong_usage_is_said(
 
 def test_a_grid_keeps_the_time_limit(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """18 × 18 nodes and 3 toolchains: a graph too wide to be searched exactly."""
-    graph, size = Graph(), 18
-    for row in range(size):
-        for column in range(size):
-            above = [(row - 1) * size + column] if row else []
-            graph.add(*above, *([row * size + column - 1] if column else []))
-    data = problem_on(graph, per_node=4)
+    data = problem_on(grid(18 * 18), per_node=4)
     data["candidates"] = [c for c in data["candidates"] if c["toolchain"] != "openblas"]
     file = tmp_path / "grid.json"
     file.write_text(json.dumps(data))
