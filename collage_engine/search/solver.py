@@ -50,6 +50,9 @@ search takes the rest where it finds none (chosen)."""
 LEAST_REGRETS_S, REGRETS_TIME_SHARE = 2.0, 0.5
 """How long exact regrets on a wide graph may take: so many seconds, or that share of the time that
 the best cover took, whichever is more (chosen: bounds are known without them)."""
+SAME_TIME = 1.1
+"""How much more time may be given than before for the same to be answered again on a wide graph, as
+a factor (chosen)."""
 DEFAULT_TIME_LIMIT_S = 60.0
 """Time limit of one solve in seconds, where none is given (chosen)."""
 WARM_START_SHARE = 0.25
@@ -95,6 +98,17 @@ class Solution:
         )
 
 
+@dataclass
+class _WideSolution:
+    """What an integer program found, for who asks the same again."""
+
+    allowed: tuple[bool, ...]
+    has_regrets: bool
+    seconds: float
+    """The time that it was given."""
+    solution: Solution
+
+
 class Solver:
     """The state space and the costs of a problem, solved for any choice of candidates."""
 
@@ -129,9 +143,8 @@ class Solver:
         self.weights = Weights(problem, self.space, costs)
         self._base: LabelSetting | None = None
         """The latest finished labels of both passes: warm starts use them."""
-        self._proved: tuple[tuple[bool, ...], bool, Solution] | None = None
-        """On a wide graph the latest choice of candidates whose best cover was proved, whether with
-        regrets, and the solution."""
+        self._latest: _WideSolution | None = None
+        """What was found last, where the graph is wide."""
         self._repriced: set[int] = set()
         """Candidates that have been priced anew since ``_base``."""
 
@@ -145,7 +158,7 @@ class Solver:
         Raises:
             KeyError: A candidate was not usable when the solver was made.
         """
-        self._proved = None
+        self._latest = None
         self._repriced.update(costs_us)
         gone = set()
         for index, us in costs_us.items():
@@ -233,11 +246,12 @@ class Solver:
 
     def _wide(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Solution:
         """Solve where the state space is too large: by an integer program, else by beam search."""
-        if self._proved is not None:
-            choice, has_regrets, known = self._proved
-            if choice == tuple(allowed) and (has_regrets or not regrets):
-                return replace(known)
         now = time.monotonic()
+        if self._latest is not None:
+            known = self._latest
+            same = known.allowed == tuple(allowed) and (known.has_regrets or not regrets)
+            if same and (known.solution.optimal or deadline - now <= SAME_TIME * known.seconds):
+                return replace(known.solution)
         offered = [
             [c for c in nodes.candidates if allowed[c] and self.weights.cost[c] < IMPOSSIBLE]
             for nodes in self.space.node_sets
@@ -266,8 +280,7 @@ class Solver:
                     program=program if optimal else None,
                     states=result.nodes,
                 )
-                if optimal:
-                    self._proved = tuple(allowed), regrets, solution
+                self._latest = _WideSolution(tuple(allowed), regrets, deadline - now, solution)
                 return replace(solution)
         found = self._beam(allowed, regrets, deadline)
         if result.cost is not None and (found.cost is None or result.cost < found.cost):
