@@ -117,8 +117,9 @@ def run_artifact(folder: str | Path, *, benchmark: bool = False) -> dict[str, An
         benchmark: Time it too.
 
     Returns:
-        ``max_rel_error``, ``tolerance``, ``threads``, ``load_s`` and, with ``benchmark``,
-        ``median_us``, ``low_us``, ``high_us``, ``repeats`` and ``expected_us``.
+        ``max_rel_error``, ``tolerance``, ``threads``, ``load_s``, ``first_result_s`` and, with
+        ``benchmark``, ``median_us``, ``low_us``, ``high_us``, ``p50_us``, ``p90_us``, ``p99_us``,
+        ``repeats`` and ``expected_us``.
 
     Raises:
         ArtifactError: The folder is no artifact, was changed, or differs from its sample.
@@ -278,12 +279,19 @@ class Session:
         pins = tuple(parse_pin(text, self.graph, self.model, known) for text in texts)
         answers.pins_set(self._opened, p.PinsSet(document=self._handle, pins=pins))
 
-    def place(self, settings: RunSettings | None = None, *, out: str | Path | None = None) -> Run:
+    def place(
+        self,
+        settings: RunSettings | None = None,
+        *,
+        out: str | Path | None = None,
+        spent_s: float = 0.0,
+    ) -> Run:
         """Measure, search and confirm a placement; blocks until it is done.
 
         Args:
             settings: Budget, toolchains, precision and limits; by default ten minutes on all.
             out: Folder to export the winner to; none is written without it.
+            spent_s: Seconds of the budget that were spent before, such as on opening the model.
 
         Returns:
             The run, which the session holds from now on too.
@@ -298,11 +306,21 @@ class Session:
 
             check_target_folder(Path(out))
         target = None if out is None else str(out)
-        return self._engine.run(self._handle, settings or RunSettings(), out=target)
+        return self._engine.run(
+            self._handle, settings or RunSettings(), out=target, spent_s=spent_s
+        )
 
-    def cancel(self) -> bool:
-        """Stop the run under way, from another thread; False if there was none."""
-        return self._engine.cancel()
+    def cancel(self, *, keep: bool = False) -> bool:
+        """Stop the run under way, from another thread.
+
+        Args:
+            keep: Let it confirm its best placement so far and return that, which takes some
+                seconds; a second call then stops it at once.
+
+        Returns:
+            Whether there was a run.
+        """
+        return self._engine.keep() if keep else self._engine.cancel()
 
     def continue_from(self, path: str | Path) -> None:
         """Take over the runs of a session's file, if there is one, to save to it again.

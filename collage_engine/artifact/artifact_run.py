@@ -23,8 +23,10 @@ def run_artifact(folder: Path, benchmark: bool = False) -> dict[str, Any]:
     """Run an artifact on its sample in a process of its own, as its user would.
 
     The answer has ``max_abs_error``, ``max_rel_error``, ``tolerance``, ``threads``, ``load_s``,
-    ``huge_pages`` (``bytes``, ``seconds``, ``reason`` where nothing was moved) and, with
-    ``benchmark``, ``median_us``, ``low_us``, ``high_us``, ``repeats``, ``expected_us``.
+    ``first_result_s`` (loading and the first run), ``huge_pages`` (``bytes``, ``seconds``,
+    ``reason`` where nothing was moved) and, with ``benchmark``, ``median_us``, ``low_us`` and
+    ``high_us`` (20th and 80th percentile), ``p50_us``, ``p90_us``, ``p99_us``, ``repeats``,
+    ``expected_us``.
     ``ArtifactError`` when it is damaged, does not load, or differs from its sample.
     """
     folder = Path(folder).absolute()
@@ -64,6 +66,7 @@ def run_artifact(folder: Path, benchmark: bool = False) -> dict[str, Any]:
         "tolerance": report["tolerance"],
         "threads": manifest["threads"],
         "load_s": report["load_s"],
+        "first_result_s": report["first_result_s"],
         "huge_pages": report["huge_pages"],
     }
     if benchmark:
@@ -72,6 +75,7 @@ def run_artifact(folder: Path, benchmark: bool = False) -> dict[str, Any]:
             median_us=latency["median"],
             low_us=latency["p20"],
             high_us=latency["p80"],
+            **{f"{name}_us": latency[name] for name in ("p50", "p90", "p99")},
             repeats=latency["count"],
             expected_us=latency["expected"],
         )

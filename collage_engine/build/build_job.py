@@ -36,11 +36,14 @@ class BuildJob:
 
     def __call__(self, request: BuildCover) -> BuiltModule:
         """Import the model, then build and export the cover; what was built."""
+        from collage_engine.lowering.reference import run_onnx
         from collage_engine.model.importer import import_model
 
         key = (request.sha256, repr(sorted(request.shapes.items())))
         if self._model is None or key != self._key:
-            self._model = import_model(request.model, dict(request.shapes), request.sha256)
+            self._model = import_model(
+                request.model, dict(request.shapes), request.sha256, run_onnx
+            )
             self._key = key
         built = build_cover(self._model, request.cover, request.spin)
         return write_module(built, Path(request.folder), link=True)

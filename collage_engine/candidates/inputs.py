@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import zipfile
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -16,6 +15,7 @@ from collage_engine.model.importer import ImportedModel
 from collage_engine.records.accuracy import RunTolerance
 from collage_engine.records.errors import UsageError
 from collage_engine.records.numbering import NodeSet
+from collage_engine.records.reasons import short_reason
 from collage_engine.records.settings import RunSettings
 
 
@@ -33,8 +33,9 @@ def representative_inputs(model: ImportedModel, settings: RunSettings) -> dict[s
         return random
     try:
         given = dict(np.load(io.BytesIO(settings.inputs_npz), allow_pickle=False))
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
-        raise UsageError(f"--inputs holds what is no array of numbers: {error}") from error
+    except Exception as error:  # an archive can be broken, encrypted or endless in many ways
+        reason = short_reason(error, line="first")
+        raise UsageError(f"--inputs holds what is no array of numbers: {reason}") from error
     names = [name for name, _ in model.inputs]
     for name in given:
         if name not in names:

@@ -22,6 +22,13 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
 from collage_engine.store.keys import KeyContext, KeyMaker
 from collage_engine.store.store import Store
+from collage_engine.toolchains.at_risk import (
+    ToolchainFault,
+    asked,
+    asking,
+    leave_out,
+    left_out,
+)
 from collage_engine.toolchains.base import Toolchain
 from collage_engine.toolchains.capabilities import (
     CallsLibraries,
@@ -110,6 +117,22 @@ def make_menu(
         UsageError: The settings name a toolchain that does not exist or has no such target.
         ToolchainError: No toolchain is available, or one that was asked for is not.
     """
+    while True:
+        try:
+            return _menu(model, store, settings, target, on_host)
+        except ToolchainFault as fault:
+            if fault.toolchain in left_out():
+                raise ToolchainError(f"{fault.toolchain}: {fault}") from fault
+            leave_out(fault.toolchain, f"it failed when it was asked about the model: {fault}")
+
+
+def _menu(
+    model: ImportedModel,
+    store: Store,
+    settings: RunSettings,
+    target: TargetChoice,
+    on_host: tuple[int, ...],
+) -> Menu:
     graph = model.graph
     on_demand = [name for name in settings.toolchains if name in ON_DEMAND]
     states = [*probe_all(), *probe_all(on_demand)]
@@ -185,7 +208,7 @@ def _chosen_toolchains(
         wanted = bool(settings.toolchains) and target.device is None and target.kind != "cpu"
         if state.available or (wanted and state.builds):
             chosen.on_target.append(get(name))
-        elif settings.toolchains:
+        elif settings.toolchains and name not in left_out():
             install = f" ({state.install})" if state.install else ""
             raise ToolchainError(f"toolchain {name} is not available here: {state.reason}{install}")
     return chosen
@@ -195,13 +218,14 @@ def source_of(
     graph: DataflowGraph, toolchain: Toolchain, instance: ToolchainInstance
 ) -> CandidateSource:
     """A toolchain instance with its rules for a graph."""
+    name = toolchain.name
     return CandidateSource(
         instance=instance,
-        spec=toolchain.partition_spec(instance, graph),
-        supports=lambda index: toolchain.supports(graph, index, instance),
+        spec=asked(name, toolchain.partition_spec)(instance, graph),
+        supports=asked(name, lambda index: toolchain.supports(graph, index, instance)),
         whole_model=toolchain.about.whole_model and not instance.library,
         lowers_to_tir=isinstance(toolchain, LowersToTir),
-        made_of=lambda nodes: composites_of(toolchain, graph, instance, nodes),
+        made_of=asked(name, lambda nodes: composites_of(toolchain, graph, instance, nodes)),
         formats=border_formats(toolchain, instance),
         device=instance.device,
     )
@@ -210,9 +234,9 @@ def source_of(
 def _instances(
     toolchain: Toolchain, settings: RunSettings, threads: int, target: TargetChoice
 ) -> tuple[ToolchainInstance, ...]:
-    if target.kind == "cuda":
-        return toolchain.instances(Target.cuda(target.architecture), settings.precision)
-    return toolchain.instances(Target.cpu(threads), settings.precision)
+    wanted = Target.cuda(target.architecture) if target.kind == "cuda" else Target.cpu(threads)
+    with asking(toolchain.name):
+        return toolchain.instances(wanted, settings.precision)
 
 
 def _with_libraries(

@@ -32,7 +32,7 @@ def preflight(open_model: OpenModel, settings: RunSettings) -> tuple[PreflightAn
         candidates=len(menu.candidates),
         distinct=len(keys),
         stored=len(stored),
-        expected_s=min(expected, SECONDS_FIXED + settings.budget_s),
+        expected_s=min(expected, settings.budget_s),
     )
     return answer, menu_update(menu)
 

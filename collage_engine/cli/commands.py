@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,11 @@ from collage_engine.records.errors import (
     UsageError,
 )
 from collage_engine.records.event import SHOWN
-from collage_engine.records.files import check_writable, is_standard_output, write_atomically
+from collage_engine.records.files import (
+    check_writable,
+    is_standard_output,
+    write_atomically,
+)
 from collage_engine.service.engine import Engine
 
 _LOG = logging.getLogger(__name__)
@@ -55,18 +60,21 @@ def report_error(error: CollageError, options: argparse.Namespace) -> int:
 def _place(options: argparse.Namespace) -> int:
     from collage_engine.artifact.artifact import check_target_folder
 
+    began = time.monotonic()
     settings = settings_from(options)
     check_target_folder(Path(options.output))
     if options.session:
         _of_session_option(lambda: earlier_session(options.session))
     not_saved: SessionError | None = None
-    with ProgressReport(ERR) as progress, interruptible_engine(progress) as engine:
+    with ProgressReport(ERR) as progress, interruptible_engine(progress, keep=True) as engine:
         session = Session.of_model(engine, options.model, settings.shapes)
         if options.session:
             _of_session_option(lambda: session.continue_from(options.session))
         session.pin(*options.pin)
         try:
-            run = session.place(settings, out=options.output)
+            # The budget is that of the command: opening the model is part of it.
+            spent_s = time.monotonic() - began
+            run = session.place(settings, out=options.output, spent_s=spent_s)
         finally:
             # Also when interrupted: the session then holds what was measured so far.
             not_saved = _save(session, options.session)
@@ -74,7 +82,9 @@ def _place(options: argparse.Namespace) -> int:
         output.print_json(run_document(run))
     else:
         print_run(run)
-    return 0 if not_saved is None else not_saved.exit_status
+    if not_saved is not None:
+        return not_saved.exit_status
+    return Cancelled.exit_status if run.ended == "stopped" else 0
 
 
 def _of_session_option(check: Callable[[], object]) -> None:
@@ -205,9 +215,13 @@ def _run(options: argparse.Namespace) -> int:
     say(f"largest error against the sample: {result['max_rel_error']:.1e} (relative)")
     if options.benchmark:
         say(
-            f"latency: {time_text(result['median_us'])} "
-            f"({time_text(result['low_us'])} – {time_text(result['high_us'])}, "
-            f"{counted(result['repeats'], 'run')}, {counted(result['threads'], 'thread')})"
+            f"loaded in {time_text(result['load_s'] * 1e6)}, first result after "
+            f"{time_text(result['first_result_s'] * 1e6)}"
+        )
+        say(
+            f"latency: p50 {time_text(result['p50_us'])}, p90 {time_text(result['p90_us'])}, "
+            f"p99 {time_text(result['p99_us'])} "
+            f"({counted(result['repeats'], 'run')}, {counted(result['threads'], 'thread')})"
         )
         expected = result.get("expected_us")
         if expected:

@@ -7,19 +7,37 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from collage_engine.cli.screen import ERR
 from collage_engine.service.engine import Engine, Listener
+
+KEEPING = "ending with the best placement so far; another Ctrl-C stops at once"
+"""What is shown at the first Ctrl-C of a run."""
 
 
 @contextmanager
-def interruptible_engine(listener: Listener | None = None) -> Iterator[Engine]:
+def interruptible_engine(
+    listener: Listener | None = None, *, keep: bool = False
+) -> Iterator[Engine]:
     """Make an engine that the first Ctrl-C cancels and the second one leaves.
 
     A batch system's SIGTERM and a closed terminal's SIGHUP do the same (not under ``nohup``).
+
+    Args:
+        listener: Takes the engine's events.
+        keep: Whether the first Ctrl-C has a run end with its best placement so far instead, and the
+            second one cancels it.
     """
     engine = Engine(listener)
     before: dict[int, Any] = {}
+    keeping = keep
 
-    def interrupt(*_: object) -> None:
+    def interrupt(signalled: int, _frame: object) -> None:
+        nonlocal keeping
+        if keeping and signalled == signal.SIGINT and engine.has_run:
+            keeping = False
+            ERR.print(KEEPING, style="yellow")
+            engine.keep()
+            return
         for number in before:  # the next one ends the process
             at_once = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
             signal.signal(number, at_once)

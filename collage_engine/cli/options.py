@@ -8,13 +8,15 @@ import json
 import math
 import re
 import zipfile
-from pathlib import Path
 from typing import Any
 
 from collage_engine.drawing.formatting import instance_text
 from collage_engine.records.errors import UsageError
+from collage_engine.records.files import read_file
 from collage_engine.records.settings import RunSettings
 
+MOST_FILE_BYTES = 1 << 32
+"""Bytes of the largest file that an option may name, 4 GiB; chosen: inputs are smaller."""
 MOST_ELEMENTS = 2**40
 """Elements of an input, at most; chosen: terabytes, more than any machine has."""
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -154,7 +156,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 def file_bytes(option: str, path: str) -> bytes:
     """The file that an option names. Raises UsageError."""
     try:
-        return Path(path).read_bytes()
+        return read_file(path, MOST_FILE_BYTES)
     except OSError as error:
         raise UsageError(f"{option} {path}: {error.strerror}") from error
 
@@ -218,6 +220,7 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
         target=options.target,
         threads=options.threads,
         budget_s=getattr(options, "budget", 600.0),
+        confirmation=getattr(options, "confirm", "full"),
         measure=getattr(options, "measure", "needed"),
         tune_budget_s=getattr(options, "tune_budget", 0.0),
         in_place=getattr(options, "in_place", True),
@@ -226,6 +229,7 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
         # Records name element types as numpy does.
         precision={"bf16": "bfloat16", "fp16": "float16"}.get(options.precision, options.precision),
         tolerance=getattr(options, "tolerance", None),
+        strict=getattr(options, "strict", False),
         inputs_npz=inputs,
         placements=placements,
         allow_runtimes=tuple(allowed),
@@ -242,12 +246,12 @@ def _placement(path: str) -> dict[str, str]:
     ``collage place --json`` printed.
     """
     try:
-        data = json.loads(Path(path).read_text())
+        data = json.loads(read_file(path, MOST_FILE_BYTES).decode())
     except OSError as error:
         raise UsageError(f"--placement {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"--placement {path} is no JSON file") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"--placement {path} is no JSON: {error}") from error
     if isinstance(data, dict) and isinstance(data.get("placement"), dict):
         try:

@@ -234,6 +234,8 @@ def print_store(info: dict[str, Any]) -> None:
     if not info["exists"]:
         say("it does not exist yet: nothing has been measured")
         return
+    if not info["writable"]:
+        say("it cannot be written here: what it holds is used, and new measurements are not kept")
     say(f"size: {bytes_text(info['bytes'])}")
     say(f"measurements: {info['measurements']}, of them {info['invalid']} invalid")
     for kind in ("toolchains", "devices"):

@@ -128,7 +128,15 @@ def _add_place_command(commands: Commands) -> None:
         type=relative_error,
         metavar="REL",
         help="largest max_rel_error of the whole model, kept on the inputs end to end (default: "
-        "2e-2 with bf16, else by the model's element types)",
+        "2e-2 with bf16, else by the model's element types, and for each output three times what "
+        "it moves by when inputs and weights change in the last bit, if that is more)",
+    )
+    place.add_argument(
+        "--strict",
+        action="store_true",
+        help="refuse to export figures that were taken while other programs or guests used more "
+        "than 15%% of the processors (looked for before the run and after its last measurement): "
+        "status 1 and no artifact",
     )
     _add_constraints(place)
     add_limit_options(place)
@@ -142,7 +150,15 @@ def _add_budgets(place: argparse.ArgumentParser) -> None:
         type=duration,
         default=600.0,
         metavar="TIME",
-        help="time for measuring (default: 10m); what it leaves unmeasured is unknown",
+        help="time of the whole run, from its start to the artifact (default: 10m); the run ends "
+        "sooner when nothing is left that could improve the placement",
+    )
+    place.add_argument(
+        "--confirm",
+        choices=("full", "quick"),
+        default="full",
+        help="quick: compare the placement only with that of the last run of --session and with "
+        "the best baseline, in few rounds (default: full, with all baselines)",
     )
     place.add_argument(
         "--measure",
@@ -155,7 +171,7 @@ def _add_budgets(place: argparse.ArgumentParser) -> None:
         type=duration,
         default=0.0,
         metavar="TIME",
-        help="time for tuning kernels during the search (default: none)",
+        help="time for tuning kernels, added to that of --budget (default: none)",
     )
     place.add_argument(
         "--no-in-place",
@@ -169,7 +185,8 @@ def _add_budgets(place: argparse.ArgumentParser) -> None:
         type=duration,
         default=0.0,
         metavar="TIME",
-        help="time for improving the best placements on end-to-end measurements (default: none)",
+        help="time for improving the best placements on end-to-end measurements, added to that of "
+        "--budget (default: none)",
     )
 
 

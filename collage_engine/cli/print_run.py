@@ -12,6 +12,7 @@ from rich.table import Table
 from collage_engine.cli.screen import Columns, columns, say, show
 from collage_engine.drawing.accuracy import accuracy_sentences, tolerance_sentences
 from collage_engine.drawing.baselines import baseline_title
+from collage_engine.drawing.figures import clocks_text
 from collage_engine.drawing.formatting import (
     counted,
     gain_text,
@@ -22,6 +23,7 @@ from collage_engine.drawing.formatting import (
 )
 from collage_engine.drawing.latencies import KINDS, baseline_name, latency_rows
 from collage_engine.drawing.palette import learn
+from collage_engine.drawing.time_spent import unmeasured_sentences
 from collage_engine.records.errors import CollageError
 from collage_engine.records.placement import Placement, Run
 
@@ -55,9 +57,13 @@ def print_run(run: Run) -> None:
     say()
     _print_estimate(placement)
     _print_accuracy(run)
+    if clocks := clocks_text(run.machine):
+        say(f"processor clocks at the begin and the end: {clocks}")
     if run.memory is not None:
         say(f"memory: {memory_text(run.memory)}")
     _print_candidate_counts(run)
+    for sentence in unmeasured_sentences(run):
+        say(sentence)
     _print_constraints(run)
     _print_artifact(run)
 
@@ -136,7 +142,8 @@ def _print_candidate_counts(run: Run) -> None:
         )
     say(
         f"candidates: {counts.enumerated} found, {counts.distinct} distinct, {counts.measured} "
-        f"measured, {counts.from_store} from the store, {counts.invalid} invalid, "
+        f"measured, {counts.from_trials} timed as whole models, {counts.from_store} from the "
+        f"store, {counts.invalid} invalid, "
         f"{counts.skipped} left unmeasured{why}"
     )
 

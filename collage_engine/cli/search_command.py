@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,14 +15,15 @@ import msgspec
 from collage_engine.cli.output import print_json
 from collage_engine.cli.screen import complain, say
 from collage_engine.records.errors import UsageError
+from collage_engine.records.files import read_file
 from collage_engine.report.numbers import counted
 from collage_engine.search.check import CoverCheck
 from collage_engine.search.command import main_check, main_search, schema
 
 STANDARD_INPUT = "-"
-MOST_BYTES = 1 << 30
-"""Bytes of a problem that are read at most (chosen: the problem of a graph of 10,000 nodes has 10
-MB). It ends the reading of a device that never ends."""
+MOST_BYTES = 1 << 28
+"""Bytes of the largest problem or placement that is read, 256 MiB (chosen: some hundred times the
+problem of EfficientNet)."""
 QUIET_S = 3.0
 """Seconds after which the command says how long it may still take (chosen)."""
 
@@ -65,15 +65,13 @@ def _about(options: argparse.Namespace, work: Any) -> Any:
 def _read(name: str) -> bytes:
     """Return what is in a file, or on standard input."""
     try:
-        if name == STANDARD_INPUT:
-            data = sys.stdin.buffer.read(MOST_BYTES + 1)
-        else:
-            with Path(name).open("rb") as file:
-                data = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{name}: {error.strerror}") from error
+        if name != STANDARD_INPUT:
+            return read_file(name, MOST_BYTES)
+        data = sys.stdin.buffer.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{name}: {getattr(error, 'strerror', None) or error}") from error
     if len(data) > MOST_BYTES:
-        raise UsageError(f"{name} has more than {MOST_BYTES} bytes")
+        raise UsageError(f"standard input has more than {MOST_BYTES >> 20} MiB")
     return data
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+import math
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TypeVar
 
+import msgspec
+
 from collage_engine.control.progress import Emit, StageReport
 from collage_engine.records.errors import Cancelled
-from collage_engine.records.event import SHOWN, Log, Stage, StageName
+from collage_engine.records.event import SHOWN, Log, Progress, Stage, StageName
+from collage_engine.records.flag import Flag, FlagWhen
 
 Resource = TypeVar("Resource")
 
@@ -35,15 +40,26 @@ class RunControl:
     ends, every resource that was opened through :meth:`open`.
 
     Attributes:
-        emit: Takes every event; it is called from the thread that works.
-        cancelled: Set by whoever wants the job to stop, also from a signal handler.
+        cancelled: Set when the job is to stop, by whoever wants it, also from a signal handler.
+        keep: Set when the job is to end soon and to keep the best answer that it has.
+        ends_at: When the job's budget ends, on the monotonic clock; None: it has none.
+        cut_short: Stages that were left out or did not finish for want of time, in order.
         warnings: What the user was warned of, in order, for the run's document.
         seconds: Seconds by stage, of the stages that have ended.
     """
 
-    def __init__(self, emit: Emit | None = None, cancelled: threading.Event | None = None) -> None:
-        self.emit: Emit = emit or _ignore
-        self.cancelled = cancelled or threading.Event()
+    def __init__(
+        self,
+        emit: Emit | None = None,
+        cancelled: Flag | None = None,
+        keep: Flag | None = None,
+    ) -> None:
+        self._listener: Emit = emit or _ignore
+        self.cancelled: Flag = cancelled or threading.Event()
+        self.keep: Flag = keep or threading.Event()
+        self.ends_at: float | None = None
+        self._part_ends_at = math.inf
+        self.cut_short: list[StageName] = []
         self.warnings: list[str] = []
         self.seconds: dict[str, float] = {}
         self._started = time.perf_counter()
@@ -55,6 +71,21 @@ class RunControl:
     def __exit__(self, *_: object) -> None:
         self._resources.close()
 
+    def emit(self, event: object) -> None:
+        """Tell listeners an event; a time left is never more than the budget leaves."""
+        if isinstance(event, Progress):
+            event = self._within_budget(event)
+        self._listener(event)
+
+    def _within_budget(self, event: Progress) -> Progress:
+        now = time.monotonic()
+        run_left_s = None if self.ends_at is None else max(0.0, self.ends_at - now)
+        ends_at = min(self._part_ends_at, math.inf if self.ends_at is None else self.ends_at)
+        left_s = event.left_s
+        if left_s is not None and math.isfinite(ends_at):
+            left_s = min(left_s, max(0.0, ends_at - now))
+        return msgspec.structs.replace(event, left_s=left_s, run_left_s=run_left_s)
+
     def open(self, resource: AbstractContextManager[Resource]) -> Resource:
         """Enter a context that is left when the job ends, however it ends."""
         return self._resources.enter_context(resource)
@@ -63,6 +94,36 @@ class RunControl:
         """Raise Cancelled if the job is to stop."""
         if self.cancelled.is_set():
             raise Cancelled("cancelled; what was measured is kept")
+
+    def within(self, seconds: float) -> RunControl:
+        """A control of a part of this job that is to end sooner than the job.
+
+        The part's ``cancelled`` is set too when its time is over or when the job is to end and to
+        keep what it has; ``Cancelled`` is then no cancel of the job (see ``cut``).
+
+        Args:
+            seconds: How long the part may work.
+        """
+        ends_at = time.monotonic() + seconds
+
+        def is_over() -> bool:
+            return self.cancelled.is_set() or self.keep.is_set() or time.monotonic() >= ends_at
+
+        part = copy.copy(self)
+        part.cancelled = FlagWhen(is_over)
+        part._part_ends_at = min(ends_at, self._part_ends_at)
+        return part
+
+    def cut(self, name: StageName) -> None:
+        """Note that a stage was left out or did not finish for want of time.
+
+        Raises:
+            Cancelled: The whole job is to stop.
+        """
+        self.check()
+        if name not in self.cut_short:
+            self.cut_short.append(name)
+        _LOG.info("stage %s is cut short: the time is over", name)
 
     @contextmanager
     def stage(self, name: StageName) -> Iterator[StageReport]:

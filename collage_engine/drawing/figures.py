@@ -28,6 +28,7 @@ from collage_engine.drawing.formatting import (
 )
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.cost import Cost
+from collage_engine.records.machine_state import MachineState
 from collage_engine.records.placement import Baseline, CandidateCounts, Partition, Placement, Run
 
 ISOLATED, EXPECTED, LAST_RUN = "isolated", "expected in this model", "last run"
@@ -343,6 +344,16 @@ def drift_text(run: Run, reference: Run, name: str) -> str:
     return f"baselines {gain_text(1 + drift, 1.0)} against {name}"
 
 
+def clocks_text(states: Sequence[MachineState]) -> str:
+    """``3,700 → 3,650 MHz, performance``: the clocks of a run, as far as the system told them."""
+    told = [f"{state.mhz:,.0f}" for state in states if state.mhz is not None]
+    device = [f"{state.device_mhz:,.0f}" for state in states if state.device_mhz is not None]
+    texts = [f"{' → '.join(told)} MHz"] if told else []
+    texts += [f"device {' → '.join(device)} MHz"] if device else []
+    texts += list(dict.fromkeys(state.governor for state in states if state.governor))
+    return ", ".join(texts)
+
+
 def conditions(run: Run) -> list[tuple[str, str]]:
     """Under which conditions the numbers of a run were measured: name and value."""
     settings = run.settings
@@ -358,6 +369,7 @@ def conditions(run: Run) -> list[tuple[str, str]]:
         ("measuring budget", f"{settings['budget_s']:g} s" if "budget_s" in settings else ""),
         ("precision", str(settings.get("precision", "float32"))),
         ("started", run.started_at),
+        ("clocks", clocks_text(run.machine)),
         ("versions", versions),
     ]
     return [(name, value) for name, value in found if value]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.opaque import is_opaque, title
 
 _NAMES = """
 abs acos acosh add arange argmax argmin asin asinh astype atan atan2 atanh bitwise_and
@@ -46,4 +47,6 @@ def reason_against(graph: DataflowGraph, index: int) -> str | None:
     if op in SUPPORTED or op.startswith("call_tir:"):
         return None
     why = REASONS.get(op)
+    if is_opaque(op):
+        return f"TVM has no operator like ONNX's {title(op)}"
     return f"{op}: {why}" if why else f"TVM has no kernel for {op}"

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 
 from collage_engine.lowering.extract import relax_module
 from collage_engine.lowering.tensors import from_numpy, numpy_dtype, to_numpy
 from collage_engine.model.index_set import members, node_set
+from collage_engine.model.observed_types import evaluate_by_definition
 from collage_engine.records.errors import (
     Cancelled,
     CollageError,
@@ -28,6 +29,7 @@ from collage_engine.records.errors import (
     ModelError,
     ToolchainError,
 )
+from collage_engine.records.flag import Flag
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.reasons import short_reason
 from collage_engine.toolchains.base import Function
@@ -61,7 +63,7 @@ class TrueValues:
         model: ImportedModel,
         inputs: Mapping[str, np.ndarray],
         folder: str | Path,
-        cancel: threading.Event | None = None,
+        cancel: Flag | None = None,
     ) -> TrueValues:
         """Run the model once and record every tensor value; inputs are keyed by their names."""
         recorder = _Recorder(model, Path(folder), cancel)
@@ -87,7 +89,7 @@ class TrueValues:
 
 
 class _Recorder:
-    def __init__(self, model: ImportedModel, folder: Path, cancel: threading.Event | None) -> None:
+    def __init__(self, model: ImportedModel, folder: Path, cancel: Flag | None) -> None:
         self.model = model
         self.graph = model.graph
         self.folder = folder
@@ -251,10 +253,7 @@ def run_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
 
 def evaluate_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """The same with ONNX's own reference evaluator: slow, but it has every operator."""
-    from onnx.reference import ReferenceEvaluator
-
-    evaluator = ReferenceEvaluator(str(model) if isinstance(model, Path) else model)
-    return [np.asarray(value) for value in evaluator.run(None, dict(feeds))]
+    return evaluate_by_definition(onnx.load(model) if isinstance(model, Path) else model, feeds)
 
 
 def run_relax(module: Any, inputs: Sequence[Any], outputs: int) -> list[np.ndarray]:

@@ -10,7 +10,6 @@ is that value's turn.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ import numpy as np
 
 from collage_engine.lowering.accuracy import worst
 from collage_engine.records.errors import Cancelled, ToolchainError
+from collage_engine.records.flag import Flag
 from collage_engine.records.reasons import short_reason
 from collage_engine.toolchains.registry import onnx_evaluator
 
@@ -47,7 +47,7 @@ def carried(
     *,
     threads: int = 1,
     limit_s: float = 20.0,
-    cancel: threading.Event | None = None,
+    cancel: Flag | None = None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> dict[int, float]:
     """How much larger or smaller an error of each value has become at the model's results.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +9,7 @@ from typing import Any
 
 from collage_engine.machine.worker import Worker
 from collage_engine.records.errors import Cancelled, CollageError
+from collage_engine.records.flag import Flag
 
 
 def call_in_child(
@@ -17,7 +17,7 @@ def call_in_child(
     payload: Any,
     *,
     timeout_s: float | None = None,
-    cancel: threading.Event | None = None,
+    cancel: Flag | None = None,
     on_message: Callable[[Any], None] | None = None,
     env: Mapping[str, str] | None = None,
     memory_limit_bytes: int | None = None,
@@ -33,7 +33,7 @@ def map_in_children(
     *,
     workers: int = 2,
     timeout_s: float | None = None,
-    cancel: threading.Event | None = None,
+    cancel: Flag | None = None,
     env: Mapping[str, str] | None = None,
     memory_limit_bytes: int | None = None,
 ) -> list[Any]:

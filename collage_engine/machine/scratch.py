@@ -30,6 +30,8 @@ class Scratch:
         self._root = Path(tempfile.mkdtemp(prefix=PREFIX))
         self._lock = HeldLock(self._root / LOCK)
         self.path = self._root / "tmp"
+        self.note = self._root / "note"
+        """A file for a few words that outlive what uses the folder."""
         self.path.mkdir()
         self._changing = threading.Lock()
 

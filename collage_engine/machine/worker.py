@@ -18,6 +18,7 @@ from collage_engine.machine import logs
 from collage_engine.machine.child_process import ChildProcess
 from collage_engine.records import errors
 from collage_engine.records.errors import Cancelled, CollageError
+from collage_engine.records.flag import Flag
 
 TICK_S = 0.05
 """Seconds between checks of cancel, time and memory; chosen: a cancel is answered within a second,
@@ -129,7 +130,7 @@ class Worker:
         self,
         payload: Any,
         timeout_s: float | None = None,
-        cancel: threading.Event | None = None,
+        cancel: Flag | None = None,
         on_message: Callable[[Any], None] | None = None,
         silence_s: float | None = None,
     ) -> Any:
@@ -234,7 +235,7 @@ class _Limits:
         self,
         timeout_s: float | None,
         silence_s: float | None,
-        cancel: threading.Event | None,
+        cancel: Flag | None,
         memory_bytes: int | None,
     ) -> None:
         self._timeout_s = timeout_s

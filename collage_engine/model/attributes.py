@@ -80,18 +80,33 @@ def _fields(kind: type) -> tuple[str, ...]:
 
 
 def operator_name(call: Call) -> str:
-    """``nn.conv2d``; ``call_tir:<name>`` for a function the importer lowered itself."""
+    """``nn.conv2d``; ``call_tir:<name>`` for a function the importer lowered itself.
+
+    An opaque operator's name is that of ``model.opaque``.
+    """
     if not isinstance(call.op, Op):
         raise NotStatic  # a packed function that computes a shape
     name = str(call.op.name).removeprefix("relax.")
     if name.startswith("call_tir"):
         return f"call_tir:{call.args[0].name_hint}"
+    if is_opaque_call(call):
+        return str(call.args[0].global_symbol)
     return name
+
+
+def is_opaque_call(call: Call) -> bool:
+    """Whether a call is an opaque operator's, with its name as that of an external function."""
+    return str(call.op.name) == "relax.call_dps_packed"
+
+
+def takes_a_tuple(call: Call) -> bool:
+    """Whether a call's tensors stand in one tuple behind the function that it calls."""
+    return str(call.op.name).startswith("relax.call_tir") or is_opaque_call(call)
 
 
 def tensor_arguments(call: Call) -> list[Any]:
     """The arguments that are tensors, or tuples of tensors, in order."""
-    if str(call.op.name).startswith("relax.call_tir"):
+    if takes_a_tuple(call):
         return list(call.args[1].fields)
     return [a for a in call.args if is_tensor(a) or is_tensor_tuple(a)]
 

@@ -8,6 +8,7 @@ Recipe: reference page ``mixed-placements``, section 1.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +21,20 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from collage_engine.model.converters import CONVERTERS, USABLE_OUTPUTS
 from collage_engine.model.draft import node_name
 from collage_engine.model.onnx_file import tensor_array
+from collage_engine.model.onnx_outer_values import outer_values
+from collage_engine.model.opaque import opaque_name, result_types
 from collage_engine.records.errors import ModelError
 from collage_engine.records.reasons import last_line, short_reason
+
+OTHER_DOMAINS = {
+    "com.microsoft": {"BiasGelu", "EmbedLayerNormalization", "FastGelu", "SkipLayerNormalization"}
+}
+"""Operators outside of the standard whose converters TVM has. It goes by the type alone, so that
+any other operator with the name of a standard one would be taken for that."""
+
+
+class UnknownType(ModelError):
+    """A node can neither be converted nor stay as it is, for want of a result's type."""
 
 
 @dataclass(frozen=True)
@@ -33,27 +46,46 @@ class RelaxImport:
     """ONNX value → the Relax expression it is (a variable, or a constant)."""
     bounds: list[tuple[onnx.NodeProto, list[Any]]]
     """Every ONNX node, in order, with the variables of its results."""
+    opsets: dict[str, int]
+    """Version of the operator set by domain; the standard's is ``""``."""
 
 
 class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM has no types.
     """Imports one cleaned model; messages name the node that fails."""
 
-    def __init__(self, model: onnx.ModelProto, path: str) -> None:
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        path: str,
+        types: Mapping[str, tuple[int, tuple[int, ...] | None]],
+        opaque: Collection[str] = (),
+    ) -> None:
+        """Prepare the import.
+
+        Args:
+            model: The cleaned model.
+            path: Its file, for messages.
+            types: Element type and shape of its values, as far as they are known.
+            opaque: First outputs of nodes that are not to be converted but stay opaque.
+        """
         super().__init__({}, "float32", keep_params_in_input=False, sanitize=True)
         self._model = model
         self._path = path
+        self._types = types
+        self._opaque = opaque
         self._bounds: list[tuple[onnx.NodeProto, list[Any]]] = []
         self._inside = False
-        self._read = {v for n in model.graph.node for v in n.input if v}
+        self._read = {v for n in model.graph.node for v in (*n.input, *outer_values(n)) if v}
         self._read |= {o.name for o in model.graph.output}
 
     def run(self) -> RelaxImport:
-        """Import the model; raises ``ModelError`` that names what TVM cannot take."""
-        opset = next(
-            (o.version for o in self._model.opset_import if o.domain in ("", "ai.onnx")), 1
-        )
+        """Import the model; raises ``ModelError`` that names what cannot be imported."""
+        opsets = {
+            ("" if o.domain == "ai.onnx" else o.domain): o.version
+            for o in reversed(self._model.opset_import)
+        }
         try:
-            module = self.from_onnx(self._model.graph, opset)
+            module = self.from_onnx(self._model.graph, opsets.get("", 1))
         except Exception as error:
             if self._inside:
                 # Left open, the block makes the builder complain on standard error when it dies.
@@ -63,7 +95,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
             raise ModelError(
                 f"{self._path} cannot be imported into Relax: {short_reason(error)}"
             ) from error
-        return RelaxImport(module, self._nodes, self._bounds)
+        return RelaxImport(module, self._nodes, self._bounds, opsets)
 
     def _sanitize_name(self, name: str) -> str:
         word = re.sub(r"\W", "_", name) or "input"
@@ -75,41 +107,67 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         return tvm.runtime.tensor(tensor_array(tensor_proto, f"'{tensor_proto.name}'"))
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
-        known = onnx_frontend._get_convert_map()
-        for node in graph.node:
-            # TVM goes by the type alone; its Attention is the one of com.microsoft.
-            foreign = node.op_type == "Attention" and not node.domain
-            if foreign or (node.op_type not in known and node.op_type not in CONVERTERS):
-                domain = f" of {node.domain}" if node.domain else ""
-                raise ModelError(
-                    f"{self._path}: the operator {node.op_type}{domain} (node "
-                    f"'{node_name(node)}') cannot be imported into Relax."
-                )
+        """Nothing: what has no converter becomes an opaque operator."""
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         self._inside = True
         for node in graph.node:
-            try:
-                results = self._convert(node)
-            except ModelError:
-                raise
-            except Exception as error:  # converters raise whatever their author chose
-                said = _readable(last_line(str(error))) or type(error).__name__
-                raise ModelError(
-                    f"{self._path}: the node '{node_name(node)}' ({node.op_type}) cannot be "
-                    f"imported into Relax: {said[:300]}"
-                ) from error
             names = list(node.output)
-            usable = min(len(results), USABLE_OUTPUTS.get(node.op_type, len(results)))
-            if any(name in self._read for name in names[usable:]):
-                raise ModelError(
-                    f"{self._path}: only the first {usable} of the outputs of the node "
-                    f"'{node_name(node)}' ({node.op_type}) can be imported."
-                )
-            for name, value in zip(names[:usable], results, strict=False):
-                if name:
+            results = self._results(node)
+            for name, value in zip(names, results, strict=False):
+                if name and value is not None:
                     self._nodes[name] = value
             self._bounds.append((node, [r for r in results if isinstance(r, relax.Var)]))
+
+    def _results(self, node: onnx.NodeProto) -> list[Any]:
+        """Results of one node in the order of its outputs; None for one that is left out."""
+        first = next((o for o in node.output if o), "")
+        if first in self._opaque or not self._has_converter(node):
+            return self._opaque_call(node, "Relax has no such operator")
+        try:
+            results = self._convert(node)
+        except Exception as error:  # converters raise whatever their author chose
+            said = _readable(last_line(str(error))) or type(error).__name__
+            return self._opaque_call(node, said[:300])
+        usable = min(len(results), USABLE_OUTPUTS.get(node.op_type, len(results)))
+        if any(name in self._read for name in node.output[usable:]):
+            return self._opaque_call(node, f"only its first {usable} outputs can be imported")
+        return results[:usable]
+
+    def _has_converter(self, node: onnx.NodeProto) -> bool:
+        """Whether ours or TVM's converters know the operator."""
+        if node.domain not in ("", "ai.onnx"):
+            return node.op_type in OTHER_DOMAINS.get(node.domain, ())
+        # TVM's Attention is the one of com.microsoft.
+        known = onnx_frontend._get_convert_map()
+        return node.op_type in CONVERTERS or (node.op_type in known and node.op_type != "Attention")
+
+    def _opaque_call(self, node: onnx.NodeProto, reason: str) -> list[Any]:
+        """The node as a call that only a toolchain which is given ONNX can run.
+
+        Raises:
+            UnknownType: The type of a result is not known.
+        """
+        types, unknown = result_types(node, self._types)
+        if unknown:
+            domain = f" of {node.domain}" if node.domain else ""
+            raise UnknownType(
+                f"{self._path}: the operator {node.op_type}{domain} (node '{node_name(node)}') "
+                f"cannot be imported into Relax ({reason.rstrip('.')}), and the size of its result "
+                f"'{unknown}' is not known, which an operator for ONNX runtimes alone needs"
+            )
+        kinds = [relax.TensorType(kind.shape, kind.dtype) for kind in types]
+        given = [self._nodes[i] for i in (*node.input, *outer_values(node)) if i]
+        call = relax.call_dps_packed(
+            opaque_name(node), relax.Tuple(given), kinds[0] if len(kinds) == 1 else kinds
+        )
+        whole = self.bb.emit(call)
+        fields = iter(
+            [whole]
+            if len(kinds) == 1
+            else [self.bb.emit(relax.TupleGetItem(whole, i)) for i in range(len(kinds))]
+        )
+        return [next(fields) if name else None for name in node.output]
 
     def _convert(self, node: onnx.NodeProto) -> list[Any]:
         """Results of one node, each a variable or a constant."""

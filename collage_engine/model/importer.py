@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 import onnx
 import tvm
+from onnx import NodeProto
 from tvm import relax
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.frontend import Frontend
+from collage_engine.model.frontend import Frontend, UnknownType
+from collage_engine.model.observed_types import Evaluate, evaluate_by_definition, observed_types
 from collage_engine.model.onnx_checks import check_graph, set_shapes
 from collage_engine.model.onnx_cleanup import CleanModel, clean_up
 from collage_engine.model.onnx_file import read_model
@@ -28,9 +30,16 @@ from collage_engine.model.onnx_index import OnnxIndex
 from collage_engine.model.onnx_standard import check_standard
 from collage_engine.model.op_pattern import kind_of
 from collage_engine.model.op_probe import probe_kind
+from collage_engine.model.opaque import is_opaque
 from collage_engine.model.post_dominators import post_dominators
 from collage_engine.model.random_inputs import random_inputs
-from collage_engine.model.relax_graph import Resolver, Value, constant_array, post_dfs
+from collage_engine.model.relax_graph import (
+    OpenSize,
+    Resolver,
+    Value,
+    constant_array,
+    post_dfs,
+)
 from collage_engine.records.errors import ModelError, UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node, OpKind, TensorType
 from collage_engine.records.numbering import NodeIndex
@@ -51,6 +60,8 @@ class ImportedModel:
     _module: tvm.IRModule = field(repr=False)
     _exprs: tuple[Any, ...] = field(repr=False)
     _vars: tuple[Any, ...] = field(repr=False)
+    _opaque: dict[int, str] = field(default_factory=dict, repr=False)
+    """First output in ``onnx`` of each opaque operator."""
     _arrays: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
 
     @property
@@ -80,6 +91,11 @@ class ImportedModel:
             raise KeyError(f"node {index} is written in place, not bound to a variable")
         return found
 
+    def opaque_node(self, index: int) -> NodeProto | None:
+        """The ONNX node of an opaque operator; None where Relax has the operator."""
+        first = self._opaque.get(index)
+        return None if first is None else self.onnx_index.producer[first]
+
     def random_inputs(self, seed: int) -> dict[str, np.ndarray]:
         """An array for every input: normal floats, integers within what reads them."""
         return random_inputs(self.graph, self.inputs, seed)
@@ -91,7 +107,10 @@ class ImportedModel:
 
 
 def import_model(
-    path: str | Path, shapes: dict[str, tuple[int, ...]] | None = None, sha256: str | None = None
+    path: str | Path,
+    shapes: dict[str, tuple[int, ...]] | None = None,
+    sha256: str | None = None,
+    evaluate: Evaluate = evaluate_by_definition,
 ) -> ImportedModel:
     """Open an ONNX file.
 
@@ -100,6 +119,7 @@ def import_model(
         shapes: Sizes of inputs by name, for those that the file leaves open
             (``--shape NAME=1,3,224,224``).
         sha256: Of the file as it must still be, in hexadecimal; None: as it is.
+        evaluate: Runs an ONNX model, for types that cannot be inferred.
 
     Raises:
         UsageError: There is no such file, or a shape is for no input.
@@ -109,11 +129,14 @@ def import_model(
         model, digest = read_model(path)
         if sha256 is not None and digest != sha256:
             raise ModelError(f"{path} was changed while it was being worked on: open it again")
-        return _import(model, str(path), digest, shapes or {})
+        return _import(model, str(path), digest, shapes or {}, evaluate)
 
 
 def import_onnx(
-    model: onnx.ModelProto, path: str = "", shapes: dict[str, tuple[int, ...]] | None = None
+    model: onnx.ModelProto,
+    path: str = "",
+    shapes: dict[str, tuple[int, ...]] | None = None,
+    evaluate: Evaluate = evaluate_by_definition,
 ) -> ImportedModel:
     """Import a model in memory, which is not changed; see ``import_model``."""
     data = model.SerializeToString(deterministic=True)
@@ -121,7 +144,7 @@ def import_onnx(
     digest = hashlib.sha256(data).hexdigest()
     path = path or "the model"
     with _as_sentences(path):
-        return _import(copy, path, digest, shapes or {})
+        return _import(copy, path, digest, shapes or {}, evaluate)
 
 
 @contextlib.contextmanager
@@ -144,16 +167,18 @@ def _as_sentences(path: str) -> Iterator[None]:
 
 
 def _import(
-    model: onnx.ModelProto, path: str, digest: str, shapes: dict[str, tuple[int, ...]]
+    model: onnx.ModelProto,
+    path: str,
+    digest: str,
+    shapes: dict[str, tuple[int, ...]],
+    evaluate: Evaluate,
 ) -> ImportedModel:
     check_graph(model, path)
     check_standard(model, path)
     given = set_shapes(model, shapes, path)
     onnx_nodes = len(model.graph.node)
     clean = clean_up(model, path)
-    imported = Frontend(clean.onnx, path).run()
-    resolver = Resolver(imported, path)
-    resolver.check_types(clean.types)
+    resolver = _resolved(clean, path, evaluate)
     values = list(post_dfs(resolver.parameters, resolver.outputs))
     graph, lived = _records(values, resolver, clean)
     weights = sum(n.type.bytes for n in graph.nodes if n.form == "constant")
@@ -183,7 +208,44 @@ def _import(
         _module=module,
         _exprs=exprs,
         _vars=variables,
+        _opaque={i: v.owner for i, v in enumerate(values) if is_opaque(v.op)},
     )
+
+
+def _resolved(clean: CleanModel, path: str, evaluate: Evaluate) -> Resolver:
+    """The values of the cleaned model in Relax.
+
+    Where a converter gives another type than ONNX infers, or none, its node becomes an opaque
+    operator. Types that ONNX does not infer and an opaque operator needs are observed.
+
+    Raises:
+        ModelError: A node can be neither converted nor made opaque.
+    """
+    types = dict(clean.types)
+    opaque: set[str] = set()
+    observed: str | None = None
+    while True:
+        try:
+            resolver = Resolver(Frontend(clean.onnx, path, types, opaque).run(), path)
+        except UnknownType as error:
+            if observed is not None:
+                said = f"; running it says: {observed.rstrip('.')}" if observed else ""
+                raise ModelError(f"{error}{said}.") from None
+            found, observed = observed_types(clean.onnx, types, evaluate)
+            types |= found
+            continue
+        except OpenSize as error:
+            if error.value in opaque:
+                raise
+            opaque.add(error.value)
+            continue
+        wrong = resolver.wrong_types(types)
+        for first, sentence in wrong.items():
+            if first in opaque:
+                raise ModelError(sentence)
+        if not wrong:
+            return resolver
+        opaque.update(wrong)
 
 
 def _records(
@@ -241,6 +303,8 @@ def _kind(value: Value, resolver: Resolver, known: dict[Any, OpKind]) -> OpKind:
     if value.form in ("tuple", "projection"):
         return "injective"
     if value.form != "call":
+        return "opaque"
+    if is_opaque(value.op):
         return "opaque"
     found = kind_of(value.op)
     if found is not None:
@@ -307,11 +371,11 @@ def _is_call_tir(expr: Any) -> bool:
 
 def _with_arguments(value: Value, arguments: list[Any]) -> Any:
     """The raw call on the rebuilt graph's variables."""
-    from collage_engine.model.attributes import is_tensor, is_tensor_tuple
+    from collage_engine.model.attributes import is_tensor, is_tensor_tuple, takes_a_tuple
 
     call = value.expr
     fresh = iter(arguments)
-    if _is_call_tir(call):
+    if takes_a_tuple(call):
         args = [call.args[0], relax.Tuple(arguments), *call.args[2:]]
     else:
         args = [next(fresh) if is_tensor(a) or is_tensor_tuple(a) else a for a in call.args]

@@ -11,7 +11,6 @@ from collage_engine.model.onnx_outer_values import outer_values
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import ModelError, UsageError
 
-_CONTROL_FLOW = {"If", "Loop", "Scan"}
 _SEQUENCES = {
     "ConcatFromSequence",
     "Optional",
@@ -88,18 +87,13 @@ def _check_value(value: ValueInfoProto, kind: str, path: str) -> None:
 def _check_nodes(model: ModelProto, path: str) -> None:
     graph = model.graph
     local = {(f.domain, f.name) for f in model.functions}
-    inputs = {i.name for i in graph.input} - {i.name for i in graph.initializer}
     known = {i.name for i in graph.input} | {i.name for i in graph.initializer} | {""}
     made: set[str] = set()
     for node in graph.node:
         name, op = node_name(node), node.op_type
         plain = node.domain in ("", "ai.onnx")
-        if (node.domain, op) not in local:
-            # The condition of an If may turn out to be a constant; an input of the model cannot.
-            if plain and op == "If" and node.input and node.input[0] in inputs:
-                raise _control_flow(name, op, path)
-            if plain:
-                _check_operator(name, op, path)
+        if plain and (node.domain, op) not in local:
+            _check_operator(name, op, path)
         for attribute in node.attribute:
             if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
                 raise ModelError(f"{path}: the node '{name}' holds a sparse tensor: not supported.")
@@ -122,17 +116,8 @@ def _check_nodes(model: ModelProto, path: str) -> None:
             raise ModelError(f"{path}: nothing makes the output '{output.name}'.")
 
 
-def _control_flow(name: str, op: str, path: str) -> ModelError:
-    return ModelError(
-        f"{path}: the node '{name}' is control flow ({op}), which is not supported: export the "
-        "model with fixed control flow."
-    )
-
-
 def _check_operator(name: str, op: str, path: str) -> None:
-    """Refuse what no later step could handle, by the operator alone (If: see its condition)."""
-    if op in _CONTROL_FLOW - {"If"}:
-        raise _control_flow(name, op, path)
+    """Refuse what no later step could handle, by the operator alone."""
     if op in _SEQUENCES:
         raise ModelError(
             f"{path}: the node '{name}' ({op}) works on sequences or optional values, which are "
@@ -155,13 +140,6 @@ def check_operators(ops: Iterable[Op], path: str) -> None:
     for op in ops:
         if not op.domain:
             _check_operator(op.name, op.type, path)
-
-
-def refuse_branches(ops: Iterable[Op], path: str) -> None:
-    """Raise ``ModelError`` for an If that is left: what it does depends on the data."""
-    for op in ops:
-        if op.type == "If" and not op.domain:
-            raise _control_flow(op.name, op.type, path)
 
 
 def set_shapes(

@@ -15,7 +15,7 @@ from onnx import ModelProto, helper, inliner
 
 from collage_engine.model import onnx_affine, onnx_expand
 from collage_engine.model.draft import Draft, node_name
-from collage_engine.model.onnx_checks import check_operators, refuse_branches
+from collage_engine.model.onnx_checks import check_operators
 from collage_engine.model.onnx_fold import constants_to_initializers, fold
 from collage_engine.model.onnx_pads import explicit_pads, pads_into_convolutions
 from collage_engine.model.onnx_quantized import dequantize_per_reader, pad_in_float
@@ -120,13 +120,13 @@ INFER = CleanUpPass("infer types", infer_types, "``types`` has all that ONNX can
 EXPAND = CleanUpPass(
     "expand",
     onnx_expand.expand,
-    "No node is a recurrent one, an If of known condition, a quantised product or a function that "
-    "ONNX defines by simpler operators.",
+    "No node is a recurrent one of few steps, an If of known condition, a quantised product or a "
+    "function that ONNX defines by simpler operators.",
 )
 SUPPORTED = CleanUpPass(
     "check operators",
     lambda draft: check_operators(draft.ops, draft.path),
-    "Every operator is one that can be imported.",
+    "No operator works on sequences, has an output whose size depends on data, or is random.",
 )
 ATTRIBUTES = CleanUpPass(
     "check attributes",
@@ -143,11 +143,6 @@ TYPES = CleanUpPass(
     check_types,
     "Every node fits the types and sizes of its inputs; constant indices lie within what they "
     "index.",
-)
-BRANCHES = CleanUpPass(
-    "refuse branches",
-    lambda draft: refuse_branches(draft.ops, draft.path),
-    "No node has branches.",
 )
 AFFINE = CleanUpPass(
     "fold affine",
@@ -175,7 +170,6 @@ PADS_INTO_CONVOLUTIONS = CleanUpPass(
 )
 
 FINAL_PASSES = (
-    BRANCHES,
     TYPES,
     AFFINE,
     PAD_IN_FLOAT,

@@ -13,8 +13,6 @@ from onnx import helper, inliner
 from collage_engine.model.draft import Draft, Op, op_from
 from collage_engine.model.onnx_branches import taken_branch
 from collage_engine.model.onnx_recurrent import GATES, written_out
-from collage_engine.records.errors import ModelError
-from collage_engine.records.reasons import short_reason
 
 _BY_DEFINITION = {
     "Attention",
@@ -49,7 +47,7 @@ def _expanded(draft: Draft, op: Op) -> list[Op] | None:
     if op.type == "If":
         return taken_branch(draft, op)
     if op.type in GATES:
-        return written_out(draft, op, draft.path)
+        return written_out(draft, op)
     if op.type in _BY_DEFINITION:
         return _inlined(draft, op)
     if op.type == "QLinearConv":
@@ -60,7 +58,7 @@ def _expanded(draft: Draft, op: Op) -> list[Op] | None:
 
 
 def _inlined(draft: Draft, op: Op) -> list[Op] | None:
-    """The operator's definition, or None when it has none for these types."""
+    """The operator's definition; None where there is none, or ONNX cannot insert it."""
     used = [v for v in dict.fromkeys(op.inputs) if v]
     if not all(draft.element_type(v) and draft.shape(v) is not None for v in used):
         return None
@@ -75,11 +73,8 @@ def _inlined(draft: Draft, op: Op) -> list[Op] | None:
         flat = inliner.inline_selected_functions(
             model, [("", op.type)], inline_schema_functions=True
         )
-    except RuntimeError as error:  # ONNX 1.23 gives up on some inputs that are left out
-        raise ModelError(
-            f"{draft.path}: the node '{op.name}' ({op.type}) cannot be written out by its "
-            f"definition in the ONNX standard: {short_reason(error)}."
-        ) from error
+    except RuntimeError:  # ONNX 1.23 gives up on some inputs that are left out
+        return None
     if any(n.op_type == op.type for n in flat.graph.node):
         return None
     rename = {v: v for v in (*used, *op.outputs)}

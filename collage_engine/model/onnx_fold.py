@@ -16,6 +16,8 @@ from collage_engine.records.errors import ModelError
 _NEVER_FOLDED = {
     "DequantizeLinear",
     "If",
+    "Loop",
+    "Scan",
     "Bernoulli",
     "Multinomial",
     "RandomNormal",
@@ -24,7 +26,8 @@ _NEVER_FOLDED = {
     "RandomUniformLike",
 }
 """Operators that stay although their inputs are constants: results that differ from call to call;
-int8 weights, which toolchains would lose; branches, which are taken instead (``onnx_branches``)."""
+int8 weights, which toolchains would lose; an If, whose branch is taken instead (``onnx_branches``);
+loops, whose values from outside are no inputs of theirs."""
 _LARGEST_GROWTH = 64 << 20
 """Bytes by which a folded result may exceed what it is computed from. Chosen: an exported model
 should not grow by its ``Expand`` nodes."""

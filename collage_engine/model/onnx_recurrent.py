@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from collage_engine.model.draft import Draft, Op
-from collage_engine.records.errors import ModelError
 
 MOST_STEPS = 32
-"""Steps of both directions together, above which a recurrent node is refused. Chosen: a step
-becomes up to 16 operators, and candidates are sought among all of them."""
+"""Steps of both directions together, above which a recurrent node stays one operator. Chosen: a
+step becomes up to 16 operators, and candidates are sought among all of them."""
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 """Matrices that are stacked in each weight, by operator (ONNX's definition)."""
 _DEFAULT = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
@@ -24,19 +23,12 @@ _WRITTEN = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu"}
 _STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}
 
 
-def written_out(draft: Draft, op: Op, path: str) -> list[Op] | None:
-    """The steps; None while its size or its weights are not known.
+def written_out(draft: Draft, op: Op) -> list[Op] | None:
+    """The steps; None where the node stays the operator that it is.
 
-    Raises ``ModelError`` for a form of the operator that is not written out, and where there
-    would be too many steps.
+    It stays one while its size or its weights are not known, where there would be too many steps,
+    and in forms that are not written out.
     """
-
-    def refused(what: str) -> ModelError:
-        return ModelError(
-            f"{path}: the node '{op.name}' ({op.type}) cannot be written out step by step: {what} "
-            "is not supported"
-        )
-
     shape = draft.shape(op.inputs[0])
     lengths = op.input(4)
     if shape is None or not all(v in draft.constants for v in [*op.inputs[1:4], lengths] if v):
@@ -48,25 +40,17 @@ def written_out(draft: Draft, op: Op, path: str) -> list[Op] | None:
         for n in op.attribute("activations") or _DEFAULT[op.type] * directions
     ]
     activations = [_WRITTEN.get(name.lower(), "") for name in names]
-    unknown = next((n for n, a in zip(names, activations, strict=True) if not a), "")
-    reasons = {
-        f"the activation {unknown}": bool(unknown),
-        "clip": op.attribute("clip") is not None,
-        "input_forget": bool(op.attribute("input_forget", 0)),
-        "layout=1": bool(op.attribute("layout", 0)),
-        "a peephole (P)": op.type == "LSTM" and bool(op.input(7)),
-        "sequences of several lengths": bool(lengths)
-        and bool(np.any(draft.constants[lengths] != shape[0])),
-    }
-    for what, here in reasons.items():
-        if here:
-            raise refused(what)
-    if shape[0] * directions > MOST_STEPS:
-        raise ModelError(
-            f"{path}: the node '{op.name}' ({op.type}) runs over {shape[0] * directions} steps: "
-            f"they are written out, and more than {MOST_STEPS} are not supported. Export the "
-            "model for a shorter sequence."
-        )
+    as_it_is = (
+        not all(activations)
+        or op.attribute("clip") is not None
+        or bool(op.attribute("input_forget", 0))
+        or bool(op.attribute("layout", 0))
+        or (op.type == "LSTM" and bool(op.input(7)))  # peepholes
+        or (bool(lengths) and bool(np.any(draft.constants[lengths] != shape[0])))
+        or shape[0] * directions > MOST_STEPS
+    )
+    if as_it_is:
+        return None
     made = _Made(draft, op)
     each = len(activations) // directions
     tracks = [

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from onnx import ModelProto, NodeProto
 
 from collage_engine.model.onnx_index import OnnxIndex
+from collage_engine.model.onnx_outer_values import outer_values, with_outer_values
 from collage_engine.model.onnx_types import value_info
 from collage_engine.records.errors import ModelError
 
@@ -43,6 +44,9 @@ def slice_model(
         copy.CopyFrom(node)
         copy.input[:] = [_renamed(v, rename) for v in node.input]
         copy.output[:] = [_renamed(v, rename) for v in node.output]
+        outer = {v: _renamed(v, rename) for v in outer_values(node)}
+        del copy.attribute[:]
+        copy.attribute.extend(with_outer_values(a, outer) for a in node.attribute)
     for name in weights:
         tensor = graph.initializer.add()
         tensor.CopyFrom(index.initializer[name])
@@ -84,5 +88,5 @@ def _walk(index: OnnxIndex, stop: set[str], wanted: list[str]) -> tuple[list[Nod
         place = index.place[id(node)]
         if place not in found:
             found[place] = node
-            stack += node.input
+            stack += [*node.input, *outer_values(node)]
     return [found[p] for p in sorted(found)], list(weights)

@@ -20,6 +20,12 @@ def element_type(dtype: str) -> int:
     return int(TensorProto.DataType.Value(name))
 
 
+def dtype_name(element: int) -> str:
+    """The record's type name of an ONNX element type; the inverse of ``element_type``."""
+    known = {getattr(TensorProto, name): dtype for dtype, name in _ELEMENT_NAMES.items()}
+    return known.get(element) or TensorProto.DataType.Name(element).lower()
+
+
 def value_info(name: str, kind: TensorType) -> ValueInfoProto:
     """The ONNX description of a value with this name and type."""
     return helper.make_tensor_value_info(name, element_type(kind.dtype), kind.shape)

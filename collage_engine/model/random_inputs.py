@@ -85,11 +85,12 @@ def random_inputs(
                 values = random.integers(0, 2, kind.shape)
         else:
             values = random.standard_normal(kind.shape, dtype=np.float32)
-        made[name] = np.asarray(values).astype(_numpy_type(kind.dtype))
+        made[name] = np.asarray(values).astype(numpy_type(kind.dtype))
     return made
 
 
-def _numpy_type(name: str) -> np.dtype:
+def numpy_type(name: str) -> np.dtype:
+    """NumPy's type of a record's type name, ``bfloat16`` and the small floats among them."""
     try:
         return np.dtype(name)
     except TypeError:

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 import tvm
-from onnx import TensorProto
+from onnx import NodeProto, TensorProto
 from tvm import relax
 from tvm.ir import Call, GenericConst
 
 from collage_engine.model.attributes import (
     NotStatic,
     attributes_of,
+    is_opaque_call,
     is_tensor_tuple,
     operator_name,
     tensor_arguments,
@@ -28,8 +29,21 @@ from collage_engine.model.constant_relax import does_nothing, fold
 from collage_engine.model.draft import node_name
 from collage_engine.model.frontend import RelaxImport
 from collage_engine.model.onnx_types import element_type
+from collage_engine.model.opaque import attributes_of_node
 from collage_engine.records.errors import ModelError
 from collage_engine.records.graph import NodeForm, TensorType
+
+
+class OpenSize(ModelError):
+    """A value that an output needs has a size that Relax knows only when the model runs."""
+
+    def __init__(self, path: str, value: str) -> None:
+        """``value`` is the first output of the ONNX node whose result it is."""
+        super().__init__(
+            f"{path}: the size of '{value}' is known only when the model runs, which is not "
+            "supported."
+        )
+        self.value = value
 
 
 @dataclass(eq=False)
@@ -85,20 +99,22 @@ class Resolver:
         self.parameters = [self._parameter(p) for p in function.params]
         bindings = [b for block in function.body.blocks for b in block.bindings]
         owners = self._owners(bindings)
+        self._nodes = {_first_output(node): node for node, _ in imported.bounds}
+        self._open: dict[Any, str] = {}
         for binding, owner in zip(bindings, owners, strict=True):
             try:
                 self._known[binding.var] = self._resolve(binding.value, owner)
-            except NotStatic:
-                node = owner or "?"
-                raise ModelError(
-                    f"{path}: the size of '{node}' is known only when the model runs, which is "
-                    "not supported."
-                ) from None
+            except NotStatic as error:
+                # It may be what a converter that gave up left behind, which nothing needs.
+                self._open[binding.var] = str(error) or owner or "?"
         body = function.body.body
         fields = body.fields if isinstance(body, relax.Tuple) else [body]
         self.outputs: list[Value] = []
         for expr in fields:
-            value = self.value(expr)
+            try:
+                value = self.value(expr)
+            except NotStatic as error:
+                raise OpenSize(path, str(error)) from None
             self.outputs += value.inputs if value.form == "tuple" else [value]
         self._name_values()
 
@@ -106,6 +122,8 @@ class Resolver:
         """The value that an argument (variable, constant, tuple of them) stands for."""
         if expr in self._known:
             return self._known[expr]
+        if expr in self._open:
+            raise NotStatic(self._open[expr])
         if isinstance(expr, GenericConst):
             self._known[expr] = Value("constant", expr, types=(tensor_type(expr.ty),))
         elif is_tensor_tuple(expr):
@@ -133,8 +151,7 @@ class Resolver:
             ends = [place[v] for v in variables if v in place]
             end = max(ends, default=-1) + 1
             if end > start:
-                first = next(o for o in node.output if o)
-                owners[start:end] = [first] * (end - start)
+                owners[start:end] = [_first_output(node)] * (end - start)
                 start = end
         return owners
 
@@ -160,6 +177,10 @@ class Resolver:
         op = operator_name(call)
         inputs = [self.value(a) for a in tensor_arguments(call)]
         types, is_tuple = _types(call.ty)
+        if is_opaque_call(call):
+            node = self._nodes[owner]
+            attributes = attributes_of_node(node, self._imported.opsets.get(node.domain, 1))
+            return Value("call", call, inputs, types, is_tuple, op, attributes, owner=owner)
         attributes = attributes_of(call, self.functions)
         if inputs and not is_tuple:
             first = inputs[0]
@@ -195,23 +216,33 @@ class Resolver:
                 found.onnx_value = name
             found.name = found.name or name
 
-    def check_types(self, types: dict[str, tuple[int, tuple[int, ...] | None]]) -> None:
-        """Raise ``ModelError`` where a converter gives another type than ONNX infers."""
+    def wrong_types(self, types: dict[str, tuple[int, tuple[int, ...] | None]]) -> dict[str, str]:
+        """Nodes whose converter gives another type than ONNX infers.
+
+        Returns:
+            The sentence to say of each, by the node's first output.
+        """
+        found: dict[str, str] = {}
         for node, _ in self._imported.bounds:
             for name in node.output:
-                found = self._known.get(self._imported.values.get(name))
-                if found is None or found.is_tuple:
+                value = self._known.get(self._imported.values.get(name))
+                if value is None or value.is_tuple:
                     continue
                 element, shape = types.get(name, (0, None))
-                kind = found.types[0]
+                kind = value.types[0]
                 if (element and element != element_type(kind.dtype)) or (
                     shape is not None and shape != kind.shape
                 ):
                     wanted = f"{TensorProto.DataType.Name(element).lower()} {shape}"
-                    raise ModelError(
+                    found[_first_output(node)] = (
                         f"{self._path}: the node '{node_name(node)}' ({node.op_type}) cannot be "
                         f"imported into Relax: it would give {kind} instead of {wanted}."
                     )
+        return found
+
+
+def _first_output(node: NodeProto) -> str:
+    return next((o for o in node.output if o), "")
 
 
 def _pair(kind: TensorType) -> tuple[tuple[int, ...], str]:

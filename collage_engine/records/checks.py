@@ -12,11 +12,16 @@ from collections.abc import Collection, Iterable
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost
 from collage_engine.records.pin import Pin
+from collage_engine.records.settings import RunSettings
 
 LONGEST_US = 1e12
 """Microseconds above which no time of a call is believed, 11 days; chosen."""
 LARGEST_INTEGER = 2**63 - 1
 """Largest integer that SQLite keeps ("Datatypes in SQLite", section 2)."""
+LONGEST_S = 1e9
+"""Seconds above which no budget is believed, 30 years; chosen."""
+MOST_THREADS = 4096
+"""Threads above which no number of them is believed; chosen, above the cores of any one machine."""
 MOST_SLOWNESS = 1e6
 """Ratio to the speed probe's reference above which no reading is believed; chosen."""
 
@@ -25,19 +30,22 @@ def cost_fault(cost: Cost) -> str | None:
     """Why a cost cannot be used; None: it can."""
     if not all(map(_is_count, (cost.count, cost.threads or 0))):
         return "it counts something with a number that is negative or larger than 2^63"
-    if not 0 < cost.slowness < MOST_SLOWNESS or not _is_time(cost.probe_us, 0.0):
+    readings = [us for us in (cost.probe_us, cost.reading_us) if us is not None]
+    if not all(0 < us < LONGEST_US for us in readings) or not all(
+        1 / MOST_SLOWNESS < ratio < MOST_SLOWNESS
+        for ratio in (cost.slowness, readings[-1] / readings[0] if readings else 1.0)
+    ):
         return "its reading of the speed probe is not possible"
     if cost.max_rel_error is not None and cost.max_rel_error < 0:
         return "its relative error is negative"
     if cost.state == "invalid" and not cost.reason:
         return "it is invalid without a reason"
-    times = (cost.median_us, cost.low_us, cost.high_us, cost.cold_us, cost.alone_us)
+    times = (cost.low_us, cost.high_us, cost.cold_us, cost.alone_us)
     if cost.state == "measured" and cost.median_us is None:
         return "it is measured without a time"
-    for us in (*times, *cost.repeats_us):
-        if not _is_time(us, 0.0):
-            return f"{us!r} µs is no time that a call can take"
-    return None
+    if cost.median_us is not None and not 0 < cost.median_us < LONGEST_US:
+        return f"{cost.median_us!r} µs is no time that a call can take"
+    return times_fault((*times, *cost.repeats_us))
 
 
 def pin_fault(pin: Pin, operators: int) -> str | None:
@@ -81,17 +89,39 @@ def candidate_fault(candidate: Candidate, operators: int) -> str | None:
     return None
 
 
+def settings_fault(settings: RunSettings) -> str | None:
+    """Why a run cannot have these settings; None: it can."""
+    seconds = {
+        "budget_s": settings.budget_s,
+        "tune_budget_s": settings.tune_budget_s,
+        "refine_budget_s": settings.refine_budget_s,
+    }
+    for name, value in seconds.items():
+        if not 0 <= value < LONGEST_S:
+            return f"{name} is {value!r}: it must be a number of seconds from 0 to {LONGEST_S:g}"
+    numbers = {
+        "threads": (settings.threads, MOST_THREADS),
+        "percentile": (settings.percentile, 100),
+        "seed": (settings.seed, LARGEST_INTEGER),
+        "max_runtimes": (settings.max_runtimes, LARGEST_INTEGER),
+        "max_artifact_bytes": (settings.max_artifact_bytes, LARGEST_INTEGER),
+    }
+    for name, (number, most) in numbers.items():
+        if not 0 <= number <= most:
+            return f"{name} is {number}: it must be from 0 to {most}"
+    if settings.tolerance is not None and not 0 < settings.tolerance < math.inf:
+        return f"tolerance is {settings.tolerance!r}: it must be a relative error above 0"
+    if settings.inputs_npz is not None and settings.inputs_npz[:2] != b"PK":
+        return "inputs_npz holds no .npz file"
+    return None
+
+
 def times_fault(times: Iterable[float | None]) -> str | None:
     """Why figures in microseconds cannot be shown or computed with; None: they can."""
     for us in times:
         if us is not None and not 0 <= us < LONGEST_US:
             return f"{us!r} µs is not possible"
     return None
-
-
-def _is_time(us: float | None, least: float) -> bool:
-    """Whether it is absent, or finite and above ``least``."""
-    return us is None or (math.isfinite(us) and least < us < LONGEST_US)
 
 
 def _is_count(number: int) -> bool:

@@ -126,10 +126,15 @@ def table_of(records: Sequence[CandidateRecord]) -> CostTable:
 
 def in_model_costs(records: Iterable[CandidateRecord]) -> dict[str, InModelCost]:
     """The costs within the model that rows of a document hold, by candidate id."""
+    return in_model_of({r.id: r.cost for r in records})
+
+
+def in_model_of(costs: Mapping[str, Cost]) -> dict[str, InModelCost]:
+    """Those of some costs, by candidate id, that are costs within the model."""
     return {
-        r.id: InModelCost(r.cost.median_us, r.cost.alone_us, r.cost.in_place)
-        for r in records
-        if r.cost.in_place and r.cost.alone_us and r.cost.median_us is not None
+        name: InModelCost(cost.median_us, cost.alone_us, cost.in_place)
+        for name, cost in costs.items()
+        if cost.in_place and cost.alone_us and cost.median_us is not None
     }
 
 

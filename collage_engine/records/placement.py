@@ -9,6 +9,7 @@ import msgspec
 from collage_engine.records.accuracy import Accuracy, RunTolerance
 from collage_engine.records.cost import Cost
 from collage_engine.records.limit import LimitVerdict
+from collage_engine.records.machine_state import MachineState
 from collage_engine.records.memory import MemoryUse
 from collage_engine.records.mixing import MixingBound
 from collage_engine.records.pin import PinVerdict
@@ -31,7 +32,8 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     onnx_nodes: tuple[str, ...]
     estimated_us: float | None
     """What its candidate costs (within the model, where covers were looked into; else alone),
-    without launch and transitions."""
+    without launch and transitions. Where the candidate of a baseline that won was never measured,
+    what it took in the winner's profile."""
     in_place_us: float | None = None
     """Time inside the real run, where it was profiled."""
     right: float | None = None
@@ -115,6 +117,9 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     """Of the whole model, the largest over the samples."""
     barred: str | None = None
     """Why it may not be exported, whatever its time: a deployment constraint."""
+    from_trial: bool = False
+    """Whether its time is that of its trial at the begin of the run: it took no part in the
+    confirmation."""
 
 
 class CandidateCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +129,8 @@ class CandidateCounts(msgspec.Struct, frozen=True, kw_only=True):
     distinct: int = 0
     measured: int = 0
     from_store: int = 0
+    from_trials: int = 0
+    """Timed within a whole model before isolated measuring began, and not by themselves."""
     invalid: int = 0
     skipped: int = 0
     """Left unmeasured: they could not matter, the budget was spent, or the graph is too wide for
@@ -182,6 +189,8 @@ class Run(msgspec.Struct, kw_only=True):
     """What the tuning stage did; None: there was none."""
     tolerance: RunTolerance | None = None
     """How far outputs may be from the true ones, and why; None: an older version did not say."""
+    machine: list[MachineState] = []
+    """Clocks and load at the begin of the run and after its last measurement."""
     warnings: list[str] = []
     limits: list[LimitVerdict] = []
     """Deployment constraints and their prices."""

@@ -45,5 +45,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Weights and runtime libraries together; 0: any size."""
     licences: tuple[str, ...] = ()
     """SPDX identifiers, or families (``BSD``), of allowed runtime libraries; empty: all."""
+    strict: bool = False
+    """Refuse to export figures that were taken while others used the machine."""
     confirm: bool = True
     name: str = ""

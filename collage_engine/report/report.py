@@ -34,6 +34,7 @@ from collage_engine.drawing.figures import (
 from collage_engine.drawing.formatting import gain_text, instance_text, spread_text, time_text
 from collage_engine.drawing.latencies import latency_rows
 from collage_engine.drawing.palette import learn, toolchain_title
+from collage_engine.drawing.time_spent import unmeasured_sentences
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import UsageError
 from collage_engine.records.format import border_words
@@ -295,7 +296,11 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "sum": partition_sum_text(placement) if placement else "",
         "unmeasured": unmeasured_text(run.candidates),
         "words": {"isolated": ISOLATED, "expected": EXPECTED, "last_run": LAST_RUN},
-        "accuracy": [*tolerance_sentences(run), *accuracy_sentences(run)],
+        "accuracy": [
+            *tolerance_sentences(run),
+            *accuracy_sentences(run),
+            *unmeasured_sentences(run),
+        ],
         "grouped": _grouped(run),
         "missing": [state for state in run.toolchains if not state.available],
     }

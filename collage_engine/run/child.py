@@ -6,6 +6,7 @@ import errno
 import logging
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -33,10 +34,13 @@ def serve(payload: tuple[str, dict[str, Any]], send: Callable[[object], None]) -
 
     Args:
         payload: The job's name and its arguments.
-        send: Passes events to the engine. SIGUSR1 cancels the job.
+        send: Passes events to the engine. SIGUSR1 cancels the job; SIGUSR2 has a run end soon with
+            the best placement that it has.
     """
-    control = RunControl(send)
-    signal.signal(signal.SIGUSR1, lambda *_: control.cancelled.set())
+    cancelled, keep = threading.Event(), threading.Event()
+    control = RunControl(send, cancelled, keep)
+    signal.signal(signal.SIGUSR1, lambda *_: cancelled.set())
+    signal.signal(signal.SIGUSR2, lambda *_: keep.set())
     name, arguments = payload
     began = time.perf_counter()
     _LOG.info("job %s begins: %s", name, arguments.get("path", ""))

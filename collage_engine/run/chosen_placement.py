@@ -8,6 +8,7 @@ import msgspec
 
 from collage_engine.planning.problem import make_placement
 from collage_engine.records.candidate import Candidate
+from collage_engine.records.cost import Cost
 from collage_engine.records.placement import Placement
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.api import check
@@ -22,6 +23,10 @@ def chosen_placement(
 ) -> Placement:
     """The winner of a confirmation as a placement with its end-to-end times.
 
+    A baseline may win with a partition whose candidate was left unmeasured, for being of no use to
+    any better cover. What it took in the winner's own profile stands for its cost then, so that a
+    placement whose partitions were all measured always has an estimate.
+
     Args:
         data: All candidates with their costs.
         placements: The covers that were confirmed, in the order of their contenders.
@@ -31,7 +36,7 @@ def chosen_placement(
     if winner.contender.kind == "collage":
         placement = placements[winner.contender.order]
     else:
-        placement = baseline_placement(data, winner)
+        placement = baseline_placement(with_profiled_costs(data, confirmation), winner)
     in_model_us = dict(enumerate(confirmation.in_place_us))
     parts = placement.partitions
     if winner.built is not None:
@@ -48,6 +53,19 @@ def chosen_placement(
         partitions=parts,
         spin=bool(winner.built and winner.built.spin),
     )
+
+
+def with_profiled_costs(data: ProblemData, confirmation: Confirmation) -> ProblemData:
+    """The same with costs of the winner's partitions that have none, from the winner's profile."""
+    built = confirmation.winner.built
+    if built is None:
+        return data
+    seen = {
+        part.candidate: Cost(state="measured", median_us=us)
+        for part, us in zip(built.parts, confirmation.in_place_us, strict=False)
+        if not data.costs.cost(part.candidate).usable
+    }
+    return data.with_costs(data.costs.with_isolated(seen)) if seen else data
 
 
 def runners_up(placements: Sequence[Placement], confirmation: Confirmation) -> list[Placement]:

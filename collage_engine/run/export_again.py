@@ -12,12 +12,10 @@ from collage_engine.build.build import build_cover, write_module
 from collage_engine.candidates.inputs import representative_inputs, run_tolerance
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.lowering.reference import original_outputs
-from collage_engine.partition.candidate import make_candidate
-from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.typed import convert
+from collage_engine.run.candidates_of_run import candidates_of_run
 from collage_engine.run.stages.compile_only import UNMEASURED
 from collage_engine.tuning.tables import put_tables_back
 
@@ -40,25 +38,7 @@ def export(open_model: OpenModel, *, run: Run, out: str | None) -> bytes | None:
     model = open_model.model
     settings = convert(run.settings, RunSettings)
     put_tables_back(run)
-    cover = [
-        make_candidate(
-            model.graph,
-            ToolchainInstance(
-                toolchain=part.toolchain,
-                config=tuple(sorted(part.config.items())),
-                threads=1 if part.architecture else run.threads,
-                precision=part.precision,
-                device=part.device,
-                architecture=part.architecture,
-                tuning=part.tuning,
-            ),
-            tuple(map(OperatorNumber, part.nodes)),
-            rule="exported",
-            takes=part.takes,
-            gives=part.gives,
-        )
-        for part in run.placement.partitions
-    ]
+    cover = candidates_of_run(model.graph, run)
     inputs = representative_inputs(model, settings)
     tolerance = run.tolerance or run_tolerance(model, settings, inputs)
     contents = ArtifactContents(

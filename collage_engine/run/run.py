@@ -6,9 +6,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from collage_engine.candidates.open_model import OpenModel
+from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
+from collage_engine.machine.clocks import machine_state
 from collage_engine.records.counted import counted
 from collage_engine.records.pin import Pin
+from collage_engine.records.placement import Run
 from collage_engine.records.results import RunUpdate
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.run_document import (
@@ -23,26 +26,32 @@ from collage_engine.run.stages.calibrate import Calibrate
 from collage_engine.run.stages.compile_only import CompileOnly, ExportUnmeasured
 from collage_engine.run.stages.confirm import Confirm, ListContenders
 from collage_engine.run.stages.enumerate import Enumerate
-from collage_engine.run.stages.export import Export
+from collage_engine.run.stages.export import Export, quiet_enough
 from collage_engine.run.stages.measure import Measure
 from collage_engine.run.stages.refine import Refine
 from collage_engine.run.stages.samples import DrawSamples
 from collage_engine.run.stages.search import SearchCovers
 from collage_engine.run.stages.tune import Tune
+from collage_engine.run.stages.whole_models import TimeWholeModels
 
 STAGES = (
+    DrawSamples(),  # the reference's outputs, which placements are compared with
+    TimeWholeModels(),  # each toolchain alone: from here on there is an answer
     Measure(),  # isolated costs of the candidates that could matter
     Tune(),  # better kernels for those that tuning could bring into the best cover
     SearchCovers(),  # the covers with the least cost
-    DrawSamples(),  # the reference's outputs, which placements are compared with
     Calibrate(),  # costs within the model, and the best covers on these
     KeepTolerance(),  # the fastest covers within a promised tolerance
     Refine(),  # better covers by measuring them whole
     ListContenders(),  # the best covers and all baselines
-    Confirm(),  # all of them end to end, in turn
+    Confirm(),  # all of them end to end, in turn, or those that there is time for
     Export(),  # the winner as a folder that runs by itself
 )
-"""What follows the enumeration in a run on a device that is here."""
+"""What follows the enumeration in a run on a device that is here.
+
+Stages between the whole models and the list of contenders only improve the answer: each asks the
+run's budget how long it may work, and ends early when its time is over or the user stops the run.
+"""
 
 UNMEASURED_STAGES = (CompileOnly(), ExportUnmeasured())
 """What follows the enumeration in a run on a device that is not here."""
@@ -56,16 +65,21 @@ def run(
     pins: tuple[Pin, ...],
     out: str | None,
     run_id: str,
+    previous: Run | None = None,
+    spent_s: float = 0.0,
 ) -> RunUpdate:
     """Do everything that ``collage place`` does.
 
     Args:
         open_model: Imports the model, or returns it if it is open already.
-        control: Takes progress, candidates and costs as they become known; cancels the run.
+        control: Takes progress, candidates and costs as they become known; cancels the run, or has
+            it end soon and keep the best placement that it has.
         settings: The options of the run.
         pins: What the user demands of the placement.
         out: Folder of the artifact; None: nothing is exported.
         run_id: The run's name in its session.
+        previous: The run before, which a quick confirmation compares with.
+        spent_s: Seconds of the budget that were spent before, such as on opening the model.
 
     Returns:
         The candidates with their costs, and the run's document.
@@ -73,15 +87,21 @@ def run(
     Raises:
         InfeasibleError: No placement satisfies the pins and limits.
         Cancelled: The user stopped the run; what was measured is kept.
+        MeasureError: The machine is busy, and the settings are strict.
         CollageError: Whatever else stopped it.
     """
+    budget = RunBudget.of(settings, spent_s)
+    control.ends_at = budget.ends_at
     facts: Facts = {
+        "budget": budget,
+        "previous": previous,
         "open_model": _imported(open_model, control),
         "settings": settings,
         "pins": pins,
         "out": out,
         "run_id": run_id,
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine_before": quiet_enough(machine_state(settings.target), settings),
     }
     facts = run_stages([Enumerate()], facts, control)
     if facts["menu"].unmeasurable is None:
@@ -103,5 +123,8 @@ def _imported(open_model: Callable[[], OpenModel], control: RunControl) -> OpenM
     with control.stage("import") as report:
         opened = open_model()
         report.detail = counted(opened.model.record.nodes, "operator")
+    notice = opened.store.check()
+    if notice:
+        control.warn(notice)
     control.seconds["import"] = opened.import_s
     return opened

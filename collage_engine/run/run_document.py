@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import msgspec
 
+from collage_engine.bounds.heuristic import ASSUMED, PROVEN
 from collage_engine.candidates.menu import Menu, threads_of
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
@@ -16,12 +17,23 @@ from collage_engine.planning.limits import limit_verdicts, size_warning
 from collage_engine.planning.mixing import mixing_bound
 from collage_engine.planning.problem import pin_verdicts
 from collage_engine.records.accuracy import RunTolerance
-from collage_engine.records.graph import ModelRecord
+from collage_engine.records.machine_state import MachineState
 from collage_engine.records.pin import PinVerdict
-from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Residual, Run
-from collage_engine.records.settings import RunSettings
+from collage_engine.records.placement import (
+    Baseline,
+    CandidateCounts,
+    Placement,
+    Residual,
+    Run,
+    Unmeasured,
+)
 from collage_engine.records.tuning import TuneCounts
-from collage_engine.run.chosen_placement import baseline_placement, runners_up
+from collage_engine.run.chosen_placement import (
+    baseline_placement,
+    runners_up,
+    with_profiled_costs,
+)
+from collage_engine.run.facts import model_facts, settings_facts
 from collage_engine.run.memory import memory_use
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.compile_only import UNMEASURED
@@ -52,7 +64,11 @@ class DocumentInputs:
     run_tolerance: RunTolerance
     kept: KeptTolerance | None
     confirmation: Confirmation
+    confirmed_how: Literal["full", "quick", "trial"]
+    contenders_left_out: int
     chosen: Placement
+    machine_before: MachineState
+    machine_after: MachineState
     artifact: str | None
 
 
@@ -69,14 +85,17 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
     bound = answer.lower_bound_us
     memory = memory_use(winner, record.weights_bytes, inputs.artifact)
     costs = {c.id: data.costs.cost(c.id) for c in data.candidates}
+    unmeasured = _unmeasured(inputs, control)
     return Run(
         id=inputs.run_id,
         name=settings.name,
-        model=_model(record),
+        model=model_facts(record),
         target=settings.target,
         threads=threads_of(settings),
         toolchains=list(inputs.menu.states),
-        candidates=inputs.counts,
+        candidates=msgspec.structs.replace(
+            inputs.counts, unreached=unmeasured.candidates if unmeasured is not None else 0
+        ),
         placement=inputs.chosen,
         baselines=baselines,
         winner=confirmation.named,
@@ -86,7 +105,7 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         seconds=control.total_seconds(),
         artifact=inputs.artifact,
         started_at=inputs.started_at,
-        settings=_settings(settings),
+        settings=settings_facts(settings),
         residual=_residual(confirmation),
         lower_bound_us=bound,
         optimality_loss_us=answer.cost_us - bound if answer.cost_us and bound else None,
@@ -95,6 +114,7 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         peak_memory_bytes=winner.peak_memory_bytes,
         memory=memory,
         tolerance=inputs.run_tolerance,
+        machine=[inputs.machine_before, inputs.machine_after],
         warnings=[
             *tolerance_warnings(inputs.run_tolerance, confirmation.outcomes),
             *control.warnings,
@@ -116,6 +136,38 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         tied=tied_with_winner(confirmation),
         tie_coverage=min((d.coverage for d in confirmation.differences.values()), default=None),
         tables=tables_of(inputs.chosen),
+        ended=_ended(control),
+        unmeasured=unmeasured,
+        confirmation=inputs.confirmed_how,
+    )
+
+
+def _ended(control: RunControl) -> Literal["finished", "budget", "stopped"]:
+    """Why the run ended."""
+    if control.keep.is_set():
+        return "stopped"
+    return "budget" if control.cut_short else "finished"
+
+
+def _unmeasured(inputs: DocumentInputs, control: RunControl) -> Unmeasured | None:
+    """What was left out for want of time; None where nothing was."""
+    if not control.cut_short:
+        return None
+    data = inputs.data
+    distinct = {c.key for c in data.candidates}
+    left: set[str] = set()
+    if "measure" in control.cut_short:
+        left = {
+            c.key
+            for c in data.candidates
+            if not data.costs.known(c.id)
+            and data.costs.isolated_cost(c.id).reason not in (PROVEN, ASSUMED)
+        }
+    return Unmeasured(
+        candidates=len(left),
+        share=len(left) / max(1, len(distinct)),
+        contenders=inputs.contenders_left_out,
+        stages=tuple(control.cut_short),
     )
 
 
@@ -143,7 +195,7 @@ def unmeasured_document(inputs: UnmeasuredInputs, control: RunControl) -> Run:
     return Run(
         id=inputs.run_id,
         name=settings.name,
-        model=_model(inputs.open_model.model.record),
+        model=model_facts(inputs.open_model.model.record),
         target=menu.target_text,
         threads=threads_of(settings),
         toolchains=list(menu.states),
@@ -168,7 +220,7 @@ def unmeasured_document(inputs: UnmeasuredInputs, control: RunControl) -> Run:
         seconds=control.total_seconds(),
         artifact=inputs.artifact,
         started_at=inputs.started_at,
-        settings=_settings(settings),
+        settings=settings_facts(settings),
         device=f"none: {menu.unmeasurable or ''}",
         warnings=list(control.warnings),
         note=f"{chosen.name}, unmeasured",
@@ -209,7 +261,8 @@ def _baseline(inputs: DocumentInputs, outcome: ContenderResult) -> Baseline:
     assert contender.kind != "collage"
     estimated = None
     if contender.cover:
-        estimated = baseline_placement(inputs.data, outcome).estimated_us
+        data = with_profiled_costs(inputs.data, inputs.confirmation)
+        estimated = baseline_placement(data, outcome).estimated_us
     error = outcome.max_rel_error
     return Baseline(
         name=contender.name,
@@ -222,23 +275,9 @@ def _baseline(inputs: DocumentInputs, outcome: ContenderResult) -> Baseline:
         reduced=outcome.reduced,
         max_rel_error=error if error is not None and math.isfinite(error) else None,
         barred=contender.barred,
+        from_trial=outcome.from_trial,
         order=tuple(dict.fromkeys(part.instance.toolchain for part in contender.cover)),
     )
-
-
-def _model(record: ModelRecord) -> dict[str, Any]:
-    return {
-        "path": record.path,
-        "sha256": record.sha256,
-        "nodes": record.nodes,
-        "folded": list(record.folded),
-    }
-
-
-def _settings(settings: RunSettings) -> dict[str, Any]:
-    """The settings without the user's inputs, which are large."""
-    found: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(settings, inputs_npz=None))
-    return found
 
 
 def _residual(confirmation: Confirmation) -> list[Residual]:

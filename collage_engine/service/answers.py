@@ -9,11 +9,12 @@ from __future__ import annotations
 from collage_engine.planning.explain import explain_document
 from collage_engine.planning.problem import search_document
 from collage_engine.records.answers import ExplainAnswer, SearchAnswer
+from collage_engine.records.checks import pin_fault
 from collage_engine.records.comparison import Comparison
 from collage_engine.records.errors import UsageError
 from collage_engine.records.pin import PinVerdict
 from collage_engine.service import protocol as p
-from collage_engine.service.open_document import OpenDocument
+from collage_engine.service.open_document import OpenDocument, check_settings
 from collage_engine.session.compare import compare_runs
 
 
@@ -35,6 +36,9 @@ def pins_set(opened: OpenDocument, params: p.PinsSet) -> p.PinsAnswer:
                 f"pin {pin.text or pin.kind!r} is on a node the model has not "
                 f"(operators are 0…{operators - 1})"
             )
+        wrong = pin_fault(pin, operators)
+        if wrong:
+            raise UsageError(f"pin {pin.text or pin.kind!r}: {wrong}")
     with opened.lock:
         opened.document.pins = list(params.pins)
     return p.PinsAnswer(
@@ -44,6 +48,7 @@ def pins_set(opened: OpenDocument, params: p.PinsSet) -> p.PinsAnswer:
 
 def run_search(opened: OpenDocument, params: p.RunSearch) -> SearchAnswer:
     """The best placement at the stored costs under the pins as they are now."""
+    check_settings(params.settings)
     with opened.searching:
         now = opened.snapshot()
         if not now.candidates:
@@ -73,9 +78,7 @@ def candidates_query(opened: OpenDocument, params: p.CandidatesQuery) -> p.Candi
 
 def explain(opened: OpenDocument, params: p.Explain) -> ExplainAnswer:
     """Why an operator runs where it does; UsageError where there is no such operator."""
-    operators = opened.document.model.nodes
-    if not 0 <= params.node < operators:
-        raise UsageError(f"there is no node {params.node}: operators are 0…{operators - 1}")
+    opened.must_have(params.node)
     with opened.searching:
         answer, opened.search = explain_document(opened.snapshot(), params.node, opened.search)
     return answer

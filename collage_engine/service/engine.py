@@ -18,18 +18,19 @@ from typing import Any
 import msgspec
 
 from collage_engine import __version__
+from collage_engine.machine.scratch import Scratch
 from collage_engine.planning.problem import search_document
 from collage_engine.records.answers import InsideAnswer, PreflightAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import Cancelled, CollageError, ProtocolError, UsageError
-from collage_engine.records.event import Done, Event, Measured
+from collage_engine.records.event import Done, Event, Measured, Provisional
 from collage_engine.records.placement import Run
 from collage_engine.records.results import Opened, RunUpdate
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
-from collage_engine.service.open_document import OpenDocument
+from collage_engine.service.open_document import OpenDocument, check_settings
 from collage_engine.service.paths import file_name, user_path
 from collage_engine.service.run_client import PipelineClient, Ticket
 from collage_engine.session.document import Document
@@ -50,10 +51,14 @@ class Engine:
         self._listener = listener or (lambda document, event: None)
         self._documents: dict[str, OpenDocument] = {}
         self._pipeline = PipelineClient("pipeline")
+        self._scratch = Scratch()
+        """Models that came by value: gone with this process, even when it is killed."""
         self._side = PipelineClient("side")
         """Answers about a document while the pipeline is busy with a run."""
         self._starting = threading.Lock()
         """One run at a time, whatever document it is of."""
+        self._run_ticket: Ticket | None = None
+        """Of the run that the pipeline does."""
         self._methods: dict[str, Callable[[Any], Any]] = {
             "hello": self.hello,
             "toolchains.list": lambda _: self.toolchains(),
@@ -110,6 +115,7 @@ class Engine:
         for opened in self._documents.values():
             if opened.temporary:
                 opened.temporary.cleanup()
+        self._scratch.close()
 
     # -- engine and machine ------------------------------------------------------------
 
@@ -140,7 +146,8 @@ class Engine:
         """Import a model; UsageError or ModelError says what is wrong with it."""
         temporary = None
         if params.content is not None:
-            temporary = tempfile.TemporaryDirectory(prefix="collage-model-")
+            folder = self._scratch.path
+            temporary = tempfile.TemporaryDirectory(prefix="collage-model-", dir=folder)
             path = Path(temporary.name) / file_name(params.name or "model.onnx")
             path.write_bytes(params.content)
         elif params.path:
@@ -218,6 +225,7 @@ class Engine:
     def run_preflight(self, params: p.RunStart) -> PreflightAnswer:
         """Say what a run would do, and find the candidates on the way."""
         opened = self.document(params.document)
+        check_settings(params.settings)
         answer: PreflightAnswer
         answer, outcome = self._side_job(
             "preflight", **opened.model_arguments(), settings=params.settings
@@ -230,6 +238,7 @@ class Engine:
         """Start a run in a thread of its own; UsageError while another is under way."""
         opened = self.document(params.document)
         opened.must_be_writable()
+        check_settings(params.settings)
         name = "r" + uuid.uuid4().hex[:8]
         with self._starting:
             if any(d.running is not None for d in list(self._documents.values())):
@@ -256,9 +265,27 @@ class Engine:
         self._listener(opened.handle, done)
 
     def run(
-        self, handle: str, settings: RunSettings, *, out: str | None = None, name: str = ""
+        self,
+        handle: str,
+        settings: RunSettings,
+        *,
+        out: str | None = None,
+        name: str = "",
+        spent_s: float = 0.0,
     ) -> Run:
-        """The whole pipeline, blocking. Raises Cancelled after ``cancel``; InfeasibleError."""
+        """Do a whole run and return its document; it does not return before the run has ended.
+
+        Args:
+            handle: The document.
+            settings: The options of the run.
+            out: Folder of the artifact; None: nothing is exported.
+            name: The run's id; empty: a new one.
+            spent_s: Seconds of the run's budget that were spent before, on opening the model.
+
+        Raises:
+            Cancelled: It was cancelled; what was measured is kept.
+            InfeasibleError: No placement satisfies the pins and limits.
+        """
         opened = self.document(handle)
         settings = msgspec.structs.replace(settings)
 
@@ -269,18 +296,28 @@ class Engine:
             assert isinstance(event, Event)
             if isinstance(event, Measured):
                 opened.put_cost(event.candidate, event.cost)
+            if isinstance(event, Provisional):
+                opened.provisional = event.run
             self._listener(handle, event)
 
-        outcome: RunUpdate = self._pipeline.job(
-            "run",
-            ticket=opened.running,
-            on_event=on_event,
-            **opened.model_arguments(),
-            settings=settings,
-            pins=tuple(opened.document.pins),
-            out=out,
-            run_id=name or "r" + uuid.uuid4().hex[:8],
-        )
+        quick = settings.confirmation == "quick"
+        self._run_ticket = opened.running or Ticket()
+        try:
+            outcome: RunUpdate = self._pipeline.job(
+                "run",
+                ticket=self._run_ticket,
+                on_event=on_event,
+                **opened.model_arguments(),
+                settings=settings,
+                pins=tuple(opened.document.pins),
+                out=out,
+                run_id=name or "r" + uuid.uuid4().hex[:8],
+                previous=opened.last_measured_run(settings) if quick else None,
+                spent_s=spent_s,
+            )
+        finally:
+            self._run_ticket = None
+            opened.provisional = None
         opened.take(outcome)
         assert outcome.run is not None
         with opened.lock:
@@ -293,10 +330,27 @@ class Engine:
         return outcome.run
 
     def run_cancel(self, params: p.RunCancel) -> None:
-        """Stop a document's run; a ``done`` event follows."""
+        """Stop a document's run at once, or with the best placement so far; ``done`` follows."""
         running = self.document(params.document).running
-        if running is not None:
+        if running is None:
+            return
+        if params.keep:
+            self._pipeline.keep(running)
+        else:
             self._pipeline.cancel(running)
+
+    @property
+    def has_run(self) -> bool:
+        """Whether a run is under way."""
+        return self._run_ticket is not None
+
+    def keep(self) -> bool:
+        """Have the run under way end with its best placement so far (the first Ctrl-C).
+
+        Whatever else is under way is stopped at once. False: nothing was.
+        """
+        running = self._run_ticket
+        return self.cancel() if running is None else self._pipeline.keep(running)
 
     def cancel(self) -> bool:
         """Stop whatever the pipeline does (Ctrl-C on the command line); False: it did nothing."""
@@ -307,6 +361,10 @@ class Engine:
         """Measure chosen operators as one partition; UsageError while a run is under way."""
         opened = self.document(params.document)
         opened.must_be_writable()
+        if not params.nodes:
+            raise UsageError("measure.now needs the operators that are to be measured")
+        for node in params.nodes:
+            opened.must_have(node)
         if opened.running is not None:
             raise UsageError("a run is under way and a second measurement would disturb it")
 
@@ -330,6 +388,8 @@ class Engine:
     def inside_get(self, params: p.InsideQuery) -> InsideAnswer:
         """Show what a candidate was compiled to, or the weights of a node."""
         opened = self.document(params.document)
+        if params.node is not None:
+            opened.must_have(params.node)
         candidate = opened.candidate(params.candidate) if params.candidate is not None else None
         answer: InsideAnswer = self._side_job(
             "inside", **opened.model_arguments(), candidate=candidate, node=params.node

@@ -15,10 +15,13 @@ from typing import Any
 import msgspec
 
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.checks import settings_fault
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import UsageError
 from collage_engine.records.placement import Run
 from collage_engine.records.results import RunUpdate
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.typed import convert
 from collage_engine.search.api import Search
 from collage_engine.service.run_client import Ticket
 from collage_engine.session.document import Document
@@ -39,6 +42,8 @@ class OpenDocument:
     lock: threading.RLock = field(default_factory=threading.RLock)
     running: Ticket | None = None
     """Of the run under way."""
+    provisional: Run | None = None
+    """The best answer so far of the run under way."""
     searching: threading.Lock = field(default_factory=threading.Lock)
     """Held for a search on what ``snapshot`` gave; never while holding ``lock``."""
     by_id: dict[str, int] = field(default_factory=dict)
@@ -74,14 +79,33 @@ class OpenDocument:
         if self.read_only:
             raise UsageError("this session is open for reading only: save a copy to change it")
 
+    def must_have(self, node: int) -> None:
+        """Raises UsageError unless there is an operator of this number."""
+        operators = self.document.model.nodes
+        if not 0 <= node < operators:
+            raise UsageError(f"there is no node {node}: operators are 0…{operators - 1}")
+
     def run(self, name: str) -> Run:
         """The run of this id, name or number; UsageError names those there are."""
         run = self.document.run(name)
+        best_so_far = self.provisional
+        if run is None and best_so_far is not None and best_so_far.id == name:
+            return best_so_far
         if run is None:
             every, title = self.document.runs, self.document.title
             known = ", ".join(f"{each.id} ({title(each)})" for each in every)
             raise UsageError(f"there is no run {name!r}; runs are {known or 'none'}")
         return run
+
+    def last_measured_run(self, settings: RunSettings) -> Run | None:
+        """The newest run of the same target, threads and precision that was timed, if any."""
+        wanted = (settings.target, settings.threads, settings.precision)
+        for run in reversed(self.document.runs):
+            made_with = convert(run.settings, RunSettings)
+            same = (made_with.target, made_with.threads, made_with.precision) == wanted
+            if same and run.placement is not None and run.placement.measured_us is not None:
+                return run
+        return None
 
     def candidate(self, name: str) -> CandidateRecord:
         """The candidate of this id; UsageError when there is none."""
@@ -183,6 +207,13 @@ class OpenDocument:
                     for c in merged
                 ]
             )
+
+
+def check_settings(settings: RunSettings) -> None:
+    """Raises UsageError when no run can have these settings."""
+    wrong = settings_fault(settings)
+    if wrong:
+        raise UsageError(f"the settings of the run: {wrong}")
 
 
 def _real(path: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import signal
@@ -16,6 +17,7 @@ from collage_engine.machine.scratch import Scratch
 from collage_engine.machine.whole_folder import tidy
 from collage_engine.machine.worker import RemoteError, Worker, WorkerCrashed, WorkerTimeout
 from collage_engine.records.errors import Cancelled, CollageError, ModelError
+from collage_engine.toolchains.at_risk import LEFT_OUT, NOTE, read_note
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,6 +55,8 @@ class Ticket:
         self.cancelled = threading.Event()
         self.kill = threading.Event()
         """Its process is not waited for any longer."""
+        self.kept = threading.Event()
+        """It was told to end soon and to keep the best that it has."""
 
 
 class PipelineClient:
@@ -67,7 +71,7 @@ class PipelineClient:
         self._worker = Worker(
             "collage_engine.run.child:serve",
             name=name,
-            env={"TMPDIR": str(self._scratch.path)},
+            env={"TMPDIR": str(self._scratch.path), NOTE: str(self._scratch.note)},
             memory_limit_bytes=int(memory_bytes() * MEMORY_SHARE),
         )
         self._turn = threading.Condition()  # reentrant: Ctrl-C's handler cancels where it strikes
@@ -110,10 +114,17 @@ class PipelineClient:
         ticket = ticket or Ticket()
         self._wait_for_its_turn(ticket)
         try:
-            if name in _WITH_MODEL:
-                model = {key: arguments[key] for key in ("path", "shapes")}
-                self._call("prepare", model, ticket, None)
-            return self._call(name, arguments, ticket, on_event)
+            while True:
+                try:
+                    if name in _WITH_MODEL:
+                        model = {key: arguments[key] for key in ("path", "shapes")}
+                        self._call("prepare", model, ticket, None)
+                    if ticket.kept.is_set():  # the model was only being opened
+                        raise Cancelled("cancelled before it began")
+                    return self._call(name, arguments, ticket, on_event)
+                except WorkerCrashed as error:
+                    if ticket.cancelled.is_set() or not self._without_culprit(error):
+                        raise
         except WorkerCrashed as error:
             if ticket.cancelled.is_set():
                 # The signal came before the child could handle it.
@@ -133,6 +144,22 @@ class PipelineClient:
                 if arguments.get("out") is not None:
                     tidy(Path(arguments["out"]))
             self._leave(ticket)
+
+    def _without_culprit(self, error: WorkerCrashed) -> bool:
+        """Leave out the toolchain that the child was asking when it died, from the next child on.
+
+        Returns:
+            Whether there was one, so that the job is worth another attempt.
+        """
+        toolchain = read_note(self._scratch.note)
+        known = json.loads(self._worker.env.get(LEFT_OUT, "{}"))
+        if not toolchain or toolchain in known:
+            return False
+        _LOG.warning("the child died while it asked %s: %s", toolchain, error)
+        known[toolchain] = f"the process that asked it about the model ended: {error}"
+        self._worker.env[LEFT_OUT] = json.dumps(known)
+        self._scratch.note.unlink(missing_ok=True)
+        return True
 
     def _call(
         self,
@@ -198,6 +225,31 @@ class PipelineClient:
         if running is not None and running in chosen:
             self._stop(running)
         return bool(chosen)
+
+    def keep(self, ticket: Ticket | None = None) -> bool:
+        """Have a running job end soon and keep the best that it has; a second call cancels it.
+
+        A job that waits, or whose process is only being started, has nothing to keep and is
+        cancelled.
+
+        Args:
+            ticket: The job; None: the one that runs.
+
+        Returns:
+            Whether there was a job to end.
+        """
+        with self._turn:
+            running = self._queue[0] if self._queue else None
+            pid = self._worker.pid
+            if running is None or pid is None or ticket not in (None, running):
+                return self.cancel(ticket)
+            if running.kept.is_set():
+                return self.cancel(running)
+            running.kept.set()
+        _LOG.info("the job under way is asked to end with the best that it has")
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGUSR2)
+        return True
 
     def _stop(self, ticket: Ticket) -> None:
         pid = self._worker.pid

@@ -9,6 +9,7 @@ costs and log lines are never dropped, of ``progress`` only the newest is sent.
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 import threading
 import time
@@ -224,6 +225,8 @@ def main(verbosity: int = 0) -> int:
     # The desktop keeps the engine's standard error: a defect's trace belongs there.
     logs.configure(verbosity, "collage serve", quietly=logging.ERROR)
     _LOG.info("the engine serves")
+    # Children and scratch folders go away in order when a system or a parent ends this process.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
     # Libraries print to file descriptor 1 as they please; the protocol keeps a private copy of
     # it, and whatever they print joins the log on standard error.

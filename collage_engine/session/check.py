@@ -6,7 +6,6 @@ desktop's picture) relies on what is checked here.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -16,6 +15,7 @@ from collage_engine.records.checks import (
     cost_fault,
     nodes_fault,
     pin_fault,
+    settings_fault,
     times_fault,
 )
 from collage_engine.records.errors import SessionError
@@ -59,7 +59,9 @@ def _faults(document: Document) -> Iterator[str]:
     for instance, reasons in document.without_candidates.items():
         if any(not 0 <= number < calls for number in reasons):
             yield f"what {_short(instance)} does not offer: it names a node that is none"
-    yield from _settings_faults(document)
+    wrong = settings_fault(document.settings)
+    if wrong:
+        yield f"the settings: {wrong}"
     yield from _run_faults(document.runs, calls)
 
 
@@ -103,15 +105,6 @@ def _node_fault(place: int, node: Node, nodes: tuple[Node, ...]) -> str | None:
         if not 0 <= node.field < max(1, len(nodes[node.inputs[0]].types)):
             return "it is a field that its value has not"
     return None
-
-
-def _settings_faults(document: Document) -> Iterator[str]:
-    settings = document.settings
-    seconds = (settings.budget_s, settings.tune_budget_s, settings.refine_budget_s)
-    if any(not 0 <= each < math.inf for each in seconds):
-        yield "the settings: a budget is negative or without end"
-    if settings.threads < 0 or not 0 <= settings.percentile <= 100:
-        yield "the settings: the threads or the percentile are not possible"
 
 
 def _run_faults(runs: Iterable[Run], calls: int) -> Iterator[str]:

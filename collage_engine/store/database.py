@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,7 @@ import msgspec
 
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.locks import locked
+from collage_engine.records.sqlite import plain_tables, within_limits
 from collage_engine.records.versions import STORE_SCHEMA
 from collage_engine.store.migrations.migrate import migrate, version_of
 
@@ -22,43 +25,53 @@ BUSY_S = 30.0
 that is asleep or full of other work takes seconds."""
 
 
+MOST_ROW_BYTES = 1 << 28
+"""Bytes of the largest row, 256 MiB; chosen: tables of tuned kernels take some MB."""
+
+
+def can_be_written(path: Path) -> bool:
+    """Whether a store can be changed: its file, and the logs that SQLite puts beside it.
+
+    A folder that is not there yet is made.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    files = [Path(f"{path}{end}") for end in ("", "-wal", "-shm")]
+    return os.access(path.parent, os.W_OK | os.X_OK) and all(
+        os.access(file, os.W_OK) for file in files if file.exists()
+    )
+
+
 def open_database(path: Path, *, writes: bool) -> Database:
     """Open a store and bring it to this version's schema.
 
-    An older store that may not be written is copied into memory and migrated there, so that its
-    rows can be read.
-
     Args:
         path: The file; for writing it is made if need be.
-        writes: Whether the connection may change the file, where the file's permissions allow it.
+        writes: Whether the connection may change the file, which must then be possible.
 
     Raises:
         MeasureError: The file is of a newer version, or is no store.
         sqlite3.Error: The file is damaged, locked or cannot be opened.
-        OSError: The folder cannot be made.
     """
     from sqlite_utils import Database
 
-    existed = path.exists()
-    if writes:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    writable = writes and os.access(path if existed else path.parent, os.W_OK)
-    uri = f"{path.resolve().as_uri()}?mode={'rwc' if writable else 'ro'}"
+    uri = f"{path.resolve().as_uri()}?mode={'rwc' if writes else 'ro'}"
     connection = sqlite3.connect(uri, uri=True, timeout=BUSY_S, check_same_thread=False)
     try:
+        within_limits(connection, None, MOST_ROW_BYTES)
+        plain_tables(connection)
         version = version_of(connection)
         if version > STORE_SCHEMA:
-            raise MeasureError(
-                f"the measurement store {path} was written by a newer version of this "
-                "program; update it, or choose another folder with COLLAGE_CACHE_DIR"
-            )
-        if version < STORE_SCHEMA and writable:
+            raise _newer(path)
+        if version < STORE_SCHEMA and writes:
             # Going over to a WAL fails at once, whatever the timeout, while another does too.
             with locked(path.with_name(path.name + ".lock")):
                 _migrate(connection, path, wal=True)
         elif version < STORE_SCHEMA:
-            connection = _migrated_copy(connection, path)
-        if writable:
+            connection = _migrated_copy(connection, path, writes=False)
+        if writes:
             # NORMAL: a killed process loses nothing; only a power cut may lose the last ones.
             connection.execute("pragma synchronous = normal")
         return Database(connection)
@@ -67,12 +80,70 @@ def open_database(path: Path, *, writes: bool) -> Database:
         raise
 
 
-def _migrated_copy(connection: sqlite3.Connection, path: Path) -> sqlite3.Connection:
+def copy_in_memory(path: Path, *, writes: bool) -> Database:
+    """Open a copy in memory of a store whose file, or whose folder, cannot be written.
+
+    SQLite reads a database with a write-ahead log only where it can make a file beside it. So the
+    file and its log are copied to a folder for temporary files first; where there is none, what is
+    in the file itself is read.
+
+    Args:
+        path: The file; where there is none, the copy is empty.
+        writes: Whether the copy can be changed. What is written to it ends with the process.
+
+    Raises:
+        MeasureError: The file is of a newer version, or is no store.
+        sqlite3.Error: The file is damaged.
+        OSError: The file cannot be read.
+    """
+    from sqlite_utils import Database
+
+    if not path.exists():
+        empty = sqlite3.connect(":memory:", check_same_thread=False)
+        _migrate(empty, path, wal=False)
+        return Database(empty)
+    try:
+        with tempfile.TemporaryDirectory(prefix="collage-store-") as folder:
+            place = Path(folder) / "store.db"
+            for end in ("", "-wal"):
+                source = Path(f"{path}{end}")
+                if source.exists():
+                    shutil.copyfile(source, f"{place}{end}")
+            connection = sqlite3.connect(place)
+            return Database(_loaded(connection, path, writes=writes))
+    except OSError:
+        uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
+        return Database(_loaded(sqlite3.connect(uri, uri=True), path, writes=writes))
+
+
+def _loaded(connection: sqlite3.Connection, path: Path, *, writes: bool) -> sqlite3.Connection:
+    """Check an open file and bring a copy of it to this version's schema."""
+    try:
+        within_limits(connection, None, MOST_ROW_BYTES)
+        plain_tables(connection)
+        if version_of(connection) > STORE_SCHEMA:
+            raise _newer(path)
+        return _migrated_copy(connection, path, writes=writes)
+    finally:
+        connection.close()
+
+
+def _newer(path: Path) -> MeasureError:
+    return MeasureError(
+        f"the measurement store {path} was written by a newer version of this program; update it, "
+        "or choose another folder with COLLAGE_CACHE_DIR"
+    )
+
+
+def _migrated_copy(
+    connection: sqlite3.Connection, path: Path, *, writes: bool
+) -> sqlite3.Connection:
     copy = sqlite3.connect(":memory:", check_same_thread=False)
     connection.backup(copy)
     connection.close()
     _migrate(copy, path, wal=False)
-    copy.execute("pragma query_only = on")
+    if not writes:
+        copy.execute("pragma query_only = on")
     return copy
 
 

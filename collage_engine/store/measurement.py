@@ -39,6 +39,8 @@ class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
     devices: dict[str, int] = {}
     oldest: str | None = None
     newest: str | None = None
+    writable: bool = True
+    """Whether measurements can be added to it here."""
 
 
 def now_text() -> str:

@@ -19,18 +19,26 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from collage_engine.machine.folders import cache_folder
+from collage_engine.records.checks import cost_fault
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import MeasureError
+from collage_engine.records.event import SHOWN
 from collage_engine.records.files import atomic_file
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.typed import decode
 from collage_engine.records.versions import STORE_EXPORT
-from collage_engine.store.database import in_words, is_damage, open_database
+from collage_engine.store.database import (
+    can_be_written,
+    copy_in_memory,
+    in_words,
+    is_damage,
+    open_database,
+)
+from collage_engine.store.import_file import latest_moment, read_export
 from collage_engine.store.measurement import Measurement, StoreInfo, now_text
 from collage_engine.store.normalising import (
     normalised_cost,
     raw_cost,
-    raw_cost_of_version_1,
 )
 
 if TYPE_CHECKING:
@@ -55,6 +63,8 @@ class StoreReader:
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = Path(path) if path is not None else cache_folder() / FILE_NAME
+        self.notice: str | None = None
+        """What the user should know of the file: that it cannot be written, and what follows."""
         self._lock = threading.RLock()
         self._database: Database | None = None
 
@@ -90,7 +100,13 @@ class StoreReader:
                 marks = ",".join("?" * len(part))
                 query = f"select key, cost from measurements where key in ({marks}) order by key"
                 for key, cost in database.execute(query, part).fetchall():
-                    decoded = normalised_cost(decode(cost, Cost), constant)
+                    raw = decode(cost, Cost)
+                    wrong = cost_fault(raw)
+                    if wrong:
+                        # It is measured again, and replaced then.
+                        _LOG.warning("the stored cost %s is not used: %s", key, wrong)
+                        continue
+                    decoded = normalised_cost(raw, constant)
                     # In this order a model's own row replaces the common one.
                     found[key.partition("@")[0]] = msgspec.structs.replace(decoded, from_store=True)
         return found
@@ -163,6 +179,7 @@ class StoreReader:
                 devices=count("device"),
                 oldest=oldest,
                 newest=newest,
+                writable=self.notice is None,
             )
 
     def export(self, path: str | Path) -> int:
@@ -194,7 +211,11 @@ class StoreReader:
         return (self.path, *(Path(f"{self.path}{end}") for end in ("-wal", "-shm")))
 
     def _open(self) -> Database:
-        return open_database(self.path, writes=False)
+        self.notice = None
+        if can_be_written(self.path):
+            return open_database(self.path, writes=False)
+        self.notice = f"the measurement store {self.path} cannot be written: it is only read"
+        return copy_in_memory(self.path, writes=False)
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[Database | None]:
@@ -218,9 +239,15 @@ class StoreReader:
 class Store(StoreReader):
     """A store that can also be changed.
 
-    Every method raises ``MeasureError`` as those of ``StoreReader``, and when the file cannot be
-    written or the disk is full.
+    Every method raises ``MeasureError`` as those of ``StoreReader``, and when the disk is full.
+    Where the file or its folder cannot be written, a copy in memory is used instead: ``notice``
+    says so, what is put lasts as long as this object, and ``import_`` and ``clear`` refuse to work.
     """
+
+    def check(self) -> str | None:
+        """Open the store; what the user should know of it (``notice``), None if nothing."""
+        with self._writing():
+            return self.notice
 
     def put(self, measurement: Measurement) -> None:
         """Keep one measurement, replacing an older one of the same key."""
@@ -260,6 +287,7 @@ class Store(StoreReader):
             except MeasureError:
                 self._remove_file()
                 return 0
+            self._must_be_writable()
             # Emptied, not deleted: another engine may have it open and would write to nowhere.
             with self._writing() as database:
                 with database.conn:
@@ -279,42 +307,36 @@ class Store(StoreReader):
 
         Returns how many were taken. Nothing is taken from a file that is not wholly readable.
         """
-        source = Path(path)
-        try:
-            lines = source.read_bytes().splitlines()
-        except OSError as error:
-            raise MeasureError(f"{source} cannot be read: {error.strerror}") from error
-        try:
-            version = json.loads(lines[0])["collage_store"]
-        except (ValueError, IndexError, TypeError, KeyError):
-            raise MeasureError(f"{source} is no export of a measurement store") from None
-        if version not in range(1, STORE_EXPORT + 1):
-            raise MeasureError(
-                f"{source} has format {version}; this version reads 1 to {STORE_EXPORT}"
-            )
+        self._must_be_writable()
         arriving: dict[tuple[str, str], Measurement] = {}
-        for number, line in enumerate(lines[1:], start=2):
-            try:
-                measurement = decode(line, Measurement)
-            except msgspec.MsgspecError as error:
-                raise MeasureError(f"{source}, line {number}: {error}") from None
-            if version == 1:
-                cost = raw_cost_of_version_1(measurement.cost)
-                measurement = msgspec.structs.replace(measurement, cost=cost)
+        for measurement in read_export(Path(path)):
             model = measurement.model if measurement.one_model else ""
             arriving[measurement.key, model] = measurement
         present = {
-            (m.key, m.model if m.one_model else ""): m.cost.measured_at or ""
-            for m in self.measurements()
+            (m.key, m.model if m.one_model else ""): _moment(m.cost) for m in self.measurements()
         }
-        taken = [
-            m for at, m in arriving.items() if present.get(at, "") < (m.cost.measured_at or "")
-        ]
+        taken = [m for at, m in arriving.items() if present.get(at, "") < _moment(m.cost)]
         self.put_many(taken)
         return len(taken)
 
     def _open(self) -> Database:
-        return open_database(self.path, writes=True)
+        self.notice = None
+        if can_be_written(self.path):
+            return open_database(self.path, writes=True)
+        self.notice = (
+            f"the measurement store {self.path} cannot be written: what it holds is used, and what "
+            "is measured now is not kept; check its permissions, or choose another folder with "
+            "COLLAGE_CACHE_DIR"
+        )
+        _LOG.warning("%s", self.notice, extra=SHOWN)
+        return copy_in_memory(self.path, writes=True)
+
+    def _must_be_writable(self) -> None:
+        if not can_be_written(self.path):
+            raise MeasureError(
+                f"the measurement store {self.path} cannot be written; check its permissions, or "
+                "choose another folder with COLLAGE_CACHE_DIR"
+            )
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Database]:
@@ -323,6 +345,12 @@ class Store(StoreReader):
             if self._database is None:
                 self._database = self._open()
             yield self._database
+
+
+def _moment(cost: Cost) -> str:
+    """When a cost was measured; empty where that is not known, or a clock went wrong."""
+    at = cost.measured_at or ""
+    return at if at <= latest_moment() else ""
 
 
 def _row_key(key: str, model: str) -> str:

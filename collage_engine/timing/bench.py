@@ -13,7 +13,7 @@ from collage_engine.lowering.accuracy import TOLERANCES, errors
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.compiled import Compiled
 from collage_engine.lowering.extract import function_of
-from collage_engine.lowering.reference import TrueValues
+from collage_engine.lowering.reference import TrueValues, run_onnx
 from collage_engine.lowering.rounding import relative_bound, roundings, steps_apart
 from collage_engine.lowering.rounding_noise import rounding_noise, widened
 from collage_engine.lowering.tensors import as_logical, as_stored
@@ -54,7 +54,9 @@ class ModelBench:
     """One model with its true values."""
 
     def __init__(self, request: OpenRequest) -> None:
-        self.model = import_model(request.model_path, request.shapes or None, request.sha256)
+        self.model = import_model(
+            request.model_path, request.shapes or None, request.sha256, run_onnx
+        )
         self.truth = TrueValues(request.truth_folder)
         self.cold = self.model.record.weights_bytes > last_level_cache_bytes()
         self._trash: np.ndarray | None = None

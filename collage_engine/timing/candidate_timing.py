@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from collage_engine.records.cost import Cost
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import Cancelled
 from collage_engine.records.event import Event, Progress
+from collage_engine.records.flag import Flag, FlagWhen
 from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.settings import RunSettings
 from collage_engine.store.keys import KeyContext
@@ -148,12 +150,14 @@ class Measuring:
     def begin(self, candidates: Sequence[Candidate], costs: CostTable) -> None:
         """Count these candidates, of which waves will measure what is needed."""
         known = {c.key: costs.isolated_cost(c.id) for c in candidates if costs.known(c.id)}
+        stored = sum(cost.from_store for cost in known.values())
         distinct = len({candidate.key for candidate in candidates})
         self.counts = replace(
             self.counts,
             enumerated=self.counts.enumerated + len(candidates),
             distinct=self.counts.distinct + distinct,
-            from_store=self.counts.from_store + len(known),
+            from_trials=self.counts.from_trials + len(known) - stored,
+            from_store=self.counts.from_store + stored,
             invalid=self.counts.invalid + sum(c.state == "invalid" for c in known.values()),
             skipped=self.counts.skipped + distinct - len(known),
         )
@@ -207,7 +211,13 @@ class Measuring:
         self, groups: Sequence[CandidateGroup], deadline: float | None, again: bool = False
     ) -> MeasuringResult:
         """Measure in the child, which is started and given the model's true values if need be."""
-        return self.measurer().measure(
+        try:
+            measurer = self.measurer(deadline)
+        except Cancelled:
+            keys = {candidate.key for group in groups for candidate in group.candidates}
+            stopped = self._control.cancelled.is_set()
+            return MeasuringResult(skipped=len(keys), stopped=stopped)
+        return measurer.measure(
             groups,
             deadline=deadline,
             cancel=self._control.cancelled,
@@ -226,19 +236,23 @@ class Measuring:
             renew: measure in another process, elsewhere in memory.
         """
         if renew:
-            self.measurer().renew()
+            self.measurer(deadline).renew()
         outcome = self.measure_groups(groups, deadline, again=True)
         if outcome.stopped:
             raise Cancelled("cancelled; what was measured is kept")
         return outcome.costs
 
-    def measurer(self) -> Measurer:
-        """The child, started and given the model's true values if need be."""
+    def measurer(self, deadline: float | None = None) -> Measurer:
+        """The child, started and given the model's true values if need be.
+
+        Raises:
+            Cancelled: The user stopped it, or the deadline passed before the values were known.
+        """
         if self._measurer is not None:
             return self._measurer
         opened = self._open_model
         self._truth = Path(tempfile.mkdtemp(prefix="values-", dir=opened.folder))
-        TrueValues.record(opened.model, self._inputs, self._truth, self._control.cancelled)
+        TrueValues.record(opened.model, self._inputs, self._truth, self._until(deadline))
         toolchains = dict.fromkeys(source.instance.toolchain for source in self._menu.sources)
         self._measurer = Measurer(
             opened.path,
@@ -252,6 +266,13 @@ class Measuring:
             model_hash=opened.model.record.sha256,
         )
         return self._measurer
+
+    def _until(self, deadline: float | None) -> Flag:
+        """What stops the work: the user, or the deadline."""
+        cancelled = self._control.cancelled
+        if deadline is None:
+            return cancelled
+        return FlagWhen(lambda: cancelled.is_set() or time.monotonic() >= deadline)
 
     def _tell(self, event: Event) -> None:
         if isinstance(event, Progress) and self._left is not None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +13,21 @@ from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.machine.processes import private_bytes
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout
 from collage_engine.records.errors import MeasureError
+from collage_engine.records.flag import Flag
 from collage_engine.store.store import Store
 from collage_engine.timing.messages import Marker, OpenRequest, Phase, TimingReply, TimingRequest
 from collage_engine.timing.speed_probe import NAME as PROBE_CONSTANT
 from collage_engine.timing.speed_probe import Reading
 
+_LOG = logging.getLogger(__name__)
+
 OPEN_LIMIT_S = 600.0
 """Seconds for importing a model in the child; chosen, some ten times the largest seen."""
+OPEN_LEAST_S = 120.0
+"""Seconds for the same where less than that is left of the time for measuring; chosen."""
+OPEN_ATTEMPTS = 3
+"""Children that are started for a model before it counts as one that cannot be opened; chosen: the
+first may have been killed by the system or by a person."""
 MEMORY_SHARE = 0.7
 """Share of the machine's memory that the child may take; chosen."""
 BLOATED_SHARE = 0.5
@@ -111,7 +119,7 @@ class MeasuringChild:
         self,
         request: TimingRequest,
         timeout_s: float | None,
-        cancel: threading.Event | None,
+        cancel: Flag | None,
         on_answer: Callable[[TimingReply], None],
     ) -> None:
         """Have one group run in the child, which is started and given the model if need be.
@@ -122,12 +130,8 @@ class MeasuringChild:
         """
         if not self._worker.alive or self._opened != self._worker.generation:
             self._marker.clear()
-            try:
-                reference = self._worker.call(self._open, timeout_s=OPEN_LIMIT_S, cancel=cancel)
-            except (WorkerCrashed, WorkerTimeout) as error:
-                raise MeasureError(
-                    f"{self._open.model_path} could not be opened for measuring: {error}"
-                ) from error
+            limit_s = min(OPEN_LIMIT_S, max(OPEN_LEAST_S, timeout_s or OPEN_LIMIT_S))
+            reference = self._open_model(limit_s, cancel)
             self._opened = self._worker.generation
             self.fresh = True
             if self._open.probe_reference is None and reference is not None:
@@ -141,6 +145,20 @@ class MeasuringChild:
             on_message=on_answer,
             silence_s=self.candidate_limit_s,
         )
+
+    def _open_model(self, limit_s: float, cancel: Flag | None) -> Reading | None:
+        """Have a child open the model, another one where it dies; the speed probe's reference."""
+        for attempt in range(1, OPEN_ATTEMPTS + 1):
+            try:
+                found: Reading | None = self._worker.call(self._open, limit_s, cancel)
+                return found
+            except (WorkerCrashed, WorkerTimeout) as error:
+                _LOG.warning("attempt %d to open the model for measuring: %s", attempt, error)
+                if attempt == OPEN_ATTEMPTS or isinstance(error, WorkerTimeout):
+                    raise MeasureError(
+                        f"{self._open.model_path} could not be opened for measuring: {error}"
+                    ) from error
+        raise AssertionError("the last attempt returns or raises")
 
     def blame(self, waiting: Sequence[int]) -> tuple[int | None, Phase]:
         """Who was at risk when the child ended, of those that wait, and what it was doing."""

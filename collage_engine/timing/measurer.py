@@ -8,7 +8,6 @@ did not spoil itself), unless it already ran in one; the others are timed again 
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,8 @@ from collage_engine.machine.worker import WorkerCrashed, WorkerError, WorkerTime
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.errors import Cancelled, MeasureError
-from collage_engine.records.event import Event, Measured, Progress
+from collage_engine.records.event import Event, Log, Measured, Progress
+from collage_engine.records.flag import Flag
 from collage_engine.store.measurement import Measurement
 from collage_engine.store.store import Store
 from collage_engine.timing.child import MeasuringChild
@@ -38,6 +38,15 @@ GRACE_S = 2.0
 """Seconds that a candidate in hand may go beyond the deadline; chosen."""
 ATTEMPTS = 2
 """Crashes in which a candidate may be involved before it is invalid; chosen."""
+UNANSWERED = "unanswered"
+"""Name, in the store, of measurement key → seconds: candidates that gave no answer in all the time
+that a run had for them."""
+UNANSWERED_S = 3.0
+"""Seconds without an answer from which on a candidate at the end of the budget is noted; chosen:
+most take less."""
+TRY_AGAIN = 2.0
+"""How many times as long as before a run must be able to wait for such a candidate to try it again;
+chosen."""
 CANDIDATE_LIMIT_S = 60.0
 """Seconds that a candidate may take to be compiled, and to be run; chosen."""
 
@@ -156,7 +165,7 @@ class Measurer:
         groups: Sequence[CandidateGroup],
         *,
         deadline: float | None = None,
-        cancel: threading.Event | None = None,
+        cancel: Flag | None = None,
         on_event: Callable[[Event], None] | None = None,
         again: bool = False,
     ) -> MeasuringResult:
@@ -183,7 +192,7 @@ class _MeasureCall:
         measurer: Measurer,
         groups: Sequence[CandidateGroup],
         deadline: float | None,
-        cancel: threading.Event | None,
+        cancel: Flag | None,
         on_event: Callable[[Event], None] | None,
         again: bool,
     ) -> None:
@@ -203,6 +212,8 @@ class _MeasureCall:
         self.old: dict[str, Cost] = {}
         self.total = 0
         self.began = time.monotonic()
+        self.heard_s = self.began
+        """When the child gave its last sign of life."""
 
     def run(self) -> MeasuringResult:
         store = self.measurer.store
@@ -215,6 +226,7 @@ class _MeasureCall:
                 self.outcome.from_store += 1
                 self.outcome.invalid += cost.state == "invalid"
                 self.announce(key, cost)
+            self.leave_out_unanswered()
         self.total = len(self.by_key) - len(self.outcome.costs)
         try:
             for group in self.groups:
@@ -243,6 +255,7 @@ class _MeasureCall:
 
         def answered(reply: TimingReply) -> None:
             child.fresh = False
+            self.heard_s = time.monotonic()
             if reply.cost is not None:
                 self.keep(candidates[reply.place], reply.cost)
                 waiting.remove(reply.place)
@@ -255,12 +268,14 @@ class _MeasureCall:
             )
             # The child may be older than this group: then none of its crashes is proof by itself.
             alone = waiting[0] if child.fresh or not child.alive else None
+            self.heard_s = time.monotonic()
             try:
                 child.ask(request, self.seconds_left(), self.cancel, answered)
                 if waiting:
                     raise MeasureError("the measuring process left candidates without an answer")
             except (WorkerCrashed, WorkerTimeout) as error:
                 if isinstance(error, WorkerTimeout) and self.out_of_time():
+                    self.note_unanswered(candidates, waiting)
                     return
                 self.find_culprit(error, candidates, waiting, involved, alone)
             except Cancelled:
@@ -302,6 +317,44 @@ class _MeasureCall:
             else:
                 # Next time it goes first, in a child that nobody else has touched.
                 waiting.insert(0, place)
+
+    def note_unanswered(self, candidates: list[Candidate], waiting: list[int]) -> None:
+        """The budget ended while a candidate ran: the next run does not spend as much on it again.
+
+        It is not known whether it would have answered, so that a run that can wait longer tries it.
+        """
+        culprit, phase = self.measurer.child.blame(waiting)
+        seconds = time.monotonic() - self.heard_s
+        if culprit is None or seconds < UNANSWERED_S:
+            return
+        candidate = candidates[culprit]
+        store = self.measurer.store
+        if store is not None:
+            noted = {**(store.constant(UNANSWERED) or {}), candidate.key: seconds}
+            store.put_constant(UNANSWERED, noted)
+        self.leave_out(candidate, seconds, f" while {phase.text}" if phase.text else "")
+
+    def leave_out_unanswered(self) -> None:
+        """Spend no time on candidates that gave no answer in as much time as there is now."""
+        store = self.measurer.store
+        noted: dict[str, float] = (store.constant(UNANSWERED) or {}) if store else {}
+        for key, seconds in noted.items():
+            left = self.seconds_left()
+            wanted = key in self.by_key and key not in self.outcome.costs
+            if wanted and left is not None and left < TRY_AGAIN * seconds:
+                self.leave_out(self.by_key[key][0], seconds, "")
+
+    def leave_out(self, candidate: Candidate, seconds: float, doing: str) -> None:
+        """Count a candidate as invalid in this run only."""
+        cost = invalid(
+            f"gave no answer within {seconds:.0f} s{doing}, which was all the time that there was: "
+            "a larger budget tries it again"
+        )
+        self.outcome.costs[candidate.key] = cost
+        self.outcome.invalid += 1
+        self.announce(candidate.key, cost)
+        where = f"{candidate.instance.id} on {candidate.label}"
+        self.tell(Log(level="warning", text=f"{where} {cost.reason}"))
 
     def keep(self, candidate: Candidate, cost: Cost) -> None:
         key = candidate.key

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import resource
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 from collage_engine.machine.pool import call_in_child
 from collage_engine.machine.worker import WorkerError
 from collage_engine.records.errors import MeasureError
+from collage_engine.records.flag import Flag
 from collage_engine.records.format import conversion_constant, stored_type
 from collage_engine.records.graph import TensorType
 from collage_engine.records.versions import MEASURING_PROTOCOL
@@ -52,7 +52,7 @@ def conversion_constants(
     *,
     store: Store | None = None,
     env: Mapping[str, str] | None = None,
-    cancel: threading.Event | None = None,
+    cancel: Flag | None = None,
     on_measuring: Callable[[], None] = lambda: None,
     job: str = JOB,
     architecture: str = "",

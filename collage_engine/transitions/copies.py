@@ -12,7 +12,6 @@ import ctypes
 import hashlib
 import json
 import statistics
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from collage_engine.machine.pool import call_in_child
 from collage_engine.machine.worker import WorkerError
 from collage_engine.records.copies import TO_DEVICE, TO_HOST, byte_constant, call_constant
 from collage_engine.records.errors import MeasureError
+from collage_engine.records.flag import Flag
 from collage_engine.records.versions import MEASURING_PROTOCOL
 from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
@@ -53,7 +53,7 @@ def copy_constants(
     *,
     store: Store | None = None,
     env: Mapping[str, str] | None = None,
-    cancel: threading.Event | None = None,
+    cancel: Flag | None = None,
     on_measuring: Callable[[], None] = lambda: None,
     job: str = JOB,
 ) -> dict[str, float]:

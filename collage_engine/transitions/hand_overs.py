@@ -2,6 +2,10 @@
 
 A child process builds chains of one-operator partitions, as whole modules and alone, and times
 them against each other. Kept in the store per device, toolchain versions and thread count.
+
+A toolchain may crash the child, hang, take its memory or be far too slow. Before anything of a
+toolchain runs, the child notes it in a marker (``timing.messages``): when the child ends early, the
+toolchain at risk is left out, and the others are measured again in a fresh child.
 """
 
 from __future__ import annotations
@@ -10,31 +14,42 @@ import contextlib
 import hashlib
 import json
 import resource
+import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from collage_engine.bounds.heuristic import CALL
+from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.machine.constants import (
     LONG,
     SHORT,
     measure_constants,
     pair_name,
 )
-from collage_engine.machine.pool import call_in_child
-from collage_engine.machine.worker import WorkerError
+from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerError, WorkerTimeout
 from collage_engine.records.errors import CollageError, MeasureError
+from collage_engine.records.flag import Flag
 from collage_engine.records.graph import TensorType
+from collage_engine.records.reasons import short_reason
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import MEASURING_PROTOCOL
 from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
+from collage_engine.timing.child import MEMORY_SHARE
+from collage_engine.timing.messages import Marker, Phase
 from collage_engine.timing.protocol import ProtocolSettings, TimedCall, time_interleaved
 
 JOB = "collage_engine.transitions.hand_overs:run_job"
 LIMIT_S = 300.0
 """Seconds for building and timing all chains; chosen."""
+
+LEFT_OUT = ":left out"
+"""End of the name, in the store, of what is kept beside constants: toolchain → why it has none."""
 
 SHAPE = (1, 64, 28, 28)
 """Shape of the value that is handed on; chosen: 200 kB stay in a second-level cache, and
@@ -47,12 +62,46 @@ EVERYONE = ProtocolSettings(
 chosen."""
 
 
+STEP_S = 10.0, 30.0
+"""Least and most seconds that one step (compiling a chain, a sample of its time) may take before
+the child is ended; between them the run's measuring budget counts. Chosen: a step takes a second or
+two on a busy machine."""
+SLOWEST_US = 20_000.0
+"""Microseconds of one partition above which a toolchain's chains are not timed; chosen, some
+hundred times what the slowest toolchain takes."""
+PAIRS = 2
+"""Pairs of a toolchain whose chains end the child before all of its chains are left out; chosen."""
+SIGN_OF_LIFE_S = 1.0
+"""Seconds after which a child that is timing tells its parent so; chosen."""
+
+Pair = tuple[str, str]
+"""Two toolchains in a chain; twice the same: one by itself."""
+
+
 @dataclass(frozen=True)
 class HandoverRequest:
     """One instance per toolchain."""
 
     instances: tuple[ToolchainInstance, ...]
     settings: ProtocolSettings = field(default_factory=lambda: EVERYONE)
+    marker_path: str = ""
+    """Where the pair at risk is noted; empty: nowhere."""
+    without: tuple[Pair, ...] = ()
+    """Pairs that are left out."""
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """All pairs, by the places that the marker holds."""
+        names = [instance.toolchain for instance in self.instances]
+        return tuple((a, b) for a in names for b in names)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A message of the child: a toolchain is left out, for this reason."""
+
+    toolchain: str
+    reason: str
 
 
 def transition_constants(
@@ -61,14 +110,17 @@ def transition_constants(
     *,
     store: Store | None = None,
     env: Mapping[str, str] | None = None,
-    cancel: threading.Event | None = None,
+    cancel: Flag | None = None,
     on_measuring: Callable[[], None] = lambda: None,
+    on_left_out: Callable[[str], None] = lambda text: None,
+    step_s: float = STEP_S[1],
     job: str = JOB,
 ) -> dict[str, float]:
     """What launches and hand-overs cost, from the store or measured now.
 
     Measured between toolchains, with the first instance of each; what holds for a toolchain is
-    given for all of its instances. A toolchain that cannot run the chain has no pairs.
+    given for all of its instances. A toolchain that cannot run the chain, or that crashed, hung or
+    was far too slow in it, has no pairs.
 
     Args:
         instances: of all toolchains.
@@ -77,14 +129,13 @@ def transition_constants(
         env: the child's variables.
         cancel: ends the child when it is set.
         on_measuring: called when they are not stored yet.
+        on_left_out: takes a sentence about each toolchain that is left out, and why.
+        step_s: seconds that one step of a toolchain may take; at least those of ``STEP_S``.
         job: the child's work; tests give another one.
 
     Returns:
         Microseconds of ``launch``, ``pair:<instance>:<instance>`` and ``call:<instance>`` (a call
-        on a single number).
-
-    Raises:
-        MeasureError: they cannot be measured.
+        on a single number). Nothing where the child ended early through nobody's fault.
     """
     default: dict[str, ToolchainInstance] = {}
     for instance in instances:
@@ -106,13 +157,103 @@ def transition_constants(
     if known is None:
         on_measuring()
         request = HandoverRequest(tuple(default.values()))
+        step_s = min(max(step_s, STEP_S[0]), STEP_S[1])
         try:
-            known = call_in_child(job, request, timeout_s=LIMIT_S, cancel=cancel, env=env)
+            known, left_out = _Measurement(request, job, env, cancel, step_s).run()
         except WorkerError as error:
-            raise MeasureError(f"transition costs could not be measured: {error}") from error
+            on_left_out(
+                f"transition costs could not be measured: {error}; in this run they are not known"
+            )
+            return {}
         if store is not None:
             store.put_constant(name, known)
+            store.put_constant(name + LEFT_OUT, left_out)
+    else:
+        left_out = (store.constant(name + LEFT_OUT) if store is not None else None) or {}
+    for toolchain, reason in left_out.items():
+        on_left_out(
+            f"what {toolchain} takes to hand over values is not known: measuring it, it {reason}"
+        )
     return spread(known, instances)
+
+
+class _Measurement:
+    """Measures in a child, again without the culprit each time the child ends early."""
+
+    def __init__(
+        self,
+        request: HandoverRequest,
+        job: str,
+        env: Mapping[str, str] | None,
+        cancel: Flag | None,
+        step_s: float,
+    ) -> None:
+        self.request = request
+        self.job = job
+        self.env = env
+        self.cancel = cancel
+        self.step_s = step_s
+        self.left_out: dict[str, str] = {}
+        """Toolchain → how it ended, after "it"."""
+
+    def run(self) -> tuple[dict[str, float], dict[str, str]]:
+        """The constants of those that can be measured, and why the others cannot.
+
+        Raises:
+            WorkerError: the child ended early, and no toolchain was at risk; or the time is over.
+            Cancelled: the user stopped it.
+        """
+        deadline = time.monotonic() + LIMIT_S
+        limit = int(memory_bytes() * MEMORY_SHARE)
+        with (
+            tempfile.TemporaryDirectory(prefix="collage-transitions-") as folder,
+            Worker(
+                self.job, env=self.env, memory_limit_bytes=limit, name="collage-transitions"
+            ) as child,
+        ):
+            marker = Marker(Path(folder) / "marker", create=True)
+            self.request = replace(self.request, marker_path=str(marker.path))
+            try:
+                while self.request.instances:
+                    marker.clear()
+                    try:
+                        found: dict[str, float] = child.call(
+                            self.request,
+                            timeout_s=max(0.0, deadline - time.monotonic()),
+                            cancel=self.cancel,
+                            on_message=self.heard,
+                            silence_s=self.step_s,
+                        )
+                        return found, self.left_out
+                    except (WorkerCrashed, WorkerTimeout) as error:
+                        place, _ = marker.get()
+                        if not 0 <= place < len(self.request.pairs):
+                            raise
+                        self.leave_out(self.request.pairs[place], error)
+            finally:
+                marker.close()
+        return {}, self.left_out
+
+    def heard(self, message: object) -> None:
+        """Take a message of the child."""
+        if isinstance(message, LeftOut):
+            self.left_out[message.toolchain] = message.reason
+
+    def leave_out(self, pair: Pair, error: WorkerCrashed | WorkerTimeout) -> None:
+        """Have the next child measure without the pair at risk, or without a whole toolchain."""
+        how = f"crashed: {error.reason}"
+        if isinstance(error, WorkerTimeout):
+            how = f"gave {error.reason}"
+        without = (*self.request.without, pair)
+        counts = Counter(name for each in without for name in set(each))
+        culprits = {name for name in pair if pair[0] == pair[1] or counts[name] >= PAIRS}
+        for name in culprits:
+            self.left_out[name] = how
+        self.request = replace(
+            self.request,
+            instances=tuple(i for i in self.request.instances if i.toolchain not in culprits),
+            without=without,
+        )
 
 
 def spread(
@@ -134,11 +275,32 @@ def spread(
 # ---------------------------------------------------------------------- in the child
 
 
-def run_job(request: HandoverRequest) -> dict[str, float]:
+def run_job(
+    request: HandoverRequest, send: Callable[[object], None] = lambda message: None
+) -> dict[str, float]:
     """Measure in this process; imports TVM and the toolchains."""
-    bench = ChainBench(request)
+    with _signs_of_life(send):
+        bench = ChainBench(request, send)
     names = [instance.toolchain for instance in request.instances]
     return measure_constants(names, bench.time_alone, bench.time_chains) | bench.time_calls()
+
+
+@contextlib.contextmanager
+def _signs_of_life(send: Callable[[object], None]) -> Iterator[None]:
+    """Tell the parent every second during a block that this process works: TVM loads slowly."""
+    done = threading.Event()
+
+    def tell() -> None:
+        while not done.wait(SIGN_OF_LIFE_S):
+            send(None)
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
 
 
 def chain_model(length: int, shape: tuple[int, ...] = SHAPE) -> Any:
@@ -160,10 +322,18 @@ def chain_model(length: int, shape: tuple[int, ...] = SHAPE) -> Any:
 class ChainBench:
     """Chains over models that are imported once."""
 
-    def __init__(self, request: HandoverRequest) -> None:
+    def __init__(
+        self, request: HandoverRequest, send: Callable[[object], None] = lambda message: None
+    ) -> None:
         from collage_engine.model.importer import import_onnx
 
         self.request = request
+        self.send = send
+        self.marker = Marker(request.marker_path) if request.marker_path else None
+        self.pairs = request.pairs
+        self.last: Pair = ("", "")
+        """The pair that was at risk last."""
+        self.told_s = 0.0
         self.instances = {i.toolchain: i for i in request.instances}
         self.models = {n: import_onnx(chain_model(n)) for n in (SHORT, LONG)}
         for length, model in self.models.items():
@@ -179,10 +349,39 @@ class ChainBench:
         # From the middle of the chain: its input comes from another operator.
         function = function_of(self.models[SHORT], self.instances[name], (1,), "alone")
         try:
-            with compile_function(function) as compiled:
-                return self._time([compiled.timer([self.input])])[0]
+            with self._at_risk(name, name), compile_function(function) as compiled:
+                us = self._time([compiled.timer([self.input])], [(name, name)])[0]
         except CollageError as error:
             raise KeyError(name) from error
+        except (Exception, SystemExit) as error:
+            self._leave_out(name, f"failed: {short_reason(error, with_type=True)}")
+            raise KeyError(name) from error
+        if us > SLOWEST_US:
+            self._leave_out(name, f"took {us / 1000:.0f} ms for a call of some microseconds")
+            raise KeyError(name)
+        return us
+
+    def _leave_out(self, name: str, reason: str) -> None:
+        self.instances.pop(name)
+        self.send(LeftOut(name, reason))
+
+    @contextlib.contextmanager
+    def _at_risk(self, *chain: str) -> Iterator[None]:
+        """Note during a block that the toolchains of a chain, one or two, run."""
+        self._note(chain[0], chain[-1])
+        try:
+            yield
+        finally:
+            if self.marker is not None:
+                self.marker.clear()
+
+    def _note(self, first: str, last: str) -> None:
+        self.last = (first, last)
+        if self.marker is not None:
+            self.marker.set(self.pairs.index((first, last)), Phase.TIMED)
+        if time.monotonic() - self.told_s > SIGN_OF_LIFE_S:
+            self.told_s = time.monotonic()
+            self.send(None)
 
     def time_calls(self) -> dict[str, float]:
         """Microseconds of a call on a single number: what every call of a toolchain takes."""
@@ -195,22 +394,35 @@ class ChainBench:
         found = {}
         for name, instance in self.instances.items():
             with (
-                contextlib.suppress(CollageError),
+                contextlib.suppress(Exception, SystemExit),
+                self._at_risk(name, name),
                 compile_function(function_of(model, instance, (1,), "call")) as compiled,
             ):
-                found[CALL + name] = self._time([compiled.timer([value])])[0]
+                found[CALL + name] = self._time([compiled.timer([value])], [(name, name)])[0]
         return found
 
     def time_chains(self, chains: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
         """Microseconds of whole modules."""
         built = {}
         for chain in chains:
+            if (chain[0], chain[-1]) in self.request.without:
+                continue
             try:
-                built[chain] = self._build(chain)
-            except CollageError:
+                with self._at_risk(chain[0], chain[-1]):
+                    built[chain] = self._build(chain)
+            except (Exception, SystemExit):
                 continue  # the toolchain has no such chain; its pairs stay unknown
-        times = self._time(list(built.values()))
-        return dict(zip(built, times, strict=True))
+        while True:
+            try:
+                times = self._time(list(built.values()), [(c[0], c[-1]) for c in built])
+                return dict(zip(built, times, strict=True))
+            except (Exception, SystemExit):
+                # The pair at risk stays unknown; the others are timed again.
+                failed = [chain for chain in built if (chain[0], chain[-1]) == self.last]
+                if not failed:
+                    raise
+                for chain in failed:
+                    built.pop(chain)
 
     def _build(self, chain: tuple[str, ...]) -> TimedCall:
         import tvm
@@ -253,10 +465,11 @@ class ChainBench:
 
         return time
 
-    def _time(self, timed: Sequence[TimedCall]) -> list[float]:
+    def _time(self, timed: Sequence[TimedCall], pairs: Sequence[Pair]) -> list[float]:
         timings = time_interleaved(
             timed,
             self.request.settings,
+            about_to_run=lambda place: self._note(*pairs[place]),
             interruptions=lambda: resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
         )
         return [timing.median * 1e6 for timing in timings]

@@ -8,6 +8,7 @@ from collage_engine.candidates.menu import Menu, threads_of
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.planning.conversions import wanted_conversions
+from collage_engine.records.errors import MeasureError
 from collage_engine.records.format import HOST
 from collage_engine.records.settings import RunSettings
 from collage_engine.timing.child import measuring_environment
@@ -42,23 +43,40 @@ def transition_constants(
         env=env,
         cancel=control.cancelled,
         on_measuring=lambda: now("hand-over costs of this machine, once"),
+        on_left_out=control.warn,
+        step_s=settings.budget_s,
     )
     if len(instances) < len(menu.sources):
-        constants |= copy_constants(
+        constants |= _or_nothing(
+            control,
+            lambda: copy_constants(
+                menu.keys,
+                store=open_model.store,
+                env=env,
+                cancel=control.cancelled,
+                on_measuring=lambda: now("copies between device and host, once"),
+            ),
+        )
+    wanted = wanted_conversions(open_model.model.graph.record, menu.candidates)
+    return constants | _or_nothing(
+        control,
+        lambda: conversion_constants(
+            (each for of_one in wanted.values() for each in of_one if HOST not in each),
+            threads_of(settings),
             menu.keys,
             store=open_model.store,
             env=env,
             cancel=control.cancelled,
-            on_measuring=lambda: now("copies between device and host, once"),
-        )
-    wanted = wanted_conversions(open_model.model.graph.record, menu.candidates)
-    return constants | conversion_constants(
-        (each for of_one in wanted.values() for each in of_one if HOST not in each),
-        threads_of(settings),
-        menu.keys,
-        store=open_model.store,
-        env=env,
-        cancel=control.cancelled,
-        on_measuring=lambda: now("conversions between formats on this machine, once"),
-        architecture=next((i.architecture for i in instances), ""),
+            on_measuring=lambda: now("conversions between formats on this machine, once"),
+            architecture=next((i.architecture for i in instances), ""),
+        ),
     )
+
+
+def _or_nothing(control: RunControl, measure: Callable[[], dict[str, float]]) -> dict[str, float]:
+    """Constants, or none and a warning where they cannot be measured: the run goes on."""
+    try:
+        return measure()
+    except MeasureError as error:
+        control.warn(f"{error}; in this run they are not known")
+        return {}

@@ -116,6 +116,7 @@ class CalibrationInput:
         problem: the search problem of some costs, under the run's pins and limits.
         percentile: of a cost that a placement states.
         seconds: how long covers may be proposed.
+        stop: whether no further cover is to be proposed, whatever the time.
         on_cover: called before a trial: covers so far, covers at most, and which one it is.
         log: takes what needs no action.
     """
@@ -128,6 +129,7 @@ class CalibrationInput:
     problem: Callable[[CostTable], Problem]
     percentile: int
     seconds: float
+    stop: Callable[[], bool] = lambda: False
     on_cover: Callable[[int, int, str], None] = lambda done, total, now: None
     log: Callable[[str], None] = lambda text: None
 
@@ -176,7 +178,7 @@ class _Calibration:
         starts = [ids(placements[0]), *self.favouring(placements[0].estimated_us)]
         self.most = len(starts) + self.settings.turns
         for number, cover in enumerate(starts):
-            if number and time.monotonic() > self.end:
+            if number and self.is_over():
                 break
             yield from self.try_cover(cover)
         if not self.observed:
@@ -203,6 +205,10 @@ class _Calibration:
             detail=detail,
             best_us=self.best_us,
         )
+
+    def is_over(self) -> bool:
+        """Whether no further cover is proposed."""
+        return time.monotonic() > self.end or self.given.stop()
 
     # ------------------------------------------------------------------ covers
 
@@ -252,7 +258,7 @@ class _Calibration:
         for cover in map(ids, placements):
             if frozenset(cover) in self.failed:
                 continue
-            if frozenset(cover) in self.tried or time.monotonic() > self.end:
+            if frozenset(cover) in self.tried or self.is_over():
                 return False
             if (yield from self.try_cover(cover)):
                 return True

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from collage_engine.machine.cgroups import available_bytes
@@ -138,6 +138,7 @@ def confirm(
     *,
     settings: ConfirmationSettings | None = None,
     on_progress: OnProgress | None = None,
+    hurry: Callable[[], bool] = lambda: False,
 ) -> Confirmation:
     """Build, check and time the contenders; choose one.
 
@@ -146,6 +147,8 @@ def confirm(
         contenders: placements and baselines.
         settings: how long they are timed.
         on_progress: called before each step.
+        hurry: whether to come to an end: what is not built yet is left out, and no more than the
+            least rounds are run.
 
     Raises:
         ToolchainError: no placement could be built with right numbers.
@@ -153,7 +156,7 @@ def confirm(
     """
     settings = settings or ConfirmationSettings()
     progress = _Progress(on_progress or (lambda done, total, now: None))
-    return _Confirming(runner, contenders, settings, progress).run()
+    return _Confirming(runner, contenders, settings, progress, hurry).run()
 
 
 @dataclass
@@ -178,10 +181,12 @@ class _Confirming:
         contenders: Sequence[Contender],
         settings: ConfirmationSettings,
         progress: _Progress,
+        hurry: Callable[[], bool],
     ) -> None:
         self.runner = runner
         self.settings = settings
         self.progress = progress
+        self.hurry = hurry
         self.contenders = contenders
         self.entered = {key: runner.process(one) for key, one in distinct(contenders).items()}
         self.processes = list(self.entered.values())
@@ -234,7 +239,9 @@ class _Confirming:
         self.runner.build(
             [one for one in self.processes if not one.contender.python_session],
             lambda one: self.progress.step(f"building {one.contender.name}"),
+            self.hurry,
         )
+        self.runner.end_builders()
         waiting = [one for one in self.processes if one.failure is None]
         self.progress.done += len(self.processes) - len(waiting)
         contenders = [one.contender for one in self.processes]
@@ -246,8 +253,7 @@ class _Confirming:
                 self.make_room(room - len(batch))
             self.load(batch)
         if not any(one.can_win for one in self.processes):
-            reasons = "; ".join(f"{one.contender.name}: {one.failure}" for one in self.processes)
-            raise ToolchainError(f"no placement could be built with right numbers ({reasons})")
+            raise nothing_runs((one.contender.name, one.failure) for one in self.processes)
 
     def loaded(self) -> list[PlacementProcess]:
         """Those that are in a process and have not failed."""
@@ -256,7 +262,7 @@ class _Confirming:
     def load(self, processes: Sequence[PlacementProcess]) -> None:
         """Load these, or load them again in another process."""
         self.runner.load(
-            processes, lambda one: self.progress.step(f"checking {one.contender.name}")
+            processes, lambda one: self.progress.step(f"checking {one.contender.name}"), self.hurry
         )
 
     def make_room(self, places: int) -> None:
@@ -315,6 +321,7 @@ class _Confirming:
             most=most,
             settled=self.is_settled,
             on_round=on_round,
+            hurry=self.hurry,
         )
         self.progress.done += max(0, count - started)
         return taken | self.left_early
@@ -389,6 +396,12 @@ class _Confirming:
         if contender.reason is not None:
             return ContenderResult(contender=contender, reason=contender.reason)
         return replace(results[self.entered[contender.key]], contender=contender)
+
+
+def nothing_runs(failures: Iterable[tuple[str, str | None]]) -> ToolchainError:
+    """The error of a run none of whose placements runs; names and reasons of them all."""
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in failures)
+    return ToolchainError(f"no placement could be built with right numbers ({reasons})")
 
 
 def distinct(contenders: Sequence[Contender]) -> dict[tuple[object, ...], Contender]:

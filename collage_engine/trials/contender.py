@@ -91,6 +91,10 @@ class ContenderResult:
         memory: what its process was seen to take.
         folder: where its module lies, with ``built.json``; None: it cannot be exported.
         built: what the builder says of the module.
+        parts_us: µs of every partition as built, where the trial profiled them.
+        build_s: seconds that building it took; 0: it was not built.
+        load_s: seconds that loading and checking it took.
+        from_trial: whether its times are those of an earlier trial, not of a confirmation.
     """
 
     contender: Contender
@@ -102,6 +106,10 @@ class ContenderResult:
     memory: MemorySeen | None = None
     folder: Path | None = None
     built: BuiltModule | None = None
+    parts_us: tuple[float, ...] = ()
+    build_s: float = 0.0
+    load_s: float = 0.0
+    from_trial: bool = False
 
     @property
     def measured_us(self) -> float | None:

@@ -6,10 +6,10 @@ another's time. The process sleeps on its pipe until it is asked for something.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,9 +19,11 @@ from collage_engine.build.built import MODULE_FILE, BuiltModule, attribute_kerne
 from collage_engine.lowering.npz import write_npz
 from collage_engine.machine.worker import Worker
 from collage_engine.records.errors import Cancelled, CollageError, ModelError
+from collage_engine.records.flag import Flag
 from collage_engine.records.memory import MemorySeen
 from collage_engine.timing.messages import WRONG_NUMBERS
 from collage_engine.trials.contender import Contender, Sample
+from collage_engine.trials.suspects import Suspects
 from collage_engine.trials.trial_job import (
     KernelTime,
     OpenPlacement,
@@ -41,8 +43,12 @@ BUILD_JOB = "collage_engine.build.build_job:BuildJob"
 TRIAL_JOB = "collage_engine.trials.trial_job:TrialJob"
 BUILD_TIMEOUT_S = 900.0
 """Seconds for building one placement; chosen, some ten times the longest seen."""
-CALL_TIMEOUT_S = 300.0
-"""Seconds for loading a placement, for a round and for a profile; chosen."""
+LOAD_TIMEOUT_S = 120.0
+"""Seconds for loading a placement and running it on every sample; chosen, some ten times the
+longest seen."""
+CALL_LEAST_S, CALL_LOADS = 20.0, 10.0
+"""Seconds for a round or a profile: so many at least, or so many times what loading took, which
+runs the placement too; chosen."""
 RUNTIME_ONLY = {"TVM_USE_RUNTIME_LIB": "1"}
 """A placement needs TVM's runtime, not its compiler: half the time to start, less memory."""
 
@@ -142,6 +148,8 @@ class PlacementProcess:
         max_abs_error: largest absolute error of its outputs on the samples.
         max_rel_error: largest relative one.
         memory: what its process was seen to take, once asked.
+        build_s: seconds that building it took; 0: it was not built here.
+        load_s: seconds that loading and checking it took last.
     """
 
     def __init__(
@@ -150,8 +158,9 @@ class PlacementProcess:
         files: TrialFiles,
         module_folder: Path,
         tolerance: float,
-        cancelled: Event,
+        cancelled: Flag,
         start_worker: StartWorker = Worker,
+        suspects: Suspects | None = None,
     ) -> None:
         """Prepare; nothing is built or started yet.
 
@@ -162,6 +171,7 @@ class PlacementProcess:
             tolerance: on ``max|y-r| / max|r|`` of the outputs.
             cancelled: ends every call when it is set.
             start_worker: makes the process.
+            suspects: what other placements have shown of the toolchains.
         """
         self.contender = contender
         self.failure: str | None = None
@@ -170,12 +180,16 @@ class PlacementProcess:
         self.max_abs_error: float | None = None
         self.max_rel_error: float | None = None
         self.memory: MemorySeen | None = None
+        self.build_s = 0.0
+        self.load_s = 0.0
         self._files = files
         self._module_folder = module_folder
         self._tolerance = tolerance
         self._cancelled = cancelled
         self._start_worker = start_worker
         self._worker: Any = None
+        self._call_s = LOAD_TIMEOUT_S
+        self.suspects = suspects or Suspects()
 
     @property
     def loaded(self) -> bool:
@@ -187,8 +201,16 @@ class PlacementProcess:
         """Whether it can be exported: it runs, its numbers are right, and nothing bars it."""
         return self.failure is None and self.folder is not None and self.contender.eligible
 
-    def build(self, builder: Any) -> None:
+    def use(self, folder: Path, built: BuiltModule) -> None:
+        """Take a module that was built before instead of building one."""
+        self.folder, self.built = folder, built
+
+    def build(self, builder: Any, cancelled: Flag | None = None) -> None:
         """Have a worker of ``BUILD_JOB`` build the placement; ``failure`` says where it cannot.
+
+        Args:
+            builder: the worker.
+            cancelled: ends the build when it is set; None: what ends every other call.
 
         Raises:
             ModelError: the model's file has changed.
@@ -203,32 +225,43 @@ class PlacementProcess:
             folder=str(self._module_folder),
             sha256=model.sha256,
         )
+        began = time.monotonic()
         try:
-            self.built = builder.call(request, BUILD_TIMEOUT_S, self._cancelled)
+            self.built = builder.call(request, BUILD_TIMEOUT_S, cancelled or self._cancelled)
             self.folder = self._module_folder
+            self.build_s = time.monotonic() - began
         except (Cancelled, ModelError):
             raise
         except CollageError as error:
-            self.failure = str(error)
+            self.failure = self.suspects.sentence(self.contender, error)
 
     def load(self) -> None:
         """Start the process, load the placement and check its numbers on every sample.
 
         ``failure`` says where it cannot be loaded, or which tolerance its numbers break.
         """
+        against = self.suspects.reason_against(self.contender)
+        if against is not None:
+            self.failure = against
+            return
+        began = time.monotonic()
         self._worker = self._start_worker(
             TRIAL_JOB,
             env=self.built.environment | RUNTIME_ONLY if self.built else {},
             name="collage-trial",
         )
         try:
+            self._call_s = LOAD_TIMEOUT_S
             errors: OutputErrors = self._call(self._opening())
+            self.load_s = time.monotonic() - began
+            self._call_s = max(CALL_LEAST_S, CALL_LOADS * self.load_s)
+            self.suspects.runs(self.contender)
             self.max_abs_error, self.max_rel_error = errors.max_abs, errors.max_rel
             self.failure = self._wrong_numbers(errors)
         except Cancelled:
             raise
         except CollageError as error:
-            self.failure = str(error)
+            self.failure = self.suspects.sentence(self.contender, error)
         if self.failure is not None:
             self.close()
 
@@ -310,7 +343,7 @@ class PlacementProcess:
         self.memory = self._call(PeakMemory())
 
     def _call(self, request: Any) -> Any:
-        return self._worker.call(request, CALL_TIMEOUT_S, self._cancelled)
+        return self._worker.call(request, self._call_s, self._cancelled)
 
     def close(self) -> None:
         """End the process; the module stays."""

@@ -74,6 +74,7 @@ class InterleavedRounds(Generic[Entrant]):
         most: int | None = None,
         settled: Callable[[Mapping[Entrant, Sequence[float]]], bool] = lambda _: True,
         on_round: Callable[[int, int], None] = lambda number, racing: None,
+        hurry: Callable[[], bool] = lambda: False,
     ) -> Rounds[Entrant]:
         """Run the rounds.
 
@@ -83,6 +84,7 @@ class InterleavedRounds(Generic[Entrant]):
             most: rounds at most, while ``settled`` says no; None: ``count``.
             settled: asked after ``count`` rounds whether more would change nothing.
             on_round: called with a round's number (from 0) and how many take part in it.
+            hurry: asked before each round; once it says so, no more than the least ones are run.
 
         Returns:
             The rounds of every entrant that did not fail.
@@ -92,7 +94,7 @@ class InterleavedRounds(Generic[Entrant]):
         order = random.Random(count)
         end = time.monotonic() + budget_s
         for number in range(max(count, most or count)):
-            if number >= self.withdrawal.least_rounds and time.monotonic() > end:
+            if number >= self.withdrawal.least_rounds and (time.monotonic() > end or hurry()):
                 break
             if number >= count and settled(self.taken):
                 break

@@ -12,15 +12,17 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Lock
-from typing import Any
+from typing import Any, TypeAlias
 
+from collage_engine.build.built import BuiltModule
 from collage_engine.machine.worker import Worker
 from collage_engine.records.errors import Cancelled, CollageError
+from collage_engine.records.flag import Flag, FlagWhen
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.placement_process import (
     BUILD_JOB,
@@ -32,6 +34,12 @@ from collage_engine.trials.placement_process import (
 )
 from collage_engine.trials.proposals import Proposal, Trial
 from collage_engine.trials.reference import Reference
+from collage_engine.trials.suspects import Suspects
+
+Module: TypeAlias = tuple[Path, BuiltModule]
+"""The folder of a built module, and what the builder says of it."""
+NOT_REACHED = "not timed: the run ended before its turn came"
+"""Why a placement was left out for want of time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +65,10 @@ class TrialRunner:
         tolerance: float,
         folder: Path,
         *,
-        cancelled: Event | None = None,
+        cancelled: Flag | None = None,
         settings: TrialSettings | None = None,
         start_worker: StartWorker = Worker,
+        modules: Mapping[tuple[object, ...], Module] | None = None,
     ) -> None:
         """Prepare; no process is started yet.
 
@@ -71,13 +80,16 @@ class TrialRunner:
             cancelled: ends every call when it is set.
             settings: how placements are built and run.
             start_worker: makes a process; tests give another one.
+            modules: what was built before, by the contender's key; it is not built again.
         """
         self.files = TrialFiles(model, samples, folder)
         self.settings = settings or TrialSettings()
         self._tolerance = tolerance
         self._cancelled = cancelled or Event()
         self._start_worker = start_worker
-        self._builder: Any = None
+        self._suspects = Suspects()
+        self._modules = dict(modules or {})
+        self._builders: list[Any] = []
         self._processes: list[PlacementProcess] = []
         self.reference = Reference()
         self._numbers = itertools.count(1)
@@ -92,9 +104,20 @@ class TrialRunner:
         """End every process; modules stay."""
         for process in self._processes:
             process.close()
-        if self._builder is not None:
-            self._builder.close()
-            self._builder = None
+        self.end_builders()
+
+    def end_builders(self) -> None:
+        """End the workers that build, and what they hold of the model; later builds start anew."""
+        for builder in self._builders:
+            builder.close()
+        self._builders.clear()
+
+    def _builder(self, place: int = 0) -> Any:
+        """A worker that builds; each keeps the model that it has imported."""
+        while len(self._builders) <= place:
+            number = len(self._builders)
+            self._builders.append(self._start_worker(BUILD_JOB, name=f"collage-build-{number}"))
+        return self._builders[place]
 
     # ------------------------------------------------------------------ one placement
 
@@ -108,9 +131,7 @@ class TrialRunner:
         contender = Contender(name="trial", kind="collage", cover=proposal.cover)
         process = self.process(contender, proposal.tolerance)
         try:
-            if self._builder is None:
-                self._builder = self._start_worker(BUILD_JOB, name="collage-build")
-            process.build(self._builder)
+            process.build(self._builder())
             if process.failure is None:
                 process.load()
             if process.failure is not None:
@@ -130,7 +151,11 @@ class TrialRunner:
             self._tolerance if tolerance is None else tolerance,
             self._cancelled,
             self._start_worker,
+            self._suspects,
         )
+        module = self._modules.get(contender.key)
+        if module is not None:
+            process.use(*module)
         self._processes.append(process)
         return process
 
@@ -148,7 +173,7 @@ class TrialRunner:
         except Cancelled:
             raise
         except CollageError as error:
-            failures = (str(error),)
+            failures = (self._suspects.sentence(process.contender, error),)
         return Trial(
             times_us=times,
             partitions_us=partitions,
@@ -202,22 +227,40 @@ class TrialRunner:
         self,
         processes: Sequence[PlacementProcess],
         on_build: Callable[[PlacementProcess], None] = lambda process: None,
+        enough: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Build placements, some at a time; their ``failure`` says which could not be."""
-        queue = list(processes)
+        """Build placements, some at a time; their ``failure`` says which could not be.
+
+        Args:
+            processes: the placements; those that were built before are left as they are.
+            on_build: called before each build.
+            enough: once it says so, the rest is not built, provided that one of them is.
+        """
+        queue = [one for one in processes if one.folder is None]
         lock = Lock()
 
-        def work(number: int) -> None:
-            with self._start_worker(BUILD_JOB, name=f"collage-build-{number}") as builder:
-                while True:
-                    with lock:
-                        if not queue:
-                            return
-                        process = queue.pop(0)
-                        on_build(process)
-                    process.build(builder)
+        def is_over() -> bool:
+            ended = enough() and any(one.folder is not None for one in processes)
+            return ended or self._cancelled.is_set()
 
-        count = max(1, min(self.settings.builders, len(queue)))
+        def work(number: int) -> None:
+            while True:
+                with lock:
+                    if not queue:
+                        return
+                    process = queue.pop(0)
+                    on_build(process)
+                try:
+                    process.build(self._builder(number), FlagWhen(is_over))
+                except Cancelled:
+                    if self._cancelled.is_set():
+                        raise
+                    process.failure = NOT_REACHED
+
+        count = min(self.settings.builders, len(queue))
+        if not count:
+            return
+        self._builder(count - 1)
         with ThreadPoolExecutor(max_workers=count) as pool:
             for finished in [pool.submit(work, number) for number in range(count)]:
                 finished.result()
@@ -226,12 +269,22 @@ class TrialRunner:
         self,
         processes: Sequence[PlacementProcess],
         on_load: Callable[[PlacementProcess], None] = lambda process: None,
+        enough: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Load placements, again those that are loaded; ``failure`` says which could not be."""
+        """Load placements, again those that are loaded; ``failure`` says which could not be.
+
+        Args:
+            processes: the placements.
+            on_load: called before each is loaded.
+            enough: once it says so, the rest is not loaded, provided that one of them is.
+        """
         lock = Lock()
 
         def work(process: PlacementProcess) -> None:
             with lock:
+                if enough() and any(one.loaded and one.can_win for one in processes):
+                    process.failure = process.failure or NOT_REACHED
+                    return
                 on_load(process)
             process.reload()
 
@@ -247,5 +300,5 @@ class TrialRunner:
         except Cancelled:
             raise
         except CollageError as error:
-            process.failure = str(error)
+            process.failure = self._suspects.sentence(process.contender, error)
             return None

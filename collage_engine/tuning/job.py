@@ -84,13 +84,14 @@ class TuningJob:
 
     def _function(self, request: ListTasks) -> Any:
         from collage_engine.lowering.extract import function_of
+        from collage_engine.lowering.reference import run_onnx
         from collage_engine.model.importer import import_model
 
         key = (request.model_path, request.sha256, tuple(sorted(request.shapes.items())))
         if self._opened is None or self._opened[0] != key:
             self._opened = (
                 key,
-                import_model(request.model_path, request.shapes or None, request.sha256),
+                import_model(request.model_path, request.shapes or None, request.sha256, run_onnx),
             )
         return function_of(
             self._opened[1],

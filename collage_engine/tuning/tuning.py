@@ -60,6 +60,8 @@ LIST_SHARE = 0.2
 """Share of the budget, at most, for finding out what candidates consist of; chosen."""
 LISTED_FREE_S = 20.0
 """Seconds for the same where earlier runs left records but no budget is given; chosen."""
+UNLISTED = 2
+"""Candidates whose listing crashes or hangs before a run lists no more of a toolchain's; chosen."""
 MEASURING_S, MEASURING_SHARE = 20.0, 0.15
 """Left at the end of the budget for measuring what was found: so many seconds or this share of the
 budget, whichever is less; chosen."""
@@ -168,6 +170,8 @@ class Tuning:
         self._sources: list[CandidateSource] = list(menu.sources)
         self._untuned: tuple[Candidate, ...] = ()
         self._missing_reported = False
+        self._unlisted = 0
+        """Candidates whose listing ended the child."""
 
     def close(self) -> None:
         """End the child."""
@@ -261,7 +265,7 @@ class Tuning:
             key = candidate.key
             if key in self._tasks:
                 continue
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= deadline or self._unlisted >= UNLISTED:
                 return
             self.report.progress(place, len(unknown), f"kernels of {candidate.label}")
             tasks = self._ask_tasks(candidate)
@@ -293,7 +297,12 @@ class Tuning:
                 raise
             if not isinstance(error, WorkerError):
                 return []
-            self.control.warn(f"the kernels of {candidate.label} could not be listed: {error}")
+            self._unlisted += 1
+            given_up = ": none is tuned any more" if self._unlisted >= UNLISTED else ""
+            self.control.warn(
+                f"the kernels of {self.toolchain} in {candidate.label} could not be listed: "
+                f"{error}{given_up}"
+            )
             return None
 
     def _report_what_is_missing(self) -> None:

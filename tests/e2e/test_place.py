@@ -88,7 +88,9 @@ def test_the_document_has_what_is_promised(placed):
     counts = document["candidates"]
     assert counts["enumerated"] >= counts["distinct"] > 0
     assert counts["measured"] > 0
-    assert counts["distinct"] == counts["measured"] + counts["from_store"] + counts["skipped"]
+    parts = ("measured", "from_trials", "from_store", "skipped")
+    assert counts["distinct"] == sum(counts[part] for part in parts)
+    assert counts["from_trials"] > 0
     names = {base["name"]: base for base in document["baselines"]}
     for toolchain in document["toolchains"]:
         if toolchain["available"]:
@@ -132,7 +134,7 @@ def test_the_second_run_measures_nothing_anew_and_joins_the_session(placed, cach
     assert first.id == document["id"]
     counts = second.candidates
     assert counts.measured == 0
-    assert counts.from_store + counts.skipped == counts.distinct
+    assert counts.from_trials + counts.from_store + counts.skipped == counts.distinct
     assert counts.skipped == document["candidates"]["skipped"], "left out for the same reasons"
     compared = collage("compare", again, first.id, second.id, "--json", cache=cache)
     assert compared.returncode == 0, compared.stderr
@@ -253,7 +255,7 @@ def test_explain_compare_report_and_export_work_on_the_session(placed, cache, tm
     assert collage("run", tmp_path / "again", cache=cache).returncode == 0
 
 
-def test_an_interrupt_keeps_what_was_measured(tmp_path):
+def test_a_second_interrupt_ends_the_run_and_keeps_what_was_measured(tmp_path):
     cache = tmp_path / "fresh"
     process = subprocess.Popen(
         [sys.executable, "-m", "collage_engine", "place", str(MNIST), "-o", str(tmp_path / "out")],
@@ -269,7 +271,9 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path):
         time.sleep(0.3)
         info = collage("store", "info", "--json", cache=cache)
         stored = json.loads(info.stdout)["measurements"] if info.returncode == 0 else 0
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT)  # asks for the best placement so far
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)  # and this for the end, at once
     _, said = process.communicate(timeout=30)
     assert process.returncode == 130, said
     assert "cancelled" in said

@@ -1,13 +1,15 @@
-"""LSTM, GRU and RNN written out step by step compute what ONNX Runtime's own do."""
+"""LSTM, GRU and RNN, step by step or as one operator, compute what ONNX Runtime's do."""
 
 from __future__ import annotations
+
+import tempfile
 
 import numpy as np
 import pytest
 
+from collage_engine.lowering.reference import TrueValues
 from collage_engine.model.importer import import_onnx
-from collage_engine.records.errors import ModelError
-from tests.support.model_runs import check_accounting, check_numbers
+from tests.support.model_runs import check_accounting, check_numbers, run_onnx
 from tests.zoo.net import Net
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -63,25 +65,30 @@ def test_a_recurrent_layer_is_its_steps(case: tuple) -> None:
     assert {n.onnx_nodes for n in imported.graph.nodes if n.form == "call"} == {("cell",)}
 
 
-def test_too_many_steps_are_refused_with_their_number() -> None:
-    net = recurrent("GRU", "bidirectional", True, False, {}, 17, steps=100)
-    with pytest.raises(ModelError, match=r"m.onnx: the node 'cell' \(GRU\) runs over 200 steps"):
-        import_onnx(net.model(), "m.onnx")
+def stays_one_operator(net: Net, kind: str) -> None:
+    """Import the model, whose recurrent node must stay as it is and keep its numbers."""
+    model = net.model()
+    imported = import_onnx(model, "m.onnx", evaluate=run_onnx)
+    assert f"onnx:{kind}" in {imported.graph.nodes[i].op for i in imported.graph.operators}
+    inputs = imported.random_inputs(0)
+    with tempfile.TemporaryDirectory() as folder:
+        values = TrueValues.record(imported, inputs, folder)
+        for wanted, index in zip(
+            run_onnx(model, inputs), imported.graph.record.outputs, strict=True
+        ):
+            np.testing.assert_allclose(values.value(index), wanted, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("more", "what"),
-    [({"clip": 1.0}, "clip"), ({"activations": ["Softsign"]}, "the activation Softsign")],
-)
-def test_a_form_that_is_not_written_out_is_named_with_its_node(more: dict, what: str) -> None:
-    net = recurrent("RNN", "forward", True, False, more, 17)
-    said = rf"m.onnx: the node 'cell' \(RNN\) cannot be written out step by step: {what} is not"
-    with pytest.raises(ModelError, match=said):
-        import_onnx(net.model(), "m.onnx")
+def test_many_steps_stay_one_operator() -> None:
+    stays_one_operator(recurrent("GRU", "bidirectional", True, False, {}, 17, steps=100), "GRU")
 
 
-def test_sequences_of_several_lengths_are_refused_by_that_name() -> None:
+@pytest.mark.parametrize("more", [{"clip": 1.0}, {"activations": ["Softsign"]}])
+def test_a_form_that_is_not_written_out_stays_one_operator(more: dict) -> None:
+    stays_one_operator(recurrent("RNN", "forward", True, False, more, 17), "RNN")
+
+
+def test_sequences_of_several_lengths_stay_one_operator() -> None:
     net = recurrent("GRU", "forward", True, False, {}, 17)
     net.nodes[0].input[4] = net.const(np.int32([STEPS, STEPS - 1]))
-    with pytest.raises(ModelError, match="sequences of several lengths is not supported"):
-        import_onnx(net.model(), "m.onnx")
+    stays_one_operator(net, "GRU")

@@ -27,11 +27,13 @@ class FakeModel:
 
     def __init__(self, path: Path, shapes: object) -> None:
         self.folder = Path(tempfile.mkdtemp(dir=path.parent))
+        self.modules: dict = {}
 
     def is_current(self) -> bool:
         return self.current
 
     close = OpenModel.close
+    keep_modules = OpenModel.keep_modules
     empty = OpenModel.empty
 
 

@@ -95,4 +95,9 @@ class Job(MeasureJob):
             raise ModelError("broken.onnx is no ONNX file")
         if request.model_path == "crash.onnx":
             os.abort()
+        if request.model_path == "crash-once.onnx":
+            before = Path(request.truth_folder) / "crashed"
+            if not before.exists():
+                before.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
         return PretendedBench(request)

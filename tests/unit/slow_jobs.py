@@ -2,20 +2,48 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 
 from collage_engine.control.run_control import RunControl
 from collage_engine.records.errors import Cancelled
 from collage_engine.run import child
+from collage_engine.toolchains import at_risk
 
 
-def _sleep(control: RunControl, seconds: float, stubborn: bool = False) -> str:
+def _sleep(control: RunControl, seconds: float, stubborn: bool = False, keeps: bool = False) -> str:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(0.01)
         if control.cancelled.is_set() and not stubborn:
             raise Cancelled("asked to")
+        if control.keep.is_set() and keeps:
+            return "kept"
     return "slept"
+
+
+def _ask(control: RunControl, toolchains: tuple[str, ...]) -> dict[str, str]:
+    """Ask toolchains that are named after what they do to the process; those left out answer."""
+    for name in toolchains:
+        if name in at_risk.left_out():
+            continue
+        with at_risk.asking(name):
+            if name == "abort":
+                os.abort()
+            if name == "segfault":
+                os.kill(os.getpid(), signal.SIGSEGV)
+            if name == "exit":
+                os._exit(0)
+            if name == "hang":
+                at_risk.ANSWER_S = 1.0
+                time.sleep(600)
+    return at_risk.left_out()
+
+
+def _die(control: RunControl) -> None:
+    """End the process while no toolchain is asked."""
+    os.abort()
 
 
 def _eat(control: RunControl, path: str = "") -> None:
@@ -25,6 +53,5 @@ def _eat(control: RunControl, path: str = "") -> None:
         taken[-1][::4096] = b"x" * len(taken[-1][::4096])
 
 
-child._JOBS["sleep"] = _sleep
-child._JOBS["open"] = _eat
+child._JOBS |= {"sleep": _sleep, "open": _eat, "ask": _ask, "die": _die}
 serve = child.serve

@@ -144,7 +144,7 @@ def test_a_refusal_and_a_crash_cost_only_their_contender(script, tmp_path):
     assert done.winner.contender.name == "good"
     assert [o.reason for o in done.outcomes] == [
         "x cannot take nn.conv3d",
-        "killed by SIGSEGV",
+        "x: killed by SIGSEGV",
         "cannot take nn.gru",
         None,
     ]

@@ -25,6 +25,7 @@ class FakeClient:
         self.name, self.busy = name, False
         self.jobs: list[str] = []
         self.cancelled: list[Ticket | None] = []
+        self.kept: list[Ticket | None] = []
         self.forgotten: list[str] = []
 
     def job(self, name: str, **_: Any) -> Any:
@@ -35,6 +36,10 @@ class FakeClient:
 
     def cancel(self, ticket: Ticket | None = None) -> bool:
         self.cancelled.append(ticket)
+        return self.busy
+
+    def keep(self, ticket: Ticket | None = None) -> bool:
+        self.kept.append(ticket)
         return self.busy
 
     def forget(self, path: str) -> None:
@@ -64,6 +69,19 @@ def test_a_cancel_ends_the_run_of_its_document_and_no_other_job(engine) -> None:
     running = engine.document(handle).running = Ticket()
     engine.run_cancel(p.RunCancel(document=handle))
     assert engine._pipeline.cancelled == [running]
+
+
+def test_a_stop_that_keeps_the_best_is_no_cancel(engine) -> None:
+    handle = engine.model_open(p.ModelOpen(path="m.onnx")).document
+    running = engine.document(handle).running = Ticket()
+    engine.run_cancel(p.RunCancel(document=handle, keep=True))
+    assert engine._pipeline.kept == [running] and engine._pipeline.cancelled == []
+
+
+def test_ctrl_c_while_no_run_is_under_way_cancels(engine) -> None:
+    engine._side.busy = True
+    assert engine.keep() and engine._pipeline.kept == []
+    assert engine._side.cancelled == [None]
 
 
 def test_ctrl_c_is_told_whether_there_was_anything_to_stop(engine) -> None:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+
 import pytest
 
-from collage_engine.records.errors import MeasureError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
-from collage_engine.transitions.hand_overs import HandoverRequest, spread, transition_constants
+from collage_engine.timing.messages import Marker, Phase
+from collage_engine.transitions import hand_overs
+from collage_engine.transitions.hand_overs import (
+    HandoverRequest,
+    LeftOut,
+    spread,
+    transition_constants,
+)
 
 A = ToolchainInstance(toolchain="a")
 A2 = ToolchainInstance(toolchain="a", config=(("level", "basic"),))
@@ -43,9 +53,75 @@ def test_measured_once_per_machine_versions_and_threads(tmp_path):
         first = transition_constants([A, A2, B], context(), store=store, job=job)
         broken = f"{__name__}:fall_over"
         assert transition_constants([A, A2, B], context(), store=store, job=broken) == first
-        for other in (context(versions={"a": "2"}), context(fingerprint="g")):
-            with pytest.raises(MeasureError, match=r"transition costs could not .* SystemExit: 3"):
-                transition_constants([A, B], other, store=store, job=broken)
         more = ToolchainInstance(toolchain="a", threads=2)
-        with pytest.raises(MeasureError):
-            transition_constants([more, B], context(), store=store, job=broken)
+        for instance, other in (
+            (A, context(versions={"a": "2"})),
+            (A, context(fingerprint="g")),
+            (more, context()),
+        ):
+            told: list[str] = []
+            found = transition_constants(
+                [instance, B], other, store=store, job=broken, on_left_out=told.append
+            )
+            assert found == {} and len(told) == 1
+            assert "transition costs could not be measured: SystemExit: 3" in told[0]
+
+
+WAYS = ("abort", "segfault", "exit", "hang", "slow")
+
+
+def misbehave(request: HandoverRequest, send) -> dict[str, float]:
+    """Runs in the child: the toolchain named after a way to misbehave does so when it is alone."""
+    marker = Marker(request.marker_path)
+    for place, (first, last) in enumerate(request.pairs):
+        if (first, last) in request.without:
+            continue
+        marker.set(place, Phase.TIMED)
+        if first == last == "abort":
+            os.abort()
+        if first == last == "segfault":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if first == last == "exit":
+            os._exit(0)
+        if first == last == "hang":
+            time.sleep(600)
+        if first == last == "slow":
+            send(LeftOut("slow", "took 300 ms for a call of some microseconds"))
+        if (first, last) in (("badly", "together"), ("together", "badly")):
+            os.abort()
+        marker.clear()
+    return {"launch": 0.5, "pair:a:a": 0.1}
+
+
+def measured_beside(monkeypatch, store, *names: str) -> tuple[dict[str, float], list[str]]:
+    monkeypatch.setattr(hand_overs, "STEP_S", (8.0, 8.0))
+    told: list[str] = []
+    others = [ToolchainInstance(toolchain=name) for name in names]
+    job = f"{__name__}:misbehave"
+    found = transition_constants(
+        [A, *others], context(), store=store, job=job, on_left_out=told.append
+    )
+    return found, told
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_toolchain_that_misbehaves_is_named_and_left_out(tmp_path, monkeypatch, way):
+    with Store(tmp_path / "m.db") as store:
+        found, told = measured_beside(monkeypatch, store, way)
+        assert found == {"launch": 0.5, "pair:a:a": 0.1}
+        assert len(told) == 1 and f"what {way} takes to hand over values is not known" in told[0]
+        began = time.monotonic()
+        assert measured_beside(monkeypatch, store, way) == (found, told), "it is remembered"
+        assert time.monotonic() - began < 1
+
+
+def test_all_that_misbehave_are_left_out_one_by_one(tmp_path, monkeypatch):
+    with Store(tmp_path / "m.db") as store:
+        found, told = measured_beside(monkeypatch, store, *WAYS)
+    assert found["pair:a:a"] == 0.1 and len(told) == len(WAYS)
+
+
+def test_toolchains_that_misbehave_only_together_lose_that_pair(tmp_path, monkeypatch):
+    with Store(tmp_path / "m.db") as store:
+        found, told = measured_beside(monkeypatch, store, "badly", "together")
+    assert found["pair:a:a"] == 0.1 and len(told) == 2

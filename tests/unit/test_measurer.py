@@ -9,7 +9,7 @@ import pytest
 
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import MeasureError, ModelError
-from collage_engine.records.event import Measured, Progress
+from collage_engine.records.event import Log, Measured, Progress
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.store import Store
 from collage_engine.timing.measurer import CandidateGroup, Measurer, group_candidates
@@ -198,6 +198,33 @@ def test_a_candidate_caught_by_the_deadline_is_unknown_not_invalid(bed, monkeypa
     found = bed.measure(candidate("slow", act="sleeps"), deadline=time.monotonic() + 0.3)
     assert found.costs == {} and found.skipped == 1
     assert bed.store.info().measurements == 0
+
+
+def test_a_candidate_that_hangs_longer_than_the_budget_is_named_and_not_paid_for_again(
+    bed, monkeypatch
+):
+    monkeypatch.setattr("collage_engine.timing.measurer.GRACE_S", 0.3)
+    monkeypatch.setattr("collage_engine.timing.measurer.UNANSWERED_S", 0.2)
+    slow, good = candidate("slow", 1, act="sleeps"), candidate("good", 2)
+    found = bed.measure(slow, good, deadline=time.monotonic() + 3)
+    assert found.costs[slow.key].state == "invalid" and good.key not in found.costs
+    assert "gave no answer within" in found.costs[slow.key].reason
+    told = [event.text for event in bed.events if isinstance(event, Log)]
+    assert len(told) == 1 and told[0].startswith("slow[act=sleeps] on slow(1,) gave no answer")
+    assert bed.store.get(slow.key) is None, "it is not known what a longer wait would say"
+    again = bed.measure(slow, good, deadline=time.monotonic() + 4)
+    assert again.costs[slow.key].state == "invalid" and again.costs[good.key].usable
+    monkeypatch.setattr("collage_engine.timing.measurer.TRY_AGAIN", 0.0)
+    began = time.monotonic()
+    bed.measure(slow, deadline=time.monotonic() + 2)
+    assert time.monotonic() - began > 1, "with more time it is tried again"
+
+
+def test_a_child_that_dies_while_it_opens_the_model_is_started_again(tmp_path):
+    bed = Bed(tmp_path, "crash-once.onnx")
+    one = candidate("good")
+    assert bed.measure(one).costs[one.key].usable
+    bed.measurer.close()
 
 
 def test_cancel_is_quick_and_keeps_what_was_measured(bed):

@@ -115,6 +115,37 @@ def test_a_job_that_does_not_listen_is_killed(client):
     assert isinstance(asked.ended(), Cancelled)
 
 
+def test_a_running_job_is_told_to_keep_what_it_has(client):
+    assert client.job("sleep", seconds=0) == "slept"
+    asked = Asked(client, 60, keeps=True)
+    until(lambda: client.busy)
+    time.sleep(0.3)
+    assert client.keep(asked.ticket)
+    assert asked.ended() == "kept"
+
+
+def test_a_second_stop_ends_a_job_that_keeps_at_once(client):
+    assert client.job("sleep", seconds=0) == "slept"
+    asked = Asked(client, 60)
+    until(lambda: client.busy)
+    time.sleep(0.3)
+    assert client.keep()
+    time.sleep(0.3)
+    assert asked.is_alive(), "it was not cancelled"
+    assert client.keep()
+    assert isinstance(asked.ended(), Cancelled)
+
+
+def test_a_job_that_waits_has_nothing_to_keep(client):
+    first = Asked(client, 1.5)
+    until(lambda: client.busy)
+    second = Asked(client, 60)
+    until(lambda: len(client._queue) == 2)
+    assert client.keep(second.ticket)
+    assert isinstance(second.ended(), Cancelled)
+    assert first.ended() == "slept"
+
+
 def test_cancelling_one_that_waits_leaves_the_one_that_runs(client):
     first = Asked(client, 1.5)
     until(lambda: client.busy)
@@ -153,10 +184,10 @@ def test_jobs_that_wait_at_the_close_start_no_child(client):
 
 
 def test_a_job_beyond_its_time_is_ended_and_the_next_one_runs(client, monkeypatch):
-    monkeypatch.setitem(run_client._LIMITS_S, "sleep", 3.0)
+    monkeypatch.setitem(run_client._LIMITS_S, "sleep", 12.0)
     stuck = Asked(client, 600, stubborn=True)
     after = Asked(client, 0.0)
-    assert "'sleep' was ended after 3 s" in str(stuck.ended())
+    assert "'sleep' was ended after 12 s" in str(stuck.ended())
     assert after.ended() == "slept"
 
 
@@ -169,7 +200,7 @@ def test_an_opening_that_takes_too_much_memory_is_ended_and_names_the_file(clien
 
 def test_every_job_of_the_child_has_a_limit():
     limited = run_client._LIMITS_S.keys() | run_client._SILENCE_S.keys()
-    assert {name for name in child._JOBS if name != "sleep"} <= limited
+    assert child._JOBS.keys() - {"sleep", "ask", "die"} <= limited
     assert 0 < run_client.MEMORY_SHARE < 1
     assert run_client.PipelineClient("test")._worker.memory_limit_bytes
 
@@ -189,3 +220,28 @@ def test_two_openings_that_never_end_are_cancelled_and_leave_both_children_free(
     finally:
         for client in clients:
             client.close()
+
+
+# -- toolchains that end the child -----------------------------------------------------------
+
+WAYS = ("abort", "segfault", "exit", "hang")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_toolchain_that_ends_the_process_that_asks_it_is_left_out_and_the_job_goes_on(
+    client, way
+):
+    left_out = client.job("ask", toolchains=("good", way))
+    assert left_out.keys() == {way}
+    assert "the process that asked it about the model ended" in left_out[way]
+    assert client.job("ask", toolchains=("good", way)) == left_out, "later jobs leave it out too"
+
+
+def test_several_of_them_are_left_out_one_by_one(client):
+    assert client.job("ask", toolchains=WAYS).keys() == set(WAYS)
+
+
+def test_a_child_that_dies_while_no_toolchain_is_asked_ends_the_job(client):
+    client.job("ask", toolchains=("good",))
+    with pytest.raises(CollageError, match="pipeline process died during die"):
+        client.job("die")

@@ -15,7 +15,17 @@ from collage_engine.run.run_document import DocumentInputs, UnmeasuredInputs
 from collage_engine.run.stage import Stage, run_stages
 from collage_engine.run.stages.enumerate import Enumerate
 
-GIVEN = {"open_model", "settings", "pins", "out", "run_id", "started_at"}
+GIVEN = {
+    "open_model",
+    "settings",
+    "pins",
+    "out",
+    "run_id",
+    "started_at",
+    "budget",
+    "previous",
+    "machine_before",
+}
 """The facts that a run begins with."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import subprocess
 import sys
@@ -56,7 +57,8 @@ def test_toolchain_without_compiler_is_unavailable(
         state = toolchain.probe()
         assert not state.available
         assert state.reason is not None and "no C++ compiler found" in state.reason
-        assert registry.described(state, toolchain.about).install == toolchain.about.install
+        assert registry.described(state, toolchain.about).install == state.install
+        assert state.install is not None and "install g++" in state.install
 
 
 def test_missing_package_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,8 +139,31 @@ def test_unwritable_cache_is_said(
     (tmp_path / "file").write_text("")
     monkeypatch.delenv("COLLAGE_BUILD_DIR", raising=False)
     monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "file"))
-    with pytest.raises(ToolchainError, match="cannot write the runtime cache"):
+    with pytest.raises(builder.CannotBuild, match="cannot be kept in") as caught:
         builder.build(source)
+    assert "COLLAGE_CACHE_DIR" in caught.value.advice
+
+
+def test_without_a_compiler_what_one_has_compiled_is_used(
+    source: builder.RuntimeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = builder.build(source)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    assert builder.build(source) == built
+    with pytest.raises(builder.CannotBuild, match=r"no C\+\+ compiler"):
+        builder.build(replace(source, library_version="2.0"))
+
+
+def test_the_folder_of_a_build_that_was_killed_is_removed(source: builder.RuntimeSource) -> None:
+    folder = builder.build(source).path.parent.parent
+    old, young = (folder / "cutlass-x" / f"build-{name}" for name in ("old", "young"))
+    for left in (old, young):
+        left.mkdir(parents=True)
+        (left / "half.so").write_text("")
+    os.utime(old, (0, 0))
+    builder.build(replace(source, library_version="2.0"))
+    assert not old.exists() and young.exists()
 
 
 def test_builders_at_the_same_time_compile_once(

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from typing import Any
 
+import msgspec
 import pytest
 
 from collage_engine.records.cost import Cost
-from collage_engine.records.errors import Cancelled, InfeasibleError, UsageError
+from collage_engine.records.errors import Cancelled, CollageError, InfeasibleError, UsageError
 from collage_engine.records.event import Done, Log, Measured, Progress
+from collage_engine.records.pin import Pin
+from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Device
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import protocol as p
 from collage_engine.service import server as server_module
+from collage_engine.service.engine import Engine
 from collage_engine.service.run_client import Ticket
 from collage_engine.service.server import Notifier, Server
+from collage_engine.session.file import load_session, save_session
+from tests.unit.test_session import a_document
 
 
 class FakeEngine:
@@ -194,3 +203,124 @@ def test_events_are_gathered_and_none_but_progress_is_dropped():
     last = [m for m in written if m["method"] == "progress"][-1]
     assert last["params"].event["done"] == 999
     assert kinds[-1] == "done"
+
+
+# -- requests whose values nobody checked before -----------------------------------------
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """A real engine with one document; no request of these tests gets as far as its children."""
+    engine = Engine()
+    path = tmp_path / "a.collage"
+    save_session(a_document(), path)
+    handle = engine.session_open(p.SessionOpen(path=str(path))).document
+    yield engine, handle
+    engine.close()
+
+
+@pytest.mark.parametrize("path", ["a\0b", "~nobody-at-all/x", "x" * 300, "", " "])
+def test_a_path_that_no_file_can_have_is_told_in_a_sentence(opened, path):
+    engine, handle = opened
+    for params in (p.ModelOpen(path=path or "\0"), p.SessionOpen(path=path)):
+        method = "model.open" if isinstance(params, p.ModelOpen) else "session.open"
+        with pytest.raises(CollageError):
+            engine.request(method, params)
+    with pytest.raises(CollageError):
+        engine.request("session.save", p.SessionSave(document=handle, path=path))
+
+
+@pytest.mark.parametrize("name", ["..", "/", "x" * 300, "a\0b"])
+def test_a_name_that_no_file_can_have_is_told_in_a_sentence(opened, name):
+    with pytest.raises(UsageError, match="is no name of a file"):
+        opened[0].request("model.open", p.ModelOpen(content=b"", name=name))
+
+
+@pytest.mark.parametrize("node", [-1, 1, 10**9])
+def test_a_node_that_is_none_is_told_in_a_sentence(opened, node):
+    engine, handle = opened
+    for method, params in (
+        ("inside.get", p.InsideQuery(document=handle, node=node)),
+        ("explain", p.Explain(document=handle, node=node)),
+        ("measure.now", p.MeasureNow(document=handle, nodes=(node,))),
+    ):
+        with pytest.raises(UsageError, match="there is no node"):
+            engine.request(method, params)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"threads": -4},
+        {"threads": 10**9},
+        {"tolerance": -3.0},
+        {"budget_s": -1.0},
+        {"percentile": 400},
+        {"inputs_npz": b"rubbish"},
+        {"seed": -1},
+    ],
+)
+def test_settings_that_no_run_can_have_are_told_in_a_sentence(opened, wrong):
+    engine, handle = opened
+    settings = RunSettings(**wrong)
+    for method, params in (
+        ("run.preflight", p.RunStart(document=handle, settings=settings)),
+        ("run.start", p.RunStart(document=handle, settings=settings)),
+        ("run.search", p.RunSearch(document=handle, settings=settings)),
+    ):
+        with pytest.raises(UsageError, match=next(iter(wrong))):
+            engine.request(method, params)
+
+
+def test_a_pin_that_names_nothing_is_refused(opened):
+    engine, handle = opened
+    with pytest.raises(UsageError, match="names no toolchain"):
+        engine.request("pins.set", p.PinsSet(document=handle, pins=(Pin(kind="on", nodes=(0,)),)))
+
+
+def test_sigterm_ends_the_engine_in_order(tmp_path):
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    server = subprocess.Popen(
+        [sys.executable, "-m", "collage_engine", "serve"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+    )
+    assert server.stdin is not None and server.stdout is not None
+    request = {"jsonrpc": "2.0", "id": 1, "method": "hello", "params": {}}
+    server.stdin.write(json.dumps(request).encode() + b"\n")
+    server.stdin.flush()
+    assert b"result" in server.stdout.readline()
+    assert list(tmp_path.glob("collage-scratch-*"))
+    server.terminate()
+    assert server.wait(20) == 128 + 15
+    assert not list(tmp_path.iterdir())
+    server.communicate()
+
+
+@pytest.mark.parametrize("existed", [True, False])
+def test_two_engines_that_save_to_one_session_keep_the_runs_of_both(tmp_path, existed):
+    path = tmp_path / "shared.collage"
+    source = path if existed else tmp_path / "source.collage"
+    save_session(a_document(), source)
+    engines = [Engine(), Engine()]
+    try:
+        documents = []
+        for engine in engines:
+            handle = engine.session_open(p.SessionOpen(path=str(source))).document
+            documents.append(engine.document(handle))
+        for number, opened in enumerate(documents):
+            opened.goes_on_in(path, opened.document if existed else None)
+            run = msgspec.structs.replace(opened.document.runs[0], id=f"new{number}")
+            opened.document.runs.append(run)
+        for opened in (*documents, documents[0]):
+            opened.save(path)
+        held = [run.id for run in load_session(path)[0].runs]
+        assert sorted(held) == ["new0", "new1", "r1"]
+        assert [run.id for run in documents[0].document.runs] == held
+        documents[0].document.runs.pop(0)
+        documents[0].save(path)
+        assert sorted(run.id for run in load_session(path)[0].runs) == ["new0", "new1"]
+    finally:
+        for engine in engines:
+            engine.close()

@@ -7,16 +7,21 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 
+import msgspec
 import pytest
 
 from collage_engine.machine.folders import cache_folder
+from collage_engine.records import files
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.versions import STORE_EXPORT
 from collage_engine.store.measurement import Measurement
-from collage_engine.store.store import Store, remembered
+from collage_engine.store.store import Store, StoreReader, remembered
+from tests.support.read_only_folder import read_only
 
 INSTANCE = ToolchainInstance(toolchain="onednn", config=(("a", "b"),), threads=2)
 
@@ -101,7 +106,8 @@ def test_import_says_what_is_wrong_and_takes_nothing(store, tmp_path):
     path.write_text("hello\n")
     with pytest.raises(MeasureError, match="no export of a measurement store"):
         store.import_(path)
-    path.write_text('{"collage_store": 1}\n{"key": "a", "cost": {"state": "measured"}}\n{"key"\n')
+    good = '{"key": "a", "cost": {"state": "measured", "median_us": 1.0}}'
+    path.write_text(f'{{"collage_store": 1}}\n{good}\n{{"key"\n')
     with pytest.raises(MeasureError, match="line 3"):
         store.import_(path)
     assert store.get("a") is None
@@ -164,29 +170,166 @@ def test_disk_full(store):
     assert store.get("a").median_us == 1.0
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_read_only_file_by_permissions(store):
+def used_read_only(store):
+    """A store that cannot be written is read; what is measured now lasts as long as it is open."""
+    with StoreReader(store.path) as reader:
+        assert reader.info().measurements == 1 and not reader.info().writable
+        assert reader.get("a").median_us == 1
+    notice = store.check()
+    assert notice is not None and "cannot be written" in notice
+    store.put(measured("b", 2))
+    assert store.get("a").median_us == 1 and store.get("b").median_us == 2
+    with pytest.raises(MeasureError, match=r"m\.db cannot be written; check its permissions"):
+        store.import_(store.path.parent / "all.jsonl")
+    with pytest.raises(MeasureError, match=r"m\.db cannot be written; check its permissions"):
+        store.clear()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to such a file")
+def test_a_file_without_the_right_to_write_is_used_read_only(store):
     store.put(measured("a", 1))
     store.close()
     store.path.chmod(0o444)
-    assert store.get("a").median_us == 1
-    with pytest.raises(MeasureError, match="cannot be written"):
-        store.put(measured("b", 1))
+    used_read_only(store)
 
 
-def test_read_only_database_is_read_and_refuses_writing(store, monkeypatch):
+def test_a_store_whose_permissions_forbid_writing_is_used_read_only(store, monkeypatch):
     store.put(measured("a", 1))
     store.close()
     monkeypatch.setattr(os, "access", lambda *_: False)
-    assert store.get("a").median_us == 1
-    with pytest.raises(MeasureError, match=r"m\.db cannot be written; check its permissions"):
-        store.put(measured("b", 1))
+    used_read_only(store)
 
 
-def test_folder_that_cannot_be_made(tmp_path):
+def test_a_store_on_a_read_only_disk_is_used_read_only(store):
+    store.put(measured("a", 1))
+    store.close()
+    with read_only(store.path.parent):
+        used_read_only(store)
+        store.close()
+    assert store.check() is None and store.get("b") is None
+
+
+def test_what_a_killed_engine_left_in_the_log_is_read_on_a_read_only_disk(store):
+    code = (
+        "import sys, os; sys.path[:] = eval(sys.argv[2])\n"
+        "from tests.unit.test_store import Store, measured\n"
+        "store = Store(sys.argv[1]); store.put(measured('a', 1))\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(store.path), repr(sys.path)], check=False)
+    assert store.path.with_name("m.db-wal").stat().st_size > 0
+    with read_only(store.path.parent):
+        used_read_only(store)
+        store.close()
+
+
+def test_without_a_folder_for_temporary_files_the_file_itself_is_read(store, monkeypatch):
+    store.put(measured("a", 1))
+    store.close()  # its log is gone then
+
+    def nowhere(**_: object) -> object:
+        raise FileNotFoundError("no usable temporary directory")
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", nowhere)
+    with read_only(store.path.parent):
+        used_read_only(store)
+        store.close()
+
+
+def test_a_folder_that_cannot_be_made_is_noticed_and_no_obstacle(tmp_path):
     (tmp_path / "file").write_text("")
-    with Store(tmp_path / "file" / "m.db") as store, pytest.raises(MeasureError, match="cannot"):
+    with Store(tmp_path / "file" / "m.db") as store:
+        assert "cannot be written" in (store.check() or "")
         store.put(measured("a", 1))
+        assert store.get("a").median_us == 1
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "create trigger t after insert on measurements begin delete from measurements; end",
+        "drop table constants; create view constants as select 1 as name, 2 as value",
+    ],
+)
+def test_a_store_that_would_run_something_is_refused(store, statement):
+    store.put(measured("a", 1))
+    store.close()
+    with sqlite3.connect(store.path) as connection:
+        connection.executescript(statement)
+    connection.close()
+    with pytest.raises(MeasureError, match="collage store clear"):
+        store.get("a")
+    assert store.clear() == 0
+    store.put(measured("a", 1))
+
+
+IMPOSSIBLE = {
+    "negative": {"median_us": -5.0},
+    "nothing": {"median_us": 0.0},
+    "1e308": {"median_us": 1e308},
+    "no time": {"median_us": None},
+    "repeats that are negative": {"repeats_us": [1.0, -1.0]},
+    "a count of 2^63": {"count": 2**63},
+    "threads of 2^63": {"threads": 2**63},
+    "a slowness of 0": {"slowness": 0.0},
+    "2099": {"measured_at": "2099-01-01T00:00:00+00:00"},
+    "no moment": {"measured_at": "zzz"},
+    "another zone": {"measured_at": "2026-01-01T00:00:00+05:00"},
+    "invalid without a reason": {"state": "invalid", "median_us": None},
+    "unknown": {"state": "unknown"},
+}
+
+
+def exported(folder, cost: dict, **of_measurement: object):
+    """A file as another store may have exported it, with one measurement."""
+    record = json.loads(msgspec.json.encode(measured("a", 5.0)))
+    record["cost"] = {k: v for k, v in (record["cost"] | cost).items() if v is not None}
+    path = folder / "hostile.jsonl"
+    lines = ({"collage_store": STORE_EXPORT}, record | of_measurement)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_a_cost_that_cannot_be_is_not_imported(store, tmp_path, name):
+    path = exported(tmp_path, IMPOSSIBLE[name])
+    with pytest.raises(MeasureError, match="line 2"):
+        store.import_(path)
+    assert store.get("a") is None
+
+
+def test_a_thread_count_that_sqlite_cannot_keep_is_not_imported(store, tmp_path):
+    path = exported(tmp_path, {}, instance={"toolchain": "x", "threads": 2**63})
+    with pytest.raises(MeasureError, match=r"line 2.*threads"):
+        store.import_(path)
+
+
+@pytest.mark.parametrize("version", ["true", "1.0", '"1"', "null", "99"])
+def test_a_version_of_another_kind_is_refused(store, tmp_path, version):
+    path = tmp_path / "all.jsonl"
+    path.write_text(f'{{"collage_store": {version}}}\n')
+    with pytest.raises(MeasureError, match="has format"):
+        store.import_(path)
+
+
+def test_a_stored_cost_that_cannot_be_is_measured_again(store):
+    store.put(measured("a", 5.0))
+    bad = msgspec.structs.replace(measured("b", 5.0).cost, median_us=1e308)
+    store.put(msgspec.structs.replace(measured("b", 5.0), cost=bad))
+    assert store.get_many(["a", "b"]).keys() == {"a"}
+
+
+def test_an_import_replaces_what_a_wrong_clock_dated_in_the_future(store, tmp_path):
+    store.put(measured("a", 9.0, when="2099-01-01T00:00:00+00:00"))
+    assert store.import_(exported(tmp_path, {})) == 1
+    assert store.get("a").median_us == 5.0
+
+
+def test_importing_from_a_pipe_that_nobody_writes_to_ends(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "PIPE_WAIT_S", 0.2)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(MeasureError, match="nothing was written to the pipe"):
+        store.import_(tmp_path / "pipe")
 
 
 def test_several_processes_and_threads_write_at_once(store):

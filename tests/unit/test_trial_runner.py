@@ -96,7 +96,7 @@ def test_what_fails_is_a_sentence_and_ends_nothing(script: Script, tmp_path: Pat
         assert profiled(runner, cover("a")).failures == ("x cannot take nn.conv3d",)
         assert profiled(runner, cover("b")).failure == "the child ended with signal 11"
         assert script.closed == ["b"]
-        assert timed(runner, "c").failures == ("killed by SIGSEGV",)
+        assert timed(runner, "c").failures == ("x: killed by SIGSEGV",)
         assert not profiled(runner, cover("d")).failures
 
 

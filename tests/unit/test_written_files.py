@@ -27,6 +27,7 @@ from collage_engine.records.files import (
     read_file,
     write_atomically,
 )
+from tests.support.read_only_folder import read_only
 
 
 def names(folder: Path) -> list[str]:
@@ -203,33 +204,16 @@ def test_the_unfinished_file_of_a_living_writer_stays(tmp_path):
     assert names(tmp_path) == ["model.collage"]
 
 
-@pytest.fixture
-def read_only(tmp_path):
-    """A folder that nobody can write to, not even root."""
-    folder = tmp_path / "read-only"
-    folder.mkdir()
-    if os.geteuid() != 0:
-        folder.chmod(0o555)
-        yield folder
-        folder.chmod(0o755)
-        return
-    done = subprocess.run(["mount", "--bind", folder, folder], capture_output=True, check=False)
-    if done.returncode:
-        pytest.skip("a read-only folder for root needs the right to mount")
-    subprocess.run(["mount", "-o", "remount,ro,bind", folder], check=True)
-    yield folder
-    subprocess.run(["umount", folder], check=True)
-
-
-def test_a_folder_without_permission_is_found_before_the_work(read_only):
-    with pytest.raises(PermissionError):
-        check_writable(read_only / "file")
-    with pytest.raises(UsageError, match="cannot be written: no permission"):
-        earlier_session(read_only / "s.collage")
-    with pytest.raises(ArtifactError, match="no permission"):
-        check_target_folder(read_only)
-    with pytest.raises(ArtifactError, match="no permission"):
-        check_target_folder(read_only / "new" / "artifact")
+def test_a_folder_without_permission_is_found_before_the_work(tmp_path):
+    with read_only(tmp_path):
+        with pytest.raises(PermissionError):
+            check_writable(tmp_path / "file")
+        with pytest.raises(UsageError, match="cannot be written: no permission"):
+            earlier_session(tmp_path / "s.collage")
+        with pytest.raises(ArtifactError, match="no permission"):
+            check_target_folder(tmp_path)
+        with pytest.raises(ArtifactError, match="no permission"):
+            check_target_folder(tmp_path / "new" / "artifact")
 
 
 def test_what_can_be_written_passes_the_check(tmp_path):

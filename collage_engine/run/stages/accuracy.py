@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collage_engine.candidates.open_model import OpenModel
+from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.model.importer import ImportedModel
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost_table import CostTable
+from collage_engine.records.errors import Cancelled
 from collage_engine.records.placement import CandidateCounts, Placement
 from collage_engine.run.problem_data import ProblemData, candidates_of
 from collage_engine.search.problem import Problem
@@ -42,8 +44,8 @@ from collage_engine.trials.tolerance import (
     summary_of,
 )
 
-MIXED_S = 90.0
-"""Seconds for measuring candidates in two precisions, where the budget has less left; chosen."""
+WORTH_TRYING_S = 10.0
+"""Seconds below which no cover is run for its error; chosen: one is built and loaded in some."""
 WORST_OF_SAMPLES = 1.1
 """Factor from the error on one sample to the worst error on several; chosen."""
 
@@ -59,8 +61,7 @@ class AccuracyInputs:
     sample: Sample
     further_samples: tuple[Sample, ...]
     tolerance: float
-    deadline: float
-    """When the measuring budget ends, on the monotonic clock."""
+    budget: RunBudget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,11 +88,16 @@ class KeepTolerance:
         """Find the covers, if the run promised a tolerance."""
         data = inputs.data
         if not is_promised(data.settings):
-            return AccuracyResult(
-                data=data, counts=inputs.measuring.counts, placements=inputs.placements, kept=None
-            )
+            return _unchanged(inputs)
+        seconds = inputs.budget.to_improve_s
+        if seconds < WORTH_TRYING_S or data.settings.confirmation == "quick":
+            if data.settings.confirmation != "quick":
+                control.cut("accuracy")
+            return _unchanged(inputs)
         model = inputs.open_model.model
-        wider = _WiderCandidates(model, data, inputs.measuring, inputs.tolerance, inputs.deadline)
+        part = control.within(seconds)
+        deadline = time.monotonic() + seconds
+        wider = _WiderCandidates(model, data, inputs.measuring, inputs.tolerance, deadline)
         with control.stage("accuracy") as report:
             samples = (inputs.sample, *inputs.further_samples)
             given = ToleranceInput(
@@ -103,7 +109,7 @@ class KeepTolerance:
                 tolerance=inputs.tolerance,
                 widened=wider.measure_rest,
                 mixed=wider.add_mixed,
-                control=control,
+                control=part,
                 on_step=report.progress,
             )
             folder = Path(tempfile.mkdtemp(prefix="accuracy-", dir=inputs.open_model.folder))
@@ -112,16 +118,19 @@ class KeepTolerance:
                 samples,
                 inputs.tolerance,
                 folder,
-                cancelled=control.cancelled,
+                cancelled=part.cancelled,
             )
 
             def run(proposal: Proposal) -> Trial:
-                control.check()
+                part.check()
                 return runner.run(proposal)
 
             try:
                 with runner:
                     kept = run_proposals(covers_within(given), run)
+            except Cancelled:
+                control.cut("accuracy")
+                return _unchanged(inputs)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
             report.detail = summary_of(kept, inputs.tolerance)
@@ -141,6 +150,16 @@ class KeepTolerance:
             placements=found or inputs.placements,
             kept=kept,
         )
+
+
+def _unchanged(inputs: AccuracyInputs) -> AccuracyResult:
+    """The placements as they were; the confirmation checks the tolerance of each contender."""
+    return AccuracyResult(
+        data=inputs.data,
+        counts=inputs.measuring.counts,
+        placements=inputs.placements,
+        kept=None,
+    )
 
 
 class _WiderCandidates:
@@ -178,12 +197,11 @@ class _WiderCandidates:
         Returns:
             The problem of all candidates, the candidates, and their costs.
         """
-        deadline = max(self.deadline, time.monotonic() + MIXED_S)
         for levels in self._mixed(factors, errors):
             for new in levels:
-                if not new or time.monotonic() > deadline:
+                if not new or time.monotonic() > self.deadline:
                     continue
-                costs = self.measuring.add(new, self.data.costs, deadline)
+                costs = self.measuring.add(new, self.data.costs, self.deadline)
                 self.data = self.data.with_candidates([*self.data.candidates, *new], costs)
                 if self._suffices(new):
                     break  # the next would leave more in float32 than it takes

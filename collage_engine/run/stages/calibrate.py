@@ -9,9 +9,10 @@ from pathlib import Path
 
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
+from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.records.cost_table import CostTable
-from collage_engine.records.errors import InfeasibleError
+from collage_engine.records.errors import Cancelled, InfeasibleError
 from collage_engine.records.placement import Placement
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.search import find_covers
@@ -27,7 +28,14 @@ from collage_engine.trials.calibration import (
 from collage_engine.trials.contender import Sample
 from collage_engine.trials.placement_process import TrialModel
 from collage_engine.trials.proposals import Trial, run_proposals
-from collage_engine.trials.runner import TrialRunner
+from collage_engine.trials.runner import NOT_REACHED, TrialRunner
+
+CALIBRATION_SHARE = 0.7
+"""Share of the time for improving the answer that calibration may take; chosen: the rest is for
+covers that keep a promised tolerance."""
+WORTH_CALIBRATING_S = 8.0
+"""Seconds for calibration below which no cover is run; chosen: one is built, loaded and profiled
+in some seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +49,7 @@ class CalibrateInputs:
     placements: tuple[Placement, ...]
     sample: Sample
     tolerance: float
+    budget: RunBudget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,28 +78,38 @@ class Calibrate:
         # On a device the VM's clock sees calls being issued, and one graph for all of them; there
         # candidates are timed as they run in the model: in a graph, their weights from memory.
         on_processor = inputs.menu.target.kind == "cpu"
-        wanted = data.settings.in_place and on_processor
-        if not wanted or not is_worthwhile(found, data.candidates, data.costs):
-            return CalibrateResult(data=data, answer=inputs.answer, placements=inputs.placements)
-        return _calibrated(inputs, found, control)
+        wanted = data.settings.in_place and on_processor and data.settings.confirmation != "quick"
+        seconds = CALIBRATION_SHARE * inputs.budget.to_improve_s
+        if wanted and is_worthwhile(found, data.candidates, data.costs):
+            if seconds >= WORTH_CALIBRATING_S:
+                return _calibrated(inputs, found, control, seconds)
+            control.cut("in-place")
+        return CalibrateResult(data=data, answer=inputs.answer, placements=inputs.placements)
 
 
-def _calibrated(inputs: CalibrateInputs, found: Found, control: RunControl) -> CalibrateResult:
+def _calibrated(
+    inputs: CalibrateInputs, found: Found, control: RunControl, seconds: float
+) -> CalibrateResult:
     data, model = inputs.data, inputs.open_model.model
     settings = CalibrationSettings()
+    seconds = min(seconds, settings.seconds(data.settings.budget_s))
+    part = control.within(seconds)
     folder = Path(tempfile.mkdtemp(prefix="in-place-", dir=inputs.open_model.folder))
     runner = TrialRunner(
         TrialModel.of(model),
         [inputs.sample],
         inputs.tolerance,
         folder,
-        cancelled=control.cancelled,
+        cancelled=part.cancelled,
     )
 
     def run(cover: CandidateIds) -> Trial:
-        control.check()
         candidates = [data.by_id[name] for name in cover]
-        return runner.run(settings.proposal(candidates, inputs.tolerance))
+        try:
+            return runner.run(settings.proposal(candidates, inputs.tolerance))
+        except Cancelled:
+            control.cut("in-place")
+            return Trial(failures=(NOT_REACHED,))
 
     def problem(costs: CostTable) -> Problem:
         return data.with_costs(costs).problem()
@@ -113,7 +132,8 @@ def _calibrated(inputs: CalibrateInputs, found: Found, control: RunControl) -> C
                 search=search,
                 problem=problem,
                 percentile=data.settings.percentile,
-                seconds=settings.seconds(data.settings.budget_s),
+                seconds=seconds,
+                stop=part.cancelled.is_set,
                 on_cover=report.progress,
                 log=control.log,
             )

@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
+import msgspec
+
+from collage_engine.build.built import MODULE_FILE
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.candidates.pins import breaks_pin
+from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
+from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.planning.limits import export_refusal, runtime_limits
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.counted import counted
-from collage_engine.records.placement import Placement
+from collage_engine.records.placement import Placement, Run
+from collage_engine.run.candidates_of_run import candidates_of_run
 from collage_engine.run.chosen_placement import chosen_placement
+from collage_engine.run.contenders import with_eligibility
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.trials.baselines import COLLAGE, baselines
 from collage_engine.trials.confirmation import Confirmation, confirm
+from collage_engine.trials.confirmation_plan import (
+    confirmation_of_trials,
+    plan_confirmation,
+    with_left_out,
+)
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.placement_process import TrialModel
-from collage_engine.trials.runner import TrialRunner
+from collage_engine.trials.runner import NOT_REACHED, Module, TrialRunner
+from collage_engine.trials.whole_models import WholeModels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +48,7 @@ class ContenderInputs:
     data: ProblemData
     measuring: Measuring
     placements: tuple[Placement, ...]
+    previous: Run | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +56,8 @@ class ContenderList:
     """Everything that is timed end to end: the best covers, then the baselines."""
 
     contenders: tuple[Contender, ...]
+    placements: tuple[Placement, ...]
+    """The covers among them, in their order."""
 
 
 class ListContenders:
@@ -55,31 +72,55 @@ class ListContenders:
         inputs.measuring.close()
         data, placements = inputs.data, inputs.placements
         with control.stage("build") as report:
+            found = [(placement, data.cover_of(placement)) for placement in placements]
+            if data.settings.confirmation == "quick":
+                graph = inputs.open_model.model.graph
+                found = [*found[:1], *_placement_before(inputs.previous, graph, inputs.menu)]
             covers = [
-                Contender(
-                    name=COLLAGE if place == 0 else f"{COLLAGE} {place + 1}",
-                    kind="collage",
-                    cover=data.cover_of(placement),
-                    order=place,
+                with_eligibility(
+                    data,
+                    Contender(
+                        name=COLLAGE if place == 0 else f"{COLLAGE} {place + 1}",
+                        kind="collage",
+                        cover=cover,
+                        order=place,
+                    ),
                 )
-                for place, placement in enumerate(placements)
+                for place, (_, cover) in enumerate(found)
             ]
             calls = call_graph(inputs.open_model.model.graph)
             others = [
-                _with_eligibility(data, contender)
+                with_eligibility(data, contender)
                 for contender in baselines(calls, inputs.menu, data.settings, len(covers))
             ]
             report.detail = (
                 f"{counted(len(covers), 'placement')}, {counted(len(others), 'baseline')}"
             )
-        return ContenderList(contenders=(*covers, *others))
+        return ContenderList(
+            contenders=(*covers, *others), placements=tuple(placement for placement, _ in found)
+        )
 
 
-def _with_eligibility(data: ProblemData, contender: Contender) -> Contender:
-    """A baseline with whether it may win: it breaks no pin and no deployment constraint."""
-    why = export_refusal(contender.cover, runtime_limits(data.settings, data.constants))
-    broken = any(breaks_pin(contender.cover, pin) for pin in data.pins)
-    return replace(contender, eligible=why is None and not broken, barred=why)
+def _placement_before(
+    previous: Run | None, graph: DataflowGraph, menu: Menu
+) -> list[tuple[Placement, tuple[Candidate, ...]]]:
+    """The placement of the run before, without its times, where its toolchains are still there."""
+    if previous is None or previous.placement is None:
+        return []
+    cover = candidates_of_run(graph, previous)
+    if not all(candidate.instance.id in menu.instances for candidate in cover):
+        return []
+    parts = tuple(
+        msgspec.structs.replace(part, in_place_us=None, right=None)
+        for part in previous.placement.partitions
+    )
+    return [(Placement(partitions=parts, estimated_us=previous.placement.estimated_us), cover)]
+
+
+STOPPED_S = 10.0
+"""Seconds for the confirmation of what a user keeps who stops the run; chosen."""
+QUICK_S = 12.0
+"""Seconds that a quick confirmation may take, whatever the budget; chosen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +134,9 @@ class ConfirmInputs:
     sample: Sample
     further_samples: tuple[Sample, ...]
     tolerance: float
+    whole_models: WholeModels
+    budget: RunBudget
+    previous: Run | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,10 +146,18 @@ class ConfirmResult:
     confirmation: Confirmation
     chosen: Placement
     """The winner's placement, with its end-to-end times."""
+    confirmed_how: Literal["full", "quick", "trial"]
+    """``trial``: there was no time for more than the trials of whole models."""
+    contenders_left_out: int
+    """Contenders that were not timed end to end for want of time."""
 
 
 class Confirm:
-    """Builds all contenders and times them in turn, on the run's inputs."""
+    """Builds the contenders and times them in turn, on the run's inputs.
+
+    Where time is short, the most promising ones only; whole models then keep the times of their
+    trials. Where there is no time at all, the fastest whole model is what the run has found.
+    """
 
     name = "confirm"
     inputs = ConfirmInputs
@@ -116,18 +168,84 @@ class Confirm:
         Raises:
             CollageError: None of the contenders can be built and run.
         """
-        model = inputs.open_model.model
+        model, known, budget = inputs.open_model.model, inputs.whole_models, inputs.budget
+        quick = inputs.data.settings.confirmation == "quick"
+        seconds = budget.to_confirm_s
+        if control.keep.is_set():
+            seconds = min(seconds, STOPPED_S)
+        plan = plan_confirmation(
+            inputs.contenders,
+            known,
+            max(seconds, QUICK_S) if quick else seconds,
+            quick=quick or control.keep.is_set(),
+            earlier_us=_baseline_times(inputs.previous),
+        )
+        modules = {**inputs.open_model.modules, **known.modules}
         with control.stage("confirm") as report:
-            folder = Path(tempfile.mkdtemp(prefix="confirm-", dir=inputs.open_model.folder))
-            runner = TrialRunner(
-                TrialModel.of(model),
-                [inputs.sample, *inputs.further_samples],
-                inputs.tolerance,
-                folder,
-                cancelled=control.cancelled,
-            )
-            with runner:
-                confirmation = confirm(runner, list(inputs.contenders), on_progress=report.progress)
+            if plan.contenders:
+                end = budget.clock() + max(0.0, seconds - plan.least_s)
+                folder = Path(tempfile.mkdtemp(prefix="confirm-", dir=inputs.open_model.folder))
+                runner = TrialRunner(
+                    TrialModel.of(model),
+                    [inputs.sample, *inputs.further_samples],
+                    inputs.tolerance,
+                    folder,
+                    cancelled=control.cancelled,
+                    modules=modules,
+                )
+                with runner:
+                    confirmation = confirm(
+                        runner,
+                        plan.contenders,
+                        settings=plan.settings,
+                        on_progress=report.progress,
+                        hurry=lambda: control.keep.is_set() or budget.clock() > end,
+                    )
+            else:
+                confirmation = confirmation_of_trials(known)
+            confirmation = with_left_out(confirmation, inputs.contenders, known)
             report.detail = f"{confirmation.named} wins"
-        chosen = chosen_placement(inputs.data, inputs.placements, confirmation)
-        return ConfirmResult(confirmation=confirmation, chosen=chosen)
+        inputs.open_model.keep_modules(_worth_keeping(confirmation, modules))
+        left_out = sum(one.reason == NOT_REACHED or one.from_trial for one in confirmation.outcomes)
+        if left_out and not quick:
+            control.cut("confirm")
+        how: Literal["full", "quick", "trial"] = "quick" if left_out or quick else "full"
+        return ConfirmResult(
+            confirmation=confirmation,
+            chosen=chosen_placement(inputs.data, inputs.placements, confirmation),
+            confirmed_how=how if plan.contenders else "trial",
+            contenders_left_out=left_out,
+        )
+
+
+def _worth_keeping(
+    confirmation: Confirmation, built: Mapping[tuple[object, ...], Module]
+) -> dict[tuple[object, ...], Module]:
+    """The modules of the winner and of the fastest baseline, which a quick confirmation takes.
+
+    Tuned kernels may change under the same names, so modules with such are not kept.
+    """
+    winner = confirmation.winner
+    if winner.folder is not None and winner.built is not None:
+        built = {**built, winner.contender.key: (winner.folder, winner.built)}
+    timed = [
+        one
+        for one in confirmation.outcomes
+        if one.contender.kind != "collage" and one.measured_us is not None
+    ]
+    fastest = min(timed, key=lambda one: one.measured_us or math.inf, default=winner)
+    keys = {
+        replace(one.contender, python_session=False).key
+        for one in (winner, fastest)
+        if not any(candidate.instance.tuning for candidate in one.contender.cover)
+    }
+    return {
+        key: built[key] for key in keys if key in built and (built[key][0] / MODULE_FILE).is_file()
+    }
+
+
+def _baseline_times(previous: Run | None) -> dict[str, float]:
+    """Times of the baselines of the run before, by name."""
+    if previous is None:
+        return {}
+    return {base.name: base.measured_us for base in previous.baselines if base.measured_us}

@@ -21,6 +21,7 @@ from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.api import solve
+from collage_engine.toolchains.at_risk import left_out
 from collage_engine.trials.baselines import check_placements
 
 
@@ -58,6 +59,8 @@ class Enumerate:
         with control.stage("enumerate") as report:
             report.progress(0, 1, "toolchains; the first time, their runtimes are compiled")
             menu = inputs.open_model.menu(settings, pinned_to_host(inputs.pins))
+            for toolchain, reason in left_out().items():
+                control.warn(f"{toolchain} is left out of this run: {reason}")
             distinct = len({candidate.key for candidate in menu.candidates})
             report.detail = f"{counted(len(menu.candidates), 'candidate')}, {distinct} distinct"
             control.emit(menu_update(menu))

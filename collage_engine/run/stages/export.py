@@ -9,6 +9,9 @@ from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
+from collage_engine.machine.clocks import machine_state
+from collage_engine.records.errors import MeasureError
+from collage_engine.records.machine_state import MachineState
 from collage_engine.records.placement import Placement
 from collage_engine.records.settings import RunSettings
 from collage_engine.trials.confirmation import Confirmation
@@ -35,6 +38,23 @@ class ExportResult:
     """Where the artifact lies."""
 
     artifact: str | None
+    machine_after: MachineState
+    """Clocks and load after the last measurement."""
+
+
+def quiet_enough(state: MachineState, settings: RunSettings) -> MachineState:
+    """The machine's state, unless others use it and the settings are strict.
+
+    Raises:
+        MeasureError: Figures that are taken now would not be exported.
+    """
+    if settings.strict and state.busy:
+        raise MeasureError(
+            f"{state.busy.partition(';')[0]}; with --strict no figures are exported that were "
+            "taken beside others; nothing was written, what was measured is kept, run it again "
+            "when the machine is quiet"
+        )
+    return state
 
 
 class Export:
@@ -44,9 +64,15 @@ class Export:
     inputs = ExportInputs
 
     def run(self, inputs: ExportInputs, control: RunControl) -> ExportResult:
-        """Write the artifact, if the run was asked for one."""
+        """Write the artifact, if the run was asked for one.
+
+        Raises:
+            MeasureError: The settings are strict, and others used the machine after the
+                confirmation.
+        """
+        after = quiet_enough(machine_state(inputs.settings.target), inputs.settings)
         if inputs.out is None:
-            return ExportResult(artifact=None)
+            return ExportResult(artifact=None, machine_after=after)
         built = inputs.confirmation.winner.folder
         assert built is not None
         with control.stage("export") as report:
@@ -60,4 +86,4 @@ class Export:
             )
             write_artifact(inputs.open_model.model, built, Path(inputs.out), contents)
             report.detail = inputs.out
-        return ExportResult(artifact=inputs.out)
+        return ExportResult(artifact=inputs.out, machine_after=after)

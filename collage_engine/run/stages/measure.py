@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -12,17 +14,18 @@ import msgspec
 import numpy as np
 
 from collage_engine.candidates.coalesce import merged_candidates
-from collage_engine.candidates.inputs import representative_inputs
 from collage_engine.candidates.menu import Menu, threads_of
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.control.budget import Budget
+from collage_engine.control.budget import Budget, RunBudget
 from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
 from collage_engine.machine.device import busy
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.planning.problem import DRIFT_CONSTANT, RUNNERS_UP
 from collage_engine.records.cost import Cost
-from collage_engine.records.placement import CandidateCounts
+from collage_engine.records.cost_table import in_model_of
+from collage_engine.records.errors import Cancelled
+from collage_engine.records.placement import CandidateCounts, Run
 from collage_engine.records.precision import is_reduced
 from collage_engine.records.results import RunUpdate
 from collage_engine.run.problem_data import ProblemData
@@ -38,6 +41,12 @@ from collage_engine.timing.timing_costs import repeats_apart
 from collage_engine.transitions.transitions import transition_constants
 from collage_engine.trials.baselines import baselines
 
+MEASURING_SHARE = 0.65
+"""Share of the time for improving the answer that isolated measuring may take; chosen: the rest is
+for what covers take whole."""
+WORTH_MEASURING_S = 12.0
+"""Seconds for measuring below which nothing is measured: the model's own values are recorded and
+the child is started first; chosen."""
 REMEASURED = 12
 """Candidates at most that are measured again because the choice depends on their exact costs;
 chosen."""
@@ -61,6 +70,9 @@ class MeasureInputs:
     open_model: OpenModel
     menu: Menu
     data: ProblemData
+    model_inputs: Mapping[str, np.ndarray]
+    budget: RunBudget
+    previous: Run | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +84,6 @@ class MeasureResult:
     measuring: Measuring
     """Measures further candidates; it is closed when the run ends."""
     counts: CandidateCounts
-    deadline: float
-    """When the measuring budget ends, on the monotonic clock."""
-    model_inputs: dict[str, np.ndarray]
-    """The run's inputs, by name."""
 
 
 class Remeasures(Protocol):
@@ -97,47 +105,79 @@ class Measure:
     inputs = MeasureInputs
 
     def run(self, inputs: MeasureInputs, control: RunControl) -> MeasureResult:
-        """Measure candidates until the best cover is certain or the budget is spent."""
+        """Measure candidates until the best cover is certain or the time is over.
+
+        A quick confirmation measures only where the costs at hand make no cover.
+        """
         data, settings = inputs.data, inputs.data.settings
         noisy = busy()
         if noisy:
             control.warn(noisy)
-        model_inputs = representative_inputs(inputs.open_model.model, settings)
         measuring = control.open(
-            Measuring(inputs.open_model, inputs.menu, settings, model_inputs, control)
+            Measuring(
+                inputs.open_model,
+                inputs.menu,
+                settings,
+                inputs.model_inputs,
+                control.within(math.inf),
+            )
         )
         with control.stage("measure") as report:
-            work = _Measurement(inputs, measuring, control, BUSY_DRIFT if noisy else DEFAULT_DRIFT)
-            data = work.with_constants(data, report)
-            budget = Budget(settings.budget_s)
-            if settings.measure == "all":
-                data = _measure_all(data, measuring, budget, report)
-                left_out = None
+            data = _with_costs_of(inputs.previous, data)
+            seconds = MEASURING_SHARE * inputs.budget.to_improve_s
+            drift_here = BUSY_DRIFT if noisy else DEFAULT_DRIFT
+            part = control.within(seconds)
+            work = _Measurement(inputs, measuring, part, drift_here, data)
+            if settings.confirmation == "quick" and has_cover(data):
+                work.take_stored(_stored_constants(inputs, control))
+            elif seconds < WORTH_MEASURING_S:
+                work.take_stored(_stored_constants(inputs, control))
+                work.judge_stored()
             else:
-                data, left_out = work.measure_needed_by_precision(data, budget)
-            # In this order: which merged candidates there are follows from the stored costs, so
-            # that a run from the store proposes the same ones and finds them there.
-            data, again = remeasure(
-                data, measuring, inputs.open_model.store, budget, work.drift_here
-            )
-            if again and settings.measure != "all":
-                data, left_out = work.measure_needed(data, budget, audit=False)
-            data = work.coalesce(data, budget)
-            if left_out:
-                control.log(left_out)
+                try:
+                    work.run(Budget(seconds), report)
+                except Cancelled:
+                    work.is_cut = True
+            if work.is_cut:
+                control.cut("measure")
+            data = work.data
             counts = measuring.counts
             report.detail = (
                 f"{counts.measured} measured, {counts.from_store} from the store, "
                 f"{counts.invalid} invalid, {counts.skipped} left unmeasured"
             )
             control.emit(RunUpdate(candidates=data.records(), constants=dict(data.constants)))
-        return MeasureResult(
-            data=data,
-            measuring=measuring,
-            counts=counts,
-            deadline=budget.deadline,
-            model_inputs=model_inputs,
+        return MeasureResult(data=data, measuring=measuring, counts=counts)
+
+
+def has_cover(data: ProblemData) -> bool:
+    """Whether the costs at hand make a cover that keeps the pins and limits."""
+    answer = solve(data.problem(), with_bounds=False)
+    return answer.infeasible is None and answer.cost_us is not None
+
+
+def _with_costs_of(previous: Run | None, data: ProblemData) -> ProblemData:
+    """The data with what a run before found out of costs within the model, and of whole models."""
+    if previous is None:
+        return data
+    known = {name: cost for name, cost in previous.costs.items() if name in data.by_id}
+    isolated = {n: cost.isolated() for n, cost in known.items() if not data.costs.known(n)}
+    return data.with_costs(data.costs.with_isolated(isolated).with_in_model(in_model_of(known)))
+
+
+def _stored_constants(inputs: MeasureInputs, control: RunControl) -> dict[str, float]:
+    """What hand-overs cost, where that needs no measuring; otherwise nothing is known of them."""
+    known = recall(inputs.open_model.store, threads_of(inputs.data.settings))
+    constants = {DRIFT_CONSTANT: drift(known, DEFAULT_DRIFT)}
+    with contextlib.suppress(Cancelled):
+        constants |= transition_constants(
+            inputs.open_model,
+            inputs.menu,
+            inputs.data.settings,
+            control.within(0.0),
+            lambda now: None,
         )
+    return constants
 
 
 def _measure_all(
@@ -150,10 +190,20 @@ def _measure_all(
 
 
 class _Measurement:
-    """The parts of one run's measuring; each takes problem data and returns what it became."""
+    """The measuring of one run.
+
+    Attributes:
+        data: what is known of the candidates so far; it stands when the measuring is interrupted.
+        is_cut: whether the time ended before everything that could matter was measured.
+    """
 
     def __init__(
-        self, inputs: MeasureInputs, measuring: Measuring, control: RunControl, drift_here: float
+        self,
+        inputs: MeasureInputs,
+        measuring: Measuring,
+        control: RunControl,
+        drift_here: float,
+        data: ProblemData,
     ) -> None:
         self.open_model = inputs.open_model
         self.menu = inputs.menu
@@ -162,6 +212,52 @@ class _Measurement:
         self.control = control
         self.drift_here = drift_here
         """Run-to-run drift as a share, until the store knows better."""
+        self.data = data
+        self.is_cut = False
+
+    def run(self, budget: Budget, report: StageReport) -> None:
+        """Measure until the best cover is certain or the budget is spent.
+
+        Raises:
+            Cancelled: The time was over, or the user stopped it; ``data`` holds what is known.
+        """
+        try:
+            self.measure(budget, report)
+        except Cancelled:
+            costs = self.open_model.with_stored_costs(self.data.candidates, self.data.costs)
+            self.data = self.data.with_costs(costs)
+            raise
+
+    def take_stored(self, constants: Mapping[str, float]) -> None:
+        """Measure nothing: the costs of the store are what there is."""
+        self.data = self.data.with_constants(constants)
+        self.measuring.begin(self.data.candidates, self.data.costs)
+
+    def judge_stored(self) -> None:
+        """Find out whether the costs of the store are all that could matter."""
+        if self.control.cancelled.is_set():
+            self.is_cut = True
+        else:
+            self.data, _ = self.measure_needed(self.data, Budget(0.0), audit=False)
+
+    def measure(self, budget: Budget, report: StageReport) -> None:
+        """The parts of the measuring, in their order."""
+        left_out = None
+        self.data = self.with_constants(self.data, report)
+        if self.settings.measure == "all":
+            self.data = _measure_all(self.data, self.measuring, budget, report)
+            self.is_cut = budget.spent
+        else:
+            self.data, left_out = self.measure_needed_by_precision(self.data, budget)
+        # In this order: which merged candidates there are follows from the stored costs, so that
+        # a run from the store proposes the same ones and finds them there.
+        store = self.open_model.store
+        self.data, again = remeasure(self.data, self.measuring, store, budget, self.drift_here)
+        if again and self.settings.measure != "all":
+            self.data, left_out = self.measure_needed(self.data, budget, audit=False)
+        self.data = self.coalesce(self.data, budget)
+        if left_out:
+            self.control.log(left_out)
 
     def with_constants(self, data: ProblemData, report: StageReport) -> ProblemData:
         """Measure hand-overs, and have toolchains compile what their candidates share."""
@@ -174,8 +270,7 @@ class _Measurement:
         transitions = transition_constants(
             self.open_model, self.menu, self.settings, self.control, now
         )
-        if self.settings.budget_s > 0:
-            make_ready(self.open_model, self.menu, data.candidates, data.costs, now, self.control)
+        make_ready(self.open_model, self.menu, data.candidates, data.costs, now, self.control)
         return data.with_constants({DRIFT_CONSTANT: drift(known, self.drift_here), **transitions})
 
     def measure_needed_by_precision(
@@ -218,11 +313,16 @@ class _Measurement:
             budget.deadline,
             keep=[candidate for contender in contenders for candidate in contender.cover],
         )
-        first = not any(data.costs.cost(c.id).usable for c in data.candidates)
+        operators = len(self.open_model.model.graph.operators)
+        # Whole models were timed in any case, before anything was measured in isolation.
+        first = not any(
+            data.costs.cost(c.id).usable for c in data.candidates if len(c.nodes) < operators
+        )
         data = data.with_costs(needed.measure(audit=audit and first))
         self.measuring.counts = msgspec.structs.replace(
             self.measuring.counts, proven=len(needed.proven), assumed=len(needed.assumed)
         )
+        self.is_cut = budget.spent and not needed.certified
         return data, needed.words()
 
     def coalesce(self, data: ProblemData, budget: Budget) -> ProblemData:

@@ -8,17 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collage_engine.candidates.open_model import OpenModel
+from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.records.counted import counted
+from collage_engine.records.errors import Cancelled
 from collage_engine.records.placement import Placement
 from collage_engine.run.problem_data import ProblemData, candidates_of
 from collage_engine.search.measured_covers import MeasuredCover
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.trials.contender import Sample
 from collage_engine.trials.placement_process import TrialModel
-from collage_engine.trials.proposals import run_proposals
+from collage_engine.trials.proposals import Proposal, Trial, run_proposals
 from collage_engine.trials.refinement import refine_covers
-from collage_engine.trials.runner import TrialRunner
+from collage_engine.trials.runner import NOT_REACHED, TrialRunner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +34,7 @@ class RefineInputs:
     sample: Sample
     further_samples: tuple[Sample, ...]
     tolerance: float
+    budget: RunBudget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +55,10 @@ class Refine:
         # From here on whole models are timed: no other child may hold memory or processors.
         inputs.measuring.close()
         data, placements = inputs.data, inputs.placements
-        if data.settings.refine_budget_s <= 0:
+        seconds = inputs.budget.given(data.settings.refine_budget_s)
+        if data.settings.refine_budget_s <= 0 or data.settings.confirmation == "quick":
             return RefineResult(placements=placements)
+        part = control.within(seconds)
         with control.stage("refine") as report:
             problem = data.problem()
             folder = Path(tempfile.mkdtemp(prefix="refine-", dir=inputs.open_model.folder))
@@ -63,7 +68,7 @@ class Refine:
                 [inputs.sample, *inputs.further_samples],
                 inputs.tolerance,
                 folder,
-                cancelled=control.cancelled,
+                cancelled=part.cancelled,
             )
             tried: list[MeasuredCover] = []
 
@@ -72,20 +77,29 @@ class Refine:
                 took = f"{trial.us / 1000:.3g} ms" if trial.us else trial.reason or ""
                 report.progress(len(tried), len(tried), f"trial {len(tried)}: {took}")
 
+            def run(proposal: Proposal) -> Trial:
+                try:
+                    return runner.run(proposal)
+                except Cancelled:
+                    control.check()
+                    return Trial(failures=(NOT_REACHED,))
+
             try:
                 with runner:
                     proposer = refine_covers(
                         problem,
                         [candidates_of(placement) for placement in placements],
                         data.by_id,
-                        data.settings.refine_budget_s,
+                        seconds,
                         on_trial=on_trial,
-                        stop=control.cancelled.is_set,
+                        stop=part.cancelled.is_set,
                     )
-                    found = run_proposals(proposer, runner.run)
+                    found = run_proposals(proposer, run)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
             control.check()
+            if control.keep.is_set():
+                control.cut("refine")
             report.detail = f"{counted(len(found.trials), 'placement')} measured end to end"
             if found.us is not None and found.start_us:
                 gain = (1 - found.us / found.start_us) * 100

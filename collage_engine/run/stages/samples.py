@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collage_engine.candidates.inputs import run_tolerance
+from collage_engine.candidates.inputs import representative_inputs, run_tolerance
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.reference import original_outputs
@@ -19,17 +19,18 @@ from collage_engine.trials.tolerance import further_samples
 
 @dataclass(frozen=True, kw_only=True)
 class SampleInputs:
-    """The model and the run's inputs."""
+    """The model, and the settings that name the run's inputs."""
 
     open_model: OpenModel
     data: ProblemData
-    model_inputs: Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleResult:
     """Inputs with the reference's outputs, which placements are compared with."""
 
+    model_inputs: Mapping[str, np.ndarray]
+    """The run's inputs, by name."""
     sample: Sample
     further_samples: tuple[Sample, ...]
     """Other inputs on which a promised tolerance must hold too; empty where none was promised."""
@@ -51,9 +52,10 @@ class DrawSamples:
     def run(self, inputs: SampleInputs, control: RunControl) -> SampleResult:
         """Compute the true outputs."""
         model, settings = inputs.open_model.model, inputs.data.settings
-        given = dict(inputs.model_inputs)
+        given = representative_inputs(model, settings)
         tolerance = run_tolerance(model, settings, given, control.cancelled.is_set)
         return SampleResult(
+            model_inputs=given,
             sample=Sample(given, original_outputs(model, given), tolerance.by_output),
             further_samples=further_samples(model, settings),
             tolerance=tolerance.value,

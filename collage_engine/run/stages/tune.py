@@ -9,7 +9,9 @@ import msgspec
 
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
+from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
+from collage_engine.records.errors import Cancelled
 from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.results import RunUpdate
 from collage_engine.records.tuning import TuneCounts
@@ -27,6 +29,7 @@ class TuneInputs:
     menu: Menu
     data: ProblemData
     measuring: Measuring
+    budget: RunBudget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,14 +57,17 @@ class Tune:
         """Tune what could still change the answer."""
         menu, data, measuring = inputs.menu, inputs.data, inputs.measuring
         settings = data.settings
-        if not worth_tuning(inputs.open_model, menu, settings):
+        quick = settings.confirmation == "quick"
+        if quick or not worth_tuning(inputs.open_model, menu, settings):
             return TuneResult(menu=menu, data=data, counts=measuring.counts, tuning=None)
         with control.stage("tune") as report:
             instances = [source.instance for source in menu.sources]
             data = data.with_constants(with_tuned_pairs(data.constants, instances))
             counts, waiting = TuneCounts(), tunable(menu)
+            given_s = inputs.budget.given(settings.tune_budget_s)
+            part = control.within(max(given_s, inputs.budget.to_improve_s))
             for number, instance in enumerate(waiting):
-                left = max(0.0, settings.tune_budget_s - counts.seconds)
+                left = max(0.0, given_s - counts.seconds)
                 share = left / (len(waiting) - number)
                 tuning = Tuning(
                     inputs.open_model,
@@ -69,12 +75,16 @@ class Tune:
                     msgspec.structs.replace(settings, tune_budget_s=share),
                     measuring,
                     data.problem_of,
-                    control,
+                    part,
                     report,
                     instance,
                 )
-                with closing(tuning):
-                    tuned = tuning.run(data.candidates, data.costs)
+                try:
+                    with closing(tuning):
+                        tuned = tuning.run(data.candidates, data.costs)
+                except Cancelled:
+                    control.cut("tune")
+                    break
                 menu = tuned.menu
                 data = data.with_candidates(tuned.candidates, tuned.costs)
                 counts = sum_of(counts, tuned.counts)

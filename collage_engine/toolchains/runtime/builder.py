@@ -9,21 +9,24 @@ the compiler and the versions of the library and of tvm-ffi.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import importlib.metadata
+import json
 import logging
 import os
 import shlex
 import shutil
 import subprocess
+import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from collage_engine.machine.folders import cache_folder
 from collage_engine.records.errors import ToolchainError
-from collage_engine.records.files import atomic_file
+from collage_engine.records.files import atomic_file, write_atomically
 from collage_engine.records.locks import locked
 from collage_engine.records.reasons import compiler_reason
 
@@ -31,6 +34,9 @@ _LOG = logging.getLogger(__name__)
 
 HEADERS = Path(__file__).resolve().parent / "src"
 COMPILE_SECONDS = 600.0
+"""Seconds that compiling a runtime may take; chosen, some ten times the longest seen."""
+RESTS_ON = "rests_on.json"
+"""File beside a compiled runtime: the versions and files of the libraries that it was made for."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,18 @@ class Compiler:
     version: str
 
 
+class CannotBuild(ToolchainError):
+    """A runtime cannot be compiled here, whatever is installed of its library.
+
+    Attributes:
+        advice: What to do about it.
+    """
+
+    def __init__(self, reason: str, advice: str) -> None:
+        super().__init__(reason)
+        self.advice = advice
+
+
 def build_folder() -> Path:
     """Where compiled runtimes are kept: $COLLAGE_BUILD_DIR, else in the cache folder."""
     chosen = os.environ.get("COLLAGE_BUILD_DIR")
@@ -105,8 +123,9 @@ def _find_compiler(cxx: str, path: str) -> Compiler:
         if answer.returncode == 0 and answer.stdout.strip():
             return Compiler(tuple(command), answer.stdout.splitlines()[0].strip())
     tried = ", ".join(shlex.join(c) for c in choices)
-    raise ToolchainError(
-        f"no C++ compiler found (tried {tried}); install g++ or set CXX to a C++17 compiler"
+    raise CannotBuild(
+        f"no C++ compiler found (tried {tried}); install g++ or set CXX to a C++17 compiler",
+        "install g++, or set CXX to a C++17 compiler",
     )
 
 
@@ -118,34 +137,72 @@ def build(source: RuntimeSource) -> Runtime:
     """
     import tvm_ffi.libinfo
 
-    compiler = find_compiler()
     kind = source.kind
-    digest = hashlib.sha256()
-    for part in (
-        kind,
-        *compiler.command,
-        compiler.version,
+    rests_on = (
         source.library_version,
         importlib.metadata.version("apache-tvm-ffi"),
         *(str(p) for p in (*source.includes, *source.links, *(f for _, f in source.beside))),
-    ):
+    )
+    try:
+        compiler = find_compiler()
+    except ToolchainError:
+        built = _built_earlier(kind, rests_on)
+        if built is None:
+            raise
+        return Runtime(kind, built)
+    digest = hashlib.sha256()
+    for part in (kind, *compiler.command, compiler.version, *rests_on):
         digest.update(part.encode() + b"\0")
     folder = build_folder() / f"{kind}-{digest.hexdigest()[:12]}"
     library = folder / f"lib{kind}.so"
     if library.exists():
+        _note_what_it_rests_on(folder, rests_on)
         return Runtime(kind, library)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / "lock"):
+            remove_build_leftovers(build_folder())
             if not library.exists():
                 _link_beside(folder, source)
                 ffi_library = Path(tvm_ffi.libinfo.find_libtvm_ffi())
                 includes = [*tvm_ffi.libinfo.include_paths(), str(HEADERS)]
                 includes += [str(p) for p in (*source.shared, *source.includes)]
                 _compile(compiler, source, kind, includes, (ffi_library, *source.links), library)
+                _note_what_it_rests_on(folder, rests_on)
     except OSError as error:
-        raise ToolchainError(f"cannot write the runtime cache {folder}: {error}") from error
+        raise CannotBuild(
+            f"the compiled runtime of {source.toolchain} cannot be kept in {folder}: "
+            f"{error.strerror or error}",
+            "check the permissions of that folder, or choose another one with COLLAGE_CACHE_DIR",
+        ) from error
     return Runtime(kind, library)
+
+
+def _note_what_it_rests_on(folder: Path, rests_on: tuple[str, ...]) -> None:
+    """Write beside a runtime what it was compiled for, for machines without a compiler."""
+    note = folder / RESTS_ON
+    if not note.exists():
+        with contextlib.suppress(OSError):
+            write_atomically(note, json.dumps(rests_on))
+
+
+def _built_earlier(kind: str, rests_on: tuple[str, ...]) -> Path | None:
+    """The newest library of this kind that any compiler made for the same libraries."""
+    found: list[tuple[float, Path]] = []
+    for folder in build_folder().glob(f"{kind}-*"):
+        library = folder / f"lib{kind}.so"
+        with contextlib.suppress(OSError, ValueError):
+            if json.loads((folder / RESTS_ON).read_text()) == list(rests_on):
+                found.append((library.stat().st_mtime, library))
+    return max(found)[1] if found else None
+
+
+def remove_build_leftovers(folder: Path) -> None:
+    """Remove the folders of builds that were killed, once they are too old to be under way."""
+    for left in folder.glob("*/build-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > 2 * COMPILE_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def _compile(

@@ -39,7 +39,10 @@ class CppToolchain(Toolchain):
             kind = builder.load(self.source())
             self.check(kind)
         except ToolchainError as error:
-            return ToolchainState(name=self.name, available=False, reason=str(error))
+            advice = error.advice if isinstance(error, builder.CannotBuild) else None
+            return ToolchainState(
+                name=self.name, available=False, reason=str(error), install=advice
+            )
         return ToolchainState(name=self.name, available=True, version=version, devices=("cpu",))
 
     def check(self, kind: str) -> None:

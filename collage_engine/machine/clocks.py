@@ -1,0 +1,106 @@
+"""The clocks of processors and devices, where the system tells them."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import subprocess
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from collage_engine.machine.device import allowed_processors, busy
+from collage_engine.records.machine_state import MachineState
+
+QUERY_S = 5.0
+"""Seconds that NVIDIA's tool may take; chosen, some ten times what it takes."""
+CPUS = Path("/sys/devices/system/cpu")
+CPUINFO = Path("/proc/cpuinfo")
+
+
+def machine_state(device: str = "cpu") -> MachineState:
+    """Read clocks, governor and load now; takes 0.3 s, in which the load is watched.
+
+    Args:
+        device: The target of a run; an NVIDIA device's clocks are read where it begins with
+            ``cuda``.
+    """
+    allowed = sorted(allowed_processors())
+    clocks = processor_mhz(allowed)
+    device_mhz, device_memory_mhz = cuda_mhz() if device.startswith("cuda") else (None, None)
+    return MachineState(
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        mhz=statistics.median(clocks) if clocks else None,
+        lowest_mhz=min(clocks, default=None),
+        highest_mhz=max(clocks, default=None),
+        governor=", ".join(governors(allowed)),
+        device_mhz=device_mhz,
+        device_memory_mhz=device_memory_mhz,
+        busy=busy(),
+    )
+
+
+def processor_mhz(
+    processors: Sequence[int], cpus: Path = CPUS, cpuinfo: Path = CPUINFO
+) -> list[float]:
+    """Clocks of processors in MHz: from Linux's cpufreq, else from what the kernel prints of them.
+
+    Args:
+        processors: Their numbers.
+        cpus: Linux's folder of processors.
+        cpuinfo: The kernel's table of processors.
+
+    Returns:
+        One for each processor whose clock is told; virtual machines often tell a constant, or
+        nothing.
+    """
+    found = [
+        float(text) / 1000
+        for number in processors
+        if (text := _text(cpus / f"cpu{number}" / "cpufreq" / "scaling_cur_freq"))
+        and text.isdecimal()
+    ]
+    if found:
+        return found
+    told: dict[int, float] = {}
+    number = -1
+    for line in _text(cpuinfo).splitlines():
+        name, _, value = (part.strip() for part in line.partition(":"))
+        if name == "processor" and value.isdecimal():
+            number = int(value)
+        elif name == "cpu MHz" and re.fullmatch(r"\d+(\.\d+)?", value):
+            told[number] = float(value)
+    return [told[number] for number in processors if number in told]
+
+
+def governors(processors: Sequence[int], cpus: Path = CPUS) -> list[str]:
+    """The different governors of these processors, in alphabetical order; empty where untold."""
+    found = {_text(cpus / f"cpu{n}" / "cpufreq" / "scaling_governor") for n in processors}
+    return sorted(found - {""})
+
+
+def cuda_mhz(command: str = "nvidia-smi") -> tuple[float | None, float | None]:
+    """Clocks of the first NVIDIA device in MHz: multiprocessors and memory; None where untold.
+
+    Args:
+        command: NVIDIA's tool.
+    """
+    try:
+        done = subprocess.run(
+            [command, "--query-gpu=clocks.sm,clocks.mem", "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            timeout=QUERY_S,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None, None
+    matched = re.match(r"\s*(\d+)\s*,\s*(\d+)", done.stdout)
+    return (float(matched[1]), float(matched[2])) if matched else (None, None)
+
+
+def _text(path: Path) -> str:
+    """A small file's text; empty where it cannot be read."""
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

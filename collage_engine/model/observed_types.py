@@ -1,0 +1,125 @@
+"""Types of values that ONNX cannot infer, from running the model on a few inputs.
+
+Operators outside of the standard have no inference, and some of the standard's know their sizes
+only from values (a Loop's, for example). A size that was the same on all inputs is taken as fixed;
+a runtime that meets another one later says so, because the border of a partition has a fixed size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto, ValueInfoProto, helper
+
+from collage_engine.model.onnx_outer_values import outer_values
+from collage_engine.model.onnx_types import dtype_name, element_type
+from collage_engine.model.random_inputs import numpy_type
+
+Evaluate = Callable[[ModelProto, Mapping[str, np.ndarray]], list[np.ndarray]]
+"""Runs a model on inputs by name; gives its outputs in their order."""
+Types = dict[str, tuple[int, tuple[int, ...] | None]]
+"""Element type (0: unknown) and shape (None: unknown) of values by name."""
+SAMPLES = ("zeros", "ones", "normal")
+"""The inputs that a model is run on. Chosen: integers may be indices, of which 0 is valid in every
+table and 1 in most; a loop that ends when values get small ends at once on zeros, and later on
+others."""
+FEWEST = 2
+"""Samples that must have run for a size to be taken as fixed; chosen: one says nothing."""
+
+
+def evaluate_by_definition(model: ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """Run a model with ONNX's own reference evaluator: slow, and the standard's operators only."""
+    from onnx.reference import ReferenceEvaluator
+
+    return [np.asarray(value) for value in ReferenceEvaluator(model).run(None, dict(feeds))]
+
+
+def observed_types(model: ModelProto, types: Types, evaluate: Evaluate) -> tuple[Types, str]:
+    """Types of the values that have none, as far as runs of the model show them.
+
+    Args:
+        model: The cleaned model, whose inputs have known sizes.
+        types: What ONNX infers.
+        evaluate: Runs a model.
+
+    Returns:
+        The types found, and why some may be missing (what the last run that failed said), or an
+        empty string. A model with a loop that may never end is not run.
+    """
+    unknown = [
+        name
+        for node in model.graph.node
+        for name in node.output
+        if name and None in (types.get(name, (0, None))[1], types.get(name, (0, None))[0] or None)
+    ]
+    if not unknown:
+        return {}, ""
+    endless = next((n for n in model.graph.node if _may_run_for_ever(n)), None)
+    if endless is not None:
+        return {}, f"how often the loop '{endless.name}' turns depends on the data"
+    probe = _with_outputs(model, unknown)
+    seen: dict[str, set[tuple[int, tuple[int, ...]]]] = {name: set() for name in unknown}
+    failure, runs = "", 0
+    for sample in SAMPLES:
+        try:
+            values = evaluate(probe, _inputs(model, sample))
+        except Exception as error:  # whatever the evaluator's library raises
+            failure = str(error).strip().splitlines()[0] if str(error).strip() else str(type(error))
+            continue
+        runs += 1
+        for name, value in zip(unknown, values, strict=True):
+            seen[name].add((element_type(str(value.dtype)), value.shape))
+    if runs < FEWEST:
+        return {}, failure
+    return {name: next(iter(kinds)) for name, kinds in seen.items() if len(kinds) == 1}, failure
+
+
+def _may_run_for_ever(node: NodeProto) -> bool:
+    """Whether a node is a loop without a greatest number of turns."""
+    return node.op_type == "Loop" and not node.domain and not node.input[0]
+
+
+def _with_outputs(model: ModelProto, names: list[str]) -> ModelProto:
+    """What makes some values of the model, with these as its outputs."""
+    producer = {o: n for n in model.graph.node for o in n.output}
+    read: set[str] = set()
+    stack = list(names)
+    while stack:
+        name = stack.pop()
+        if name in read:
+            continue
+        read.add(name)
+        node = producer.get(name)
+        if node is not None:
+            stack += [*node.input, *outer_values(node)]
+    kept = [n for n in model.graph.node if any(o in read for o in n.output)]
+    graph = helper.make_graph(
+        kept,
+        "observed",
+        [i for i in model.graph.input if i.name in read],
+        [ValueInfoProto(name=name) for name in names],
+        [t for t in model.graph.initializer if t.name in read],
+    )
+    return helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+
+
+def _inputs(model: ModelProto, sample: str) -> dict[str, np.ndarray]:
+    """Values for all inputs of the model; the same in every process."""
+    weights = {t.name for t in model.graph.initializer}
+    random = np.random.default_rng(0)
+    made: dict[str, Any] = {}
+    for value in model.graph.input:
+        if value.name in weights:
+            continue
+        tensor = value.type.tensor_type
+        shape = tuple(d.dim_value for d in tensor.shape.dim)
+        dtype = numpy_type(dtype_name(tensor.elem_type))
+        if sample == "zeros":
+            made[value.name] = np.zeros(shape, dtype)
+        elif sample == "ones" or not np.issubdtype(dtype, np.floating):
+            made[value.name] = np.ones(shape, dtype)
+        else:
+            made[value.name] = random.standard_normal(shape).astype(dtype)
+    return made

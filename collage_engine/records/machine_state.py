@@ -1,0 +1,24 @@
+"""How fast the machine's clocks were, and whether others used it, at one moment of a run."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class MachineState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Clocks and load, as far as the system tells them."""
+
+    at: str
+    """ISO 8601, UTC."""
+    mhz: float | None = None
+    """Clock of the processors that this program may use: their median."""
+    lowest_mhz: float | None = None
+    highest_mhz: float | None = None
+    governor: str = ""
+    """Who chooses the clock (Linux's name, such as ``performance``); several, by commas."""
+    device_mhz: float | None = None
+    """Clock of an NVIDIA device's multiprocessors."""
+    device_memory_mhz: float | None = None
+    busy: str | None = None
+    """A sentence where other programs or guests used the processors; None: they did not, or the
+    system does not tell."""

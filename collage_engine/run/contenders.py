@@ -1,0 +1,108 @@
+"""Which contenders may win a run, and which of them are tried first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from collage_engine.candidates.menu import Menu
+from collage_engine.candidates.open_model import OpenModel
+from collage_engine.candidates.pins import breaks_pin
+from collage_engine.partition.call_graph import call_graph
+from collage_engine.planning.limits import export_refusal, runtime_limits
+from collage_engine.records.copies import FREE
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.run.problem_data import ProblemData
+from collage_engine.search.api import solve
+from collage_engine.toolchains.capabilities import has_python_session
+from collage_engine.toolchains.registry import get
+from collage_engine.trials.baselines import COLLAGE, baselines
+from collage_engine.trials.contender import Contender
+
+PARTITION_US = 100.0
+"""Microseconds that a partition is charged with where no cost is known; chosen: more than any
+launch takes, so that a cover of few partitions is preferred."""
+
+
+def with_eligibility(data: ProblemData, contender: Contender) -> Contender:
+    """A contender with whether it may win: it breaks no pin and no deployment constraint."""
+    why = export_refusal(contender.cover, runtime_limits(data.settings, data.constants))
+    broken = any(breaks_pin(contender.cover, pin) for pin in data.pins)
+    return replace(contender, eligible=why is None and not broken, barred=why)
+
+
+def first_contenders(open_model: OpenModel, menu: Menu, data: ProblemData) -> list[Contender]:
+    """What is tried before anything is measured, in the order in which it is likely to be fastest.
+
+    Each toolchain alone on the whole model; where one cannot take all of it, greedy partitioning
+    with the toolchain first. Where none of these keeps the pins and the deployment constraints, a
+    cover that does.
+    """
+    calls = call_graph(open_model.model.graph)
+    known = [
+        with_eligibility(data, replace(one, python_session=False))
+        for one in baselines(calls, menu, data.settings, 0)
+        if one.reason is None and one.cover
+    ]
+    whole = [one for one in known if one.kind == "whole-model"]
+    alone = {one.cover[0].instance.toolchain for one in whole}
+    greedy = [
+        one
+        for one in known
+        if one.kind in ("greedy", "user")
+        and any(candidate.instance.toolchain not in alone for candidate in one.cover)
+    ]
+    first = list({one.key: one for one in [*whole, *greedy]}.values())
+    if not any(one.eligible for one in first):
+        first += [one for one in known if one.eligible][:1] or _by_bounds(data)
+    return sorted(first, key=lambda one: _promise(one, menu, data))
+
+
+def _promise(
+    contender: Contender, menu: Menu, data: ProblemData
+) -> tuple[bool, bool, float, int, int, int]:
+    """Sorts what is likely to be fast first.
+
+    What may win comes first; then what the store knows, by its costs; then complete runtimes, which
+    optimise whole models and are ready soon; last what TVM compiles kernel by kernel. A toolchain's
+    default configuration comes before its other ones.
+    """
+    costs = [data.costs.isolated_cost(candidate.id) for candidate in contender.cover]
+    known = all(cost.usable for cost in costs)
+    return (
+        not contender.eligible,
+        not known,
+        sum(cost.at() for cost in costs) if known else 0.0,
+        max(_preparation(menu, candidate.instance) for candidate in contender.cover),
+        sum(len(candidate.instance.config) for candidate in contender.cover),
+        contender.order,
+    )
+
+
+def _preparation(menu: Menu, instance: ToolchainInstance) -> int:
+    """0 for a complete runtime, 1 for a library, 2 for what TVM compiles."""
+    if has_python_session(get(instance.toolchain), instance):
+        return 0
+    return 2 if menu.source(instance.id).lowers_to_tir else 1
+
+
+def _by_bounds(data: ProblemData) -> list[Contender]:
+    """A cover of few partitions that keeps the pins and limits, where nothing has a cost yet."""
+    usable = [c for c in data.candidates if data.costs.cost(c.id).state != "invalid"]
+    guessed = data.costs.with_isolated(
+        {
+            c.id: msgspec.structs.replace(
+                data.costs.isolated_cost(c.id),
+                state="measured",
+                median_us=PARTITION_US + (data.costs.bound_us(c.id) or 0.0),
+            )
+            for c in usable
+            if not data.costs.cost(c.id).usable
+        }
+    )
+    answer = solve(data.with_constants(FREE).problem_of(usable, guessed))
+    if not answer.cover:
+        return []
+    cover = tuple(data.by_id[str(name)] for name in answer.cover)
+    return [with_eligibility(data, Contender(name=COLLAGE, kind="collage", cover=cover))]

@@ -1,0 +1,185 @@
+"""The stage that times whole models first, so that the run has an answer from then on."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from collage_engine.candidates.menu import Menu
+from collage_engine.candidates.open_model import OpenModel
+from collage_engine.control.budget import RunBudget
+from collage_engine.control.run_control import RunControl
+from collage_engine.model.importer import ImportedModel
+from collage_engine.records.candidate import Candidate
+from collage_engine.records.cost import Cost
+from collage_engine.records.counted import counted
+from collage_engine.records.event import Provisional
+from collage_engine.records.placement import Run
+from collage_engine.run.contenders import first_contenders
+from collage_engine.run.problem_data import ProblemData
+from collage_engine.run.provisional import ProvisionalInputs, provisional_document
+from collage_engine.store.keys import KeyMaker
+from collage_engine.trials.confirmation_plan import kept_back
+from collage_engine.trials.contender import ContenderResult, Sample
+from collage_engine.trials.placement_process import TrialModel
+from collage_engine.trials.runner import TrialRunner
+from collage_engine.trials.whole_models import TrialTime, WholeModels, time_whole_models
+
+LARGEST_SHARE = 0.6
+"""Share of the run's time that whole models may take once there is an answer; chosen: what wins is
+mostly decided by them, and the rest of the time finds the mixes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeModelInputs:
+    """The toolchains, the model and the run's inputs."""
+
+    open_model: OpenModel
+    menu: Menu
+    data: ProblemData
+    sample: Sample
+    further_samples: tuple[Sample, ...]
+    tolerance: float
+    budget: RunBudget
+    previous: Run | None
+    run_id: str
+    started_at: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeModelResult:
+    """What whole models took, and what is known from that."""
+
+    data: ProblemData
+    """With the costs of the partitions that were tried, where none were known."""
+    whole_models: WholeModels
+    budget: RunBudget
+    """With the time kept back that the confirmation and the artifact will need."""
+
+
+class TimeWholeModels:
+    """Builds, checks and times each toolchain alone; announces each answer that is the best so far.
+
+    A quick confirmation compares with what the run before knew; then nothing is tried here.
+    """
+
+    name = "whole-models"
+    inputs = WholeModelInputs
+
+    def run(self, inputs: WholeModelInputs, control: RunControl) -> WholeModelResult:
+        """Time whole models, at least until one of them runs with right numbers."""
+        data, budget = inputs.data, inputs.budget
+        weights = inputs.open_model.model.record.weights_bytes
+        if data.settings.confirmation == "quick" and inputs.previous is not None:
+            none = WholeModels()
+            kept = budget.keeping_back(*kept_back(none, budget.left_s, weights))
+            return WholeModelResult(data=data, whole_models=none, budget=kept)
+        with control.stage("whole-models") as report:
+            contenders = first_contenders(inputs.open_model, inputs.menu, data)
+            end = budget.left_s * (1 - LARGEST_SHARE)
+
+            def left_s() -> float:
+                return 0.0 if control.keep.is_set() else budget.left_s - end
+
+            def announce(known: WholeModels) -> None:
+                best = known.best
+                assert best is not None
+                report.detail = f"{best.contender.name} is the fastest so far"
+                facts = ProvisionalInputs(
+                    run_id=inputs.run_id,
+                    started_at=inputs.started_at,
+                    open_model=inputs.open_model,
+                    menu=inputs.menu,
+                    data=data,
+                    whole_models=known,
+                )
+                control.emit(Provisional(run=provisional_document(facts, control)))
+
+            given = TrialTime(left_s=left_s, on_answer=announce, on_progress=report.progress)
+            folder = Path(tempfile.mkdtemp(prefix="whole-models-", dir=inputs.open_model.folder))
+            runner = TrialRunner(
+                TrialModel.of(inputs.open_model.model),
+                [inputs.sample, *inputs.further_samples],
+                inputs.tolerance,
+                folder,
+                cancelled=control.cancelled,
+            )
+            with runner:
+                known = time_whole_models(runner, contenders, given)
+            report.detail = _detail(known)
+        if known.unreached:
+            control.cut("whole-models")
+        return WholeModelResult(
+            data=with_trial_costs(inputs.open_model.model, inputs.menu, data, known),
+            whole_models=known,
+            budget=budget.keeping_back(*kept_back(known, budget.left_s, weights)),
+        )
+
+
+def _detail(known: WholeModels) -> str:
+    tried = counted(len(known.outcomes), "whole model") + " tried"
+    best = known.best
+    if best is None or best.measured_us is None:
+        return f"{tried}, none of which can be exported"
+    return f"{tried}, the fastest is {best.contender.name} with {best.measured_us / 1000:.3g} ms"
+
+
+def with_trial_costs(
+    model: ImportedModel, menu: Menu, data: ProblemData, known: WholeModels
+) -> ProblemData:
+    """The data with costs of partitions that were tried in whole models, where none were known.
+
+    A whole model takes in a search what it took in its trial, so that there is a cover with a cost
+    from the first trial on. The store does not get these costs, since they are not isolated ones.
+    """
+    makers = KeyMaker(model.graph, model.constant)
+    costs: dict[str, Cost] = {}
+    new: dict[str, Candidate] = {}
+    for outcome in known.timed:
+        for candidate, us in _partition_times(outcome):
+            if data.costs.known(candidate.id) or candidate.id in costs or us <= 0:
+                continue
+            costs[candidate.id] = _cost(outcome, us)
+            if candidate.id not in data.by_id:
+                key = menu.keys.key(makers.form_of(candidate), candidate.instance)
+                new[candidate.id] = msgspec.structs.replace(candidate, key=key)
+    return data.with_candidates([*data.candidates, *new.values()], data.costs.with_isolated(costs))
+
+
+def _partition_times(outcome: ContenderResult) -> list[tuple[Candidate, float]]:
+    """The candidates of a trial in the order they run, with what each took in it, in µs."""
+    assert outcome.built is not None and outcome.measured_us is not None
+    by_id = {candidate.id: candidate for candidate in outcome.contender.cover}
+    if len(by_id) == 1:
+        return [(candidate, outcome.measured_us) for candidate in by_id.values()]
+    ran = [by_id[part.candidate] for part in outcome.built.parts]
+    total = sum(outcome.parts_us)
+    if total <= 0:
+        return []
+    # The profile's shares of the time: profiling takes time of its own.
+    factor = min(1.0, outcome.measured_us / total)
+    return [(one, us * factor) for one, us in zip(ran, outcome.parts_us, strict=True)]
+
+
+def _cost(outcome: ContenderResult, us: float) -> Cost:
+    """The cost of a partition that took this long in a trial, with the spread of the trial."""
+    assert outcome.measured_us is not None
+    factor = us / outcome.measured_us
+    rounds = tuple(one * factor for one in outcome.rounds_us if not math.isnan(one))
+    low, high = outcome.spread_us or (outcome.measured_us, outcome.measured_us)
+    return Cost(
+        state="measured",
+        median_us=us,
+        low_us=low * factor,
+        high_us=high * factor,
+        count=len(rounds),
+        repeats_us=rounds,
+        max_rel_error=outcome.max_rel_error,
+        threads=outcome.built.threads if outcome.built is not None else None,
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )

@@ -1,0 +1,90 @@
+"""Reading what another store exported: all of it is checked before any of it is taken."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from collage_engine.records.checks import LARGEST_INTEGER, cost_fault
+from collage_engine.records.errors import MeasureError
+from collage_engine.records.files import read_file
+from collage_engine.records.typed import decode
+from collage_engine.records.versions import STORE_EXPORT
+from collage_engine.store.measurement import Measurement
+from collage_engine.store.normalising import raw_cost_of_version_1
+
+MOST_BYTES = 1 << 30
+"""Bytes of the largest export that is read, 1 GiB; chosen, some hundred times the largest seen."""
+CLOCKS_APART = timedelta(days=1)
+"""By how much another machine's clock may be ahead of this one's; chosen: zones that were set
+wrong."""
+
+
+def latest_moment() -> str:
+    """The latest moment that a measurement made by now can carry, as ``now_text`` writes it."""
+    return (datetime.now(UTC) + CLOCKS_APART).isoformat(timespec="seconds")
+
+
+def read_export(source: Path) -> Iterator[Measurement]:
+    """Yield the measurements of an exported file, with raw times.
+
+    Raises:
+        MeasureError: The file cannot be read, is no export, is of another format, or holds
+            something that no measurement can be; the sentence names the line.
+    """
+    try:
+        lines = read_file(source, MOST_BYTES).splitlines()
+    except OSError as error:
+        raise MeasureError(f"{source} cannot be read: {error.strerror}") from error
+    try:
+        version = json.loads(lines[0])["collage_store"]
+    except (ValueError, IndexError, TypeError, KeyError, RecursionError):
+        raise MeasureError(f"{source} is no export of a measurement store") from None
+    if type(version) is not int or not 1 <= version <= STORE_EXPORT:
+        raise MeasureError(
+            f"{source} has format {version!r}; this version reads 1 to {STORE_EXPORT}"
+        )
+    latest = latest_moment()
+    for number, line in enumerate(lines[1:], start=2):
+        try:
+            measurement = decode(line, Measurement)
+        except msgspec.MsgspecError as error:
+            raise MeasureError(f"{source}, line {number}: {error}") from None
+        wrong = _fault(measurement, latest)
+        if wrong:
+            raise MeasureError(f"{source}, line {number}: {wrong}")
+        if version == 1:
+            cost = raw_cost_of_version_1(measurement.cost)
+            measurement = msgspec.structs.replace(measurement, cost=cost)
+        yield measurement
+
+
+def _fault(measurement: Measurement, latest: str) -> str | None:
+    """Why a measurement cannot be taken; None: it can."""
+    cost = measurement.cost
+    if not measurement.key:
+        return "it has no key"
+    if cost.state == "unknown":
+        return "its cost is not known"
+    if cost.measured_at is not None and not _is_moment(cost.measured_at):
+        return f"{cost.measured_at[:80]!r} is no moment in UTC"
+    if (cost.measured_at or "") > latest:
+        return f"it was measured in the future ({cost.measured_at}): check the clocks"
+    threads = measurement.instance.threads if measurement.instance else 0
+    if not 0 <= threads <= LARGEST_INTEGER:
+        return "its number of threads is not possible"
+    return cost_fault(cost)
+
+
+def _is_moment(text: str) -> bool:
+    """Whether moments can be compared with this one as text."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    in_utc = moment.utcoffset() in (None, timedelta(0))
+    return in_utc and text.startswith(f"{moment.year:04d}-")

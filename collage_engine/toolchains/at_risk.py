@@ -1,0 +1,127 @@
+"""Which toolchain a process is asking something, noted where a crash of the process leaves it.
+
+Finding candidates asks toolchains in the process that has the model open. One that crashes there
+ends that process; whoever started it reads the note, and starts another one that leaves the
+toolchain out (``COLLAGE_LEFT_OUT``). One that does not answer is ended by a watching thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+NOTE = "COLLAGE_AT_RISK"
+"""Environment variable: the file that holds the name of the toolchain that is being asked."""
+LEFT_OUT = "COLLAGE_LEFT_OUT"
+"""Environment variable: toolchain → why it is left out, as JSON."""
+ANSWER_S = 60.0
+"""Seconds that a toolchain may take to answer one question about a model; chosen, some thousand
+times what any takes."""
+NOTE_BYTES = 128
+HUNG = 70
+"""Exit status of a process whose toolchain did not answer."""
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
+
+
+class ToolchainFault(Exception):
+    """A toolchain raised what it may not raise; ``toolchain`` is its name."""
+
+    def __init__(self, toolchain: str, cause: Exception) -> None:
+        super().__init__(f"{type(cause).__name__}: {cause}")
+        self.toolchain = toolchain
+
+
+class _Asked:
+    """The question that is open in this process, if any."""
+
+    def __init__(self) -> None:
+        self.toolchain = ""
+        self.since_s = 0.0
+
+
+_asked = _Asked()
+
+
+@contextlib.contextmanager
+def asking(toolchain: str) -> Iterator[None]:
+    """Note during a block that a toolchain is asked; its exceptions become ``ToolchainFault``."""
+    note = _note()
+    if note is not None:
+        note[:NOTE_BYTES] = toolchain.encode()[:NOTE_BYTES].ljust(NOTE_BYTES, b"\0")
+        _asked.since_s, _asked.toolchain = time.monotonic(), toolchain
+    try:
+        yield
+    except ToolchainFault:
+        raise
+    except Exception as error:
+        raise ToolchainFault(toolchain, error) from error
+    finally:
+        if note is not None:
+            note[0] = 0
+            _asked.toolchain = ""
+
+
+def asked(toolchain: str, question: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
+    """A function of a toolchain, with every call of it noted."""
+
+    def ask(*arguments: Arguments.args, **options: Arguments.kwargs) -> Answer:
+        with asking(toolchain):
+            return question(*arguments, **options)
+
+    return ask
+
+
+def read_note(path: Path) -> str:
+    """The toolchain that a process was asking when it ended; empty: none."""
+    try:
+        return path.read_bytes()[:NOTE_BYTES].partition(b"\0")[0].decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def left_out() -> dict[str, str]:
+    """The toolchains that this process leaves out, with the reasons."""
+    return dict(json.loads(os.environ.get(LEFT_OUT, "{}")))
+
+
+def leave_out(toolchain: str, reason: str) -> None:
+    """Leave a toolchain out in this process, and in those that it starts from now on."""
+    os.environ[LEFT_OUT] = json.dumps(left_out() | {toolchain: reason})
+
+
+@cache
+def _note() -> mmap.mmap | None:
+    """The mapped file of this process; None where nobody reads one."""
+    path = os.environ.get(NOTE)
+    if not path:
+        return None
+    try:
+        with open(path, "w+b") as stream:
+            stream.truncate(NOTE_BYTES)
+            mapped = mmap.mmap(stream.fileno(), NOTE_BYTES)
+    except OSError:
+        return None
+    threading.Thread(target=_watch, name="toolchain-watch", daemon=True).start()
+    return mapped
+
+
+def _watch() -> None:
+    """End this process when a toolchain does not answer; the note stays as it is."""
+    while True:
+        time.sleep(1.0)
+        toolchain = _asked.toolchain
+        if toolchain and time.monotonic() - _asked.since_s > ANSWER_S:
+            sys.stderr.write(f"{toolchain} gave no answer within {ANSWER_S:g} s\n")
+            sys.stderr.flush()
+            os._exit(HUNG)

@@ -1,0 +1,261 @@
+"""What a confirmation can do in the time that is left, and how much time to keep for it.
+
+What things take is predicted from the trials of whole models at the begin of the run: building,
+loading, and a round of calls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from collage_engine.trials.confirmation import (
+    Confirmation,
+    ConfirmationSettings,
+    name_of,
+    nothing_runs,
+)
+from collage_engine.trials.contender import Contender, ContenderResult
+from collage_engine.trials.runner import NOT_REACHED
+from collage_engine.trials.whole_models import WholeModels
+
+UNKNOWN_BUILD_S = 8.0
+"""Seconds for a build where none was seen; chosen, from models of a hundred operators."""
+UNKNOWN_LOAD_S = 3.0
+"""Seconds for loading and checking where none was seen; chosen: TVM's runtime takes two of them."""
+MIXED_BUILD_FACTOR = 1.3
+"""Times the longest build of a whole model that building a mixed placement takes; chosen."""
+BUILDS_EXPECTED = 6
+"""Placements and baselines, beside whole models, that a full confirmation builds; chosen: three
+ranked covers, FuseOps and two greedy partitionings."""
+AT_ONCE = 2
+"""Placements that are built, and loaded, at a time (``TrialSettings``)."""
+LARGEST_SHARE = 0.4
+"""Share of the time left, at most, that is kept for the confirmation; chosen."""
+PROFILE_S = 1.0
+"""Seconds for the winner's profile and the processes' memory; chosen."""
+EXPORT_S = 1.5
+"""Seconds for writing an artifact beside its weights; chosen, from small models."""
+EXPORTED_BYTES_PER_S = 60e6
+"""Bytes of weights that are copied and hashed per second; chosen: a slow disk's."""
+CALLS_PER_ROUND = 3
+"""Calls of a round at least: one to warm up, two timed (``RoundSettings``)."""
+ROUND_S = 0.06
+"""Seconds of a round of a fast placement, with its rests (``RoundSettings``)."""
+LEAST_ROUNDS = 6
+"""Rounds of a confirmation at least: three of each set (``WithdrawalSettings``)."""
+QUICK_ROUNDS = 6
+"""Rounds of each set in a quick confirmation; chosen: the least whose interval attains 95 %."""
+QUICK_ROUNDS_S = 6.0
+"""Seconds for the rounds of a quick confirmation; chosen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfirmationPlan:
+    """Who is timed, who is left out, and how long.
+
+    Attributes:
+        contenders: those that are timed, in their order; none: the trials have to do.
+        left_out: those for which there is no time.
+        settings: of the confirmation.
+        least_s: seconds that the least rounds take, which nothing cuts off.
+    """
+
+    contenders: tuple[Contender, ...]
+    left_out: tuple[Contender, ...]
+    settings: ConfirmationSettings
+    least_s: float
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What building, loading and timing takes, as far as trials have shown.
+
+    Attributes:
+        known: the trials of whole models.
+    """
+
+    known: WholeModels
+
+    @property
+    def build_s(self) -> float:
+        """Seconds for building a placement that was not built yet."""
+        seen = [one.build_s for one in self.known.outcomes if one.build_s > 0]
+        return max(seen) * MIXED_BUILD_FACTOR if seen else UNKNOWN_BUILD_S
+
+    @property
+    def load_s(self) -> float:
+        """Seconds for loading and checking a placement."""
+        seen = [one.load_s for one in self.known.outcomes if one.load_s > 0]
+        return max(seen) if seen else UNKNOWN_LOAD_S
+
+    def contender_s(self, contender: Contender) -> float:
+        """Seconds for building, loading and the least rounds of one contender."""
+        module = replace(contender, python_session=False).key
+        outcome = self.known.by_key.get(module)
+        built = outcome is not None and outcome.folder is not None
+        # What is timed in its Python session is timed as an artifact too.
+        twice = 2 if contender.python_session else 1
+        waiting = ((0.0 if built else self.build_s) + twice * self.load_s) / AT_ONCE
+        return waiting + self.least_rounds_s(contender)
+
+    def least_rounds_s(self, contender: Contender) -> float:
+        """Seconds of the least rounds of a contender."""
+        module = replace(contender, python_session=False).key
+        outcome = self.known.by_key.get(module)
+        twice = 2 if contender.python_session else 1
+        best = self.known.best
+        timed = outcome if outcome is not None and outcome.measured_us else best
+        us = timed.measured_us if timed is not None else None
+        return twice * LEAST_ROUNDS * max(ROUND_S, CALLS_PER_ROUND * (us or 0.0) * 1e-6)
+
+
+def kept_back(known: WholeModels, left_s: float, weights_bytes: int) -> tuple[float, float]:
+    """Seconds to keep for the confirmation, and for the artifact.
+
+    Args:
+        known: the trials of whole models.
+        left_s: seconds that the run has left.
+        weights_bytes: of the model.
+    """
+    predicted = Predicted(known)
+    exporting_s = EXPORT_S + weights_bytes / EXPORTED_BYTES_PER_S
+    contenders = len(known.outcomes) + BUILDS_EXPECTED
+    full_s = (
+        BUILDS_EXPECTED * predicted.build_s / AT_ONCE
+        + contenders * predicted.load_s / AT_ONCE
+        + ConfirmationSettings().budget_s
+        + PROFILE_S
+    )
+    rest = max(0.0, left_s - exporting_s)
+    return min(full_s, LARGEST_SHARE * rest), exporting_s
+
+
+def plan_confirmation(
+    contenders: Sequence[Contender],
+    known: WholeModels,
+    seconds: float,
+    *,
+    quick: bool = False,
+    earlier_us: Mapping[str, float] | None = None,
+) -> ConfirmationPlan:
+    """Choose who is timed in the time that is left, the most promising first.
+
+    Args:
+        contenders: the placements, the best first, and all baselines.
+        known: the trials of whole models; the fastest of them is always worth its time, since its
+            module is built already.
+        seconds: how long the confirmation may take.
+        quick: time the placements and the best baseline alone, in few rounds.
+        earlier_us: times of baselines in the run before, by name, for where there are no trials.
+    """
+    predicted = Predicted(known)
+    possible = [one for one in contenders if one.reason is None]
+    ordered = sorted(possible, key=lambda one: _promise(one, known, earlier_us or {}))
+    if quick:
+        ordered = _few(ordered)
+    taken: list[Contender] = []
+    spent = PROFILE_S
+    for contender in ordered:
+        needs = predicted.contender_s(contender)
+        is_first_answer = known.best is None and not taken  # then it is tried, whatever it takes
+        if is_first_answer or spent + needs <= seconds:
+            taken.append(contender)
+            spent += needs
+    chosen = {id(one) for one in taken}
+    settings = ConfirmationSettings()
+    rounds_s = min(settings.budget_s, max(0.0, seconds - spent))
+    if quick:
+        settings = replace(
+            settings,
+            selection_rounds=QUICK_ROUNDS,
+            fresh_rounds=QUICK_ROUNDS,
+            most_rounds=QUICK_ROUNDS,
+            most_reloaded=0,
+        )
+        rounds_s = min(rounds_s, QUICK_ROUNDS_S)
+    if len(taken) < len(possible):
+        settings = replace(settings, most_reloaded=0)
+    return ConfirmationPlan(
+        contenders=tuple(one for one in contenders if id(one) in chosen),
+        left_out=tuple(one for one in possible if id(one) not in chosen),
+        settings=replace(settings, budget_s=rounds_s),
+        least_s=PROFILE_S + sum(map(predicted.least_rounds_s, taken)),
+    )
+
+
+def confirmation_of_trials(known: WholeModels) -> Confirmation:
+    """What the trials of whole models say, where there is no time for a confirmation.
+
+    Raises:
+        ToolchainError: No whole model ran with right numbers.
+    """
+    best = known.best
+    if best is None:
+        raise nothing_runs((one.contender.name, one.reason) for one in known.outcomes)
+    return Confirmation(
+        outcomes=(best,),
+        winner=best,
+        named=best.contender.name,
+        tied=(),
+        differences={},
+        in_place_us=(),
+        residual=(),
+    )
+
+
+def with_left_out(
+    confirmation: Confirmation, contenders: Sequence[Contender], known: WholeModels
+) -> Confirmation:
+    """A confirmation with an outcome for every contender.
+
+    Whole models that took no part keep the times of their trials; others say that they were not
+    timed.
+    """
+    confirmed = {id(one.contender): one for one in confirmation.outcomes}
+    by_key = {one.contender.key: one for one in confirmation.outcomes if one.reason != NOT_REACHED}
+
+    def outcome_of(contender: Contender) -> ContenderResult:
+        found = confirmed.get(id(contender))
+        if found is not None and found.reason != NOT_REACHED:
+            return found
+        if contender.reason is not None:
+            return ContenderResult(contender=contender, reason=contender.reason)
+        module = replace(contender, python_session=False).key
+        tried = by_key.get(module) or known.by_key.get(module)
+        if tried is not None:
+            return replace(tried, contender=contender)
+        return ContenderResult(contender=contender, reason=NOT_REACHED)
+
+    outcomes = tuple(map(outcome_of, contenders))
+    named = name_of(confirmation.winner.contender, contenders)
+    return replace(confirmation, outcomes=outcomes, named=named)
+
+
+def _promise(
+    contender: Contender, known: WholeModels, earlier_us: Mapping[str, float]
+) -> tuple[bool, int, float, int]:
+    """Sorts the most promising first.
+
+    The best whole model and the best placement come first, then the other placements, then
+    baselines by the times of their trials, last those that were not tried.
+    """
+    outcome = known.by_key.get(replace(contender, python_session=False).key)
+    us = outcome.measured_us if outcome is not None and outcome.reason is None else None
+    us = us or earlier_us.get(contender.name) or math.inf
+    if outcome is not None and outcome is known.best:
+        rank = 0
+    elif contender.kind == "collage":
+        rank = 0 if contender.order == 0 else 1
+    elif contender.kind == "user":
+        rank = 1
+    else:
+        rank = 2 if math.isfinite(us) else 3
+    return (not contender.eligible, rank, us, contender.order)
+
+
+def _few(ordered: Sequence[Contender]) -> list[Contender]:
+    """The placements and the first baseline."""
+    placements = [one for one in ordered if one.kind == "collage"]
+    return [*placements, *[one for one in ordered if one.kind != "collage"][:1]]

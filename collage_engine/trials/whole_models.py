@@ -1,0 +1,230 @@
+"""Trials of whole models: each toolchain alone, before anything is measured in isolation.
+
+The contenders are tried a few at a time, in the order in which they are likely to be fastest. The
+fastest so far stays loaded and takes part in the rounds of the next ones, so that the machine's
+drift falls on both. As soon as one of them runs with right numbers, there is an answer, which each
+later one can only improve. Modules are kept: a confirmation takes them instead of building anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from collage_engine.machine.worker import WorkerError
+from collage_engine.records.errors import ToolchainError
+from collage_engine.trials.contender import Contender, ContenderResult
+from collage_engine.trials.placement_process import PlacementProcess
+from collage_engine.trials.rounds import InterleavedRounds, Rounds, WithdrawalSettings, median_of
+from collage_engine.trials.runner import NOT_REACHED, Module, TrialRunner
+
+OnProgress = Callable[[int, int, str], None]
+"""Contenders done, contenders in all, what is at work."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeModelSettings:
+    """How whole models are tried."""
+
+    at_once: int = 2
+    """Contenders that are built and timed together; chosen: a build takes one processor."""
+    rounds: int = 5
+    """Rounds of each; chosen: enough to tell 10 %, the confirmation tells the rest."""
+    rounds_s: float = 3.0
+    """Seconds for the rounds of those timed together, three rounds at least; chosen."""
+    runs_per_profile: int = 3
+    """Runs of the model in the profile of a placement of several partitions; chosen."""
+    withdrawal: WithdrawalSettings = field(default_factory=WithdrawalSettings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeModels:
+    """What was tried before anything was measured in isolation.
+
+    Attributes:
+        outcomes: what came of each contender that was tried, in the order of the trials.
+        unreached: contenders that were left out for want of time.
+    """
+
+    outcomes: tuple[ContenderResult, ...] = ()
+    unreached: tuple[Contender, ...] = ()
+
+    @property
+    def timed(self) -> tuple[ContenderResult, ...]:
+        """Those that ran with right numbers, the fastest first."""
+        timed = [one for one in self.outcomes if one.reason is None and one.measured_us]
+        return tuple(sorted(timed, key=lambda one: one.measured_us or math.inf))
+
+    @property
+    def best(self) -> ContenderResult | None:
+        """The fastest that may be exported; None: none ran with right numbers."""
+        return next((one for one in self.timed if one.contender.eligible), None)
+
+    @property
+    def by_key(self) -> dict[tuple[object, ...], ContenderResult]:
+        """What came of the contenders, by their keys."""
+        return {one.contender.key: one for one in self.outcomes}
+
+    @property
+    def modules(self) -> dict[tuple[object, ...], Module]:
+        """The modules that were built, by their contenders' keys."""
+        return {
+            key: (one.folder, one.built)
+            for key, one in self.by_key.items()
+            if one.folder is not None and one.built is not None
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialTime:
+    """How long whole models may be tried.
+
+    Attributes:
+        left_s: seconds that are left for it now; once there is an answer, nothing begins that is
+            not likely to end within them.
+        on_answer: is told what is known whenever there is a faster answer than before.
+        on_progress: is told of each step.
+    """
+
+    left_s: Callable[[], float]
+    on_answer: Callable[[WholeModels], None] = lambda known: None
+    on_progress: OnProgress = lambda done, total, now: None
+
+
+def time_whole_models(
+    runner: TrialRunner,
+    contenders: Sequence[Contender],
+    given: TrialTime,
+    settings: WholeModelSettings | None = None,
+) -> WholeModels:
+    """Build, check and time contenders until the time is over, and until one of them runs.
+
+    Args:
+        runner: runs them; its folder must outlive the result, since modules lie in it.
+        contenders: in the order in which they are tried.
+        given: the time for it, and who is told.
+        settings: how they are tried.
+
+    Raises:
+        Cancelled: the user stopped it.
+    """
+    return _WholeModelTrials(runner, contenders, given, settings or WholeModelSettings()).run()
+
+
+class _WholeModelTrials:
+    """Trials of whole models under way."""
+
+    def __init__(
+        self,
+        runner: TrialRunner,
+        contenders: Sequence[Contender],
+        given: TrialTime,
+        settings: WholeModelSettings,
+    ) -> None:
+        self.runner = runner
+        self.given = given
+        self.settings = settings
+        self.waiting = list(contenders)
+        self.total = len(self.waiting)
+        self.rounds: Rounds[PlacementProcess] = {}
+        """All rounds of every process, one set after the other."""
+        self.parts_us: dict[PlacementProcess, tuple[float, ...]] = {}
+        self.tried: list[PlacementProcess] = []
+        self.best: PlacementProcess | None = None
+        self.batch_s = 0.0
+        """Seconds that the last contenders tried together took."""
+
+    def run(self) -> WholeModels:
+        while self.waiting and self.may_go_on():
+            batch = self.waiting[: self.settings.at_once]
+            self.waiting = self.waiting[self.settings.at_once :]
+            began = time.monotonic()
+            self.try_together([self.runner.process(one) for one in batch])
+            self.batch_s = time.monotonic() - began
+        self.runner.end_builders()
+        return self.known()
+
+    def may_go_on(self) -> bool:
+        """Whether further contenders may begin: there is no answer yet, or time for them."""
+        return self.best is None or self.given.left_s() > self.batch_s
+
+    def is_over(self) -> bool:
+        return self.given.left_s() <= 0.0
+
+    def try_together(self, processes: Sequence[PlacementProcess]) -> None:
+        """Build, load and time these, beside the fastest so far."""
+        done = self.total - len(self.waiting) - len(processes)
+
+        def tell(what: str) -> Callable[[PlacementProcess], None]:
+            return lambda one: self.given.on_progress(
+                done, self.total, f"{what} {one.contender.name}"
+            )
+
+        self.runner.build(processes, tell("building"), self.is_over)
+        built = [one for one in processes if one.failure is None]
+        self.runner.load(built, tell("checking"), self.is_over)
+        # What was not reached is tried again, should nothing before it have run.
+        missed = [one.contender for one in processes if one.failure == NOT_REACHED]
+        self.waiting = [*missed, *self.waiting]
+        reached = [one for one in processes if one.failure != NOT_REACHED]
+        self.tried += reached
+        present = [one for one in reached if one.loaded and one.failure is None]
+        if present:
+            tell("timing")(present[0])
+            self.time(present)
+
+    def time(self, present: Sequence[PlacementProcess]) -> None:
+        """Rounds of these and of the fastest so far; the fastest then stays loaded."""
+        settings, best = self.settings, self.best
+        entrants = [*([best] if best is not None else []), *present]
+        taken = InterleavedRounds(
+            entrants, self.runner.timed_round, lambda one: one.can_win, settings.withdrawal
+        ).run(settings.rounds, settings.rounds_s)
+        for process, rounds in taken.items():
+            self.rounds.setdefault(process, []).extend(rounds)
+        eligible = [one for one in taken if one.can_win]
+        fastest = min(eligible, key=lambda one: median_of(taken[one]), default=None)
+        for process in present:
+            self.look_into(process)
+        if fastest is not None and fastest is not best:
+            self.best = fastest
+            self.given.on_answer(self.known())
+        for process in entrants:
+            if process is not self.best:
+                process.close()
+
+    def look_into(self, process: PlacementProcess) -> None:
+        """Note what memory it takes and, where it has several partitions, the time of each."""
+        if process.failure is not None:
+            return
+        # What was timed stands, whatever more can be found out about it.
+        with contextlib.suppress(WorkerError, ToolchainError):
+            process.ask_memory()
+            if len(process.contender.cover) > 1:
+                taken, _ = process.partition_times(self.settings.runs_per_profile)
+                self.parts_us[process] = tuple(taken)
+
+    def known(self) -> WholeModels:
+        """What is known so far."""
+        return WholeModels(
+            outcomes=tuple(map(self.result_of, self.tried)), unreached=tuple(self.waiting)
+        )
+
+    def result_of(self, process: PlacementProcess) -> ContenderResult:
+        return ContenderResult(
+            contender=process.contender,
+            reason=process.failure,
+            rounds_us=tuple(self.rounds.get(process, ())),
+            max_abs_error=process.max_abs_error,
+            max_rel_error=process.max_rel_error,
+            memory=process.memory,
+            folder=process.folder,
+            built=process.built,
+            parts_us=self.parts_us.get(process, ()),
+            build_s=process.build_s,
+            load_s=process.load_s,
+            from_trial=True,
+        )

@@ -1,0 +1,113 @@
+"""A run gives an answer however little time it has, and when it is stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collage_engine import api
+from collage_engine.machine.folders import cache_folder
+
+ROOT = Path(__file__).resolve().parents[2]
+MNIST = ROOT / "resources" / "models" / "mnist.onnx"
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """A cache with an empty store; what is compiled once per machine is there, if it is at all."""
+    found = tmp_path / "cache"
+    for part in ("native", "peaks", "probes"):
+        if (cache_folder() / part).is_dir():
+            shutil.copytree(cache_folder() / part, found / part, symlinks=True)
+    return found
+
+
+def started(cache: Path, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "collage_engine", "place", str(MNIST), *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "COLLAGE_CACHE_DIR": str(cache)},
+    )
+
+
+def check_artifact(folder: Path, document: dict[str, Any]) -> None:
+    assert document["artifact"] == str(folder)
+    assert api.run_artifact(folder)["max_rel_error"] < 1e-4
+    nodes = [n for part in document["placement"]["partitions"] for n in part["nodes"]]
+    assert sorted(nodes) == list(range(document["model"]["nodes"]))
+
+
+def test_three_seconds_and_an_empty_store_give_the_fastest_toolchain_that_was_timed(
+    cache: Path, tmp_path: Path
+) -> None:
+    process = started(cache, "-o", tmp_path / "out", "--budget", "3s", "--json")
+    printed, said = process.communicate(timeout=280)
+    assert process.returncode == 0, said
+    document = json.loads(printed)
+    check_artifact(tmp_path / "out", document)
+    assert document["ended"] == "budget"
+    assert document["placement"]["measured_us"] > 0
+    left = document["unmeasured"]
+    assert "measure" in left["stages"]
+    assert left["candidates"] == document["candidates"]["unreached"] > 0
+    assert 0.9 < left["share"] <= 1.0, "hardly anything was measured, and the document says so"
+    timed = [base for base in document["baselines"] if base["measured_us"]]
+    assert timed
+    for base in document["baselines"]:
+        assert (base["measured_us"] is None) == (base["reason"] is not None)
+
+
+def test_the_first_interrupt_keeps_the_best_placement_so_far(cache: Path, tmp_path: Path) -> None:
+    process = started(cache, "-o", tmp_path / "out", "--json", "--session", tmp_path / "s.collage")
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("Timing whole models"):
+            break
+    process.send_signal(signal.SIGINT)
+    printed, said = process.communicate(timeout=120)
+    assert process.returncode == 130, said
+    assert "another Ctrl-C stops at once" in said
+    document = json.loads(printed)
+    check_artifact(tmp_path / "out", document)
+    assert document["ended"] == "stopped"
+    assert document["confirmation"] in ("quick", "trial")
+    with api.load_session(tmp_path / "s.collage") as session:
+        (run,) = session.runs
+        assert run.id == document["id"] and not run.provisional
+
+
+def test_after_a_pin_a_quick_confirmation_compares_with_the_run_before(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(cache))
+    with api.open_model(MNIST) as session:
+        first = session.place(api.RunSettings(budget_s=60.0))
+        assert first.placement is not None
+        used = first.placement.partitions[0].toolchain
+        other = "onednn" if used != "onednn" else "tvm"
+        session.pin(f"Convolution28={other}")
+        second = session.place(api.RunSettings(confirmation="quick"), out=tmp_path / "out")
+    assert second.confirmation == "quick"
+    (verdict,) = second.pins
+    assert verdict.state == "honoured"
+    assert second.placement is not None and second.placement.measured_us
+    holder = next(p for p in second.placement.partitions if "Convolution28" in p.onnx_nodes)
+    assert holder.toolchain == other
+    assert "in-place" not in second.seconds and "refine" not in second.seconds
+    before = {part.candidate for part in first.placement.partitions}
+    covers = [second.placement, *second.rivals]
+    assert before in [{part.candidate for part in cover.partitions} for cover in covers]
+    timed = [base for base in second.baselines if base.measured_us and not base.from_trial]
+    assert 1 <= len(timed) < len(second.baselines), "the best one, and those with its very cover"
+    assert api.run_artifact(tmp_path / "out")["max_rel_error"] < 1e-4

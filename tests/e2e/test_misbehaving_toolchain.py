@@ -1,0 +1,72 @@
+"""A toolchain that crashes, hangs, is slow, lies or eats memory costs itself only, wherever it is.
+
+Every case is a whole run of the command line on MNIST with the toolchain ``evil`` beside ONNX
+Runtime: it must end with a placement, within its time. ``COLLAGE_LONG_TESTS=1`` tries every way to
+misbehave at every place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.misbehaving import MODES, PLACES, VARIABLE, install
+
+ROOT = Path(__file__).resolve().parents[2]
+MNIST = ROOT / "resources" / "models" / "mnist.onnx"
+LONG = bool(os.environ.get("COLLAGE_LONG_TESTS"))
+LONGEST_S = 240.0
+"""Seconds of a run whose toolchain hangs at several places in turn, on a busy machine; a run takes
+some 30 s without."""
+
+FEW = [
+    ("abort", "hand-over"),
+    ("slow", "hand-over"),
+    ("segfault", "supports"),
+    ("abort", "trial"),
+    ("wrong", "supports"),
+]
+EVERY = [(mode, place) for place in PLACES if place != "tuning" for mode in MODES]
+"""The example, which ``evil`` is made of, has no kernels to tune."""
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory) -> dict[str, str]:
+    """Of a command line that has the toolchain; compiled runtimes are shared by all cases."""
+    folder = tmp_path_factory.mktemp("evil")
+    shared = {"PYTHONPATH": install(folder / "site")}
+    return os.environ | {"COLLAGE_BUILD_DIR": str(folder / "build")} | shared
+
+
+@pytest.mark.parametrize(("mode", "place"), EVERY if LONG else FEW)
+def test_a_toolchain_that_misbehaves_costs_itself_only(environment, tmp_path, mode, place):
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "collage_engine", "place", str(MNIST), "-o", str(out)]
+    command += ["--toolchains", "evil,onnxruntime", "--budget", "5s", "--json"]
+    if place == "probe":  # what is asked for by name and is not there is an error of the user's
+        command[command.index("evil,onnxruntime")] = "onnxruntime"
+    began = time.monotonic()
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=LONGEST_S,
+        check=False,
+        env=environment
+        | {VARIABLE: f"{mode}@{place}", "COLLAGE_CACHE_DIR": str(tmp_path / "cache")},
+    )
+    assert done.returncode == 0, f"after {time.monotonic() - began:.0f} s: {done.stderr}"
+    run = json.loads(done.stdout)
+    used = {part["toolchain"] for part in run["placement"]["partitions"]}
+    assert used == {"onnxruntime"} or (mode in ("slow", "wrong") and "onnxruntime" in used)
+    assert (out / "manifest.json").exists() and "Traceback" not in done.stderr
+    said = "\n".join([*run["warnings"], *(base["reason"] or "" for base in run["baselines"])])
+    if (mode, place) in FEW:
+        assert "evil" in said.lower(), said

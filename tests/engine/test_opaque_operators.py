@@ -1,0 +1,157 @@
+"""ONNX operators that Relax lacks are operators of the graph, which ONNX runtimes run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.extract import function_of
+from collage_engine.lowering.reference import TrueValues
+from collage_engine.lowering.reference import run_onnx as evaluate
+from collage_engine.model.importer import ImportedModel, import_onnx
+from collage_engine.model.index_set import node_set
+from collage_engine.model.onnx_writer import write_onnx
+from collage_engine.records.errors import ModelError
+from collage_engine.records.toolchain import Target
+from collage_engine.toolchains import registry
+from tests import zoo
+from tests.support.model_runs import run_onnx
+from tests.zoo.net import Net
+
+MODELS = ("tagger", "control_flow", "contrib")
+OPAQUE = {
+    "tagger": ["onnx:LSTM", "onnx:LSTM"],
+    "control_flow": ["onnx:If", "onnx:Loop", "onnx:Det"],
+    "contrib": ["onnx:com.microsoft.FusedMatMul"],
+}
+
+
+def opened(name: str) -> tuple[onnx.ModelProto, ImportedModel]:
+    model = zoo.build(name)
+    return model, import_onnx(model, f"{name}.onnx", evaluate=evaluate)
+
+
+def names(model: ImportedModel) -> list[str]:
+    return [model.graph.nodes[i].op for i in model.graph.operators]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_they_keep_their_places_and_their_nodes(name: str) -> None:
+    _, model = opened(name)
+    assert [op for op in names(model) if op.startswith("onnx:")] == OPAQUE[name]
+    for index in model.graph.operators:
+        node = model.graph.nodes[index]
+        if node.op.startswith("onnx:"):
+            assert node.kind == "opaque" and len(node.onnx_nodes) == 1
+            assert model.opaque_node(index).op_type == node.op.split(":")[1].split(".")[-1]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_their_values_are_recorded_as_onnx_computes_them(name: str, tmp_path: Path) -> None:
+    source, model = opened(name)
+    inputs = model.random_inputs(3)
+    values = TrueValues.record(model, inputs, tmp_path)
+    assert values.relax_operators == ()
+    for wanted, index in zip(run_onnx(source, inputs), model.graph.record.outputs, strict=True):
+        np.testing.assert_allclose(values.value(index), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_onnx_runtime_compiles_partitions_that_hold_them(name: str, tmp_path: Path) -> None:
+    _, model = opened(name)
+    inputs = model.random_inputs(3)
+    values = TrueValues.record(model, inputs, tmp_path)
+    runtime = registry.get("onnxruntime")
+    instance = runtime.instances(Target.cpu(1), "float32")[0]
+    every = range(len(model.graph.operators))
+    opaque = [n for n in every if names(model)[n].startswith("onnx:")]
+    for operators in (every, opaque[:1], range(opaque[0], opaque[-1] + 1)):
+        function = function_of(model, instance, operators, "f")
+        with compile_function(function) as compiled:
+            outputs = compiled.run([np.array(v) for v in values.inputs_of(function)])
+        for found, wanted in zip(outputs, values.outputs_of(function), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_who_cannot_run_them_says_so(name: str) -> None:
+    _, model = opened(name)
+    for index in model.graph.operators:
+        op = model.graph.nodes[index].op
+        if not op.startswith("onnx:"):
+            continue
+        for toolchain in ("tvm", "onednn", "openblas"):
+            found = registry.get(toolchain)
+            instance = found.instances(Target.cpu(1), "float32")[0]
+            reason = found.supports(model.graph, index, instance)
+            assert reason is not None and op.split(":")[1] in reason
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_they_are_written_with_the_names_of_the_sub_graph(name: str) -> None:
+    _, model = opened(name)
+    graph = model.graph
+    given = model.random_inputs(1).values()
+    inputs = {f"v{i}": v for i, v in zip(graph.record.inputs, given, strict=True)}
+    written = write_onnx(
+        model,
+        graph.close(node_set(graph.operators)),
+        tuple(graph.record.inputs),
+        tuple(graph.record.outputs),
+    )
+    for found, wanted in zip(
+        run_onnx(written, inputs), run_onnx(model.onnx, model.random_inputs(1)), strict=True
+    ):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def reversed_sequence(time_axis: int, opset: int) -> dict[str, object]:
+    net = Net("reversed", opset=opset)
+    x = net.input("x", [3, 3])
+    lengths = net.const([1, 2, 3], np.int64)
+    net.output(net.op("ReverseSequence", x, lengths, time_axis=time_axis, batch_axis=1 - time_axis))
+    model = import_onnx(net.model())
+    return model.graph.nodes[model.graph.operators[0]].attributes
+
+
+def test_attributes_tell_two_of_them_apart_and_the_age_of_the_model_does_not() -> None:
+    assert reversed_sequence(0, 17) == reversed_sequence(0, 13)
+    assert reversed_sequence(0, 17) != reversed_sequence(1, 17)
+
+
+def test_what_no_evaluator_knows_is_refused_with_its_node() -> None:
+    net = Net("unknown", opset=17)
+    net.output(net.op("Spectrum", net.input("x", [2, 2]), name="culprit", domain="com.acme"))
+    model = net.model(check=False)
+    model.opset_import.append(onnx.helper.make_opsetid("com.acme", 1))
+    with pytest.raises(ModelError, match=r"Spectrum of com.acme \(node 'culprit'\)") as error:
+        import_onnx(model, "m.onnx", evaluate=evaluate)
+    assert "\n" not in str(error.value)
+
+
+def test_a_size_that_depends_on_the_data_is_not_taken_as_fixed() -> None:
+    net = Net("open", opset=17)
+    x = net.input("x", [6])
+    turns = net.op("Cast", net.op("ReduceSum", net.op("Abs", x), keepdims=0), to=7)
+    body = onnx.helper.make_graph(
+        [
+            onnx.helper.make_node("Identity", ["go"], ["on"]),
+            onnx.helper.make_node("Cast", ["turn"], ["seen"], to=1),
+        ],
+        "body",
+        [
+            onnx.helper.make_tensor_value_info("turn", onnx.TensorProto.INT64, []),
+            onnx.helper.make_tensor_value_info("go", onnx.TensorProto.BOOL, []),
+        ],
+        [
+            onnx.helper.make_tensor_value_info("on", onnx.TensorProto.BOOL, []),
+            onnx.helper.make_tensor_value_info("seen", onnx.TensorProto.FLOAT, []),
+        ],
+    )
+    net.output(net.op("Loop", turns, net.const(True, np.bool_), name="open", body=body))
+    with pytest.raises(ModelError, match=r"Loop \(node 'open'\).*is not known"):
+        import_onnx(net.model(), "m.onnx", evaluate=evaluate)

@@ -1,0 +1,85 @@
+"""A placement whose partitions were measured has an estimate, be it by the winner's own profile."""
+
+from __future__ import annotations
+
+import pytest
+
+from collage_engine.build.built import BuiltModule, Part
+from collage_engine.records.cost import Cost
+from collage_engine.records.cost_table import CostTable
+from collage_engine.records.settings import RunSettings
+from collage_engine.run.chosen_placement import baseline_placement, chosen_placement
+from collage_engine.run.problem_data import ProblemData
+from collage_engine.trials.confirmation import Confirmation
+from collage_engine.trials.contender import Contender, ContenderResult
+from tests.support.covers import candidate_on
+from tests.support.graphs import chain, instance
+
+TVM = instance("tvm")
+PARTS = tuple(candidate_on(TVM, (number,)) for number in range(3))
+LAUNCH_US = 0.5
+
+
+def data(*measured: float | None) -> ProblemData:
+    """A chain of three operators; the cost of each one's candidate, None where it has none."""
+    costs = {
+        part.id: Cost(state="measured", median_us=us)
+        for part, us in zip(PARTS, measured, strict=True)
+        if us is not None
+    }
+    return ProblemData(
+        graph=chain("a", "b", "c").record,
+        candidates=PARTS,
+        costs=CostTable(isolated=costs),
+        constants={"launch": LAUNCH_US},
+        pins=(),
+        settings=RunSettings(),
+    )
+
+
+def confirmed(*profile_us: float) -> Confirmation:
+    """The baseline of all three partitions wins."""
+    built = BuiltModule(
+        parts=tuple(Part(candidate=part.id, instance=TVM, operators=part.nodes) for part in PARTS),
+        kernels=(),
+        libraries=(),
+        environment={},
+        threads=1,
+        spin=False,
+    )
+    winner = ContenderResult(
+        contender=Contender(name="tvm FuseOps", kind="fuseops", cover=PARTS),
+        rounds_us=(70.0, 70.0, 70.0),
+        built=built,
+    )
+    return Confirmation(
+        outcomes=(winner,),
+        winner=winner,
+        named="tvm FuseOps",
+        tied=(),
+        differences={},
+        in_place_us=profile_us,
+        residual=(),
+    )
+
+
+def test_a_partition_without_a_cost_is_estimated_by_the_winners_profile() -> None:
+    given = data(10.0, None, 30.0)
+    confirmation = confirmed(11.0, 22.0, 33.0)
+    assert baseline_placement(given, confirmation.winner).estimated_us is None
+    placement = chosen_placement(given, [], confirmation)
+    assert [part.estimated_us for part in placement.partitions] == [10.0, 22.0, 30.0]
+    assert [part.in_place_us for part in placement.partitions] == [11.0, 22.0, 33.0]
+    known = chosen_placement(data(10.0, 22.0, 30.0), [], confirmation)
+    assert placement.estimated_us == known.estimated_us
+    assert placement.additive_error_us == pytest.approx(70.0 - (placement.estimated_us or 0.0))
+
+
+def test_costs_that_were_measured_stay_what_they_are() -> None:
+    placement = chosen_placement(data(10.0, 20.0, 30.0), [], confirmed(99.0, 99.0, 99.0))
+    assert [part.estimated_us for part in placement.partitions] == [10.0, 20.0, 30.0]
+
+
+def test_without_a_profile_nothing_is_made_up() -> None:
+    placement = chosen_placement(data(10.0, None, 30.0), [], confirmed())
+    assert placement.estimated_us is None and placement.partitions[1].estimated_us is None

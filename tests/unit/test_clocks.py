@@ -1,0 +1,92 @@
+"""Clocks are read where the system tells them, and strict runs refuse a busy machine."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from collage_engine.cli.options import settings_from
+from collage_engine.cli.parser import build_parser
+from collage_engine.drawing.figures import clocks_text
+from collage_engine.machine.clocks import cuda_mhz, governors, machine_state, processor_mhz
+from collage_engine.records.errors import MeasureError
+from collage_engine.records.machine_state import MachineState
+from collage_engine.records.settings import RunSettings
+from collage_engine.run.stages.export import quiet_enough
+
+CPUINFO = """processor\t: 0
+cpu MHz\t\t: 3700.500
+
+processor\t: 1
+cpu MHz\t\t: 2400
+"""
+
+
+@pytest.fixture
+def cpus(tmp_path: Path) -> Path:
+    for number, (khz, governor) in enumerate([("3600000", "powersave"), ("1200000", "schedutil")]):
+        folder = tmp_path / f"cpu{number}" / "cpufreq"
+        folder.mkdir(parents=True)
+        (folder / "scaling_cur_freq").write_text(khz + "\n")
+        (folder / "scaling_governor").write_text(governor + "\n")
+    return tmp_path
+
+
+def test_clocks_are_those_of_the_processors_that_are_allowed(cpus: Path) -> None:
+    assert processor_mhz([0, 1], cpus) == [3600.0, 1200.0]
+    assert processor_mhz([1], cpus) == [1200.0]
+    assert governors([0, 1], cpus) == ["powersave", "schedutil"]
+
+
+def test_without_cpufreq_the_kernels_table_tells(tmp_path: Path) -> None:
+    table = tmp_path / "cpuinfo"
+    table.write_text(CPUINFO)
+    assert processor_mhz([0, 1, 2], tmp_path, table) == [3700.5, 2400.0]
+    assert processor_mhz([1], tmp_path, table) == [2400.0]
+    assert processor_mhz([0], tmp_path, tmp_path / "missing") == []
+    assert governors([0], tmp_path) == []
+
+
+def test_a_device_tells_its_clocks_through_nvidias_tool(tmp_path: Path) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho '1980, 2619'\n")
+    tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+    assert cuda_mhz(str(tool)) == (1980.0, 2619.0)
+    tool.write_text("#!/bin/sh\necho '[N/A], [N/A]'\n")
+    assert cuda_mhz(str(tool)) == (None, None)
+    assert cuda_mhz(str(tmp_path / "missing")) == (None, None)
+
+
+def test_the_state_of_this_machine_is_told() -> None:
+    state = machine_state()
+    assert state.at.endswith("+00:00")
+    if state.mhz is not None:
+        assert state.lowest_mhz is not None and state.highest_mhz is not None
+        assert 100 < state.lowest_mhz <= state.mhz <= state.highest_mhz < 10_000
+
+
+def test_clocks_are_said_as_far_as_they_are_known() -> None:
+    first = MachineState(at="", mhz=3700.0, governor="performance")
+    assert clocks_text([first, MachineState(at="", mhz=3650.4)]) == "3,700 → 3,650 MHz, performance"
+    assert clocks_text([MachineState(at="")]) == ""
+    assert clocks_text([MachineState(at="", device_mhz=1980.0)]) == "device 1,980 MHz"
+
+
+BUSY = MachineState(at="", busy="the machine is busy: other programs use 40% of it; less certain")
+
+
+def test_strict_runs_take_no_figures_beside_others() -> None:
+    strict = RunSettings(strict=True)
+    quiet = MachineState(at="")
+    assert quiet_enough(quiet, strict) is quiet
+    assert quiet_enough(BUSY, RunSettings()) is BUSY
+    with pytest.raises(MeasureError, match="busy: other programs use 40% of it; with --strict no"):
+        quiet_enough(BUSY, strict)
+
+
+@pytest.mark.parametrize("words", [[], ["--strict"]])
+def test_the_command_line_asks_for_it(words: list[str]) -> None:
+    options = build_parser().parse_args(["place", "m.onnx", "-o", "out", *words])
+    assert settings_from(options).strict == bool(words)

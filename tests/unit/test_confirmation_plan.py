@@ -1,0 +1,135 @@
+"""Who is confirmed in the time that is left, and what stands for those who are not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collage_engine.build.built import BuiltModule
+from collage_engine.records.errors import ToolchainError
+from collage_engine.trials.confirmation import Confirmation
+from collage_engine.trials.confirmation_plan import (
+    LARGEST_SHARE,
+    confirmation_of_trials,
+    kept_back,
+    plan_confirmation,
+    with_left_out,
+)
+from collage_engine.trials.contender import Contender, ContenderResult
+from collage_engine.trials.runner import NOT_REACHED
+from collage_engine.trials.whole_models import WholeModels
+from tests.support.scripted_workers import cover
+
+BUILT = BuiltModule(parts=(), kernels=(), libraries=(), environment={}, threads=1, spin=False)
+
+
+def whole(name: str, **more: object) -> Contender:
+    return Contender(name=name, kind="whole-model", cover=cover(name), **more)  # type: ignore[arg-type]
+
+
+def placement(place: int) -> Contender:
+    return Contender(name=f"collage {place}", kind="collage", cover=cover(f"p{place}"), order=place)
+
+
+def tried(contender: Contender, us: float, build_s: float = 4.0) -> ContenderResult:
+    return ContenderResult(
+        contender=contender,
+        rounds_us=(us,) * 5,
+        folder=Path("/module"),
+        built=BUILT,
+        build_s=build_s,
+        load_s=2.0,
+        from_trial=True,
+    )
+
+
+A, B, C = whole("a"), whole("b"), whole("c")
+KNOWN = WholeModels(outcomes=(tried(A, 900.0), tried(B, 500.0), tried(C, 700.0)))
+GREEDY = Contender(name="greedy", kind="greedy", cover=cover("g"))
+EVERYBODY = [placement(0), placement(1), A, B, C, GREEDY]
+
+
+def names(contenders: tuple[Contender, ...]) -> set[str]:
+    return {one.name for one in contenders}
+
+
+def test_with_time_enough_everybody_is_confirmed() -> None:
+    plan = plan_confirmation(EVERYBODY, KNOWN, 300.0)
+    assert list(plan.contenders) == EVERYBODY and not plan.left_out
+    assert plan.settings.budget_s == 40.0
+
+
+def test_with_little_time_the_best_whole_model_and_the_best_placement_are() -> None:
+    plan = plan_confirmation(EVERYBODY, KNOWN, 7.0)
+    assert names(plan.contenders) == {"collage 0", "b"}
+    assert names(plan.left_out) == {"collage 1", "a", "c", "greedy"}
+    assert plan.settings.budget_s < 4.0
+
+
+def test_what_is_built_already_is_cheaper_than_what_is_not() -> None:
+    plan = plan_confirmation([placement(0), A, B, C], KNOWN, 4.0)
+    assert names(plan.contenders) == {"b", "c"}, "there is no time to build a placement"
+
+
+def test_without_time_nothing_is_confirmed_and_the_trials_decide() -> None:
+    assert plan_confirmation(EVERYBODY, KNOWN, 0.5).contenders == ()
+    confirmation = with_left_out(confirmation_of_trials(KNOWN), EVERYBODY, KNOWN)
+    assert confirmation.winner.contender is B and confirmation.named == "b"
+    by_name = {one.contender.name: one for one in confirmation.outcomes}
+    assert by_name["a"].measured_us == 900.0 and by_name["a"].from_trial
+    assert by_name["collage 0"].reason == NOT_REACHED
+    assert by_name["greedy"].reason == NOT_REACHED
+
+
+def test_without_any_answer_one_is_tried_whatever_it_takes() -> None:
+    plan = plan_confirmation([placement(0), A, B], WholeModels(), 0.0)
+    assert len(plan.contenders) == 1
+    with pytest.raises(ToolchainError, match="no placement could be built with right numbers"):
+        confirmation_of_trials(WholeModels())
+
+
+def test_a_quick_one_takes_the_placements_and_the_best_baseline() -> None:
+    plan = plan_confirmation(EVERYBODY, KNOWN, 60.0, quick=True)
+    assert names(plan.contenders) == {"collage 0", "collage 1", "b"}
+    assert plan.settings.most_rounds <= 6 and plan.settings.most_reloaded == 0
+
+
+def test_a_quick_one_knows_baselines_from_the_run_before() -> None:
+    plan = plan_confirmation(
+        [placement(0), A, B, C], WholeModels(), 60.0, quick=True, earlier_us={"a": 9.0, "c": 5.0}
+    )
+    assert names(plan.contenders) == {"collage 0", "c"}
+
+
+def test_what_breaks_a_pin_is_confirmed_last() -> None:
+    outcomes = (tried(replace(A, eligible=False), 100.0), tried(B, 500.0))
+    plan = plan_confirmation([replace(A, eligible=False), B], WholeModels(outcomes=outcomes), 2.5)
+    assert names(plan.contenders) == {"b"}
+
+
+def test_a_whole_model_that_was_not_built_again_in_time_keeps_its_trial() -> None:
+    unbuilt = ContenderResult(contender=A, reason=NOT_REACHED)
+    best = replace(tried(B, 480.0), from_trial=False)
+    confirmation = Confirmation(
+        outcomes=(unbuilt, best),
+        winner=best,
+        named="b",
+        tied=(),
+        differences={},
+        in_place_us=(),
+        residual=(),
+    )
+    outcomes = with_left_out(confirmation, [A, B], KNOWN).outcomes
+    assert outcomes[0].measured_us == 900.0 and outcomes[0].reason is None
+    assert outcomes[1].measured_us == 480.0 and not outcomes[1].from_trial
+
+
+def test_what_is_kept_back_grows_with_what_building_takes_and_leaves_the_rest_its_share() -> None:
+    slow = WholeModels(outcomes=(tried(A, 1e5, build_s=40.0),))
+    fast = WholeModels(outcomes=(tried(A, 1e5, build_s=2.0),))
+    assert kept_back(slow, 1000.0, 0)[0] > kept_back(fast, 1000.0, 0)[0] + 60
+    confirming_s, exporting_s = kept_back(slow, 60.0, 100_000_000)
+    assert confirming_s <= LARGEST_SHARE * 60
+    assert exporting_s > kept_back(slow, 60.0, 0)[1]

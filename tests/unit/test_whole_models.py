@@ -1,0 +1,111 @@
+"""Trials of whole models: the first answer comes whatever the time, later ones only improve it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collage_engine.trials.contender import Contender
+from collage_engine.trials.runner import NOT_REACHED
+from collage_engine.trials.whole_models import TrialTime, WholeModels, time_whole_models
+from tests.support.scripted_workers import Script, cover
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+def whole(name: str, partitions: int = 1) -> Contender:
+    return Contender(name=name, kind="whole-model", cover=cover(name, partitions))
+
+
+class Listener:
+    """Gathers the answers, and gives as much time as a test says."""
+
+    def __init__(self, *left_s: float) -> None:
+        self.left_s = list(left_s)
+        self.answers: list[str] = []
+
+    def time(self) -> TrialTime:
+        return TrialTime(left_s=self.left, on_answer=self.answer)
+
+    def left(self) -> float:
+        return self.left_s.pop(0) if len(self.left_s) > 1 else self.left_s[0]
+
+    def answer(self, known: WholeModels) -> None:
+        assert known.best is not None
+        self.answers.append(known.best.contender.name)
+
+
+def tried(script: Script, folder: Path, listener: Listener, *contenders: Contender) -> WholeModels:
+    with script.runner(folder) as runner:
+        return time_whole_models(runner, contenders, listener.time())
+
+
+def test_each_faster_one_is_a_new_answer(script: Script, tmp_path: Path) -> None:
+    script.us.update(a=300.0, b=200.0, c=250.0, d=100.0)
+    listener = Listener(1e6)
+    known = tried(script, tmp_path, listener, *map(whole, "abcd"))
+    assert listener.answers == ["b", "d"]
+    assert [one.contender.name for one in known.timed] == ["d", "b", "c", "a"]
+    assert known.best is not None and known.best.measured_us == pytest.approx(100.0)
+    assert not known.unreached
+    assert script.most_loaded == 3, "the fastest so far beside two further ones"
+    assert not script.loaded, "no process is left"
+
+
+def test_without_any_time_one_is_timed_all_the_same(script: Script, tmp_path: Path) -> None:
+    listener = Listener(0.0)
+    known = tried(script, tmp_path, listener, *map(whole, "abcd"))
+    assert len(listener.answers) == 1 and known.best is not None
+    assert len(known.outcomes) + len(known.unreached) == 4 and len(known.unreached) >= 2
+
+
+def test_what_fails_is_no_answer_and_the_next_ones_are_tried(
+    script: Script, tmp_path: Path
+) -> None:
+    script.refuse_build["a"] = "x cannot take nn.conv3d"
+    script.errors["b"] = (1.0, 0.5)
+    listener = Listener(0.0)
+    known = tried(script, tmp_path, listener, *map(whole, "abcd"))
+    assert listener.answers in (["c"], ["d"])
+    reasons = {one.contender.name: one.reason for one in known.outcomes}
+    assert reasons["a"] == "x cannot take nn.conv3d"
+    assert "wrong numbers" in (reasons["b"] or "")
+    assert NOT_REACHED not in reasons.values(), "it is listed as unreached instead"
+
+
+def test_one_that_may_not_win_is_timed_and_is_no_answer(script: Script, tmp_path: Path) -> None:
+    script.us.update(a=10.0, b=100.0)
+    listener = Listener(0.0)
+    barred = replace(whole("a"), eligible=False)
+    known = tried(script, tmp_path, listener, barred, whole("b"))
+    assert listener.answers == ["b"]
+    assert known.best is not None and known.best.contender.name == "b"
+
+
+def test_no_batch_begins_that_is_not_likely_to_end_in_time(script: Script, tmp_path: Path) -> None:
+    listener = Listener(1e6, 1e6, 1e6, 1e6, 1e6, 1e-9)
+    known = tried(script, tmp_path, listener, *map(whole, "abcdef"))
+    assert 2 <= len(known.outcomes) < 6
+    assert [one.name for one in known.unreached] == list("abcdef")[len(known.outcomes) :]
+
+
+def test_modules_are_kept_and_taken_by_another_runner(script: Script, tmp_path: Path) -> None:
+    known = tried(script, tmp_path / "one", Listener(1e6), whole("a"), whole("b"))
+    assert sorted(script.built) == ["a", "b"]
+    with script.runner(tmp_path / "two", modules=known.modules) as runner:
+        process = runner.process(whole("a"))
+        runner.build([process])
+        process.load()
+        assert process.failure is None and process.loaded
+    assert sorted(script.built) == ["a", "b"], "nothing was built again"
+
+
+def test_several_partitions_are_profiled(script: Script, tmp_path: Path) -> None:
+    known = tried(script, tmp_path, Listener(1e6), whole("a", 3), whole("b"))
+    parts = {one.contender.name: one.parts_us for one in known.outcomes}
+    assert parts == {"a": (5.0, 5.0, 5.0), "b": ()}
