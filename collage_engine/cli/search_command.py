@@ -14,9 +14,9 @@ import msgspec
 
 from collage_engine.cli.output import print_json
 from collage_engine.cli.screen import complain, say
+from collage_engine.records.counted import counted
 from collage_engine.records.errors import UsageError
 from collage_engine.records.files import read_file
-from collage_engine.report.numbers import counted
 from collage_engine.search.check import CoverCheck
 from collage_engine.search.command import main_check, main_search, schema
 
