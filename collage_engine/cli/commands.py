@@ -33,6 +33,7 @@ from collage_engine.records.files import (
     is_standard_output,
     write_atomically,
 )
+from collage_engine.records.text import bounded
 from collage_engine.service.engine import Engine
 
 _LOG = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ def report_error(error: CollageError, options: argparse.Namespace) -> int:
         error = Cancelled("cancelled; what was measured is kept")
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     _LOG.error("%s: %s", type(error).__name__, error, extra=SHOWN)
-    complain(f"collage: {'; '.join(lines)}")
+    complain(f"collage: {bounded('; '.join(lines))}")
     if os.environ.get("COLLAGE_TRACE") and getattr(error, "traceback", ""):
         print(error.traceback, file=sys.stderr)  # type: ignore[attr-defined]
     return error.exit_status

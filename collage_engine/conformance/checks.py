@@ -15,6 +15,11 @@ import numpy as np
 from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.build.build import build_cover, write_module
+from collage_engine.conformance.module_checks import (
+    calls_leave_nothing,
+    modules_are_saved_whole,
+    threads_take_turns,
+)
 from collage_engine.conformance.subject import (
     TOLERANCE,
     NotApplicable,
@@ -304,6 +309,9 @@ CHECKS: dict[str, Check] = {
     "results are right": results_are_right,
     "calls repeat": calls_repeat,
     "threads are kept": threads_are_kept,
+    "threads take turns": threads_take_turns,
+    "calls leave nothing": calls_leave_nothing,
+    "modules are saved whole": modules_are_saved_whole,
     "refusals are sentences": refusals_are_sentences,
     "shares a process": shares_a_process,
     "artifacts move": artifacts_move,

@@ -38,6 +38,22 @@ def printable(text: str, *, keep_lines: bool = False) -> str:
     return _CONTROL.sub(escaped, text)
 
 
+SENTENCE_CHARACTERS = 800
+"""Characters of a sentence at most; chosen: ten lines of a terminal. Files hold longer names."""
+
+
+def bounded(text: str) -> str:
+    """Return a sentence that may quote a file, with its middle left out where it is too long.
+
+    >>> bounded("x" * 10_000).count("x") < SENTENCE_CHARACTERS
+    True
+    """
+    if len(text) <= SENTENCE_CHARACTERS:
+        return text
+    end = SENTENCE_CHARACTERS // 4
+    return f"{text[: SENTENCE_CHARACTERS - end - 3]} … {text[-end:]}"
+
+
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 """How a cell begins that spreadsheets take for a formula (OWASP, "CSV Injection")."""
 

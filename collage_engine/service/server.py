@@ -22,6 +22,7 @@ import msgspec
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import CollageError
 from collage_engine.records.event import Event, Measured, Progress
+from collage_engine.records.text import bounded
 from collage_engine.records.typed import convert, decode
 from collage_engine.service.engine import Engine
 from collage_engine.service.protocol import METHODS, MeasuredMany, Notification, RequestCancel
@@ -197,7 +198,7 @@ class Server:
             {
                 "jsonrpc": "2.0",
                 "id": identity,
-                "error": {"code": code, "message": text, "data": data},
+                "error": {"code": code, "message": bounded(text), "data": data},
             }
         )
 

@@ -51,6 +51,11 @@ LIMIT_S = 300.0
 LEFT_OUT = ":left out"
 """End of the name, in the store, of what is kept beside constants: toolchain → why it has none."""
 
+WAITED = ":waited"
+"""End of the name of what is kept beside it: how many seconds a step could take then."""
+NO_ANSWER = "gave no answer"
+"""How the reason begins of a toolchain that a longer wait may tell more of."""
+
 SHAPE = (1, 64, 28, 28)
 """Shape of the value that is handed on; chosen: 200 kB stay in a second-level cache, and
 are enough work for every runtime to wake its threads."""
@@ -154,10 +159,16 @@ def transition_constants(
     ]
     name = "transitions:" + hashlib.sha256(json.dumps(about).encode()).hexdigest()
     known = store.constant(name) if store is not None else None
+    left_out: dict[str, str] = {}
+    step_s = min(max(step_s, STEP_S[0]), STEP_S[1])
+    if known is not None and store is not None:
+        left_out = store.constant(name + LEFT_OUT) or {}
+        waited_s = store.constant(name + WAITED) or step_s
+        if step_s > waited_s and any(why.startswith(NO_ANSWER) for why in left_out.values()):
+            known = None  # this run can wait longer
     if known is None:
         on_measuring()
         request = HandoverRequest(tuple(default.values()))
-        step_s = min(max(step_s, STEP_S[0]), STEP_S[1])
         try:
             known, left_out = _Measurement(request, job, env, cancel, step_s).run()
         except WorkerError as error:
@@ -168,8 +179,7 @@ def transition_constants(
         if store is not None:
             store.put_constant(name, known)
             store.put_constant(name + LEFT_OUT, left_out)
-    else:
-        left_out = (store.constant(name + LEFT_OUT) if store is not None else None) or {}
+            store.put_constant(name + WAITED, step_s)
     for toolchain, reason in left_out.items():
         on_left_out(
             f"what {toolchain} takes to hand over values is not known: measuring it, it {reason}"
@@ -227,7 +237,8 @@ class _Measurement:
                         return found, self.left_out
                     except (WorkerCrashed, WorkerTimeout) as error:
                         place, _ = marker.get()
-                        if not 0 <= place < len(self.request.pairs):
+                        over = time.monotonic() >= deadline
+                        if over or not 0 <= place < len(self.request.pairs):
                             raise
                         self.leave_out(self.request.pairs[place], error)
             finally:
@@ -243,7 +254,7 @@ class _Measurement:
         """Have the next child measure without the pair at risk, or without a whole toolchain."""
         how = f"crashed: {error.reason}"
         if isinstance(error, WorkerTimeout):
-            how = f"gave {error.reason}"
+            how = f"{NO_ANSWER} within {error.seconds:g} s"
         without = (*self.request.without, pair)
         counts = Counter(name for each in without for name in set(each))
         culprits = {name for name in pair if pair[0] == pair[1] or counts[name] >= PAIRS}
@@ -251,7 +262,7 @@ class _Measurement:
             self.left_out[name] = how
         self.request = replace(
             self.request,
-            instances=tuple(i for i in self.request.instances if i.toolchain not in culprits),
+            instances=tuple(i for i in self.request.instances if i.toolchain not in self.left_out),
             without=without,
         )
 

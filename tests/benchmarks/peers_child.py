@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
+LOADER = ROOT / "collage_engine" / "artifact" / "loader" / "run_artifact.py"
 Call = Callable[[], Any]
 Opened = tuple[Call, Callable[[], list[np.ndarray]], str]
 """The bound call, what it computed, and the runtime's version."""
@@ -41,8 +42,7 @@ def open_artifact(spec: dict[str, Any], inputs: dict[str, np.ndarray]) -> Opened
     Kept artifacts may carry an older one; all are to be loaded alike, on huge pages.
     """
     os.environ.setdefault("TVM_USE_RUNTIME_LIB", "1")
-    loader = ROOT / "collage_engine" / "placement" / "loader" / "run_artifact.py"
-    found = importlib.util.spec_from_file_location("run_artifact", loader)
+    found = importlib.util.spec_from_file_location("run_artifact", LOADER)
     assert found is not None and found.loader is not None
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)

@@ -84,6 +84,8 @@ def main() -> None:
                 )
                 if given.log:
                     given.log.write_text(json.dumps(runs))
+    if not runs:
+        return
     usual, same = agreement(runs)
     print(f"\nThe usual winner, {usual}, won or was declared tied in {same} of {len(runs)} runs.")
 

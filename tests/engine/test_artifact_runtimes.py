@@ -22,13 +22,14 @@ from tests.support.bare_python import run_bare
 from tests.support.covers import candidate_on
 
 THREADS = 1
-TOOLCHAINS = ("tvm", "onnxruntime", "onednn")
+TOOLCHAINS = ("tvm", "onnxruntime", "onednn", "openvino")
 INSTANCES = {name: ToolchainInstance(toolchain=name, threads=THREADS) for name in TOOLCHAINS}
 COVERS = {
     "tvm": ["tvm"],
     "onnxruntime": ["onnxruntime"],
     "onednn": ["onednn"],
-    "mixed": ["onnxruntime", "tvm", "onednn"],
+    "openvino": ["openvino"],
+    "mixed": ["openvino", "tvm", "onnxruntime", "onednn", "openvino"],
 }
 
 
@@ -58,7 +59,7 @@ def test_the_artifact_carries_what_it_needs(artifacts):
     assert [p["toolchain"] for p in manifest["placement"]["partitions"]] == COVERS["mixed"]
     assert manifest["spin"] is False
     needed = [library["file"] for library in manifest["libraries"] if library["needed"]]
-    assert len(needed) == 2  # our two runtimes
+    assert len(needed) == 3  # our runtimes
     dynamic = subprocess.run(
         ["readelf", "-d", str(folder / "model.so")], capture_output=True, text=True, check=True
     ).stdout
@@ -78,8 +79,8 @@ def test_two_artifacts_in_one_fresh_process(artifacts, site, tmp_path):
 import sys, importlib.util
 spec = importlib.util.spec_from_file_location("loader", sys.argv[1] + "/loader/run_artifact.py")
 loader = importlib.util.module_from_spec(spec); spec.loader.exec_module(loader)
-for folder in sys.argv[1:]:
-    model = loader.load(folder)
+models = [loader.load(folder) for folder in sys.argv[1:]]
+for folder, model in [*zip(sys.argv[1:], models)] * 2:
     kinds = {a["name"]: a["dtype"] for a in model.manifest["inputs"] + model.manifest["outputs"]}
     sample = loader.read_npz(folder + "/sample_output.npz", kinds)
     outputs = model(loader.read_npz(folder + "/sample_input.npz", kinds))
@@ -87,11 +88,10 @@ for folder in sys.argv[1:]:
     assert error[1] < 1e-5, error
 print("both")
 """
-    both = [str(artifacts("mixed")), str(artifacts("onnxruntime"))]
-    done = run_bare(site, "-c", code, *both, cwd=tmp_path)
-    assert done.stdout.strip() == "both", done.stderr
-    done = run_bare(site, "-c", code, *reversed(both), cwd=tmp_path)
-    assert done.stdout.strip() == "both", done.stderr
+    both = [str(artifacts("mixed")), str(artifacts("openvino"))]
+    for order in (both, both[::-1]):
+        done = run_bare(site, "-c", code, *order, cwd=tmp_path)
+        assert done.stdout.strip() == "both", done.stderr
 
 
 def test_an_artifact_inside_the_engines_own_process(artifacts):

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.manifest import read_manifest
-from tests.support.artifact_cases import artifact_maker, run_cpp
+from tests.support.artifact_cases import artifact_maker
 from tests.support.bare_python import run_bare
 
 COVERS = {
@@ -24,21 +23,6 @@ ITS_LIBRARIES = ("libopenvino", "libtbb", "libhwloc", "libcollage_openvino")
 @pytest.fixture(scope="module")
 def artifacts(tmp_path_factory):
     return artifact_maker(COVERS, tmp_path_factory.mktemp)
-
-
-@pytest.mark.parametrize("name", COVERS)
-def test_it_runs_moved_in_python_and_cpp(name, artifacts, site, cpp_loader, tmp_path):
-    artifact = artifacts(name)
-    assert run_artifact(artifact)["max_rel_error"] < 1e-5
-    moved = tmp_path / "moved here"
-    artifact.rename(moved)
-    try:
-        done = run_bare(site, "loader/run_artifact.py", cwd=moved)
-        assert done.returncode == 0, done.stdout + done.stderr
-        done = run_cpp(cpp_loader, str(moved))
-        assert done.returncode == 0, done.stdout + done.stderr
-    finally:
-        moved.rename(artifact)
 
 
 def test_everything_is_found_beside_the_module(artifacts, site, tmp_path):
@@ -73,28 +57,6 @@ def test_the_artifact_carries_no_frontend_but_that_of_ir(artifacts):
     licences = {name for name in manifest["files"] if name.startswith("licences/")}
     assert any("openvino" in name for name in licences)
     assert manifest["versions"]["openvino"].startswith("20")
-
-
-def test_two_artifacts_in_one_fresh_process(artifacts, site, tmp_path):
-    code = """
-import sys, importlib.util
-spec = importlib.util.spec_from_file_location("loader", sys.argv[1] + "/loader/run_artifact.py")
-loader = importlib.util.module_from_spec(spec); spec.loader.exec_module(loader)
-models = [loader.load(folder) for folder in sys.argv[1:]]
-for _ in range(2):
-    for folder, model in zip(sys.argv[1:], models):
-        values = model.manifest["inputs"] + model.manifest["outputs"]
-        kinds = {a["name"]: a["dtype"] for a in values}
-        sample = loader.read_npz(folder + "/sample_output.npz", kinds)
-        outputs = model(loader.read_npz(folder + "/sample_input.npz", kinds))
-        error = loader.compare(outputs, [sample[a["name"]] for a in model.manifest["outputs"]])
-        assert error[1] < 1e-5, error
-print("both")
-"""
-    both = [str(artifacts("mixed")), str(artifacts("openvino"))]
-    for order in (both, both[::-1]):
-        done = run_bare(site, "-c", code, *order, cwd=tmp_path)
-        assert done.stdout.strip() == "both", done.stderr
 
 
 @pytest.mark.parametrize("first", ["artifact", "engine", "python"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.capabilities import composites_of
-from tests.support.toolchain_cases import default_instance, error, imported, run, whole
+from tests.support.toolchain_cases import default_instance, error, imported
 from tests.zoo import text as zoo_text
 from tests.zoo import vision as zoo_vision
 
@@ -72,21 +71,3 @@ def _run(module: object, function: Function, feeds: dict[int, np.ndarray]) -> li
     arguments = [feeds[i] for i in function.inputs] + results
     module[function.symbol](*map(tvm_ffi.from_dlpack, arguments))  # type: ignore[index]
     return results
-
-
-@pytest.mark.parametrize("toolchain", ["onnxruntime", "onednn", "openvino"])
-def test_calls_from_several_threads_take_turns(toolchain: str) -> None:
-    """One module's arena and bound tensors belong to one call at a time."""
-
-    model = imported(zoo_vision.senet(blocks=1))
-    chosen = registry.get(toolchain)
-    function = whole(model, default_instance(chosen))
-    module = chosen.compile(function)
-    given = [model.random_inputs(seed) for seed in range(4)]
-    alone = [run(module, function, feeds) for feeds in given]
-    with ThreadPoolExecutor(4) as pool:
-        for _ in range(5):
-            together = pool.map(lambda feeds: run(module, function, feeds), given)
-            for results, wanted in zip(together, alone, strict=True):
-                for result, right in zip(results, wanted, strict=True):
-                    np.testing.assert_array_equal(result, right)

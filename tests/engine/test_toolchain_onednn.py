@@ -23,7 +23,6 @@ from tests.support.toolchain_cases import (
     one_node,
     reference,
     run,
-    saved,
     whole,
 )
 
@@ -301,31 +300,14 @@ def test_wrong_arguments_are_named(toolchain: OneDnnToolchain) -> None:
         module["f"](3, good)
 
 
-def test_garbage_is_refused(toolchain: OneDnnToolchain) -> None:
-    import tvm_ffi
-
-    net = imported(one_node("MatMul", (5, 16), weights(16, 24)))
-    module = toolchain.compile(whole(net, default_instance(toolchain)))
-    load = tvm_ffi.get_global_func(f"ffi.Module.load_from_bytes.{module.kind}")
-    whole_bytes = saved(module)
-    for broken in (b"", b"nonsense", whole_bytes[:-1], whole_bytes[: len(whole_bytes) // 2]):
-        with pytest.raises(Exception, match=r"truncated|no module of this kind"):
-            load(broken)
-    with pytest.raises(ToolchainError, match="no JSON"):
-        tvm_ffi.get_global_func(f"{module.kind}.create")
-        toolchain_create_text(toolchain, "{")
-
-
-def toolchain_create_text(toolchain: OneDnnToolchain, text: str) -> None:
+def test_a_plan_that_is_no_json_is_refused(toolchain: OneDnnToolchain) -> None:
     import tvm_ffi
 
     from collage_engine.toolchains.runtime import builder
 
     kind = builder.load(toolchain.source())
-    try:
-        tvm_ffi.get_global_func(f"{kind}.create")("f", text, b"")
-    except ValueError as e:
-        raise ToolchainError(str(e)) from e
+    with pytest.raises(ValueError, match="no JSON"):
+        tvm_ffi.get_global_func(f"{kind}.create")("f", "{", b"")
 
 
 def test_plan_that_reads_outside_its_weights_is_refused(toolchain: OneDnnToolchain) -> None:

@@ -18,14 +18,12 @@ from collage_engine.toolchains.onnxruntime.toolchain import LEVELS, OnnxRuntimeT
 from collage_engine.toolchains.runtime import builder
 from tests.support.toolchain_cases import (
     Net,
-    allocates_nothing,
     available,
     check_whole,
     default_instance,
     imported,
     load_again,
     one_node,
-    refuses_cut_off_modules,
     run,
     saved,
     tensors,
@@ -127,11 +125,6 @@ def test_wrong_names_are_reported_when_run(toolchain: OnnxRuntimeToolchain) -> N
         module["f"](tensor, tensor)
 
 
-def test_truncated_module_is_refused(toolchain: OnnxRuntimeToolchain) -> None:
-    instance = default_instance(toolchain)
-    refuses_cut_off_modules(toolchain.compile(whole(imported(small_net()), instance)))
-
-
 def test_values_are_made_once_per_address(toolchain: OnnxRuntimeToolchain) -> None:
     net = imported(small_net())
     function = whole(net, default_instance(toolchain))
@@ -144,10 +137,6 @@ def test_values_are_made_once_per_address(toolchain: OnnxRuntimeToolchain) -> No
             module[function.symbol](*arguments)
     # One input at three addresses, one output at three: each bound once, none per call.
     assert toolchain.inside(module)["tensors_made"] == 6
-
-
-def test_calls_do_not_allocate(toolchain: OnnxRuntimeToolchain) -> None:
-    allocates_nothing(toolchain, one_node("Relu", X))
 
 
 def test_other_thread_counts_get_their_own_pool() -> None:
@@ -225,14 +214,6 @@ def test_large_models_leave_memory_once_loaded(toolchain: OnnxRuntimeToolchain) 
     assert unlinked_files(9_000_000) - before
     assert len(saved(module)) > 9_000_000
     assert run(load_again(module), function, model.random_inputs(0))[0].shape == (1, 1500)
-
-
-def test_runtime_libraries(toolchain: OnnxRuntimeToolchain) -> None:
-    library, own = toolchain.runtime_libraries()
-    assert library.name == "libonnxruntime.so.1" and not library.linked
-    assert own.linked and own.name == f"lib{toolchain.source().kind}.so"
-    assert Path(library.file).exists() and Path(own.file).exists()
-    assert library.licence == "MIT"
 
 
 def test_library_missing_beside_the_runtime_is_said(

@@ -16,7 +16,6 @@ from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
 from collage_engine.toolchains.runtime import builder
 from tests.support.toolchain_cases import (
     Net,
-    allocates_nothing,
     available,
     default_instance,
     error,
@@ -24,7 +23,6 @@ from tests.support.toolchain_cases import (
     load_again,
     one_node,
     reference,
-    refuses_cut_off_modules,
     run,
     saved,
     tensors,
@@ -111,11 +109,6 @@ def test_what_the_frontend_cannot_take_is_a_reason(toolchain: OpenVinoToolchain)
         from_onnx(model)
 
 
-def test_truncated_module_is_refused(toolchain: OpenVinoToolchain) -> None:
-    instance = default_instance(toolchain)
-    refuses_cut_off_modules(toolchain.compile(whole(imported(small_net()), instance)))
-
-
 # ---- what a call costs -------------------------------------------------------------------------
 
 
@@ -134,10 +127,6 @@ def test_tensors_are_made_once_per_address(toolchain: OpenVinoToolchain) -> None
             np.testing.assert_array_equal(results[0], truth)
     # One input at three addresses, one output at three: each made once, none per call.
     assert toolchain.inside(module)["tensors_made"] == 6
-
-
-def test_calls_do_not_allocate(toolchain: OpenVinoToolchain) -> None:
-    allocates_nothing(toolchain, one_node("Relu", X))
 
 
 def test_modules_of_an_artifact_keep_their_model_in_a_file(toolchain: OpenVinoToolchain) -> None:

@@ -220,18 +220,6 @@ def test_refuses_what_tvm_has_no_kernel_for() -> None:
     assert any(r is not None and "topk" in r for r in reasons)
 
 
-def test_state() -> None:
-    state = TOOLCHAIN.probe()
-    assert state.available and state.version and state.devices == ("cpu",)
-    assert TOOLCHAIN.runtime_libraries() == ()
-
-
-def test_proposes_candidates() -> None:
-    model = import_onnx(zoo.build("mnist"))
-    spec = TOOLCHAIN.partition_spec(INSTANCE, model.graph)
-    assert not spec.external and spec.candidates(model.graph)
-
-
 def test_kernels_that_no_rule_writes_are_counted() -> None:
     """Scattering stores where an index says, which no rule of ours understands."""
 

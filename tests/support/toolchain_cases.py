@@ -189,36 +189,3 @@ def check_whole(
     for result, repeated in zip(results, run(again, function, feeds), strict=True):
         np.testing.assert_array_equal(result, repeated)
     return module
-
-
-def refuses_cut_off_modules(module: Any) -> None:
-    """A serialised module that is cut off is refused, with that reason."""
-    import pytest
-    import tvm_ffi
-
-    load = tvm_ffi.get_global_func(f"ffi.Module.load_from_bytes.{module.kind}")
-    for broken in (b"", saved(module)[:-1]):
-        with pytest.raises(ValueError, match="truncated"):
-            load(broken)
-
-
-def allocates_nothing(toolchain: Toolchain, model: ModelProto) -> None:
-    """Resident memory stands still over many calls.
-
-    Something else in the process may grow meanwhile, but what leaks in every call grows in every
-    one of the batches.
-    """
-    import psutil
-
-    net = imported(model)
-    function = whole(net, default_instance(toolchain))
-    module = toolchain.compile(function)
-    arguments, _ = tensors(function, net.random_inputs(0))
-    call = module[function.symbol]
-    grown = []
-    for calls in (1_000, 10_000, 10_000, 10_000):
-        before = psutil.Process().memory_info().rss
-        for _ in range(calls):
-            call(*arguments)
-        grown.append(psutil.Process().memory_info().rss - before)
-    assert min(grown[1:]) < 1 << 19

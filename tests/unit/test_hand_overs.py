@@ -115,6 +115,27 @@ def test_a_toolchain_that_misbehaves_is_named_and_left_out(tmp_path, monkeypatch
         assert time.monotonic() - began < 1
 
 
+def test_a_toolchain_that_gave_no_answer_is_tried_again_when_there_is_more_time(
+    tmp_path, monkeypatch
+):
+    with Store(tmp_path / "m.db") as store:
+        _, told = measured_beside(monkeypatch, store, "hang")
+        monkeypatch.setattr(hand_overs, "STEP_S", (9.0, 9.0))
+        again: list[str] = []
+        others = [ToolchainInstance(toolchain="hang")]
+        job = f"{__name__}:pretend_both"
+        found = transition_constants(
+            [A, *others], context(), store=store, job=job, on_left_out=again.append
+        )
+    assert "gave no answer within 8 s" in told[0] and not again
+    assert found["pair:a:hang"] == 2.0
+
+
+def pretend_both(request: HandoverRequest) -> dict[str, float]:
+    """Runs in the child: nobody misbehaves."""
+    return {"launch": 0.5, "pair:a:hang": 2.0}
+
+
 def test_all_that_misbehave_are_left_out_one_by_one(tmp_path, monkeypatch):
     with Store(tmp_path / "m.db") as store:
         found, told = measured_beside(monkeypatch, store, *WAYS)

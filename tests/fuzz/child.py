@@ -1,0 +1,81 @@
+"""The process that reads hostile files: does what a line of standard input says, answers in a line.
+
+    {"commands": [["explain", "s.collage", "0"]]}  →  {"ended": [{"status": 1, "said": "…"}], …}
+
+What the commands print, and what libraries print by themselves, goes to a file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.fuzz.subjects import IMPORT
+
+ROOM_BYTES = 6 << 30
+"""Address space beyond what the libraries take; chosen: far above what a small file may need, and
+below what would disturb the machine."""
+
+
+def main() -> None:
+    """Serve until the end of standard input."""
+    answers = os.fdopen(os.dup(1), "w")
+    printed = tempfile.TemporaryFile()  # noqa: SIM115 (open until the process ends)
+    os.environ["COLLAGE_TRACE"] = "1"  # a defect is raised here, and not told in a sentence
+    from collage_engine.cli.main import main as collage
+    from collage_engine.model.importer import import_model
+    from collage_engine.records.errors import CollageError
+
+    def act(command: list[str]) -> int:
+        if command[0] != IMPORT:
+            return collage(command)
+        try:
+            import_model(command[1])
+        except CollageError as error:
+            print(f"collage: {error}", file=sys.stderr)
+            return error.exit_status
+        return 0
+
+    room = psutil.Process().memory_info().vms + ROOM_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (room, room))
+    os.dup2(printed.fileno(), 1)
+    for line in sys.stdin:
+        ended: list[dict[str, Any]] = []
+        for command in json.loads(line)["commands"]:
+            os.dup2(printed.fileno(), 2)
+            printed.seek(0)
+            printed.truncate()
+            trace = None
+            try:
+                status = act(command)
+            except SystemExit as error:
+                status = int(error.code or 0)
+            except BaseException:
+                status, trace = 99, traceback.format_exc()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            printed.seek(0)
+            said = printed.read().decode(errors="replace")
+            ended.append({"status": status, "said": said[-20_000:], "trace": trace})
+        rss = psutil.Process().memory_info().rss
+        print(json.dumps({"ended": ended, "rss": rss, "peak": _peak()}), file=answers, flush=True)
+
+
+def _peak() -> int:
+    """Largest resident memory since the last question, in bytes."""
+    status = Path("/proc/self/status").read_text()
+    peak = int(status.split("VmHWM:")[1].split()[0]) * 1024
+    Path("/proc/self/clear_refs").write_text("5")
+    return peak
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""What is attacked: how a case is made from a seed, and what a child does with it.
+
+``Subject.make`` writes the mutated file; ``Subject.commands`` says what is done with it, as
+arguments of ``collage`` or, for models, as the import alone, which ``collage candidates`` begins
+with.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from onnx import ModelProto, TensorProto, helper
+
+from tests import zoo
+from tests.fuzz.mutations import mutate_bytes, mutate_database, mutate_json, mutate_model
+from tests.support.search_instances import random_problem
+
+OLD = Path(__file__).resolve().parents[1] / "data" / "old_versions"
+MODELS = ("tiny", "several", "residual_block", "outputs", "qdq", "dynamic_batch")
+"""Small models of the zoo that are mutated, beside one with a branch and a function."""
+
+IMPORT = "import"
+"""In place of a command: the import of a model."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A kind of input.
+
+    Attributes:
+        make: writes a case of a seed into a folder and returns its path.
+        commands: what is done with it, one after the other.
+        cases: how many cases the job of every change takes.
+    """
+
+    make: Callable[[Random, Path], Path]
+    commands: Callable[[Path], list[list[str]]]
+    cases: int
+
+
+@cache
+def _model(name: str) -> ModelProto:
+    return _branch_and_function() if name == "branch" else zoo.build(name)
+
+
+def _branch_and_function() -> ModelProto:
+    """An If with constants in its branches, and a model-local function that is called twice."""
+
+    def branch(name: str, scale: float) -> Any:
+        value = helper.make_tensor("k", TensorProto.FLOAT, [4], [scale] * 4)
+        constant = helper.make_node("Constant", [], ["k"], value=value)
+        scaled = helper.make_node("Mul", ["x", "k"], [name])
+        out = helper.make_tensor_value_info(name, TensorProto.FLOAT, [4])
+        return helper.make_graph([constant, scaled], name, [], [out])
+
+    body = [helper.make_node("Relu", ["a"], ["r"]), helper.make_node("Add", ["r", "a"], ["b"])]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    function = helper.make_function("own", "Twice", ["a"], ["b"], body, opsets[:1])
+    truth = helper.make_tensor("t", TensorProto.BOOL, [], [True])
+    nodes = [
+        helper.make_node("Constant", [], ["c"], value=truth),
+        helper.make_node(
+            "If", ["c"], ["i"], then_branch=branch("i1", 2.0), else_branch=branch("i2", 3.0)
+        ),
+        helper.make_node("Twice", ["i"], ["f"], domain="own"),
+        helper.make_node("Twice", ["f"], ["y"], domain="own"),
+    ]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [4]) for n in "xy")
+    graph = helper.make_graph(nodes, "g", [x], [y])
+    return helper.make_model(graph, opset_imports=opsets, functions=[function], ir_version=8)
+
+
+def _make_model(random: Random, folder: Path) -> Path:
+    path = folder / "m.onnx"
+    path.write_bytes(mutate_model(random, _model(random.choice((*MODELS, "branch")))))
+    return path
+
+
+def _make_session(random: Random, folder: Path) -> Path:
+    path = folder / "s.collage"
+    shutil.copyfile(OLD / "session_1.collage", path)
+    mutate_database(random, path)
+    return path
+
+
+def _session_commands(path: Path) -> list[list[str]]:
+    report = str(path.with_name("r"))
+    return [
+        ["explain", str(path), "0"],
+        ["compare", str(path), "first", "last"],
+        *(["report", str(path), "-o", f"{report}.{kind}"] for kind in ("html", "csv", "json")),
+    ]
+
+
+def _make_problem(random: Random, folder: Path) -> Path:
+    path = folder / "p.json"
+    data = random_problem(random.randrange(1000))
+    text = json.dumps(mutate_json(random, data))
+    path.write_bytes(
+        mutate_bytes(random, text.encode()) if random.random() < 0.1 else text.encode()
+    )
+    return path
+
+
+@cache
+def _export() -> list[Any]:
+    """The lines of an exported store: every state that a cost can have."""
+    cost = {"state": "measured", "median_us": 5.0, "low_us": 4.0, "high_us": 6.0, "count": 9}
+    rows: list[Any] = [{"collage_store": 1, "exported_at": "2026-01-01T00:00:00+00:00"}]
+    for number, state in enumerate(("measured", "invalid", "unknown")):
+        about = cost if state == "measured" else {"state": state, "reason": "wrong numbers"}
+        rows.append({"key": f"{number:064x}", "cost": about, "measured_at": "2026-01-01T00:00:00"})
+    return rows
+
+
+def _make_store(random: Random, folder: Path) -> Path:
+    path = folder / "export.jsonl"
+    text = "".join(json.dumps(row) + "\n" for row in mutate_json(random, _export()))
+    path.write_bytes(
+        mutate_bytes(random, text.encode()) if random.random() < 0.1 else text.encode()
+    )
+    return path
+
+
+def _make_artifact(random: Random, folder: Path) -> Path:
+    path = folder / "artifact"
+    shutil.copytree(OLD / "artifact_1", path)
+    manifest = json.loads((path / "manifest.json").read_bytes())
+    text = json.dumps(mutate_json(random, manifest)).encode()
+    (path / "manifest.json").unlink()
+    (path / "manifest.json").write_bytes(
+        mutate_bytes(random, text) if random.random() < 0.1 else text
+    )
+    return path
+
+
+SUBJECTS: dict[str, Subject] = {
+    "model": Subject(_make_model, lambda path: [[IMPORT, str(path)]], 120),
+    "session": Subject(_make_session, _session_commands, 60),
+    "problem": Subject(_make_problem, lambda path: [["search", str(path), "--json"]], 250),
+    "store": Subject(_make_store, lambda path: [["store", "import", str(path)]], 150),
+    "manifest": Subject(_make_artifact, lambda path: [["run", str(path)]], 30),
+}
+"""Name → the subject. Messages of the protocol have a campaign of their own (``protocol.py``)."""
