@@ -17,6 +17,7 @@ from collage_engine.records.errors import ArtifactError
 from collage_engine.records.reasons import last_line
 
 RUN_TIMEOUT_S = 3600.0
+"""Seconds after which an artifact that runs is ended; chosen, an hour for long benchmarks."""
 
 
 def run_artifact(folder: Path, benchmark: bool = False) -> dict[str, Any]:

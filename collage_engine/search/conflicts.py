@@ -211,11 +211,11 @@ def _infeasible_by_itself(search: Search) -> Infeasible:
     else:
         nodes = search.solver.furthest_uncovered()
         reason = (
-            "every node has measured candidates, but no combination of them is a placement: they "
-            "overlap, wait for each other, or need a conversion that cannot be done"
+            "every node has measured candidates, but no combination of them is a placement: "
+            "partitions would overlap or wait for each other, or a conversion does not exist"
         )
         if nodes:
-            reason += f" at {_nodes_in_words(nodes)}"
+            reason += f"; the search gets no further than {_nodes_in_words(nodes)}"
     return Infeasible(reason=reason, nodes=nodes)
 
 

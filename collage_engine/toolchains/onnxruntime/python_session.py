@@ -56,14 +56,14 @@ class Evaluator:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of all inputs that need a value, then of those that have one already."""
+        """Return the names of all inputs that need a value, then of those that have one already."""
         needed, others = self._session.get_inputs(), self._session.get_overridable_initializers()
         return tuple(i.name for i in (*needed, *others))
 
     def run(
         self, outputs: Sequence[str] | None, feeds: Mapping[str, np.ndarray]
     ) -> list[np.ndarray]:
-        """The values of these outputs; None: of all, in the file's order."""
+        """Return the values of these outputs; None: of all, in the file's order."""
         known = set(self.inputs)
         given = {name: np.asarray(value) for name, value in feeds.items() if name in known}
         return [np.asarray(value) for value in self._session.run(outputs, given)]

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from collage_engine.planning.conversions import conversions_of
-from collage_engine.planning.devices import device_words
-from collage_engine.planning.problem import make_placement, make_problem, with_conversions
+from collage_engine.planning.device_reasons import device_words
+from collage_engine.planning.search_problem import make_placement, make_problem, with_conversions
 from collage_engine.records.answers import ExplainAnswer, NoCandidate
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost_table import table_of
