@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,12 +17,17 @@ QUIET = 4
 
 
 def _package() -> Any:
+    # It would write the names of models and graphs to a queue in the user's cache. The variable
+    # is read when the library is loaded, and keeps it from making the queue; the function is what
+    # other versions have.
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:
         import onnxruntime
     except ImportError as error:
         raise ToolchainError(
             f"the package onnxruntime is not installed ({error}); pip install onnxruntime"
         ) from error
+    onnxruntime.disable_telemetry_events()
     return onnxruntime
 
 
