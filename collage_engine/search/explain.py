@@ -130,7 +130,7 @@ def explain_node(
     ]
     for verdict in answer.verdicts:
         if node in problem.pins[verdict.pin].nodes and verdict.reason:
-            text.append(f"pin {verdict.pin}: {verdict.reason}")
+            text.append(f"pin {verdict.pin + 1}: {verdict.reason}")
     if runner_up is not None:
         text.append(explain_ranked_cover(problem, answer, runner_up, labels, node))
     return Explanation(

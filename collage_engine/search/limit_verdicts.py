@@ -72,7 +72,7 @@ def _price_of(
         return price, "honoured, costs nothing"
     total = search.to_us(free.cost)
     share = f" ({100 * price / total:.1f} %)" if total > 0 else ""
-    return price, f"honoured, costs {price:.3g} us{share}"
+    return price, f"honoured, costs {price:.3g} µs{share}"
 
 
 def infeasible_limits(search: Search, pins: Sequence[ProblemPin]) -> Infeasible | None:

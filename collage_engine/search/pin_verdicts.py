@@ -44,7 +44,7 @@ def verdicts_of_pins(
         if without.optimal and without.cost is not None:
             price = search.difference_us(solution.cost, without.cost)
             if price > 0:
-                outcome = f"honoured, costs {price:.3g} us"
+                outcome = f"honoured, costs {price:.3g} µs"
             elif set(solution.cover) == set(without.cover):
                 outcome = "honoured; the best placement does that anyway"
             else:
