@@ -47,9 +47,9 @@ def rows_of(run: Run) -> list[Row]:
         and base.estimated_us is not None
         and base.measured_us is not None
     ]
-    distinct = {(row[1], row[2]): row for row in sorted(lost, key=lambda row: -row[3])}
+    distinct = {(row[1], round(row[2], 3)): row for row in sorted(lost, key=lambda row: -row[3])}
     if found:
-        distinct.pop((found[0][1], found[0][2]), None)
+        distinct.pop((found[0][1], round(found[0][2], 3)), None)
     return found + sorted(distinct.values(), key=lambda row: row[3])[:LOST]
 
 
