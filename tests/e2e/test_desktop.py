@@ -168,7 +168,7 @@ def test_the_real_engine_killed_while_measuring_goes_on_after_a_restart(
         qtbot.waitUntil(lambda: page.picture.drawn is not None, timeout=60_000)
         document.selection.select([0])
         page.pins.pin_to("tvm")
-        page.panels.run_settings.budget.setValue(1)
+        page.panels.run_settings.budget.setValue(60)
         assert page.panels.run_settings.choose(SOME) == []
         page.runs.start()
         qtbot.waitUntil(lambda: len(document.costs.by_candidate) >= 10, timeout=120_000)

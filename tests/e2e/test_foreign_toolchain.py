@@ -80,6 +80,8 @@ def test_place_uses_it_explains_it_and_exports_it(installed: Installed) -> None:
         "--budget",
         "40s",
         "--no-in-place",
+        "--confirm",
+        "quick",
         "--session",
         session,
     )
