@@ -109,12 +109,17 @@ def toolchains(*, anew: bool = False) -> tuple[ToolchainState, ...]:
         engine.close()
 
 
-def run_artifact(folder: str | Path, *, benchmark: bool = False) -> dict[str, Any]:
+def run_artifact(
+    folder: str | Path, *, benchmark: bool = False, verify: str | Path | None = None
+) -> dict[str, Any]:
     """Run an exported artifact in a process of its own and compare it with its sample.
 
     Args:
-        folder: What ``place`` or ``export`` wrote.
+        folder: What ``place`` or ``export`` wrote. An artifact is code: run only those that you
+            trust.
         benchmark: Time it too.
+        verify: A file with an Ed25519 public key in PEM format; the artifact is run only if its
+            manifest was signed with the private one.
 
     Returns:
         ``max_rel_error``, ``tolerance``, ``threads``, ``load_s``, ``first_result_s`` and, with
@@ -125,7 +130,10 @@ def run_artifact(folder: str | Path, *, benchmark: bool = False) -> dict[str, An
         ArtifactError: The folder is no artifact, was changed, or differs from its sample.
     """
     from collage_engine.artifact.artifact_run import run_artifact as run_in_child
+    from collage_engine.artifact.signature import verify_signature
 
+    if verify is not None:
+        verify_signature(Path(folder), Path(verify))
     return run_in_child(Path(folder), benchmark=benchmark)
 
 

@@ -37,6 +37,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="CONNECTION",
         help="local, ssh:HOST, python:PATH or command:…",
     )
+    made.add_argument(
+        "--new-window",
+        action="store_true",
+        help="open the files in a window of their own, not in the one that is open",
+    )
     made.add_argument("--theme", choices=("system", "light", "dark", "contrast"))
     made.add_argument("--run", action="store_true", help="run as soon as the model is open")
     made.add_argument("--toolchains", default="", metavar="NAME,…")
@@ -44,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
         "--budget",
         type=_seconds,
         metavar="TIME",
-        help="measuring budget of the run: 30s, 10 (minutes), 1h (default: 10 minutes)",
+        help="budget of the whole run: 30s, 10 (minutes), 1h (default: 10 minutes)",
     )
     made.add_argument(
         "--screenshot", metavar="DIR", help="write overview.png, candidates.png and compare.png"
@@ -118,6 +123,7 @@ def main(arguments: list[str] | None = None) -> int:
     from collage_gui.automation import Automation
     from collage_gui.main_window.window import MainWindow
     from collage_gui.preferences import Preferences
+    from collage_gui.single_instance import Handover, hand_over, server_name
     from collage_gui.theme import Theme
 
     app = QApplication.instance() or QApplication(sys.argv[:1])
@@ -129,6 +135,14 @@ def main(arguments: list[str] | None = None) -> int:
         # Pictures must not depend on how somebody arranged their window, nor rearrange it.
         settings = os.path.join(tempfile.mkdtemp(prefix="collage-explorer-"), "settings.ini")
     preferences = Preferences(settings)
+    name = server_name(preferences.store.fileName())
+    if (
+        options.files
+        and not automatic
+        and not options.new_window
+        and hand_over(name, options.files)
+    ):
+        return 0
     theme = Theme(preferences)
     if options.theme:
         theme.forced = options.theme
@@ -157,6 +171,7 @@ def main(arguments: list[str] | None = None) -> int:
         QTimer.singleShot(0, window, window.engine.start)
     else:
         QTimer.singleShot(0, window, lambda: start_with_files(window, options.files))
+        Handover(name, window.open_and_raise, window)
     status = app.exec()
     window.closing = True
     window.close()

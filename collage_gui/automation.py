@@ -133,7 +133,7 @@ class Automation(QObject):
             document.selection.select(())
             page.navigation.fit()
             page.docks.reveal("runs")
-            page.panels.runs.tabs.setCurrentIndex(1)
+            page.panels.runs.tabs.setCurrentWidget(page.panels.runs.in_model)
             self.window.preferences.set("panels", "around")
             for dock in ("outline", "candidates", "details"):
                 page.docks.by_name[dock].setVisible(False)

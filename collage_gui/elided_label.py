@@ -68,5 +68,5 @@ def all_plain(parent: QWidget) -> None:
 
 
 def plain_tip(text: str) -> str:
-    """A tool tip that shows a text as it is: tool tips would take markup for markup."""
-    return f"<span style='white-space:pre-wrap'>{escape(text)}</span>" if text else ""
+    """A tool tip that shows a text as it is, also where Qt would take it for markup."""
+    return f"<span style='white-space:pre-wrap'>{escape(text)}</span>" if "<" in text else text

@@ -83,7 +83,7 @@ PREFERENCES: tuple[Preference, ...] = (
     Preference("search_on_pin", "Search again as soon as a pin changes", True, "none", page="Runs"),
     Preference(
         "confirm_after_search",
-        "Confirm in the background after such a search",
+        "Confirm quickly in the background after such a search",
         False,
         "measure",
         page="Runs",
@@ -93,7 +93,7 @@ PREFERENCES: tuple[Preference, ...] = (
     ),
     Preference(
         "budget_s",
-        "Measuring budget of a run, seconds",
+        "Budget of a run, seconds",
         600,
         "none",
         low=1,

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
     QLabel,
+    QProgressBar,
     QPushButton,
     QSizePolicy,
     QVBoxLayout,
@@ -20,6 +21,7 @@ from PySide6.QtWidgets import (
 from collage_engine.drawing.formatting import elide
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.toolchain import ToolchainState
+from collage_gui.elided_label import plain, plain_tip
 from collage_gui.preferences import Preferences
 from collage_gui.recovery import Copy
 from collage_gui.theme import Theme
@@ -33,6 +35,12 @@ _TILES = (
     (34, 44, "#e69f00"),
 )
 """The emblem's tiles: left, top, colour; of Okabe and Ito's colours, chosen."""
+
+
+STARTING = (
+    "Looking for toolchains… At the first start their adapters are compiled once, which takes "
+    "about half a minute. A model can be opened meanwhile."
+)
 
 
 class _Mark(QWidget):
@@ -130,10 +138,14 @@ class WelcomePage(QWidget):
             steps.addLayout(row)
         self.engine_title = QLabel("Toolchains on this machine")
         self.engine_title.setProperty("heading", True)
-        self.engine = QLabel("Starting the engine…", wordWrap=True)
+        self.engine = plain(QLabel(STARTING, wordWrap=True))
         self.engine.setObjectName("welcomeEngine")
         self.engine.setProperty("quiet", True)
         self.engine.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.busy = QProgressBar(textVisible=False)
+        self.busy.setObjectName("welcomeBusy")
+        self.busy.setAccessibleName("The engine is looking for toolchains")
+        self.busy.setRange(0, 0)
 
         column = QWidget()
         column.setMaximumWidth(760)
@@ -159,6 +171,7 @@ class WelcomePage(QWidget):
         two.addLayout(self.recent)
         two.addSpacing(14)
         two.addWidget(self.engine_title)
+        two.addWidget(self.busy)
         two.addWidget(self.engine)
         two.addStretch()
         halves.addLayout(one, 1)
@@ -190,7 +203,7 @@ class WelcomePage(QWidget):
         for path in paths[:6]:
             button = QPushButton(f"{os.path.basename(path)}   {elide(os.path.dirname(path), 34)}")
             button.setProperty("flat", True)
-            button.setToolTip(path)
+            button.setToolTip(plain_tip(path))
             button.clicked.connect(lambda _=False, p=path: self.file_wanted.emit(p))
             self.recent.addWidget(button)
 
@@ -202,9 +215,8 @@ class WelcomePage(QWidget):
             card.setProperty("banner", "warning")
             row = QHBoxLayout(card)
             name = os.path.basename(copy.saved_as or copy.source) or "a document"
-            row.addWidget(
-                QLabel(f"{name} was open when the explorer ended unexpectedly.", wordWrap=True), 1
-            )
+            text = f"{name} was open when the explorer ended unexpectedly."
+            row.addWidget(plain(QLabel(text, wordWrap=True)), 1)
             restore = QPushButton("Restore")
             restore.setObjectName("restore")
             restore.clicked.connect(lambda _=False, c=copy: self.recover_wanted.emit(c))
@@ -234,10 +246,12 @@ class WelcomePage(QWidget):
         if missing:
             lines.append(f"– not installed: {', '.join(toolchain_title(s.name) for s in missing)}")
         self.engine.setText("\n".join(lines))
+        self.busy.hide()
 
     def show_engine_trouble(self, reason: str) -> None:
         """Show why there is no engine."""
         self.engine.setText(reason[:1].upper() + reason[1:])
+        self.busy.hide()
 
 
 def _empty(box: QVBoxLayout) -> None:

@@ -20,7 +20,8 @@ import msgspec
 import numpy as np
 
 from collage_engine import __version__
-from collage_engine.artifact.manifest import FORMAT, MANIFEST, is_artifact, sha256
+from collage_engine.artifact.loader.run_artifact import FORMAT, MANIFEST
+from collage_engine.artifact.manifest import check_environment, is_artifact, sha256
 from collage_engine.build.built import BUILT_FILE, MODULE_FILE, BuiltModule
 from collage_engine.lowering.npz import write_npz
 from collage_engine.machine.whole_folder import leftovers, real, write_whole
@@ -34,7 +35,13 @@ if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
 
 LOADERS = Path(__file__).resolve().parent / "loader"
-LOADER_FILES = ("run_artifact.py", "huge_pages.py", "run_artifact.cc", "huge_pages.h")
+LOADER_FILES = (
+    "run_artifact.py",
+    "huge_pages.py",
+    "run_artifact.cc",
+    "check_files.h",
+    "huge_pages.h",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +98,7 @@ def write_artifact(
     """
     check_target_folder(out)
     built = decode((module_folder / BUILT_FILE).read_bytes(), BuiltModule)
+    check_environment(built.environment)
     try:
         write_whole(
             out, lambda folder: _fill(folder, model, module_folder, built, contents), last=MANIFEST

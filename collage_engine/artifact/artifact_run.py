@@ -14,9 +14,10 @@ from collage_engine.artifact.artifact import LOADERS
 from collage_engine.artifact.manifest import read_manifest, verify_files
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.records.errors import ArtifactError
-from collage_engine.records.reasons import last_line
+from collage_engine.records.reasons import last_line, one_sentence
 
 RUN_TIMEOUT_S = 3600.0
+"""Seconds after which an artifact that runs is ended; chosen, an hour for long benchmarks."""
 
 
 def run_artifact(folder: Path, benchmark: bool = False) -> dict[str, Any]:
@@ -38,7 +39,7 @@ def run_artifact(folder: Path, benchmark: bool = False) -> dict[str, Any]:
             raise ArtifactError(
                 f"{folder} runs on an NVIDIA device ({manifest.get('architecture')}): {reason}"
             )
-    command = [sys.executable, str(LOADERS / "run_artifact.py"), str(folder), "--json"]
+    command = [sys.executable, "-P", str(LOADERS / "run_artifact.py"), str(folder), "--json"]
     if benchmark:
         command.append("--benchmark")
     environment = {**os.environ, **manifest["environment"]}
@@ -53,7 +54,7 @@ def run_artifact(folder: Path, benchmark: bool = False) -> dict[str, Any]:
         report = json.loads(last_line(done.stdout))
     if report is None:
         why = last_line(done.stderr, f"it ended with status {done.returncode}")
-        raise ArtifactError(f"the artifact cannot be run: {why}")
+        raise ArtifactError(f"the artifact cannot be run: {one_sentence(why, str(folder))}")
     if not report["agrees"]:
         raise ArtifactError(
             f"{folder} differs from its sample: max_rel_error {report['max_rel_error']:.2g} "

@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from collage_engine.artifact.loader import run_artifact
+from collage_engine.artifact.loader.run_artifact import FORMAT, MANIFEST
 from collage_engine.records.errors import ArtifactError, UsageError
-from collage_engine.records.versions import ARTIFACT_FORMAT
-
-FORMAT = "collage-artifact"
-MANIFEST = "manifest.json"
+from collage_engine.records.reasons import one_sentence
+from collage_engine.records.regular_file import read_regular
 
 
 def is_artifact(folder: Path) -> bool:
     """Whether a folder holds an artifact (of any version)."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
+        manifest = json.loads(read_regular(folder / MANIFEST))
     except (OSError, ValueError):
         return False
     return isinstance(manifest, dict) and manifest.get("format") == FORMAT
@@ -28,32 +28,40 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of an artifact of this version; ``ArtifactError`` says what is wrong with it."""
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder")
+    if not (folder / MANIFEST).exists():
+        raise ArtifactError(f"{folder} is no artifact: it has no {MANIFEST}")
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-    except FileNotFoundError as error:
-        raise ArtifactError(f"{folder} is no artifact: it has no {MANIFEST}") from error
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"{folder / MANIFEST} cannot be read: {error}") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ArtifactError(f"{folder} is no artifact of this project")
-    if manifest.get("format_version") != ARTIFACT_FORMAT:
-        raise ArtifactError(
-            f"{folder} is an artifact of version {manifest.get('format_version')}; "
-            f"this is version {ARTIFACT_FORMAT}: export it again"
-        )
+        manifest: dict[str, Any] = run_artifact.manifest_of(folder)
+    except run_artifact.Damaged as error:
+        raise ArtifactError(f"{folder}: {one_sentence(str(error))}") from error
     return manifest
 
 
 def verify_files(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """``ArtifactError`` when a file is missing or differs from its hash in the manifest."""
-    for name, about in manifest["files"].items():
-        path = folder / name
-        if not path.resolve().is_relative_to(folder.resolve()):
-            raise ArtifactError(f"{folder}: the manifest names {name}, outside the folder")
-        if not path.is_file():
-            raise ArtifactError(f"{folder}: {name} is missing")
-        if sha256(path) != about["sha256"]:
-            raise ArtifactError(f"{folder}: {name} has changed since it was exported")
+    """Compare all files with their hashes, as the loaders that artifacts carry do.
+
+    Raises:
+        ArtifactError: A file is missing or differs, or a library lies there that is not listed.
+    """
+    try:
+        run_artifact.verify(folder, manifest)
+    except run_artifact.Damaged as error:
+        raise ArtifactError(f"{folder}: {one_sentence(str(error))}") from error
+
+
+def check_environment(variables: Mapping[str, str]) -> None:
+    """Check that an artifact may set these environment variables.
+
+    Raises:
+        ArtifactError: The loaders would refuse one of them.
+    """
+    unknown = sorted(variables.keys() - set(run_artifact.KNOWN_VARIABLES))
+    if unknown:
+        raise ArtifactError(
+            f"the placement needs the environment variable {unknown[0]}, which artifacts may not "
+            "set: "
+            "leave the toolchain out that asks for it"
+        )
 
 
 def requirements(folder: Path) -> list[str]:

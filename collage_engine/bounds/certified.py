@@ -23,7 +23,7 @@ from collage_engine.store.store import Store, remembered
 
 
 def lower_bound_us(work: Work, peaks: Peaks, threads: int) -> float:
-    """Microseconds that the work takes at least on so many threads."""
+    """Return the microseconds that the work takes at least on so many threads."""
     compute = sum(peaks.compute_s(n, dtype, threads) for dtype, n in work.operations.items())
     memory = max(peaks.read_s(work.read_bytes, threads), peaks.read_s(work.write_bytes, threads))
     return max(compute, memory) * 1e6

@@ -34,13 +34,19 @@ class Window(NamedTuple):
         return found
 
     def covers_input(self) -> bool:
-        """Whether the windows leave no input position untouched; False where that is unknown."""
+        """Tell whether the windows leave no input position untouched.
+
+        False where that is unknown.
+        """
         reach = (self.out - 1) * self.stride + self.taps - self.before
         return self.dilation == 1 and self.stride <= self.taps and reach >= self.size
 
 
 def convolution_windows(graph: DataflowGraph, node: Node) -> list[Window]:
-    """A convolution's windows, one per spatial axis; none when its layout is a packed one."""
+    """Return a convolution's windows, one per spatial axis.
+
+    None when its layout is a packed one.
+    """
     data, weight = (graph.nodes[i].type for i in node.inputs[:2])
     layout = str(node.attributes.get("data_layout", ""))
     kernel = str(node.attributes.get("kernel_layout", ""))
@@ -52,7 +58,7 @@ def convolution_windows(graph: DataflowGraph, node: Node) -> list[Window]:
 
 
 def pool_windows(graph: DataflowGraph, node: Node) -> list[Window]:
-    """A pooling's windows, one per spatial axis; none when its layout is a packed one."""
+    """Return a pooling's windows, one per spatial axis; none when its layout is a packed one."""
     data = graph.nodes[node.inputs[0]].type
     layout = str(node.attributes.get("layout", ""))
     if node.is_tuple:
@@ -85,7 +91,7 @@ def _windows(node: Node, data: Sequence[int], layout: str, taps: Sequence[int]) 
 
 
 def _sizes(value: Any, count: int) -> list[int]:
-    """An attribute that may be one number for all axes, or half a symmetric padding."""
+    """Return an attribute that may be one number for all axes, or half a symmetric padding."""
     if value is None:
         return [1] * count
     if isinstance(value, int):

@@ -77,7 +77,7 @@ ASSUMED = f"a heuristic bound excludes it, {ASSUMPTION}"
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """What heavy operators take alone, without the call, in microseconds."""
+    """The time that heavy operators take alone, without the call, is in microseconds."""
 
     own: dict[tuple[str, int], float]
     """By (instance, operator)."""
@@ -85,7 +85,7 @@ class Alone:
     """Of whichever toolchain is fastest."""
 
     def of(self, instance: str, heavy: Iterable[int]) -> float | None:
-        """An instance's time for these together; None where one is not measured."""
+        """Return an instance's time for these together; None where one is not measured."""
         parts = [self.own.get((instance, node)) for node in heavy]
         known = [part for part in parts if part is not None]
         return sum(known) if len(known) == len(parts) else None
@@ -93,7 +93,7 @@ class Alone:
 
 @dataclass(slots=True)
 class Shares:
-    """What groups took as shares of what their heavy operators took the same toolchain alone."""
+    """Shares of what a toolchain took for heavy operators alone that it took for groups of them."""
 
     least: dict[tuple[str, int], float] = field(default_factory=dict)
     """(Instance, heavy operator) to the least share of any group with it; absent: 1."""
@@ -104,7 +104,7 @@ class Shares:
 
 
 class Parts:
-    """What the operators of a graph took alone, and what groups of them took."""
+    """It keeps what the operators of a graph took alone, and what groups of them took."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Parts:
         return found
 
     def is_base(self, record: Candidate) -> bool:
-        """Whether bounds of others rest on its cost: a heavy operator alone."""
+        """Tell whether bounds of others rest on its cost: a heavy operator alone."""
         return len(record.nodes) == 1 and record.nodes[0] in self.heavy
 
     def bounds(self, costs: Mapping[str, Cost]) -> list[float]:

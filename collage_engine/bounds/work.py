@@ -71,7 +71,7 @@ class WorkCounter:
         self._reads: dict[int, tuple[NodeIndex, ...]] = {}
 
     def of(self, nodes: NodeSet) -> Work:
-        """The least work of a set of nodes (closed first)."""
+        """Return the least work of a set of nodes (closed first)."""
         graph = self.graph
         nodes = graph.close(nodes)
         _, outputs = graph.boundary(nodes)
@@ -121,7 +121,7 @@ class WorkCounter:
         return found
 
     def operations(self, index: int) -> float:
-        """Least multiplications and additions of one call."""
+        """Return the least multiplications and additions of one call."""
         known = self._operations.get(index)
         if known is None:
             node = self.graph.nodes[index]
@@ -132,7 +132,7 @@ class WorkCounter:
         return known
 
     def reads_whole(self, index: int) -> tuple[NodeIndex, ...]:
-        """Inputs of which a call that is needed whole leaves no element unread."""
+        """Return the inputs of which a call that is needed whole leaves no element unread."""
         known = self._reads.get(index)
         if known is None:
             node = self.graph.nodes[index]

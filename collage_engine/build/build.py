@@ -136,13 +136,13 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
 
 
 def _constants(function: Function) -> dict[int, int]:
-    """Constants that a function reads, with their bytes."""
+    """Return the constants that a function reads, with their bytes."""
     nodes = function.graph.nodes
     return {i: nodes[i].type.bytes for i in function.members if nodes[i].form == "constant"}
 
 
 def _repeated(constants: Sequence[dict[int, int]]) -> int:
-    """Bytes of constants that were given to a partition before already."""
+    """Return the bytes of constants that were given to a partition before already."""
     known: set[int] = set()
     total = 0
     for given in constants:

@@ -31,7 +31,7 @@ def merged_candidates(
     problem: Problem,
     covers: Sequence[Sequence[CandidateId]],
 ) -> list[Candidate]:
-    """Candidates that merge touching partitions of these covers.
+    """Return the candidates that merge touching partitions of these covers.
 
     Args:
         model: The model.

@@ -29,7 +29,7 @@ them takes about as long as the launch of a kernel."""
 
 
 def on_host(instance: ToolchainInstance) -> ToolchainInstance:
-    """A toolchain's instance for the host, beside those for the device."""
+    """Return a toolchain's instance for the host, beside those for the device."""
     return msgspec.structs.replace(instance, config=(("device", HOST_DEVICE), *instance.config))
 
 
@@ -91,7 +91,7 @@ def host_sources(
 def for_untaken_operators(
     graph: DataflowGraph, sources: Sequence[CandidateSource], pinned: Collection[int] = ()
 ) -> list[CandidateSource]:
-    """The instances on the host among these, limited to operators that need them.
+    """Return the instances on the host among these, limited to operators that need them.
 
     These are the operators that no toolchain takes on the device, and the pinned ones.
     """
@@ -107,7 +107,7 @@ def for_untaken_operators(
 def without_pinned(
     graph: DataflowGraph, source: CandidateSource, pinned: Collection[int]
 ) -> CandidateSource:
-    """An instance on a device without the operators that are pinned to the host."""
+    """Return an instance on a device without the operators that are pinned to the host."""
     return _only(graph, source, lambda number: number not in pinned, "it is pinned to the host")
 
 

@@ -20,7 +20,7 @@ from collage_engine.records.settings import RunSettings
 
 
 def representative_inputs(model: ImportedModel, settings: RunSettings) -> dict[str, np.ndarray]:
-    """The user's own inputs, or random ones from the run's seed.
+    """Return the user's own inputs, or random ones from the run's seed.
 
     Returns:
         One array per model input, by name.
@@ -61,7 +61,7 @@ def representative_inputs(model: ImportedModel, settings: RunSettings) -> dict[s
 
 
 def model_tolerance(model: ImportedModel, settings: RunSettings) -> float:
-    """The default bound on the error of the whole model's outputs, as ``max|y-r| / max|r|``.
+    """Return the default bound on the error of the whole model's outputs, as ``max|y-r| / max|r|``.
 
     It is the loosest of what the run's precision and the element types of the model allow.
     """

@@ -60,26 +60,26 @@ class Menu:
 
     @property
     def unmeasurable(self) -> str | None:
-        """Why nothing can be timed here; None when the target's device is there."""
+        """Return why nothing can be timed here; None when the target's device is there."""
         if self.target.kind == "cpu" or self.target.device is not None:
             return None
         return self.target.reason
 
     @property
     def device_text(self) -> str:
-        """The device that is measured on, as a person reads it."""
+        """Return the device that is measured on, as a person reads it."""
         if self.target.device is not None:
             return self.target.device.record().description
         return device().description
 
     @property
     def target_text(self) -> str:
-        """The target as on the command line: ``cpu``, or ``cuda:sm_90a``."""
+        """Return the target as on the command line: ``cpu``, or ``cuda:sm_90a``."""
         return ":".join(filter(None, (self.target.kind, self.target.architecture)))
 
     @property
     def instances(self) -> dict[str, ToolchainInstance]:
-        """The toolchain instances by id."""
+        """Return the toolchain instances by id."""
         return {source.instance.id: source.instance for source in self.sources}
 
     @property
@@ -88,12 +88,12 @@ class Menu:
         return {state.name: state.version or "" for state in self.states if state.available}
 
     def source(self, instance: str) -> CandidateSource:
-        """What is known of an instance, by its id."""
+        """Return what is known of an instance, by its id."""
         return next(source for source in self.sources if source.instance.id == instance)
 
 
 def threads_of(settings: RunSettings) -> int:
-    """The number of threads of a run: as asked for, or the physical cores."""
+    """Return the number of threads of a run: as asked for, or the physical cores."""
     return settings.threads or physical_cores()
 
 
@@ -187,7 +187,7 @@ class _Choice:
 def _chosen_toolchains(
     by_name: Mapping[str, ToolchainState], settings: RunSettings, target: TargetChoice
 ) -> _Choice:
-    """The toolchains that the settings name, or all that compile for the target."""
+    """Return the toolchains that the settings name, or all that compile for the target."""
     serving = tuple(name for name, state in by_name.items() if state.serves(target.kind))
     names = settings.toolchains or serving
     on_device = target.kind != "cpu" and any(name in serving for name in names)
@@ -217,7 +217,7 @@ def _chosen_toolchains(
 def source_of(
     graph: DataflowGraph, toolchain: Toolchain, instance: ToolchainInstance
 ) -> CandidateSource:
-    """A toolchain instance with its rules for a graph."""
+    """Return a toolchain instance with its rules for a graph."""
     name = toolchain.name
     return CandidateSource(
         instance=instance,

@@ -93,7 +93,7 @@ class OpenModel:
                 shutil.rmtree(left, ignore_errors=True)
 
     def is_current(self) -> bool:
-        """Whether the file is still the one that was imported."""
+        """Tell whether the file is still the one that was imported."""
         return self._file_stamp() == self._stamp
 
     def _file_stamp(self) -> tuple[int, int] | None:
@@ -104,7 +104,7 @@ class OpenModel:
         return stat.st_size, stat.st_mtime_ns
 
     def menu(self, settings: RunSettings, on_host: tuple[int, ...] = ()) -> Menu:
-        """The menu for these settings, with the costs that the store holds now.
+        """Return the menu for these settings, with the costs that the store holds now.
 
         Args:
             settings: Toolchains, threads, precision and target.
@@ -135,7 +135,7 @@ class OpenModel:
             self._menus[key] = replace(menu, candidates=(*menu.candidates, *new))
 
     def with_stored_costs(self, candidates: Sequence[Candidate], costs: CostTable) -> CostTable:
-        """A table with the isolated costs that the store holds for the candidates' keys."""
+        """Return a table with the isolated costs that the store holds for the candidates' keys."""
         keys = {candidate.key for candidate in candidates if candidate.key}
         return costs.with_measured(candidates, self.store.get_many(keys, self.model.record.sha256))
 

@@ -10,7 +10,7 @@ from collage_engine.records.toolchain import ToolchainInstance
 
 
 def breaks_pin(cover: Sequence[Candidate], pin: Pin) -> bool:
-    """Whether a cover breaks a pin, by the meaning that pins have in the search."""
+    """Tell whether a cover breaks a pin, by the meaning that pins have in the search."""
     wanted = set(pin.nodes)
     touched = [(c.instance, set(c.nodes)) for c in cover if wanted & set(c.nodes)]
 

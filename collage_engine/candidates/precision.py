@@ -44,7 +44,10 @@ def check_precision(model: ImportedModel, precision: str, target: str = "cpu") -
 
 
 def missing_precision(precision: str, instances: Sequence[ToolchainInstance]) -> str | None:
-    """A warning where no toolchain instance computes in the precision; None where one does."""
+    """Return a warning where no toolchain instance computes in the precision.
+
+    None where one does.
+    """
     reduces = (BFLOAT16, *DEVICE_ONLY)
     if precision not in reduces or any(map(is_reduced, instances)):
         return None

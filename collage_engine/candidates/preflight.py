@@ -10,10 +10,10 @@ from collage_engine.records.results import RunUpdate
 from collage_engine.records.settings import RunSettings
 
 SECONDS_PER_CANDIDATE = 0.35
-"""Seconds to compile, check and time one candidate, for the expectation that is shown; a typical
-value of runs of small models on two cores."""
+"""Seconds to compile, check and time one candidate, for the expectation that is shown before a run;
+chosen."""
 SECONDS_FIXED = 25.0
-"""Seconds to record activations, to build and to confirm, for the same; from the same runs."""
+"""Seconds to record activations, to build and to confirm, for the same expectation; chosen."""
 
 
 def preflight(open_model: OpenModel, settings: RunSettings) -> tuple[PreflightAnswer, RunUpdate]:
@@ -38,12 +38,12 @@ def preflight(open_model: OpenModel, settings: RunSettings) -> tuple[PreflightAn
 
 
 def enumerate_only(open_model: OpenModel, settings: RunSettings) -> RunUpdate:
-    """The candidates of a model with stored costs; nothing is measured."""
+    """Return the candidates of a model with stored costs; nothing is measured."""
     return menu_update(open_model.menu(settings))
 
 
 def menu_update(menu: Menu) -> RunUpdate:
-    """A menu as it is handed to whoever listens to a run."""
+    """Return a menu as it is handed to whoever listens to a run."""
     return RunUpdate(
         candidates=records_of(menu.candidates, menu.costs),
         without_candidates={

@@ -12,7 +12,7 @@ from collage_engine.toolchains import registry
 
 
 def runtime_facts(names: Sequence[str], weights_bytes: int) -> dict[str, float]:
-    """Constants about a deployment, by the names of ``records.runtime_facts``.
+    """Return the constants about a deployment, by the names of ``records.runtime_facts``.
 
     Args:
         names: Toolchains whose runtime libraries a placement may need.

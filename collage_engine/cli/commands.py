@@ -204,16 +204,29 @@ def _compare(options: argparse.Namespace) -> int:
 
 def _export(options: argparse.Namespace) -> int:
     from collage_engine.artifact.artifact import check_target_folder
+    from collage_engine.artifact.signature import Signer, verify_signature
 
-    check_target_folder(Path(options.output))
+    out = Path(options.output)
+    if options.verify is not None:
+        verify_signature(out, Path(options.verify))
+        say(f"{out} is as it was signed by the owner of {options.verify}; nothing of it was run")
+        return 0
+    if options.session is None:
+        raise UsageError("collage export needs a session file (or --verify KEY)")
+    signer = None if options.sign is None else Signer(Path(options.sign))
+    check_target_folder(out)
     with ProgressReport(ERR) as progress, interruptible_engine(progress) as engine:
         _open_session(engine, options.session).export(options.output, options.run)
-    say(f"artifact: {options.output}")
+    if signer is not None:
+        signer.sign(out)
+    say(f"artifact: {options.output}" + (", signed" if signer is not None else ""))
     return 0
 
 
 def _run(options: argparse.Namespace) -> int:
-    result: dict[str, Any] = run_artifact(options.artifact, benchmark=options.benchmark)
+    result: dict[str, Any] = run_artifact(
+        options.artifact, benchmark=options.benchmark, verify=options.verify
+    )
     if options.json:
         output.print_json(result)
         return 0

@@ -52,7 +52,7 @@ def print_toolchains(states: Sequence[ToolchainState]) -> None:
             words = "has no device here" if state.builds else "is missing"
             say(f"{state.name} {words}: {state.reason or 'its probe gave no reason'}")
             if state.install:
-                say(f"  to install it: {state.install}")
+                say(f"  to use it: {state.install}")
 
 
 def candidate_text(c: CandidateRecord) -> str:

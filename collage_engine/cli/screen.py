@@ -13,7 +13,7 @@ from rich.text import Text
 from collage_engine.records.text import printable
 
 WIDE = 100_000
-"""Columns where nobody looks: into a file or a pipe no line is wrapped or cut."""
+"""Columns of a line that goes into a file or a pipe, where no line is wrapped or cut; chosen."""
 
 ERR = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else WIDE)
 

@@ -9,7 +9,8 @@ import numpy as np
 from onnx import ModelProto, ValueInfoProto, helper, numpy_helper, shape_inference
 
 OPSET = 17
-"""Of the models; every operator in them exists unchanged since opset 14."""
+"""Version of ONNX's operator set of the models; chosen: every operator in them exists unchanged
+since version 14."""
 SEED = 7
 """Of the weights; chosen."""
 

@@ -19,8 +19,8 @@ from collage_engine.drawing.formatting import (
 from collage_engine.drawing.groups import DisplayBox
 from collage_engine.drawing.palette import (
     Pattern,
-    cividis,
     diverging,
+    sequential,
     text_on,
     toolchain_look,
     toolchain_title,
@@ -71,8 +71,15 @@ _SCALE_COLOURS = {
 }
 """Colours of the legend's entries for what is a continuous scale in the picture."""
 _DEVICE_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9")
-_COST_STEPS = 5
-"""Entries that the legend has for costs; chosen."""
+_COST_STEPS = (
+    (0.3, "over 30 %"),
+    (0.1, "10–30 %"),
+    (0.03, "3–10 %"),
+    (0.01, "1–3 %"),
+    (0.0, "under 1 %"),
+)
+"""Least share of the whole latency → what the legend calls it, the dearest first; chosen, in steps
+of about three, since most partitions take a few per cent."""
 _SAME_GAIN = 0.02
 """Shares of latency below which two times count as the same in the legend; chosen."""
 _AS_ESTIMATED = 0.05
@@ -175,6 +182,12 @@ def style_boxes(
         legend = [
             _legend_entry(mode, label, samples[label], count) for label, count in counts.items()
         ]
+    if mode == "cost":
+        order = [name for _, name in _COST_STEPS]
+        place = {
+            e.label: order.index(e.label.split(" of ")[0]) for e in legend if " of " in e.label
+        }
+        return styles, sorted(legend, key=lambda entry: place.get(entry.label, len(order)))
     return styles, sorted(legend, key=lambda entry: -entry.count)
 
 
@@ -246,7 +259,7 @@ class _Colouring:
     def _by_change(self, style: BoxStyle, operators: Sequence[int]) -> tuple[BoxStyle, str]:
         changes = self.data.changes
         if changes is None:
-            return replace(style, tag="?"), "no comparison chosen"
+            return replace(style, tag="?"), "there is no other run to compare with"
         kinds = {changes.get(o, "same") for o in operators}
         kind = next((kind for kind in CHANGES if kind in kinds), "same")
         colour, tag, pattern = CHANGES[kind]
@@ -256,11 +269,11 @@ class _Colouring:
         known = [p.estimated_us for p in partitions if p.estimated_us is not None]
         if not known or not self.largest_us:
             return replace(style, tag="?"), "unknown"
-        share = max(known) / self.largest_us
-        step = min(_COST_STEPS - 1, int(share * _COST_STEPS))
-        width = 100 // _COST_STEPS
-        label = f"{step * width}–{(step + 1) * width} % of {time_text(self.largest_us)}"
-        return _coloured(style, cividis(share), filled=True), label
+        share = max(known) / self.total_us
+        step = next(at for at, (least, _) in enumerate(_COST_STEPS) if share >= least)
+        colour = sequential(1 - step / (len(_COST_STEPS) - 1))
+        label = f"{_COST_STEPS[step][1]} of {time_text(self.total_us)}"
+        return _coloured(style, colour, filled=True), label
 
     def _by_gain(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
         reference = self.data.reference_us or {}
@@ -336,9 +349,7 @@ def _state(cost: Cost | None) -> str:
 def _legend_entry(mode: Mode, label: str, sample: BoxStyle, count: int) -> LegendEntry:
     """The entry of a label, coloured like one of its boxes or like the middle of its scale."""
     colour = _SCALE_COLOURS.get(label, sample.colour)
-    if mode == "cost" and "%" in label:
-        colour = cividis((int(label.split("–")[0]) + 50 / _COST_STEPS) / 100)
-    elif mode == "changes":
+    if mode == "changes":
         colour = sample.colour
     text = sample.text if colour == sample.colour else text_on(colour)
     return LegendEntry(label, colour, text, sample.tag, sample.pattern, count, label, str(count))

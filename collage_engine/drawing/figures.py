@@ -175,10 +175,21 @@ def winner_title(run: Run) -> str:
 
 
 def best_found(run: Run) -> Placement | None:
-    """The best placement that the search found, whether or not the run exports it."""
+    """The best placement that the search found, whether or not the run exports it.
+
+    None where the search found nothing else than what the exported baseline is.
+    """
     if run.winner == "collage":
         return run.placement
-    return next(iter(run.rivals), None)
+    found = next(iter(run.rivals), None)
+    return None if found is None or _same_candidates(found, run.placement) else found
+
+
+def _same_candidates(one: Placement, other: Placement | None) -> bool:
+    """Whether two placements are made of the same candidates."""
+    if other is None:
+        return False
+    return {p.candidate for p in one.partitions} == {p.candidate for p in other.partitions}
 
 
 def toolchains_text(placement: Placement) -> str:
@@ -212,7 +223,7 @@ def why_not_found(run: Run) -> str:
     if run.winner == "collage" or chosen is None:
         return ""
     if found is None:
-        return "The search found no other placement that was measured end to end."
+        return "The search found no other placement."
     who = f"The best placement of the search ({toolchains_text(found)})"
     if found.measured_us is None:
         return f"{who} was not measured end to end; it is {latency_text(found)}."
@@ -262,6 +273,34 @@ def unmeasured_text(counts: CandidateCounts) -> str:
     if rest > 0:
         reasons.append(f"{number_text(rest)} left out by the budget or the width of the graph")
     return f"{text}: {', '.join(reasons)}" if reasons else text
+
+
+def ending_sentences(run: Run) -> list[str]:
+    """How a run ended early and what it left out, and how its placement was confirmed."""
+    sentences = []
+    if run.provisional:
+        sentences.append("This is the best placement so far: the run goes on.")
+    if run.ended == "stopped":
+        sentences.append("The run was stopped, and its best placement so far was kept.")
+    left = run.unmeasured
+    if left is not None and (left.candidates or left.contenders):
+        what = []
+        if left.candidates and not few_measured_sentence(run):
+            what.append(
+                f"{number_text(left.candidates)} of {number_text(run.candidates.distinct)} "
+                "candidates unmeasured"
+            )
+        if left.contenders:
+            what.append(f"{counted(left.contenders, 'placement')} untimed")
+        if what:
+            sentences.append(f"The budget left {' and '.join(what)}.")
+    if run.confirmation == "quick":
+        sentences.append(
+            "It was confirmed quickly: against the last run and the best baseline, in few rounds."
+        )
+    elif run.confirmation == "trial" and not run.provisional:
+        sentences.append("It was timed in the first stage only; nothing confirmed it later.")
+    return sentences
 
 
 # -- ties ------------------------------------------------------------------------------

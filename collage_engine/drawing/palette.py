@@ -3,7 +3,7 @@
 A toolchain brings its colour, letters, pattern and title along in its record (``ToolchainState``);
 whoever receives records hands them to ``learn``, and everything that is drawn afterwards uses them.
 What a record leaves out is generated so that it differs from the toolchains beside it: nothing
-is told by colour alone. Costs use cividis (Nuñez, Anderton and Renslow 2018, PLOS ONE 13(7)).
+is told by colour alone. Costs and gains use the scales of ColorBrewer (Harrower and Brewer 2003).
 """
 
 from __future__ import annotations
@@ -160,20 +160,6 @@ def _lab(colour: str) -> tuple[float, float, float]:
     return 116 * y - 16, 500 * (x - y), 200 * (y - z)
 
 
-_CIVIDIS = (
-    "#00224e",
-    "#083370",
-    "#35456c",
-    "#4f576c",
-    "#666970",
-    "#7d7c78",
-    "#948e77",
-    "#aea371",
-    "#c8b866",
-    "#e5cf52",
-    "#fee838",
-)
-
 _DIVERGING = (
     "#2166ac",
     "#4393c3",
@@ -200,9 +186,12 @@ def _blend(stops: tuple[str, ...], share: float) -> str:
     return f"#{channel(1):02x}{channel(3):02x}{channel(5):02x}"
 
 
-def cividis(share: float) -> str:
-    """Colour of a share 0…1 of the largest cost."""
-    return _blend(_CIVIDIS, share)
+_SEQUENTIAL = ("#f3f6fa", "#d3e1ef", "#a6c8e4", "#6ba7d6", "#3882bf", "#1b5b9b", "#08306b")
+
+
+def sequential(share: float) -> str:
+    """Colour of a share 0…1 of the largest cost: the dearer, the darker (ColorBrewer's Blues)."""
+    return _blend(_SEQUENTIAL, share)
 
 
 def diverging(share: float) -> str:

@@ -47,12 +47,12 @@ LARGEST = 0x7F800000
 
 
 def rounded(x: Any) -> Any:
-    """A float32 tensor as bfloat16 numbers, to the nearest, half to even."""
+    """Returns a float32 tensor as bfloat16 numbers, to the nearest, half to even."""
     return te.compute(x.shape, lambda *i: upper_half(x(*i)), name="rounded")
 
 
 def upper_half(value: Expr) -> Expr:
-    """The nearest bfloat16 number of a float32 one, as ``uint16``; no number stays none."""
+    """Returns the nearest bfloat16 number of a float32 one, as ``uint16``; no number stays none."""
     bits = tirx.call_intrin("uint32", "tirx.reinterpret", value)
 
     def u32(number: int) -> Expr:
@@ -66,18 +66,18 @@ def upper_half(value: Expr) -> Expr:
 
 
 def real(bits: Expr) -> Expr:
-    """The float32 number whose upper half this is."""
+    """Returns the float32 number whose upper half this is."""
     wide = bits.astype("uint32") << tirx.const(16, "uint32")
     return tirx.call_intrin("float32", "tirx.reinterpret", wide)
 
 
 def widened(x: Any) -> Any:
-    """A tensor of bfloat16 numbers in float32."""
+    """Returns a tensor of bfloat16 numbers in float32."""
     return te.compute(x.shape, lambda *i: real(x(*i)), name="widened")
 
 
 def of_upper_half(value: Expr) -> Expr | None:
-    """What ``upper_half`` makes this value of; None for other values."""
+    """Returns what ``upper_half`` makes this value of; None for other values."""
     for node in walk(value):
         if isinstance(node, Call) and call_name(node) == "reinterpret":
             inner = node.args[0]

@@ -1,4 +1,4 @@
-"""What tuning found out, as the lowering uses it: a table from workloads to choices.
+"""A table from workloads to choices hands what tuning found out to the lowering.
 
 An *anchor*'s workload is a line of text: a convolution or product with its sizes. Its choice is
 the plan its schedule follows instead of its own estimate (block, chunk, tile, …). A *kernel*'s
@@ -39,7 +39,7 @@ class Choices:
     """Workload → the record of its problem."""
 
     def plan(self, workload: str, description: dict[str, Any]) -> dict[str, Any]:
-        """The plan chosen for an anchor; empty when its schedule shall decide itself."""
+        """Returns the plan chosen for an anchor; empty when its schedule shall decide itself."""
         self.asked[workload] = description
         return dict(self.table.get(workload, {}))
 
@@ -58,13 +58,13 @@ def using(choices: Choices) -> Iterator[Choices]:
 
 
 def plan_for(workload: str, description: dict[str, Any]) -> dict[str, Any]:
-    """What the table in use says of an anchor's workload."""
+    """Returns what the table in use says of an anchor's workload."""
     current = _current.get()
     return current.plan(workload, description) if current is not None else {}
 
 
 def trace_for(kernel: str) -> Any | None:
-    """The MetaSchedule trace that the table in use has for a kernel, as JSON values."""
+    """Returns the MetaSchedule trace that the table in use has for a kernel, as JSON values."""
     current = _current.get()
     found = current.table.get(kernel) if current is not None else None
     return found["trace"] if found and "trace" in found else None
@@ -81,7 +81,7 @@ TUNED = ("tuned", "yes")
 
 
 def choices_of(instance: ToolchainInstance) -> Choices:
-    """The table that an instance is lowered with. ``ToolchainError`` when it is gone."""
+    """Returns the table that an instance is lowered with. ``ToolchainError`` when it is gone."""
     return Choices(read_table(instance.tuning)) if TUNED in instance.config else Choices()
 
 
@@ -112,7 +112,7 @@ def write_table(table: Mapping[str, Choice]) -> str:
 
 
 def _newest() -> dict[str, Choice]:
-    """What all tables so far say together; empty when that is lost."""
+    """Returns what all tables so far say together; empty when that is lost."""
     try:
         return read_table("")
     except ToolchainError:
@@ -120,7 +120,10 @@ def _newest() -> dict[str, Choice]:
 
 
 def read_table(digest: str) -> dict[str, Choice]:
-    """The table of that hash, or all there is without one. ``ToolchainError`` when it is gone."""
+    """Returns the table of that hash, or all there is without one.
+
+    ``ToolchainError`` when it is gone.
+    """
     folder = cache_folder() / FOLDER
     try:
         if not digest:

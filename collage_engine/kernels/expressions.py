@@ -96,7 +96,7 @@ def children(e: Expr) -> tuple[Expr, ...]:
 
 
 def walk(e: Expr) -> Iterator[Expr]:
-    """The expression and everything in it, before its parts."""
+    """Yields the expression and everything in it, before its parts."""
     stack = [e]
     while stack:
         node = stack.pop()
@@ -105,12 +105,12 @@ def walk(e: Expr) -> Iterator[Expr]:
 
 
 def loads(e: Expr) -> Iterator[TensorLoad]:
-    """All loads of an expression."""
+    """Returns all loads of an expression."""
     return (n for n in walk(e) if isinstance(n, TensorLoad))
 
 
 def is_expensive(e: Expr) -> bool:
-    """Whether evaluating it costs a transcendental function (so it is not repeated)."""
+    """Tells whether evaluating it costs a transcendental function (so it is not repeated)."""
     return any(isinstance(n, Call) and call_name(n) in EXPENSIVE for n in walk(e))
 
 
@@ -191,7 +191,10 @@ def equal(a: Expr, b: Expr) -> bool:
 
 
 def coefficient(index: Expr, var: Var) -> int | None:
-    """The constant by which ``var`` enters a linear index; None when it is not linear in it."""
+    """Returns the constant by which ``var`` enters a linear index.
+
+    None when it is not linear in it.
+    """
     if isinstance(index, Var):
         return 1 if index.same_as(var) else 0
     if isinstance(index, (prim.IntImm, prim.FloatImm)):

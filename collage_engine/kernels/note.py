@@ -21,7 +21,7 @@ ANNOTATION = "collage"
 
 @dataclass(frozen=True)
 class Note:
-    """What a block's annotation says: a rule by name, and the records of its problem and plan."""
+    """A block's annotation names a rule and holds the records of its problem and plan."""
 
     rule: str
     problem: Record
@@ -29,20 +29,20 @@ class Note:
 
 
 def note(rule: KernelRule[Any, Any, Any], problem: Any, plan: Plan) -> dict[str, str]:
-    """The annotation for the block that adds up, for ``te.compute(attrs=…)``."""
+    """Returns the annotation for the block that adds up, for ``te.compute(attrs=…)``."""
     values = {"rule": rule.name, "problem": problem.to_record(), "plan": plan.to_record()}
     return {ANNOTATION: json.dumps(values, sort_keys=True)}
 
 
 def read_note(annotations: Mapping[str, Any]) -> Note | None:
-    """The note among a block's annotations, if there is one."""
+    """Returns the note among a block's annotations, if there is one."""
     if ANNOTATION not in annotations:
         return None
     return Note(**json.loads(str(annotations[ANNOTATION])))
 
 
 def decision_of(found: Note, rule: KernelRule[Any, Any, Any]) -> Decision[Any, Any]:
-    """The decision that a note of this rule stands for.
+    """Returns the decision that a note of this rule stands for.
 
     Raises:
         PlanError: The note's plan is not one of the rule's.

@@ -23,7 +23,7 @@ DEPTHWISE = "depthwise"
 def upgraded(
     record: Mapping[str, Any], default: Decision[Any, Any], rules: Registry, machine: Any
 ) -> Record:
-    """A choice in the present form; one that is in it already is given back.
+    """Returns a choice in the present form; one that is in it already is given back.
 
     Args:
         record: The choice as a table has it.

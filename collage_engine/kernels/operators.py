@@ -1,4 +1,4 @@
-"""Which Relax operators become PrimFuncs, known without asking TVM."""
+"""A list says which Relax operators become PrimFuncs, without asking TVM."""
 
 from __future__ import annotations
 

@@ -45,11 +45,11 @@ class Stage:
 
     @property
     def is_reduction(self) -> bool:
-        """Whether elements are combined over reduction axes."""
+        """Tells whether elements are combined over reduction axes."""
         return self.combiner is not None
 
     def at(self, indices: list[Any]) -> Expr:
-        """The value at other indices (plain stages only)."""
+        """Returns the value at other indices (plain stages only)."""
         return substitute(self.value, dict(zip(self.axes, indices, strict=True)))
 
 
@@ -62,37 +62,37 @@ class Program:
 
     @property
     def outputs(self) -> tuple[Any, ...]:
-        """The parameters that are written."""
+        """Returns the parameters that are written."""
         written = [s.output for s in self.stages]
         return tuple(p for p in self.parameters if any(p.same_as(w) for w in written))
 
     def is_parameter(self, buffer: Any) -> bool:
-        """Whether a buffer is a parameter of the kernel."""
+        """Tells whether a buffer is a parameter of the kernel."""
         return any(buffer.same_as(p) for p in self.parameters)
 
     def readers(self, buffer: Any) -> list[Stage]:
-        """The stages that read a buffer."""
+        """Returns the stages that read a buffer."""
         return [s for s in self.stages if any(v.source.same_as(buffer) for v in loads(s.value))]
 
     def with_stages(self, stages: list[Stage]) -> Program:
-        """The same kernel with other stages."""
+        """Returns the same kernel with other stages."""
         return replace(self, stages=tuple(stages))
 
 
 def extent(value: Any) -> int:
-    """A size as a number; ``NotUnderstood`` where it is not known when compiling."""
+    """Returns a size as a number; ``NotUnderstood`` where it is not known when compiling."""
     if not isinstance(value, tirx.IntImm):
         raise NotUnderstood("a size that is not known when compiling")
     return int(value.value)
 
 
 def shape_of(buffer: Any) -> tuple[int, ...]:
-    """The shape of a buffer."""
+    """Returns the shape of a buffer."""
     return tuple(extent(e) for e in buffer.shape)
 
 
 def read_program(func: tirx.PrimFunc) -> Program:
-    """The stages of a legalised, unscheduled PrimFunc. Raises ``NotUnderstood``."""
+    """Returns the stages of a legalised, unscheduled PrimFunc. Raises ``NotUnderstood``."""
     body = func.body
     if not isinstance(body, s_tir.SBlockRealize):
         raise NotUnderstood("a function without blocks")
@@ -110,7 +110,7 @@ def read_program(func: tirx.PrimFunc) -> Program:
 
 
 def _stage(statement: Any) -> Stage:
-    """The stage that one block and the loops around it compute."""
+    """Returns the stage that one block and the loops around it compute."""
     realize, loops, extents = _loops_of(statement)
     block = realize.block
     spatial, reduced, size = _block_axes(realize, loops, extents)
@@ -173,7 +173,7 @@ def _loops_of(statement: Any) -> tuple[Any, list[Var], list[int]]:
 def _block_axes(
     realize: Any, loops: list[Var], extents: list[int]
 ) -> tuple[list[Var], list[Var], dict[Var, int]]:
-    """A block's spatial axes, its reduction axes, and the extent of each."""
+    """Returns a block's spatial axes, its reduction axes, and the extent of each."""
     spatial: list[Var] = []
     reduced: list[Var] = []
     size: dict[Var, int] = {}
@@ -196,7 +196,10 @@ def _block_axes(
 
 
 def _output_axes(write: Any, spatial: list[Var], size: dict[Var, int]) -> list[Var]:
-    """The axes of the output in its order; a unit axis that has none gets a new variable."""
+    """Returns the axes of the output in its order.
+
+    A unit axis that has none gets a new variable.
+    """
     axes: list[Var] = []
     for position, index in enumerate(write.indices):
         if isinstance(index, Var) and any(index.same_as(v) for v in spatial):
@@ -214,7 +217,7 @@ COMBINERS = {"sum": prim.Add, "max": prim.Max, "min": prim.Min, "prod": prim.Mul
 
 
 def _combiner(write: Any, value: Expr) -> tuple[str, Expr]:
-    """What ``C[i] = combine(C[i], term)`` combines with, and the term."""
+    """Returns what ``C[i] = combine(C[i], term)`` combines with, and the term."""
     for name, kind in COMBINERS.items():
         if type(value) is kind:
             for accumulator, term in ((value.a, value.b), (value.b, value.a)):
@@ -231,12 +234,12 @@ def _combiner(write: Any, value: Expr) -> tuple[str, Expr]:
 
 
 def combine(name: str, a: Expr, b: Expr) -> Expr:
-    """Two values combined: added, multiplied, or the larger or smaller of them."""
+    """Returns two values combined: added, multiplied, or the larger or smaller of them."""
     return COMBINERS[name](a, b)
 
 
 def is_identity(stage: Stage, indices: Any) -> bool:
-    """Whether a load's indices are the reading stage's own axes, in order."""
+    """Tells whether a load's indices are the reading stage's own axes, in order."""
     return len(indices) == len(stage.axes) and all(
         _is_axis(i, a, e) for i, a, e in zip(indices, stage.axes, stage.extents, strict=True)
     )

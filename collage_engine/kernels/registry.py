@@ -44,7 +44,7 @@ RULES = Registry(
 
 
 def decide(problem: Any, machine: Any) -> Decision[Any, Any] | None:
-    """The rule and plan for a problem: those of the tuned table in use, else the default.
+    """Returns the rule and plan for a problem: those of the tuned table in use, else the default.
 
     The table learns that the problem was asked for, which is how the tuner finds what there is to
     tune.

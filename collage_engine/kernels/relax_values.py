@@ -13,7 +13,7 @@ ANCHOR = {"op_pattern": 4}
 
 
 def static_shape(e: Expr) -> tuple[int, ...] | None:
-    """The tensor's shape when all of it is known."""
+    """Returns the tensor's shape when all of it is known."""
     shape = getattr(e.ty, "shape", None)
     if shape is None:
         return None
@@ -25,13 +25,13 @@ def static_shape(e: Expr) -> tuple[int, ...] | None:
 
 
 def dtype_of(e: Expr) -> str:
-    """The element type of a tensor."""
+    """Returns the element type of a tensor."""
     dtype = e.ty.dtype
     return str(getattr(dtype, "dtype", dtype))
 
 
 def constant_of(e: Expr) -> np.ndarray | None:
-    """The array of a constant; None for other expressions."""
+    """Returns the array of a constant; None for other expressions."""
     return e.value.numpy() if isinstance(e, GenericConst) else None
 
 
@@ -42,7 +42,7 @@ FLOATS = ("float32", "float16")
 def float_operands(
     call: Call,
 ) -> tuple[tuple[int, ...], np.ndarray, tuple[int, ...]] | None:
-    """The operands of a product in one of ``FLOATS`` with a constant weight.
+    """Returns the operands of a product in one of ``FLOATS`` with a constant weight.
 
     Returns:
         The shape of the data, the weight and the shape of the result; None for other products.
@@ -58,19 +58,19 @@ def float_operands(
 
 
 def widened(tensor: Any) -> Any:
-    """A TE tensor in single precision."""
+    """Returns a TE tensor in single precision."""
     if str(tensor.dtype) == "float32":
         return tensor
     return te.compute(tensor.shape, lambda *i: tensor(*i).astype("float32"), name="widened")
 
 
 def narrowed(tensor: Any, dtype: str) -> Any:
-    """A TE tensor in the type that is asked for."""
+    """Returns a TE tensor in the type that is asked for."""
     if str(tensor.dtype) == dtype:
         return tensor
     return te.compute(tensor.shape, lambda *i: tensor(*i).astype(dtype), name="narrowed")
 
 
 def const(array: np.ndarray) -> Expr:
-    """An array as a Relax constant."""
+    """Returns an array as a Relax constant."""
     return relax.const(np.ascontiguousarray(array), str(array.dtype))

@@ -58,7 +58,7 @@ class PlanError(ToolchainError):
 
 
 def parameter(default: Any = MISSING, *, least: int | None = None, most: int | None = None) -> Any:
-    """A field of a plan with the range of its values.
+    """Returns a field of a plan with the range of its values.
 
     Args:
         default: The value where a record has none; without it the record must have one.
@@ -87,17 +87,17 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """The parameters in alphabetical order, which tell two plans of a rule apart."""
+        """Returns the parameters in alphabetical order, which tell two plans of a rule apart."""
         return ",".join(f"{key}={value}" for key, value in sorted(self.to_record().items()))
 
     def to_record(self) -> Record:
-        """The parameters as JSON values, without those that the rule estimates itself."""
+        """Returns the parameters as JSON values, without those that the rule estimates itself."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: value for name, value in values.items() if value is not None}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """The plan of a record.
+        """Returns the plan of a record.
 
         Args:
             record: Parameters by name, as ``to_record`` gives them.
@@ -165,21 +165,21 @@ class Problem(Protocol):
     """The kind of problem, as its record says it."""
 
     def to_record(self) -> Record:
-        """The sizes as JSON values, ``family`` among them."""
+        """Returns the sizes as JSON values, ``family`` among them."""
         ...
 
     def workload(self, machine: Any) -> str:
-        """A line of text that equal problems on equal machines share, in every process."""
+        """Returns a line of text that equal problems on equal machines share, in every process."""
         ...
 
     @property
     def multiply_adds(self) -> float:
-        """How many products are added up."""
+        """Returns how many products are added up."""
         ...
 
     @property
     def depth(self) -> int:
-        """How many products are added up to one result."""
+        """Returns how many products are added up to one result."""
         ...
 
     def operands(self, random: np.random.Generator) -> tuple[np.ndarray, ...]:
@@ -213,15 +213,15 @@ class KernelRule(ABC, Generic[ProblemT, PlanT, MachineT]):
 
     @abstractmethod
     def matches(self, problem: ProblemT, machine: MachineT) -> bool:
-        """Whether the rule can write a kernel for the problem at all."""
+        """Tells whether the rule can write a kernel for the problem at all."""
 
     def worthwhile(self, problem: ProblemT, machine: MachineT) -> bool:
-        """Whether the rule expects to be faster than the matching rules behind it."""
+        """Tells whether the rule expects to be faster than the matching rules behind it."""
         return True
 
     @abstractmethod
     def default(self, problem: ProblemT, machine: MachineT) -> PlanT:
-        """The plan that the rule's own cost model prefers."""
+        """Returns the plan that the rule's own cost model prefers."""
 
     def neighbours(self, problem: ProblemT, plan: PlanT, machine: MachineT) -> Iterator[PlanT]:
         """Plans that differ in one respect, the respects that matter most first.
@@ -241,7 +241,7 @@ class KernelRule(ABC, Generic[ProblemT, PlanT, MachineT]):
     def pack(
         self, problem: ProblemT, plan: PlanT, machine: MachineT, weight: np.ndarray
     ) -> np.ndarray:
-        """A constant operand in the order in which the kernel reads it."""
+        """Returns a constant operand in the order in which the kernel reads it."""
         return weight
 
     @abstractmethod
@@ -253,7 +253,7 @@ class KernelRule(ABC, Generic[ProblemT, PlanT, MachineT]):
 
     @abstractmethod
     def write(self, problem: ProblemT, plan: PlanT, epilogue: Any) -> Any:
-        """The loops of the kernel as a TIR statement.
+        """Returns the loops of the kernel as a TIR statement.
 
         Args:
             problem: The problem, as the note on the block has it.
@@ -273,7 +273,7 @@ class Decision(Generic[ProblemT, PlanT]):
 
     @property
     def name(self) -> str:
-        """The rule's name and the plan's; equal for equal kernels of the same problem."""
+        """Returns the rule's name and the plan's; equal for equal kernels of the same problem."""
         return f"{self.rule.name}: {self.plan.name}"
 
     def to_record(self) -> Record:
@@ -281,15 +281,15 @@ class Decision(Generic[ProblemT, PlanT]):
         return {RULE: self.rule.name, **self.plan.to_record()}
 
     def pack(self, machine: Any, weight: np.ndarray) -> np.ndarray:
-        """The weight as the kernel reads it."""
+        """Returns the weight as the kernel reads it."""
         return self.rule.pack(self.problem, self.plan, machine, weight)
 
     def reference(self, *operands: Any) -> Any:
-        """The plain computation over packed operands."""
+        """Returns the plain computation over packed operands."""
         return self.rule.reference(self.problem, self.plan, *operands)
 
     def write(self, epilogue: Any) -> Any:
-        """The kernel's loops."""
+        """Returns the kernel's loops."""
         return self.rule.write(self.problem, self.plan, epilogue)
 
 
@@ -310,7 +310,7 @@ class Registry:
         return iter(self._rules)
 
     def rule(self, name: str) -> KernelRule[Any, Any, Any]:
-        """The rule of that name.
+        """Returns the rule of that name.
 
         Raises:
             PlanError: There is none.
@@ -321,7 +321,7 @@ class Registry:
         return found
 
     def matching(self, problem: Any, machine: Any) -> list[KernelRule[Any, Any, Any]]:
-        """All rules that can write the problem's kernel, in order."""
+        """Returns all rules that can write the problem's kernel, in order."""
         return [
             rule
             for rule in self._rules
@@ -331,7 +331,7 @@ class Registry:
     def default(
         self, problem: Any, machine: Any, *, multiplied_out: bool = False
     ) -> Decision[Any, Any] | None:
-        """What is done without tuning: the first worthwhile rule with its default plan.
+        """Returns what is done without tuning: the first worthwhile rule with its default plan.
 
         Args:
             problem: What is to be computed.
@@ -353,7 +353,7 @@ class Registry:
     def decide(
         self, problem: Any, machine: Any, record: Mapping[str, Any] | None = None
     ) -> Decision[Any, Any] | None:
-        """The decision of a tuned choice's record; the default without a record.
+        """Returns the decision of a tuned choice's record; the default without a record.
 
         Raises:
             PlanError: The record names no rule that matches, or its plan cannot be followed.
@@ -371,7 +371,7 @@ class Registry:
     def neighbours(
         self, decision: Decision[Any, Any], machine: Any
     ) -> Iterator[Decision[Any, Any]]:
-        """The rule's other plans, then the defaults of the other rules that match."""
+        """Yields the rule's other plans, then the defaults of the other rules that match."""
         rule, problem = decision.rule, decision.problem
         for plan in rule.neighbours(problem, decision.plan, machine):
             yield Decision(rule, problem, plan)
@@ -380,7 +380,7 @@ class Registry:
                 yield Decision(other, problem, other.default(problem, machine))
 
     def problem(self, record: Mapping[str, Any]) -> Any:
-        """The problem of a record, whichever of the rules' kinds it is.
+        """Returns the problem of a record, whichever of the rules' kinds it is.
 
         Raises:
             PlanError: No rule has problems of that family.

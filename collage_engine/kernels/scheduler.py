@@ -52,7 +52,7 @@ class Kernel:
 
     @property
     def unscheduled(self) -> bool:
-        """Whether no rule could write it, so that TVM's plain loops run."""
+        """Tells whether no rule could write it, so that TVM's plain loops run."""
         return self.schedule == UNSCHEDULED
 
 
@@ -60,7 +60,10 @@ _kernels: dict[tuple[int, Cpu], Kernel] = {}
 
 
 def kernel_for(function: tirx.PrimFunc, cpu: Cpu) -> Kernel:
-    """The scheduled form of a fused PrimFunc; equal functions are scheduled once a process."""
+    """Returns the scheduled form of a fused PrimFunc.
+
+    Equal functions are scheduled once a process.
+    """
     if has_traces():
         traced = _traced(function, cpu)
         if traced is not None:
@@ -74,7 +77,7 @@ def kernel_for(function: tirx.PrimFunc, cpu: Cpu) -> Kernel:
 
 
 def workload_of(function: tirx.PrimFunc, cpu: Cpu) -> str:
-    """A line that equal unscheduled kernels share, in every process."""
+    """Returns a line that equal unscheduled kernels share, in every process."""
     shapes = " ".join(
         "x".join(str(int(e)) for e in p.shape) + ":" + str(p.dtype) for p in function.params
     )
@@ -82,7 +85,7 @@ def workload_of(function: tirx.PrimFunc, cpu: Cpu) -> str:
 
 
 def _traced(function: tirx.PrimFunc, cpu: Cpu) -> Kernel | None:
-    """The kernel by the MetaSchedule trace that the choices in use hold for it."""
+    """Returns the kernel by the MetaSchedule trace that the choices in use hold for it."""
     trace = trace_for(workload_of(function, cpu))
     if trace is None:
         return None
@@ -92,7 +95,7 @@ def _traced(function: tirx.PrimFunc, cpu: Cpu) -> Kernel | None:
 
 
 def worth_sharing(program: Program, cpu: Cpu) -> bool:
-    """Whether a kernel takes long enough on one thread for others to be woken.
+    """Tells whether a kernel takes long enough on one thread for others to be woken.
 
     A written kernel is taken to start one multiply-add of vectors in a cycle: all that a processor
     with halved vectors can, and about what kernels reach where two could start.
@@ -135,7 +138,7 @@ def schedule(function: tirx.PrimFunc, cpu: Cpu) -> Kernel:
 
 
 def _anchored(function: tirx.PrimFunc, program: Program, anchor: Stage, cpu: Cpu) -> Kernel:
-    """The kernel by the decision that the anchor's note holds."""
+    """Returns the kernel by the decision that the anchor's note holds."""
     assert anchor.note is not None
     decision = decision_of(anchor.note, RULES.rule(anchor.note.rule))
     context = Context(cpu, threads=worth_sharing(program, cpu))
@@ -152,7 +155,7 @@ def _unscheduled(function: tirx.PrimFunc, reason: str) -> Kernel:
 def _kernel(
     plain: tirx.PrimFunc, body: Any, name: str, reason: str = "", whole: bool = False
 ) -> Kernel:
-    """A PrimFunc of the plain one's parameters with this body; without one, its own loops.
+    """Returns a PrimFunc of the plain one's parameters with this body; without one, its own loops.
 
     Args:
         plain: The unscheduled function.

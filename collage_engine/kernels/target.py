@@ -12,7 +12,7 @@ from collage_engine.machine.peaks import runs_in_halves
 
 @dataclass(frozen=True)
 class Cpu:
-    """What the schedules need to know of a processor."""
+    """The schedules need to know this of a processor."""
 
     mcpu: str
     vector_bytes: int
@@ -34,7 +34,7 @@ class Cpu:
 
 
 def item_bytes(dtype: str) -> int:
-    """Bytes an element takes in memory."""
+    """Returns the bytes an element takes in memory."""
     return {
         "bool": 1,
         "int8": 1,

@@ -22,7 +22,7 @@ Body: TypeAlias = Callable[..., Stmt]
 
 
 def loop(extent: int, body: Body, kind: ForKind = ForKind.SERIAL, name: str = "i") -> Stmt:
-    """A loop from 0; an extent of 1 leaves no loop (the variable is the number 0)."""
+    """Returns a loop from 0; an extent of 1 leaves no loop (the variable is the number 0)."""
     if extent == 1:
         return body(0)
     var = tirx.Var(name, "int64")
@@ -30,7 +30,7 @@ def loop(extent: int, body: Body, kind: ForKind = ForKind.SERIAL, name: str = "i
 
 
 def for_range(extent: Any, body: Body, name: str = "i") -> Stmt:
-    """A serial loop whose extent may be an expression."""
+    """Returns a serial loop whose extent may be an expression."""
     known = constant_value(extent)
     if known is not None:
         return loop(known, body, name=name) if known else seq()
@@ -39,17 +39,17 @@ def for_range(extent: Any, body: Body, name: str = "i") -> Stmt:
 
 
 def parallel(extent: int, body: Body, name: str = "task") -> Stmt:
-    """A loop whose iterations the runtime's threads share."""
+    """Returns a loop whose iterations the runtime's threads share."""
     return loop(extent, body, ForKind.PARALLEL, name)
 
 
 def unrolled(extent: int, body: Body, name: str = "u") -> Stmt:
-    """A loop that the code generator writes out."""
+    """Returns a loop that the code generator writes out."""
     return loop(extent, body, ForKind.UNROLLED, name)
 
 
 def vectorized(extent: int, body: Body, name: str = "lane") -> Stmt:
-    """A loop whose iterations are the lanes of vectors."""
+    """Returns a loop whose iterations are the lanes of vectors."""
     return loop(extent, body, ForKind.VECTORIZED, name)
 
 
@@ -78,7 +78,7 @@ def seq(*statements: Stmt | None) -> Stmt:
 
 
 def bound(value: Index, body: Body) -> Stmt:
-    """The body with an index computed once and named."""
+    """Returns the body with an index computed once and named."""
     if constant_value(value) is not None:
         return body(value)
     var = tirx.Var("at", "int64")
@@ -86,7 +86,7 @@ def bound(value: Index, body: Body) -> Stmt:
 
 
 def when(condition: Any, then: Stmt, otherwise: Stmt | None = None) -> Stmt | None:
-    """A branch; a condition known now leaves no branch."""
+    """Returns a branch; a condition known now leaves no branch."""
     known = constant_value(condition)
     if known is not None:
         return then if known else otherwise
@@ -104,12 +104,12 @@ def load(buffer: Any, *indices: Index) -> Expr:
 
 
 def local(shape: Sequence[int], dtype: str = "float32", name: str = "acc") -> Any:
-    """A small buffer meant for registers (allocated where ``allocate`` puts it)."""
+    """Returns a small buffer meant for registers (allocated where ``allocate`` puts it)."""
     return tirx.decl_buffer([int64(e) for e in shape], dtype, name, scope="local", layout=None)
 
 
 def workspace(shape: Sequence[int], dtype: str = "float32", name: str = "tmp") -> Any:
-    """A buffer in memory; from TVM's per-thread workspace pool unless it is tiny."""
+    """Returns a buffer in memory; from TVM's per-thread workspace pool unless it is tiny."""
     return tirx.decl_buffer([int64(e) for e in shape], dtype, name, layout=None)
 
 
@@ -133,12 +133,12 @@ def prefetch(buffer: Any, *indices: Index) -> Stmt:
 
 
 def int64(value: Index) -> Expr:
-    """An index as an expression."""
+    """Returns an index as an expression."""
     return tirx.IntImm("int64", value) if isinstance(value, int) else value
 
 
 def f32(value: float) -> Expr:
-    """A float32 constant."""
+    """Returns a float32 constant."""
     return tirx.FloatImm("float32", value)
 
 
@@ -150,7 +150,7 @@ def constant_value(value: Any) -> int | None:
 
 
 def split_index(index: Index, extents: Sequence[int]) -> tuple[Any, ...]:
-    """One index over a box as one per extent, the last fastest."""
+    """Returns one index over a box as one per extent, the last fastest."""
     parts: list[Any] = []
     rest: Any = index
     for position, extent in enumerate(reversed(extents)):
@@ -182,7 +182,7 @@ def all_of(conditions: Sequence[Any]) -> Any:
 
 
 def product(values: Sequence[int]) -> int:
-    """The product of some sizes; 1 of none."""
+    """Returns the product of some sizes; 1 of none."""
     n = 1
     for v in values:
         n *= v
@@ -190,7 +190,7 @@ def product(values: Sequence[int]) -> int:
 
 
 def divisor(n: int, limit: int) -> int:
-    """The largest divisor of ``n`` that is at most ``limit``."""
+    """Returns the largest divisor of ``n`` that is at most ``limit``."""
     return next(d for d in range(min(n, limit), 0, -1) if n % d == 0)
 
 

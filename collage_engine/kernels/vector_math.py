@@ -25,6 +25,7 @@ EXP = (
     1.6666665459e-1,
     5.0000001201e-1,
 )
+"""Coefficients of the polynomial of expf in Cephes (Moshier), the highest power first."""
 LOG = (
     7.0376836292e-2,
     -1.1514610310e-1,
@@ -36,6 +37,7 @@ LOG = (
     -2.4999993993e-1,
     3.3333331174e-1,
 )
+"""Coefficients of the polynomial of logf in Cephes (Moshier), the highest power first."""
 TANH = (
     -2.76076847742355e-16,
     2.00018790482477e-13,
@@ -45,12 +47,14 @@ TANH = (
     6.37261928875436e-04,
     4.89352455891786e-03,
 )
+"""Numerator of Eigen's rational approximation of tanh in float32, the highest power first."""
 TANH_BELOW = (
     1.19825839466702e-06,
     1.18534705686654e-04,
     2.26843463243900e-03,
     4.89352518554385e-03,
 )
+"""Denominator of Eigen's rational approximation of tanh in float32."""
 ERF = (
     -2.72614225801306e-10,
     2.77068142495902e-08,
@@ -60,6 +64,7 @@ ERF = (
     -2.95459980854025e-03,
     -1.60960333262415e-02,
 )
+"""Numerator of Eigen's rational approximation of erf in float32, the highest power first."""
 ERF_BELOW = (
     -1.45660718464996e-05,
     -2.13374055278905e-04,
@@ -67,6 +72,7 @@ ERF_BELOW = (
     -7.37332916720468e-03,
     -1.42647390514189e-02,
 )
+"""Denominator of Eigen's rational approximation of erf in float32."""
 
 
 def _let(value: Expr, body: Callable[[Expr], Expr]) -> Expr:
@@ -114,7 +120,7 @@ def exp(x: Expr) -> Expr:
 
 
 def log(x: Expr) -> Expr:
-    """The natural logarithm, by a polynomial over a reduced range."""
+    """Returns the natural logarithm, by a polynomial over a reduced range."""
 
     def of(x: Expr) -> Expr:
         bits = tirx.reinterpret("int32", x)
@@ -146,7 +152,7 @@ def log(x: Expr) -> Expr:
 
 
 def tanh(x: Expr) -> Expr:
-    """The hyperbolic tangent, by a quotient of polynomials."""
+    """Returns the hyperbolic tangent, by a quotient of polynomials."""
     return _let(
         _clamp(x, -7.90531110763549805, 7.90531110763549805),
         lambda c: _let(c * c, lambda s: c * _horner(s, TANH) / _horner(s, TANH_BELOW)),
@@ -154,7 +160,7 @@ def tanh(x: Expr) -> Expr:
 
 
 def erf(x: Expr) -> Expr:
-    """The error function, by a quotient of polynomials."""
+    """Returns the error function, by a quotient of polynomials."""
 
     def value(c: Expr) -> Expr:
         return _let(c * c, lambda s: c * _horner(s, ERF) / _horner(s, ERF_BELOW))
@@ -196,7 +202,7 @@ def _dtype(e: Expr) -> str:
 
 
 def vector_functions(value: Expr) -> Expr:
-    """The expression with these functions written out, float32 and float16 only."""
+    """Returns the expression with these functions written out, float32 and float16 only."""
 
     def replace(node: Expr) -> Expr | None:
         if not isinstance(node, Call):

@@ -19,7 +19,7 @@ from collage_engine.kernels.target import cpu_target
 def verify(
     scheduled: tirx.PrimFunc, plain: tirx.PrimFunc, seed: int = 0, inputs: list[Any] | None = None
 ) -> float:
-    """Largest difference relative to the largest plain value, over all outputs.
+    """Returns the largest difference relative to the largest plain value, over all outputs.
 
     Infinite when one is finite where the other is not. ``inputs``: arrays for the parameters in
     order, outputs included (overwritten); by default random.
@@ -38,7 +38,7 @@ def verify(
 
 
 def build(function: tirx.PrimFunc) -> Any:
-    """The kernel alone, compiled for this machine, as ``module["kernel"]``."""
+    """Returns the kernel alone, compiled for this machine, as ``module["kernel"]``."""
     module = tvm.IRModule({"kernel": function.with_attr("global_symbol", "kernel")})
     return tvm.tirx.build(module, tvm.target.Target(cpu_target()))
 

@@ -54,6 +54,6 @@ def errors(computed: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
 
 
 def worst(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> tuple[float, float]:
-    """The largest errors over several (computed, truth) outputs."""
+    """Return the largest errors over several (computed, truth) outputs."""
     found = [errors(computed, truth) for computed, truth in pairs]
     return max((e[0] for e in found), default=0.0), max((e[1] for e in found), default=0.0)

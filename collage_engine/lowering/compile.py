@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 PYTHON_LOOP_FROM_S = 300e-6
-"""Calls at least this long are timed by a Python loop, whose 0.2 µs no longer shows; shorter ones
-by TVM's evaluator, which costs one more call each time but only 15 ns per call."""
+"""Seconds of a call from which a Python loop times it, whose 0.2 µs a call no longer shows; shorter
+ones are timed by TVM's evaluator, which costs one more call each time but only 15 ns per call;
+chosen."""
 
 
 def compile_function(function: Function) -> Compiled:
@@ -118,7 +119,7 @@ class ExternalCompiled(Compiled):
         return _timer(lambda: call(*arguments), evaluator)
 
     def inside(self) -> dict[str, Any]:
-        """What the toolchain tells of its module."""
+        """Return what the toolchain tells of its module."""
         return inside(self.toolchain, self.module)
 
     def close(self) -> None:
@@ -172,7 +173,7 @@ class NativeCompiled(Compiled):
         return _timer(lambda: call(), evaluator)
 
     def inside(self) -> dict[str, Any]:
-        """What the toolchain tells of the lowered module."""
+        """Return what the toolchain tells of the lowered module."""
         return inside(self.toolchain, self.lowered)
 
     def close(self) -> None:

@@ -3,8 +3,9 @@
 Timed as a deployment runs it: calls captured into a CUDA graph and replayed between events,
 activations hot, weights cold where the whole model's exceed the last-level cache (several copies
 of them take turns). What cannot be captured is timed call by call; it then costs what the host
-takes to issue it, if that is longer than the device's work. A guard's kernel runs before and after
-each sample and has it taken again when the device's clocks have moved (``machine/cuda_guard``).
+takes to issue it, if that is longer than the device's work. A speed probe runs before and after
+each sample, which is taken again when the device's clocks have moved
+(``machine/cuda_speed_probe``).
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from collage_engine.lowering.compiled import Compiled, Timer
 from collage_engine.lowering.cubin import compile_cubin
 from collage_engine.lowering.tensors import numpy_dtype, to_numpy
 from collage_engine.machine.cuda import cuda_probe
-from collage_engine.machine.cuda_guard import SOURCE, Guard, GuardKernel
 from collage_engine.machine.cuda_runtime import CudaRuntime
+from collage_engine.machine.cuda_speed_probe import SOURCE, SpeedProbeKernel, SteadySampler
 from collage_engine.machine.cuda_timer import DeviceTimer
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.graph import TensorType
@@ -38,7 +39,7 @@ Chosen: what was read that long ago is gone under any replacement."""
 
 
 def copies_wanted(weights: int, model_weights: int, cache: int) -> int:
-    """How many copies of a candidate's weights take turns, so that they come from memory.
+    """Return how many copies of a candidate's weights take turns, so that they come from memory.
 
     Args:
         weights: Bytes of the candidate's weights.
@@ -51,13 +52,13 @@ def copies_wanted(weights: int, model_weights: int, cache: int) -> int:
 
 
 def weight_bytes(function: Function) -> int:
-    """Bytes of the constants inside."""
+    """Return the bytes of the constants inside."""
     nodes = (function.graph.nodes[index] for index in function.members)
     return sum(kind.bytes for node in nodes if node.form == "constant" for kind in node.types)
 
 
 def device_timer(calls: Sequence[Callable[[], object]], cuda: CudaRuntime) -> DeviceTimer:
-    """A timer whose stream TVM and the toolchains' runtimes work on."""
+    """Return a timer whose stream TVM and the toolchains' runtimes work on."""
     import tvm_ffi
 
     device = tvm_ffi.device("cuda", 0)
@@ -65,11 +66,11 @@ def device_timer(calls: Sequence[Callable[[], object]], cuda: CudaRuntime) -> De
     def use(stream: ctypes.c_void_p) -> Any:
         return tvm_ffi.use_raw_stream(device, stream.value or 0)
 
-    return DeviceTimer(calls, cuda, use, process_guard())
+    return DeviceTimer(calls, cuda, use, process_sampler())
 
 
 @cache
-def process_guard() -> Guard | None:
+def process_sampler() -> SteadySampler | None:
     """This process's watch over the device's clocks; None where its kernel cannot be compiled.
 
     The level that it starts from holds for all that is timed in the process.
@@ -82,7 +83,7 @@ def process_guard() -> Guard | None:
         cubin = compile_cubin(SOURCE, device.architecture)
     except ToolchainError:
         return None
-    return Guard(GuardKernel(CudaRuntime(), cubin, device.multiprocessors))
+    return SteadySampler(SpeedProbeKernel(CudaRuntime(), cubin, device.multiprocessors))
 
 
 class CudaCompiled(Compiled):
@@ -186,8 +187,11 @@ class CudaCompiled(Compiled):
             found["cuda_graph"] = self._timer.captured > 0
             if self._timer.refused:
                 found["cuda_graph_refused"] = self._timer.refused
-            if (guard := process_guard()) is not None:
-                found["clock_guard"] = {"repeated": guard.repeated, "unsteady": guard.unsteady}
+            if (sampler := process_sampler()) is not None:
+                found["clock_guard"] = {
+                    "repeated": sampler.repeated,
+                    "unsteady": sampler.unsteady,
+                }
         return found
 
     def close(self) -> None:

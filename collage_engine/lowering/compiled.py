@@ -24,7 +24,10 @@ class Compiled(ABC):
 
     @abstractmethod
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Outputs, in the function's order, for inputs in the function's order; both as stored."""
+        """Return the outputs, in the function's order, for inputs in the function's order.
+
+        Both as stored.
+        """
 
     @abstractmethod
     def timer(self, inputs: Sequence[np.ndarray]) -> Timer:
@@ -32,7 +35,7 @@ class Compiled(ABC):
 
     @abstractmethod
     def inside(self) -> dict[str, Any]:
-        """What the toolchain tells of the compiled module."""
+        """Return what the toolchain tells of the compiled module."""
 
     @abstractmethod
     def close(self) -> None:

@@ -53,11 +53,11 @@ class ValuesAtHand:
         self._values.setdefault(index, {})[name] = value
 
     def knows(self, index: int) -> bool:
-        """Whether a value is at hand in any format."""
+        """Tell whether a value is at hand in any format."""
         return index in self._values
 
     def get(self, index: int, name: str) -> Any:
-        """The value in a format."""
+        """Return the value in a format."""
         from tvm import relax
 
         from collage_engine.lowering.extract import relax_type
@@ -82,7 +82,7 @@ class ValuesAtHand:
         return known[name]
 
     def _kernel(self, kind: TensorType, source: str, target: str) -> Any:
-        """The global variable of a conversion, added to the module when first used."""
+        """Return the global variable of a conversion, added to the module when first used."""
         key = (kind, source, target)
         if key not in self._kernels:
             function = self._writer.conversion(

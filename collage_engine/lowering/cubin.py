@@ -42,7 +42,7 @@ def compiler() -> str:
 
 
 def compile_cubin(source: str, architecture: str) -> bytes:
-    """The cubin of CUDA source; ``ToolchainError`` with the compiler's first error.
+    """Return the cubin of CUDA source; ``ToolchainError`` with the compiler's first error.
 
     ``architecture`` is ``sm_90a`` and the like. Equal sources are compiled once, and kept on disk.
     """
@@ -67,7 +67,7 @@ def keep_cubin(source: str, architecture: str, code: bytes) -> None:
 
 
 def source_of(kernel: Any, architecture: str) -> str:
-    """The CUDA source that TVM writes for a scheduled PrimFunc.
+    """Return the CUDA source that TVM writes for a scheduled PrimFunc.
 
     Nothing is compiled, also where TVM would compile for a device that is there.
     """
@@ -170,7 +170,7 @@ def _nvrtc_library() -> Path:
 
 
 def _headers() -> list[str]:
-    """Folders with the CUDA runtime's headers, for nvrtc."""
+    """Return the folders with the CUDA runtime's headers, for nvrtc."""
     found = []
     for package in _RUNTIME:
         try:
@@ -218,7 +218,7 @@ def _by_nvrtc(source: str, architecture: str) -> bytes:
 
 
 def device_modules(module: Any) -> Iterator[Any]:
-    """The modules of device code below a built one."""
+    """Yield the modules of device code below a built one."""
     for child in module.imports:
         if str(child.kind) == KIND.decode():
             yield child
@@ -228,7 +228,7 @@ def device_modules(module: Any) -> Iterator[Any]:
 def with_cubins(
     blob: bytes, architecture: str, compile_: Callable[[str, str], bytes] = compile_cubin
 ) -> bytes:
-    """A packed import blob (``runtime.ModulePackImportsToTensor``) with source made cubin.
+    """Return a packed import blob (``runtime.ModulePackImportsToTensor``) with source made cubin.
 
     The blob is a length and then, per module, its kind and its bytes, each behind a length. A
     CUDA module's bytes are the format, the table of kernels and the code. Every other module,
@@ -256,7 +256,7 @@ def with_cubins(
 def _compiled_payload(
     payload: bytes, architecture: str, compile_: Callable[[str, str], bytes]
 ) -> bytes | None:
-    """A CUDA module's bytes with the source compiled; None when these are not such bytes."""
+    """Return a CUDA module's bytes with the source compiled; None when these are not such bytes."""
     head = struct.pack("<Q", len(SOURCE)) + SOURCE
     if not payload.startswith(head):
         return None

@@ -16,7 +16,7 @@ from collage_engine.toolchains.runtime.nvcc import find_nvcc, nvcc_version
 
 
 def name_of(source: str, architecture: str, nvrtc: Path | None) -> str:
-    """The file's name: a hash of the source and of what would compile it, for what."""
+    """Return the file's name: a hash of the source and of what would compile it, for what."""
     nvcc = find_nvcc()
     compiler = f"nvrtc {nvrtc}" if nvcc is None else nvcc_version(nvcc)
     text = f"1\0{compiler}\0{architecture}\0{source}"

@@ -69,7 +69,7 @@ def relax_module(
     inputs: tuple[NodeIndex, ...],
     outputs: tuple[NodeIndex, ...],
 ) -> Any:
-    """A Relax module whose ``main`` computes ``outputs`` from ``inputs`` with a closed set.
+    """Return a Relax module whose ``main`` computes ``outputs`` from ``inputs`` with a closed set.
 
     Operators are the model's own, not lowered; constants are inlined. PrimFuncs that the importer
     lowered itself come along. One output is returned as a tensor, several as a tuple.
@@ -105,12 +105,12 @@ def relax_module(
 
 
 def tensor_type(model: ImportedModel, index: int) -> Any:
-    """The Relax type of a tensor value, plain."""
+    """Return the Relax type of a tensor value, plain."""
     return relax_type(model.graph.nodes[index].type)
 
 
 def relax_type(kind: TensorType) -> Any:
-    """The Relax type of a tensor."""
+    """Return the Relax type of a tensor."""
     from tvm import relax
 
     return relax.TensorType(kind.shape, kind.dtype)

@@ -39,11 +39,11 @@ class HostSide:
         return self._builder.emit(relax.op.call_dps_packed(symbol, arguments, kind))
 
     def take(self, index: int, value: Any) -> Any:
-        """What stands for a device's value on the host, once it is copied there."""
+        """Return what stands for a device's value on the host, once it is copied there."""
         return self._call("take", self._number(index), (value,), _stand_in())
 
     def give(self, index: int, stand_in: Any) -> Any:
-        """A host's value, copied to the device."""
+        """Return a host's value, copied to the device."""
         from collage_engine.lowering.extract import relax_type
 
         kind = relax_type(self._graph.nodes[index].type)
@@ -59,7 +59,7 @@ class HostSide:
         return result, f"{PREFIX}.run.{number}"
 
     def module(self) -> Any:
-        """The runtime module that the calls go to."""
+        """Return the runtime module that the calls go to."""
         values = [self._graph.nodes[index].type for index in self._numbers]
         return module_of(values, self._parts, self._executables)
 
@@ -71,7 +71,7 @@ def _stand_in() -> Any:
 
 
 def executable_of(function: Function, name: str) -> Any:
-    """A partition compiled for the host, as an executable of TVM's virtual machine.
+    """Return a partition compiled for the host, as an executable of TVM's virtual machine.
 
     Args:
         function: The partition.

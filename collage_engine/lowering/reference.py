@@ -74,7 +74,7 @@ class TrueValues:
         return str(index) in self._dtypes
 
     def value(self, index: int) -> np.ndarray:
-        """The value of a node, mapped from its file and read-only."""
+        """Return the value of a node, mapped from its file and read-only."""
         if index not in self:
             raise MeasureError(f"no value was recorded for node {index}")
         return _load(self.folder / f"{index}.npy", self._dtypes[str(index)])
@@ -252,7 +252,7 @@ def run_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
 
 
 def evaluate_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """The same with ONNX's own reference evaluator: slow, but it has every operator."""
+    """Return the same with ONNX's own reference evaluator: slow, but it has every operator."""
     return evaluate_by_definition(onnx.load(model) if isinstance(model, Path) else model, feeds)
 
 
@@ -271,7 +271,7 @@ def run_relax(module: Any, inputs: Sequence[Any], outputs: int) -> list[np.ndarr
 def original_outputs(
     model: ImportedModel, inputs: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """What the *user's* file computes, untouched by clean-up and import, by output name.
+    """Return what the *user's* file computes, untouched by clean-up and import, by output name.
 
     The toolchain that evaluates ONNX runs the file, ONNX's reference evaluator what it cannot
     take; the cleaned model stands in for a file that is gone.

@@ -47,7 +47,7 @@ class Assembled:
 
 
 def whole_module(model: ImportedModel, partitions: Sequence[Function]) -> Any:
-    """The ``IRModule`` of a cover; see ``assemble``."""
+    """Return the ``IRModule`` of a cover; see ``assemble``."""
     return assemble(model, partitions).module
 
 
@@ -187,7 +187,7 @@ def _run_on_host(
 
 
 def architecture_of(instances: Sequence[ToolchainInstance]) -> str:
-    """The CUDA architecture of a cover's instances; empty where all are on the host.
+    """Return the CUDA architecture of a cover's instances; empty where all are on the host.
 
     Raises:
         ToolchainError: If there are two.
@@ -230,7 +230,7 @@ def check_cover(model: ImportedModel, partitions: Sequence[Function]) -> None:
 
 
 def execution_order(partitions: Sequence[Function]) -> tuple[int, ...]:
-    """Positions so that every value is made before it is read, earliest operators first.
+    """Return the positions so that every value is made before it is read, earliest operators first.
 
     Raises ``ToolchainError`` naming the partitions that wait for each other.
     """

@@ -32,12 +32,12 @@ def roundings(graph: DataflowGraph, nodes: NodeSet) -> dict[int, int]:
 
 
 def most_steps(depth: int) -> int:
-    """The largest difference after so many roundings, in steps."""
+    """Return the largest difference after so many roundings, in steps."""
     return 0 if depth == 0 else 1 if depth == 1 else int(1 + depth**0.5)
 
 
 def relative_bound(depth: int) -> float:
-    """The same for numbers of which 255 steps are the range, with one to carry on."""
+    """Return the same for numbers of which 255 steps are the range, with one to carry on."""
     return float((1 + max(depth, 1) ** 0.5) / 255)
 
 

@@ -70,7 +70,7 @@ def rounding_noise(
     stopped: Callable[[], bool] = lambda: False,
     limit_s: float = LIMIT_S,
 ) -> list[float] | None:
-    """The largest movement of each output, as ``max|y-r| / max|r|``, in several tries.
+    """Return the largest movement of each output, as ``max|y-r| / max|r|``, in several tries.
 
     Args:
         model: The model.
@@ -119,7 +119,7 @@ def _changed(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 
 def _changed_weights(model: ModelProto, random: np.random.Generator) -> ModelProto:
-    """A copy of the model whose weights are changed in the last bit."""
+    """Return a copy of the model whose weights are changed in the last bit."""
     from onnx import ModelProto, TensorProto, numpy_helper
 
     copy = ModelProto()
@@ -138,5 +138,5 @@ def _changed_weights(model: ModelProto, random: np.random.Generator) -> ModelPro
 
 
 def widened(default: float, noise: float) -> float:
-    """The tolerance of an output: the default, or a multiple of its rounding noise."""
+    """Return the tolerance of an output: the default, or a multiple of its rounding noise."""
     return max(default, min(CEILING, FACTOR * noise))

@@ -50,7 +50,7 @@ def carried(
     cancel: Flag | None = None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> dict[int, float]:
-    """How much larger or smaller an error of each value has become at the model's results.
+    """Return how much larger or smaller an error of each value has become at the model's results.
 
     The factor is measured on the sample that carries errors furthest, as a few values tell.
 
@@ -109,7 +109,7 @@ def carried(
 
 
 def _spread(items: Sequence[str]) -> list[str]:
-    """All items, coarse steps first: a prefix is spread over the whole."""
+    """Return all items, coarse steps first: a prefix is spread over the whole."""
     order: dict[str, None] = {}
     step = 1 << max(0, len(items) - 1).bit_length()
     while step:
@@ -210,7 +210,7 @@ class _Probe:
         return noisy
 
     def plain(self, inputs: Mapping[str, np.ndarray]) -> tuple[list[np.ndarray], dict[str, float]]:
-        """Outputs without noise, and the largest magnitude of every value."""
+        """Return the outputs without noise, and the largest magnitude of every value."""
         names = list(self._marks)
         wanted = self.outputs + [f"{self._marks[name]}/largest" for name in names]
         found = self._session.run(wanted, self._feeds(inputs))
@@ -226,7 +226,10 @@ class _Probe:
         name: str,
         largest: float,
     ) -> float | None:
-        """The outputs' ``max_rel_error`` with noise on one value; None where it has no place."""
+        """Return the outputs' ``max_rel_error`` with noise on one value.
+
+        None where it has no place.
+        """
         if name not in self._marks or largest <= 0 or not np.isfinite(largest):
             return None
         scale = np.float32(LEVEL * largest / self._noise[name])

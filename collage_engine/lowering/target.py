@@ -1,4 +1,4 @@
-"""What TVM compiles for on this machine, and how many threads its pool uses."""
+"""TVM is given its target on this machine, and the number of threads that its pool uses."""
 
 from __future__ import annotations
 

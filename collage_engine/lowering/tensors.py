@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The numpy type of a record's type name; bfloat16 comes from ``ml_dtypes``."""
+    """Return the numpy type of a record's type name; bfloat16 comes from ``ml_dtypes``."""
     if name == "bfloat16":
         import ml_dtypes
 
@@ -25,14 +25,14 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def empty(kind: TensorType, device: Any = None) -> Tensor:
-    """An uninitialised tensor, 64-byte aligned; on the CPU unless a ``device`` is given."""
+    """Return an uninitialised tensor, 64-byte aligned; on the CPU unless a ``device`` is given."""
     import tvm
 
     return tvm.runtime.empty(kind.shape, kind.dtype, tvm.cpu() if device is None else device)
 
 
 def from_numpy(array: np.ndarray, kind: TensorType, device: Any = None) -> Tensor:
-    """A TVM tensor holding a copy of ``array``, which must have the given shape and type.
+    """Return a TVM tensor holding a copy of ``array``, which must have the given shape and type.
 
     On the CPU unless a ``device`` is given.
     """
@@ -47,7 +47,7 @@ def from_numpy(array: np.ndarray, kind: TensorType, device: Any = None) -> Tenso
 
 
 def to_numpy(tensor: Any, kind: TensorType | None = None) -> np.ndarray:
-    """A numpy copy of a CPU tensor."""
+    """Return a numpy copy of a CPU tensor."""
     array: np.ndarray = tensor.numpy()
     if kind is not None and kind.dtype == "bfloat16" and array.dtype != numpy_dtype("bfloat16"):
         array = array.view(numpy_dtype("bfloat16"))
@@ -55,12 +55,12 @@ def to_numpy(tensor: Any, kind: TensorType | None = None) -> np.ndarray:
 
 
 def as_stored(array: np.ndarray, name: str) -> np.ndarray:
-    """A logical value seen as the tensor that holds it in a format (a view)."""
+    """Return a logical value seen as the tensor that holds it in a format (a view)."""
     axes = TO_STORED.get(name)
     return array if axes is None else array.transpose(axes)
 
 
 def as_logical(array: np.ndarray, name: str) -> np.ndarray:
-    """A tensor that holds a value in a format seen in its logical order of axes (a view)."""
+    """Return a tensor that holds a value in a format seen in its logical order of axes (a view)."""
     axes = TO_LOGICAL.get(name)
     return array if axes is None else array.transpose(axes)

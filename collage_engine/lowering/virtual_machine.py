@@ -7,7 +7,7 @@ VIRTUAL_MACHINE = "virtual machine"
 
 
 def virtual_machine_environment(threads: int, spin: bool) -> dict[str, str]:
-    """Environment variables that TVM's runtime reads when its thread pool starts.
+    """Return the environment variables that TVM's runtime reads when its thread pool starts.
 
     Args:
         threads: How many threads the pool has; they are not bound to processors.

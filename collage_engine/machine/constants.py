@@ -20,7 +20,8 @@ from itertools import combinations
 
 LAUNCH = "launch"
 SHORT, LONG = 4, 24
-"""Chain lengths; even, so that alternating chains are balanced."""
+"""Partitions of a short and of a long chain, whose times give the launch cost; even, so that
+alternating chains are balanced; chosen."""
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,13 @@ PER_CYCLE: dict[int, dict[str, int]] = {
 }
 """By compute capability, 10 × major + minor."""
 NEWER = 4
-"""A generation that is not listed does at most so many times what the widest listed one does."""
+"""Factor that a generation which is not listed does at most of what the widest listed one does;
+chosen."""
 EMULATED = 3
-"""Float32 may be made of so many tf32 products (CUTLASS's fast float32)."""
+"""Products in tf32 that one in float32 may be made of (CUTLASS's fast float32)."""
 CACHE_BYTES = 128
-"""Of a multiprocessor in a cycle, from the nearest cache: more than any farther one gives."""
+"""Bytes that a multiprocessor gets in a clock tick from its nearest cache, more than any farther
+one gives: 32 banks of 4 bytes (CUDA C++ Programming Guide, shared memory)."""
 CLOCK_MARGIN = 1.05
 """Factor above the clock that the driver states, for boosts beyond it; chosen."""
 MEMORY_MARGIN = 1.1

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from collage_engine.machine.cuda_guard import Guard
 from collage_engine.machine.cuda_runtime import CudaRuntime
+from collage_engine.machine.cuda_speed_probe import SteadySampler
 from collage_engine.records.errors import MeasureError
 
 GRAPH_S = 0.001
@@ -27,7 +27,7 @@ class DeviceTimer:
         calls: Sequence[Callable[[], object]],
         cuda: CudaRuntime,
         use_stream: Callable[[ctypes.c_void_p], Any],
-        guard: Guard | None = None,
+        sampler: SteadySampler | None = None,
     ) -> None:
         """Capture the calls in a graph, or note why they cannot be captured.
 
@@ -35,9 +35,9 @@ class DeviceTimer:
             calls: They do the same work with different copies of the weights, in turns.
             cuda: The runtime.
             use_stream: Makes a stream the current one for as long as its context lasts.
-            guard: Has samples taken again while the device's clocks drift.
+            sampler: Has samples taken again while the device's clocks drift.
         """
-        self._guard = guard
+        self._sampler = sampler
         self._calls = calls
         self._cuda = cuda
         self._use = use_stream
@@ -85,9 +85,9 @@ class DeviceTimer:
 
     def __call__(self, calls: int) -> float:
         """Return the seconds of so many calls, whatever multiple of them was run for it."""
-        if self._guard is None:
+        if self._sampler is None:
             return self._sample(calls)
-        return self._guard.sample(lambda: self._sample(calls))
+        return self._sampler.sample(lambda: self._sample(calls))
 
     def _sample(self, calls: int) -> float:
         with self._use(self._stream):

@@ -62,7 +62,7 @@ class VerticalRule(PartitionRule):
     max_operators: int = 32
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
-        """Each anchor alone and with ever longer parts of its epilogue."""
+        """Return each anchor alone and with ever longer parts of its epilogue."""
         calls = call_graph(scope.graph)
         return [
             scope.candidate(calls.to_nodes(part), self.name)
@@ -90,7 +90,7 @@ class HorizontalRule(PartitionRule):
     max_siblings: int = 8
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
-        """All siblings of a group, and every two, with epilogues of equal length."""
+        """Return all siblings of a group, and every two, with epilogues of equal length."""
         calls = call_graph(scope.graph)
         found: dict[OperatorSet, None] = {}
         for siblings in self._groups(calls):
@@ -141,6 +141,6 @@ def _anchors(calls: CallGraph) -> Iterator[OperatorNumber]:
 
 
 def _sameness(node: Node) -> str:
-    """What siblings must share: operator, attributes, number of inputs, element type."""
+    """Return what siblings must share: operator, attributes, number of inputs, element type."""
     attributes = json.dumps(node.attributes, sort_keys=True, default=str)
     return f"{node.op}/{len(node.inputs)}/{node.types[0].dtype if node.types else ''}/{attributes}"

@@ -37,7 +37,7 @@ class BlockLimits:
 def blocks(
     calls: CallGraph, groups: Sequence[NodeSet], limits: BlockLimits | None = None
 ) -> list[OperatorSet]:
-    """Blocks and branches as sets of operators, each once, near-linear in number.
+    """Return the blocks and branches as sets of operators, each once, near-linear in number.
 
     ``groups``: the fusion groups whose ends are cuts (index sets over nodes).
     """

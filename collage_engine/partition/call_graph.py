@@ -44,7 +44,7 @@ class CallGraph:
 
     @cached_property
     def downstream(self) -> tuple[OperatorSet, ...]:
-        """Operators strictly reachable from each."""
+        """Return the operators strictly reachable from each."""
         reach = [0] * self.size
         for operator in range(self.size - 1, -1, -1):
             bits = 0
@@ -55,7 +55,7 @@ class CallGraph:
 
     @cached_property
     def upstream(self) -> tuple[OperatorSet, ...]:
-        """Operators from which each is strictly reachable."""
+        """Return the operators from which each is strictly reachable."""
         reach: list[int] = []
         for sources in self.inputs:
             bits = 0
@@ -65,11 +65,11 @@ class CallGraph:
         return tuple(map(OperatorSet, reach))
 
     def neighbours(self, operator: OperatorNumber) -> tuple[OperatorNumber, ...]:
-        """Operators that an operator reads, then those that read it."""
+        """Return the operators that an operator reads, then those that read it."""
         return self.inputs[operator] + self.users[operator]
 
     def border_users(self, operators: OperatorSet) -> set[OperatorNumber]:
-        """Operators outside that read one inside."""
+        """Return the operators outside that read one inside."""
         return {
             user
             for operator in members(operators)
@@ -78,7 +78,7 @@ class CallGraph:
         }
 
     def exits(self, operators: OperatorSet) -> tuple[OperatorNumber, ...]:
-        """Operators inside whose value is read outside or leaves the function."""
+        """Return the operators inside whose value is read outside or leaves the function."""
         return tuple(
             o
             for o in members(operators)
@@ -86,11 +86,11 @@ class CallGraph:
         )
 
     def convex(self, operators: OperatorSet) -> bool:
-        """Whether no path leaves the set and comes back."""
+        """Tell whether no path leaves the set and comes back."""
         return not any(self.downstream[u] & operators for u in self.border_users(operators))
 
     def component(self, seed: OperatorSet, within: OperatorSet) -> OperatorSet:
-        """Everything in ``within`` that is connected to ``seed`` through ``within``."""
+        """Return everything in ``within`` that is connected to ``seed`` through ``within``."""
         found = int(seed)
         work = list(members(seed))
         while work:
@@ -155,7 +155,7 @@ class CallGraph:
         return hulls
 
     def close(self, operators: OperatorSet) -> OperatorSet:
-        """The set with the atoms of its operators completed."""
+        """Return the set with the atoms of its operators completed."""
         if self.atoms:
             closed = operators
             for operator in members(operators):
@@ -164,7 +164,7 @@ class CallGraph:
         return operators
 
     def from_nodes(self, nodes: NodeSet) -> OperatorSet:
-        """The calls of an index set, as operator numbers."""
+        """Return the calls of an index set, as operator numbers."""
         return operator_set(self.graph.to_operators(nodes))
 
     def to_nodes(self, operators: OperatorSet) -> NodeSet:
@@ -172,12 +172,12 @@ class CallGraph:
         return self.graph.close(self.graph.to_indices(members(operators)))
 
     def of(self, operators: Iterable[OperatorNumber]) -> OperatorSet:
-        """The set of these operators."""
+        """Return the set of these operators."""
         return operator_set(operators)
 
 
 def call_graph(graph: DataflowGraph) -> CallGraph:
-    """The call graph of a dataflow graph, made once and kept with it."""
+    """Return the call graph of a dataflow graph, made once and kept with it."""
     found = graph.__dict__.get("_call_graph")
     if found is None:
         found = graph.__dict__["_call_graph"] = CallGraph(graph)

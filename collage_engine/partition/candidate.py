@@ -26,22 +26,22 @@ class CandidatePartition:
 
     @property
     def composites(self) -> tuple[tuple[str, NodeSet], ...]:
-        """Every library call inside: its name and its nodes."""
+        """Return every library call inside: its name and its nodes."""
         return self.sub_graph.composites
 
     def union(self, other: CandidatePartition) -> CandidatePartition:
-        """Both as one candidate. Raises ``ValueError`` when they overlap."""
+        """Return both as one candidate. Raises ``ValueError`` when they overlap."""
         return CandidatePartition(
             self.sub_graph.union(other.sub_graph), union_labels(self.rule, other.rule)
         )
 
     def named(self, rule: str) -> CandidatePartition:
-        """The same candidate as found by a rule around the one that found it."""
+        """Return the same candidate as found by a rule around the one that found it."""
         return replace(self, rule=nest_labels(rule, self.rule))
 
 
 def union_labels(left: str, right: str) -> str:
-    """The label of a union: both labels joined by ``+``."""
+    """Return the label of a union: both labels joined by ``+``."""
     return f"{left}+{right}" if left and right else left or right
 
 
@@ -97,7 +97,7 @@ def make_candidate(
     takes: Formats | None = None,
     gives: Formats | None = None,
 ) -> Candidate:
-    """The record of a candidate, unmeasured and without a key.
+    """Return the record of a candidate, unmeasured and without a key.
 
     Args:
         graph: The dataflow graph.

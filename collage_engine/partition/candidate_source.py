@@ -1,4 +1,4 @@
-"""Where the candidates of one toolchain instance come from, as plain functions and data."""
+"""A candidate source describes where the candidates of a toolchain instance come from."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class CandidateSource:
     def borders(
         self, graph: DataflowGraph, operators: tuple[OperatorNumber, ...]
     ) -> tuple[tuple[Formats, Formats], ...]:
-        """The formats in which a set of operators may take and give its border's values.
+        """Return the formats in which a set of operators may take and give its border's values.
 
         Plain, and all NHWC where that is something else; on the host of a device, the host's only.
         """
@@ -56,7 +56,7 @@ class CandidateSource:
         return (({}, {}),)
 
     def refusal(self, graph: DataflowGraph, index: NodeIndex) -> str | None:
-        """Why it cannot run a call on its device; None when it can."""
+        """Return why it cannot run a call on its device; None when it can."""
         if self.device != "cpu" and graph.nodes[index].op in HOST_ONLY:
             return f"{graph.nodes[index].op} stays on the host, not on {self.device}"
         return self.supports(index)

@@ -46,7 +46,7 @@ class SimpleCombiner:
         return f"{LETTERS[self.upstream]}->{LETTERS[self.downstream]}"
 
     def fires(self, upstream: SubGraph, downstream: SubGraph) -> bool:
-        """Whether both sub-graphs are of at most the kinds that are joined."""
+        """Tell whether both sub-graphs are of at most the kinds that are joined."""
         return (
             KIND_ORDER[upstream.kind] <= KIND_ORDER[self.upstream]
             and KIND_ORDER[downstream.kind] <= KIND_ORDER[self.downstream]
@@ -131,7 +131,7 @@ class Pool:
             heapq.heappush(self.queue, (size, place))
 
     def next(self) -> int:
-        """The smallest candidate that has not met the others yet; from now on it is met."""
+        """Return the smallest candidate that has not met the others yet; from now on it is met."""
         place = heapq.heappop(self.queue)[1]
         self.waiting.discard(place)
         if place not in self.indexed:
@@ -146,7 +146,7 @@ class Pool:
         return place
 
     def exhausted(self, first: NodeIndex, pairs: int) -> bool:
-        """Whether the pairs allowed are used up; else these are counted."""
+        """Tell whether the pairs allowed are used up; else these are counted."""
         if self.limits.pairs:
             if self.pairs_left <= 0:
                 self.limited.add(first)
@@ -155,7 +155,7 @@ class Pool:
         return False
 
     def has_room(self, first: NodeIndex, exits: int) -> bool:
-        """Whether the limits allow another union that begins here and has so many exits."""
+        """Tell whether the limits allow another union that begins here and has so many exits."""
         limits = self.limits
         full = limits.per_node and self.starting.get(first, 0) >= limits.per_node
         if full or (limits.max_exits and exits > limits.max_exits):
@@ -164,7 +164,7 @@ class Pool:
         return True
 
     def improves(self, inside: NodeSet, parts: int) -> bool:
-        """Whether a candidate of these nodes and this many nested parts would be kept."""
+        """Tell whether a candidate of these nodes and this many nested parts would be kept."""
         place = self.place.get(inside)
         return place is None or parts < len(self.found[place].sub_graph.nested)
 
@@ -212,7 +212,7 @@ class AllSimple(CombinerRule):
                         yield joined
 
     def fires(self, upstream: int, downstream: int) -> bool:
-        """Whether a simple combiner takes these kinds (as numbers)."""
+        """Tell whether a simple combiner takes these kinds (as numbers)."""
         return any(
             upstream <= KIND_ORDER[rule.upstream] and downstream <= KIND_ORDER[rule.downstream]
             for rule in self.simple
@@ -237,7 +237,9 @@ class AllSimple(CombinerRule):
 def _with_wanted(
     choices: Sequence[list[CandidatePartition]], wanted: CandidatePartition | None
 ) -> Iterator[tuple[CandidatePartition, ...]]:
-    """One of each; those that hold ``wanted``, if it is given, without going through the others.
+    """Yield one of each.
+
+    Those that hold ``wanted``, if it is given, without going through the others.
 
     Of a concatenation of twenty values the others are millions.
     """
@@ -334,7 +336,7 @@ class TupleProjection(CombinerRule):
     name: str = "tuple_proj"
 
     def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
-        """One union for each projection that reads it."""
+        """Yield one union for each projection that reads it."""
         candidate = pool.found[new]
         for index in candidate.sub_graph.output:
             if pool.graph.nodes[index].form == "projection":
@@ -362,7 +364,9 @@ def combine(
     max_depth: int = 0,
     limits: CombineLimits | None = None,
 ) -> tuple[list[CandidatePartition], int]:
-    """The seeds and everything the combiners make of them, by nodes; at how many nodes limited.
+    """Return the seeds and everything the combiners make of them, by nodes.
+
+    At how many nodes limited.
 
     Deterministic: seeds first, then in the order found.
     """

@@ -78,11 +78,11 @@ class Enumeration:
     """Limits that were hit and candidates that were refused, for the log."""
 
     def of(self, instance_id: str) -> list[Candidate]:
-        """The candidates of one toolchain instance."""
+        """Return the candidates of one toolchain instance."""
         return [c for c in self.candidates if c.instance.id == instance_id]
 
     def why_not(self, instance_id: str, operator: OperatorNumber) -> str | None:
-        """Why an instance has no candidate with this operator; None when it has one."""
+        """Return why an instance has no candidate with this operator; None when it has one."""
         for candidate in self.candidates:
             if candidate.instance.id == instance_id and operator in candidate.nodes:
                 return None
@@ -98,7 +98,10 @@ _scopes: WeakKeyDictionary[DataflowGraph, dict[int, tuple[PartitionSpec, Scope]]
 
 
 def _scope(graph: DataflowGraph, spec: PartitionSpec) -> Scope:
-    """What explains a spec's rules on a graph; one for all nodes, so that it finds things once."""
+    """Return what explains a spec's rules on a graph.
+
+    One for all nodes, so that it finds things once.
+    """
     scopes = _scopes.setdefault(graph, {})
     known = scopes.get(id(spec))
     if known is None:
@@ -131,7 +134,7 @@ def enumerate_candidates(
     sources: Sequence[CandidateSource],
     settings: EnumerationSettings | None = None,
 ) -> Enumeration:
-    """Candidates of all sources. Deterministic; each (instance, operator set) once."""
+    """Return the candidates of all sources. Deterministic; each (instance, operator set) once."""
     settings = settings or EnumerationSettings()
     calls = call_graph(graph)
     relax = fuse_ops(graph, "relax", settings.max_group, settings.max_arguments)
@@ -282,14 +285,14 @@ class _Collector:
         ]
 
     def borders(self, operators: OperatorSet, found: _Found) -> Iterable[tuple[Formats, Formats]]:
-        """The formats in which a set is a candidate."""
+        """Return the formats in which a set is a candidate."""
         if set(found.rules) == {BLOCK} and operators.bit_count() > NHWC_BLOCK:
             return [({}, {})]
         return self.source.borders(self.calls.graph, tuple(members(operators)))
 
 
 def _worthwhile(calls: CallGraph, source: CandidateSource) -> OperatorSet:
-    """All operators; in reduced precision the products, which alone gain by it."""
+    """Return all operators; in reduced precision the products, which alone gain by it."""
     if not is_reduced(source.instance):
         return calls.everything
     nodes = calls.graph.nodes
@@ -302,6 +305,6 @@ def _by_nodes(composite: tuple[str, tuple[int, ...]]) -> tuple[tuple[int, ...], 
 
 
 def short_rule(rule: str) -> str:
-    """The first two names of a rule path: ``tvm.combine``."""
+    """Return the first two names of a rule path: ``tvm.combine``."""
     head = rule.split("+", 1)[0]
     return ".".join(head.split(".")[:2])

@@ -108,7 +108,7 @@ def _relax_view(graph: DataflowGraph) -> _Forward:
 
 
 def _flat(graph: DataflowGraph, indices: Iterable[int]) -> Iterable[int]:
-    """Indices with tuples replaced by their fields."""
+    """Return the indices with tuples replaced by their fields."""
     for index in indices:
         if graph.nodes[index].form == "tuple":
             yield from _flat(graph, graph.nodes[index].inputs)
@@ -240,7 +240,10 @@ class _Partitioner:
     def _between(
         self, index: int, sink: int, allowed: Callable[[int, bool], bool]
     ) -> Sequence[int] | None:
-        """The node and all nodes between it and the sink; None when one of them is not allowed."""
+        """Return the node and all nodes between it and the sink.
+
+        None when one of them is not allowed.
+        """
         found = [index]
         seen = {index}
         work = [index]

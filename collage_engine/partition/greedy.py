@@ -67,7 +67,7 @@ def merge_composites(
 
 
 def closed(graph: DataflowGraph, match: Match) -> bool:
-    """Whether nothing but the root is read outside (glue around the root aside)."""
+    """Tell whether nothing but the root is read outside (glue around the root aside)."""
     nodes: NodeSet = match.nodes
     sub_graph = SubGraph(graph, nodes)
     exits = [i for i in sub_graph.exit if graph.nodes[i].form in ("call", "projection")]
@@ -75,7 +75,7 @@ def closed(graph: DataflowGraph, match: Match) -> bool:
 
 
 def greedy(graph: DataflowGraph, sources: Sequence[CandidateSource]) -> GreedyCover:
-    """The greedy cover for sources in the user's order.
+    """Return the greedy cover for sources in the user's order.
 
     External toolchains first, in that order; then native ones take what is left.
     """

@@ -10,7 +10,7 @@ from collage_engine.records.numbering import NodeIndex, NodeSet
 
 @dataclass(frozen=True)
 class Match:
-    """Where a pattern matched."""
+    """A match says where a pattern matched."""
 
     root: NodeIndex
     nodes: NodeSet
@@ -51,7 +51,7 @@ class Trace:
 
 
 def describe(graph: DataflowGraph, index: NodeIndex) -> str:
-    """A node in a few words, for reasons."""
+    """Return a node in a few words, for reasons."""
     node = graph.nodes[index]
     if node.form == "call":
         named = f" '{node.name}'" if node.name else ""

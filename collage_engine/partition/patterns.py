@@ -49,7 +49,7 @@ class Pattern:
         return Either((wrap(self), self))
 
     def attempt(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
-        """Every way this part matches at a node, given what is bound already."""
+        """Yield every way this part matches at a node, given what is bound already."""
         before = bound.get(id(self))
         if before is not None:
             if before[1] == index:
@@ -70,7 +70,7 @@ class Pattern:
         return False
 
     def satisfied(self, index: NodeIndex, bound: Bound, trace: Trace) -> bool:
-        """Whether the node passes this part's own condition; a failure is noted."""
+        """Tell whether the node passes this part's own condition; a failure is noted."""
         if self.where is None:
             return True
         reason = self.where(trace.graph, trace.graph.nodes[index])
@@ -81,7 +81,7 @@ class Pattern:
         return False
 
     def expand(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
-        """Every way in which this part matches at a node; subclasses define it."""
+        """Return every way in which this part matches at a node; subclasses define it."""
         raise NotImplementedError(type(self).__name__)
 
     @cached_property
@@ -91,7 +91,7 @@ class Pattern:
 
     @property
     def inside(self) -> bool:
-        """Whether what this part matches belongs to the sub-graph."""
+        """Tell whether what this part matches belongs to the sub-graph."""
         return True
 
 
@@ -100,7 +100,7 @@ class Anything(Pattern):
     """Any node; it stays outside unless another part matches it too."""
 
     def expand(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
-        """One match where the condition holds."""
+        """Yield one match where the condition holds."""
         if self.satisfied(index, bound, trace):
             yield bound
 
@@ -120,7 +120,7 @@ class Constant(Pattern):
     scalar: bool | None = None
 
     def expand(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
-        """One match where the node is a constant of the wanted size."""
+        """Yield one match where the node is a constant of the wanted size."""
         node = trace.graph.nodes[index]
         wanted = node.form == "constant" and (
             self.scalar is None or self.scalar == (node.type.elements == 1)
@@ -151,7 +151,7 @@ class Op(Pattern):
     commutative: bool = False
 
     def expand(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
-        """Every way in which the call's arguments match, in either order if commutative."""
+        """Yield every way in which the call's arguments match, in either order if commutative."""
         node = trace.graph.nodes[index]
         if node.form != "call" or node.op not in self.ops:
             trace.fail(self, index, None, len(bound))
@@ -210,7 +210,7 @@ class TupleOf(Pattern):
     fields: tuple[Pattern, ...] | None = None
 
     def expand(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
-        """Every way in which the fields of the tuple match."""
+        """Yield every way in which the fields of the tuple match."""
         node = trace.graph.nodes[index]
         if node.form != "tuple":
             trace.fail(self, index, None, len(bound))
@@ -229,19 +229,19 @@ class TupleOf(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class Either(Pattern):
-    """One of several, tried in order."""
+    """The pattern matches where one of several does; they are tried in order."""
 
     choices: tuple[Pattern, ...] = ()
 
     def expand(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
-        """Every way in which one of the choices matches, in their order."""
+        """Yield every way in which one of the choices matches, in their order."""
         for choice in self.choices:
             if choice.possible(index, bound, trace):
                 yield from choice.attempt(index, bound, trace)
 
     @cached_property
     def root_ops(self) -> frozenset[str] | None:
-        """The operators of all choices; None if one of them needs no operator."""
+        """Return the operators of all choices; None if one of them needs no operator."""
         ops: frozenset[str] = frozenset()
         for choice in self.choices:
             if choice.root_ops is None:
@@ -276,12 +276,12 @@ def _plain(value: Any) -> Any:
 
 
 def anything(name: str = "", where: Where | None = None) -> Pattern:
-    """A pattern that any node matches."""
+    """Return a pattern that any node matches."""
     return Anything(name=name, where=where)
 
 
 def constant(name: str = "", scalar: bool | None = None, where: Where | None = None) -> Pattern:
-    """A pattern that constants match: any, scalars only, or tensors only."""
+    """Return a pattern that constants match: any, scalars only, or tensors only."""
     return Constant(scalar, name=name, where=where)
 
 
@@ -295,7 +295,7 @@ def op(
     any_args: bool = False,
     **attributes: Any,
 ) -> Pattern:
-    """A call of ``ops`` on ``args``; with ``any_args`` its inputs do not matter."""
+    """Return a call of ``ops`` on ``args``; with ``any_args`` its inputs do not matter."""
     names = (ops,) if isinstance(ops, str) else tuple(ops)
     if commutative is None:
         commutative = all(n in COMMUTATIVE for n in names)
@@ -314,7 +314,7 @@ def op(
 
 
 def all_matches(graph: DataflowGraph, pattern: Pattern, root: NodeIndex) -> Iterator[Match]:
-    """Every match at a root that covers a distinct set of nodes, the preferred one first."""
+    """Yield every match at a root that covers a distinct set of nodes, the preferred one first."""
     seen: set[NodeSet] = set()
     trace = Trace(graph, wanted=False)
     for bound in pattern.attempt(root, {}, trace):
@@ -325,7 +325,7 @@ def all_matches(graph: DataflowGraph, pattern: Pattern, root: NodeIndex) -> Iter
 
 
 def match(graph: DataflowGraph, pattern: Pattern, root: NodeIndex) -> Match | Failure:
-    """The first match at a root, or why there is none."""
+    """Return the first match at a root, or why there is none."""
     trace = Trace(graph)
     for bound in pattern.attempt(root, {}, trace):
         return _to_match(graph, root, bound)

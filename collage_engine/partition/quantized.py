@@ -93,7 +93,7 @@ class Quantized:
     """Its calls."""
 
     def get(self, name: str) -> NodeIndex | None:
-        """The node of a named part; None where the composite has none."""
+        """Return the node of a named part; None where the composite has none."""
         return self.match.bindings.get(name)
 
     def __getitem__(self, name: str) -> NodeIndex:
@@ -104,7 +104,7 @@ class Quantized:
 
     @property
     def root(self) -> NodeIndex:
-        """The node whose value the composite gives."""
+        """Return the node whose value the composite gives."""
         return self.match.root
 
 
@@ -125,7 +125,7 @@ def _not_broadcast(graph: DataflowGraph, node: Node) -> str | None:
 
 
 def dequantized(name: str) -> Pattern:
-    """A dequantize of an 8-bit value, with a constant scale and zero point."""
+    """Return a dequantize of an 8-bit value, with a constant scale and zero point."""
     return op(
         "dequantize",
         anything(name, where=_typed(*SMALL)),
@@ -217,7 +217,7 @@ def _concat(parts: int) -> Pattern:
 
 
 def quantized_patterns() -> list[tuple[Kind, Pattern]]:
-    """The table, largest matches first; the kind is what a match is.
+    """Return the table, largest matches first; the kind is what a match is.
 
     Fresh patterns each time: a pattern's parts are what a match binds.
     """
@@ -258,7 +258,7 @@ def pattern_table(prefix: str, kinds: tuple[Kind, ...] = KINDS) -> list[tuple[st
 
 
 def whole(graph: DataflowGraph, match: Match) -> str | None:
-    """The reason against a composite that is part of a larger one; None when it is not.
+    """Return the reason against a composite that is part of a larger one; None when it is not.
 
     The larger one would be computed in integers as well, and rounded: to hand the float result of
     its part on is a candidate that no cover needs.
@@ -276,7 +276,10 @@ _cache: WeakKeyDictionary[DataflowGraph, tuple[Quantized, ...]] = WeakKeyDiction
 
 
 def find(graph: DataflowGraph) -> tuple[Quantized, ...]:
-    """Every place where a composite's inner values are read by nobody else; they may overlap."""
+    """Return every place where a composite's inner values are read by nobody else.
+
+    They may overlap.
+    """
     known = _cache.get(graph)
     if known is None:
         known = _cache.setdefault(graph, tuple(_search(graph)))

@@ -30,17 +30,17 @@ class Scaling:
 
     @property
     def per_tensor(self) -> bool:
-        """Whether one scale and zero point hold for the whole tensor."""
+        """Tell whether one scale and zero point hold for the whole tensor."""
         return self.axis is None
 
     @property
     def lowest(self) -> int:
-        """The smallest value of the 8-bit type."""
+        """Return the smallest value of the 8-bit type."""
         return -128 if self.dtype == "int8" else 0
 
     @property
     def highest(self) -> int:
-        """The largest value of the 8-bit type."""
+        """Return the largest value of the 8-bit type."""
         return 127 if self.dtype == "int8" else 255
 
     def single(self, what: str) -> tuple[float, int]:
@@ -50,7 +50,7 @@ class Scaling:
         return float(self.scale.reshape(-1)[0]), int(self.zero.reshape(-1)[0])
 
     def equals(self, other: Scaling) -> bool:
-        """Whether equal integers stand for equal numbers."""
+        """Tell whether equal integers stand for equal numbers."""
         return (
             self.dtype == other.dtype
             and self.axis == other.axis
@@ -134,7 +134,7 @@ class Numbers:
         return np.ascontiguousarray(small), np.ascontiguousarray(one[:, 0])
 
     def bias(self) -> np.ndarray | None:
-        """The bias in real numbers, flat; None without one.
+        """Return the bias in real numbers, flat; None without one.
 
         ``UnsupportedError`` when it is no vector over the output channels.
         """
@@ -167,7 +167,7 @@ class Numbers:
         return self.graph.nodes[index].type.shape
 
     def bias_fits(self) -> bool:
-        """Whether an int32 bias has the scale that integer accumulation implies, s_x·s_w."""
+        """Tell whether an int32 bias has the scale that integer accumulation implies, s_x·s_w."""
         if "bias_float" not in self.found:
             return False
         given = scaling(self.graph, self.found["bias_float"], self.constants)
@@ -178,7 +178,10 @@ class Numbers:
         )
 
     def clamp(self) -> tuple[float, float] | None:
-        """The range of an activation that only limits values (ReLU, Clip); None for others."""
+        """Return the range of an activation that only limits values (ReLU, Clip).
+
+        None for others.
+        """
         index = self.found.get("activation")
         if index is None:
             return -np.inf, np.inf

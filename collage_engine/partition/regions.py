@@ -167,7 +167,7 @@ class _RegionGraph:
 
 
 def grow(calls: CallGraph, region: OperatorSet, supported: OperatorSet) -> OperatorSet:
-    """The convex region with every supported neighbour added that can join without a cycle.
+    """Return the convex region with every supported neighbour added that can join without a cycle.
 
     Readers join in topological order, then producers in the reverse one, until none can: what
     cannot join then has an unsupported operator on a path between it and the region.
@@ -183,7 +183,7 @@ def grow(calls: CallGraph, region: OperatorSet, supported: OperatorSet) -> Opera
 def _sweep(
     calls: CallGraph, region: OperatorSet, supported: OperatorSet, *, forwards: bool
 ) -> OperatorSet:
-    """One pass of ``grow`` in one direction."""
+    """Return one pass of ``grow`` in one direction."""
     nexts = calls.users if forwards else calls.inputs
     # A reader may join when everything between the region and it is in the region: then all of
     # its own producers that the region reaches are. The reach of the region is kept as it grows.
@@ -246,6 +246,6 @@ def regions(calls: CallGraph, supported: OperatorSet) -> list[OperatorSet]:
 
 
 def supported_set(calls: CallGraph, supports: Callable[[NodeIndex], str | None]) -> OperatorSet:
-    """Operators (as numbers) whose node index a toolchain supports."""
+    """Return the operators (as numbers) whose node index a toolchain supports."""
     number = calls.graph.operator_number
     return operator_set(number[index] for index in calls.graph.operators if supports(index) is None)

@@ -29,7 +29,7 @@ Explanation = tuple[int, str]
 
 @dataclass(frozen=True)
 class Scope:
-    """What a rule works on."""
+    """A rule works on this scope."""
 
     graph: DataflowGraph
     name: str = ""
@@ -43,7 +43,7 @@ class Scope:
     )
 
     def found_by(self, rule: PartitionRule) -> list[CandidatePartition]:
-        """A rule's candidates, found once: explaining asks for them at every node."""
+        """Return a rule's candidates, found once: explaining asks for them at every node."""
         known = self._found.get(id(rule))
         if known is None:
             known = self._found[id(rule)] = (rule, rule.candidates(self))
@@ -52,7 +52,7 @@ class Scope:
     def candidate(
         self, inside: NodeSet, rule: str, kind: OpKind | None = None
     ) -> CandidatePartition:
-        """A candidate over this set of nodes; ``kind`` is given where it is known."""
+        """Return a candidate over this set of nodes; ``kind`` is given where it is known."""
         return CandidatePartition(SubGraph(self.graph, inside, kind=kind), rule)
 
 
@@ -63,11 +63,11 @@ class PartitionRule(ABC):
 
     @abstractmethod
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
-        """All candidates this rule finds, deterministic in number and order."""
+        """Return all candidates this rule finds, deterministic in number and order."""
 
     @abstractmethod
     def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
-        """Why no candidate holds the node; None when one may."""
+        """Return why no candidate holds the node; None when one may."""
 
     def below(self) -> Sequence[PartitionRule]:
         """Rules this one is made of."""
@@ -119,7 +119,7 @@ class PatternRule(PartitionRule):
         ]
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
-        """One candidate for each match, in the order of their roots."""
+        """Return one candidate for each match, in the order of their roots."""
         return [
             CandidatePartition(SubGraph(scope.graph, each.nodes), self.name)
             for at_root in self.matches(scope.graph)
@@ -127,7 +127,7 @@ class PatternRule(PartitionRule):
         ]
 
     def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
-        """How far the pattern got at the node as its root, and what failed."""
+        """Return how far the pattern got at the node as its root, and what failed."""
         result = match(scope.graph, self.pattern, index)
         name = self.name or "pattern"
         if isinstance(result, Failure):
@@ -151,7 +151,7 @@ class OpCallByKindRule(PartitionRule):
     most: OpKind = "anchor"
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
-        """One candidate for each call whose kind allows it."""
+        """Return one candidate for each call whose kind allows it."""
         return [
             scope.candidate(one_node(node.index), nest_labels(self.name, node.op), node.kind)
             for node in scope.graph.nodes
@@ -177,7 +177,7 @@ class OpPredicateRule(PartitionRule):
     predicate: Callable[[DataflowGraph, NodeIndex], str | None]
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
-        """One candidate for each call that the predicate accepts."""
+        """Return one candidate for each call that the predicate accepts."""
         return [
             scope.candidate(one_node(node.index), nest_labels(self.name, node.op), node.kind)
             for node in scope.graph.nodes
@@ -214,7 +214,7 @@ class CompositeRule(_Wrapping):
     """Marks what the sub-rule finds as one library call of this name."""
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
-        """The sub-rule's candidates, each marked as one composite."""
+        """Return the sub-rule's candidates, each marked as one composite."""
         attributes = {"Composite": self.name}
         return [
             CandidatePartition(
@@ -224,7 +224,7 @@ class CompositeRule(_Wrapping):
         ]
 
     def patterns(self) -> Iterator[tuple[str, PatternRule]]:
-        """The sub-rule's patterns under the composite's name."""
+        """Yield the sub-rule's patterns under the composite's name."""
         for _, rule in self.sub_rule.patterns():
             yield self.name, rule
 
@@ -234,7 +234,7 @@ class PrimitiveRule(_Wrapping):
     """Marks what the sub-rule finds as a function of its own, for the spec's compiler."""
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
-        """The sub-rule's candidates, each marked as a function of its own."""
+        """Return the sub-rule's candidates, each marked as a function of its own."""
         attributes: dict[str, object] = {"Primitive": 1}
         if scope.external:
             attributes["Compiler"] = scope.name
@@ -248,17 +248,20 @@ class PrimitiveRule(_Wrapping):
 
 @dataclass(frozen=True)
 class UnionRule(PartitionRule):
-    """What any of several rules finds, in their order, duplicates kept."""
+    """The union finds what any of several rules finds, in their order, duplicates kept."""
 
     name: str
     sub_rules: tuple[PartitionRule, ...]
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
-        """The candidates of all rules, one rule after the other."""
+        """Return the candidates of all rules, one rule after the other."""
         return [c.named(self.name) for rule in self.sub_rules for c in rule.candidates(scope)]
 
     def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
-        """The explanation of the rule that got furthest; None when one rule has no objection."""
+        """Return the explanation of the rule that got furthest.
+
+        None when one rule has no objection.
+        """
         best: Explanation | None = None
         for rule in self.sub_rules:
             reason = rule.why_not(scope, index)
@@ -269,7 +272,7 @@ class UnionRule(PartitionRule):
         return best or (0, f"{self.name}: no rules")
 
     def below(self) -> Sequence[PartitionRule]:
-        """The rules that are united."""
+        """Return the rules that are united."""
         return self.sub_rules
 
 
@@ -287,7 +290,7 @@ class CombineRule(PartitionRule):
     limits: CombineLimits = field(default_factory=CombineLimits)
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
-        """The sub-rule's candidates and their unions; limits that are hit are noted."""
+        """Return the sub-rule's candidates and their unions; limits that are hit are noted."""
         seeds = self.sub_rule.candidates(scope)
         found, limited = combine(scope.graph, seeds, self.combiners, self.max_depth, self.limits)
         if limited:
@@ -302,7 +305,7 @@ class CombineRule(PartitionRule):
         return self.sub_rule.why_not(scope, index)
 
     def below(self) -> Sequence[PartitionRule]:
-        """The rule whose candidates are combined."""
+        """Return the rule whose candidates are combined."""
         return (self.sub_rule,)
 
 
@@ -313,7 +316,7 @@ class OnlyValidRule(_Wrapping):
     config: SubGraphConfig = field(default_factory=SubGraphConfig)
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
-        """The sub-rule's candidates that are valid."""
+        """Return the sub-rule's candidates that are valid."""
         return [
             c.named(self.name)
             for c in self.sub_rule.candidates(scope)

@@ -1,4 +1,4 @@
-"""A partition spec: a toolchain instance and the rule tree that proposes its candidates."""
+"""A partition spec: the rule tree that proposes the candidates of a toolchain instance."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate import CandidatePartition
 from collage_engine.partition.rules import PartitionRule, Scope
 from collage_engine.partition.sub_graph import SubGraph
-from collage_engine.records.toolchain import ToolchainInstance
 
 
 @dataclass(frozen=True)
@@ -17,7 +16,6 @@ class PartitionSpec:
     """The candidates that one toolchain instance proposes (RFC 0062's ``PartitionSpec``)."""
 
     name: str
-    instance: ToolchainInstance
     rule: PartitionRule
     validate: Callable[[SubGraph], str | None] | None = None
     """None when the sub-graph is acceptable, else the reason it is not."""
@@ -25,13 +23,16 @@ class PartitionSpec:
     """Whether candidates become functions of an external compiler (``Compiler`` attribute)."""
 
     def scope(self, graph: DataflowGraph, notes: list[str] | None = None) -> Scope:
-        """What the rule tree works on in a graph; limits that are hit are added to ``notes``."""
+        """Return what the rule tree works on in a graph.
+
+        Limits that are hit are added to ``notes``.
+        """
         return Scope(graph, self.name, self.external, [] if notes is None else notes)
 
     def candidates(
         self, graph: DataflowGraph, notes: list[str] | None = None
     ) -> list[CandidatePartition]:
-        """All candidates of the rule tree that ``validate`` accepts, in the rules' order."""
+        """Return all candidates of the rule tree that ``validate`` accepts, in the rules' order."""
         found = self.rule.candidates(self.scope(graph, notes))
         if self.validate is None:
             return found

@@ -37,21 +37,21 @@ class NestedSubGraph:
     attributes: tuple[tuple[str, Any], ...]
 
     def attribute(self, name: str) -> Any:
-        """The value of an attribute; None when it is absent."""
+        """Return the value of an attribute; None when it is absent."""
         return dict(self.attributes).get(name)
 
     def unionable(self, other: NestedSubGraph) -> bool:
-        """Whether both may become one function: equal attributes, and no composite."""
+        """Tell whether both may become one function: equal attributes, and no composite."""
         return self.attributes == other.attributes and self.attribute("Composite") is None
 
     @property
     def order(self) -> tuple[int, NodeSet, tuple[tuple[str, Any], ...]]:
-        """The sort key among the nested parts of a sub-graph."""
+        """Return the sort key among the nested parts of a sub-graph."""
         return (self.sub_graph.first, self.sub_graph.inside, self.attributes)
 
 
 def inlinable(node: Node) -> bool:
-    """Whether a node is copied into every function that reads it instead of being an input.
+    """Tell whether a node is copied into every function that reads it instead of being an input.
 
     Operators as nodes of their own (``other``) and scalar constants, as upstream's ``CanInline``.
     """
@@ -130,17 +130,17 @@ class SubGraph:
 
     @property
     def first(self) -> NodeIndex:
-        """The smallest node inside."""
+        """Return the smallest node inside."""
         return first(self.inside)
 
     @property
     def last(self) -> NodeIndex:
-        """The largest node inside."""
+        """Return the largest node inside."""
         return NodeIndex(self.inside.bit_length() - 1)
 
     @property
     def members(self) -> tuple[NodeIndex, ...]:
-        """The nodes inside, ascending."""
+        """Return the nodes inside, ascending."""
         return tuple(members(self.inside))
 
     def _find_border(self) -> tuple[tuple[NodeIndex, ...], ...]:
@@ -178,29 +178,29 @@ class SubGraph:
 
     @property
     def entry(self) -> tuple[NodeIndex, ...]:
-        """Nodes inside that read a (not inlinable) node outside."""
+        """Return the nodes inside that read a (not inlinable) node outside."""
         return self._find_border()[0]
 
     @property
     def exit(self) -> tuple[NodeIndex, ...]:
-        """Nodes inside that are read outside, or whose value leaves the function."""
+        """Return the nodes inside that are read outside, or whose value leaves the function."""
         return self._find_border()[1]
 
     @property
     def input(self) -> tuple[NodeIndex, ...]:
-        """Nodes outside, not inlinable, that are read inside."""
+        """Return the nodes outside, not inlinable, that are read inside."""
         return self._find_border()[2]
 
     @property
     def output(self) -> tuple[NodeIndex, ...]:
-        """Nodes outside that read a node inside."""
+        """Return the nodes outside that read a node inside."""
         return self._find_border()[3]
 
     # Shape
 
     @property
     def kind(self) -> OpKind:
-        """The greatest kind inside."""
+        """Return the greatest kind inside."""
         if self._kind is None:
             nodes = self.graph.nodes
             kind: OpKind = "elementwise"
@@ -239,7 +239,7 @@ class SubGraph:
 
     @property
     def feeds_itself(self) -> NodeIndex | None:
-        """An output node from which a path returns into the sub-graph, if there is one."""
+        """Return an output node from which a path returns into the sub-graph, if there is one."""
         downstream = self.graph.downstream
         for output in self.output:
             if downstream[output] & self.inside:
@@ -271,7 +271,7 @@ class SubGraph:
         return None
 
     def touches(self, below: SubGraph) -> bool:
-        """Whether ``below`` reads this one directly and their union makes no cycle.
+        """Tell whether ``below`` reads this one directly and their union makes no cycle.
 
         Both are assumed to be convex; so is the union then.
         """
@@ -285,7 +285,7 @@ class SubGraph:
     # Making new ones
 
     def union(self, other: SubGraph) -> SubGraph:
-        """Both together. Nested parts with equal attributes merge, except composites.
+        """Return both together. Nested parts with equal attributes merge, except composites.
 
         Raises ``ValueError`` when they overlap.
         """
@@ -304,7 +304,7 @@ class SubGraph:
         return SubGraph(self.graph, self.inside | other.inside, nested, kind)
 
     def with_attributes(self, attributes: Mapping[str, Any]) -> SubGraph:
-        """The same nodes, all of them inside one nested function with these attributes."""
+        """Return the same nodes, all of them inside one nested function with these attributes."""
         nested = NestedSubGraph(self, tuple(sorted(attributes.items())))
         return SubGraph(self.graph, self.inside, (nested,), self._kind)
 
@@ -330,7 +330,7 @@ class SubGraph:
 
 
 def _flows_into(left: SubGraph, right: SubGraph) -> bool:
-    """Whether a path leaves ``left`` to a node outside both and then reaches ``right``."""
+    """Tell whether a path leaves ``left`` to a node outside both and then reaches ``right``."""
     downstream = left.graph.downstream
     inside = right.inside
     return any(not inside >> o & 1 and downstream[o] & inside for o in left.output)

@@ -1,4 +1,4 @@
-"""What handing a value from one partition to the next costs, as pairs of the search problem."""
+"""Hand-overs from one partition to the next become pair costs of the search problem."""
 
 from __future__ import annotations
 

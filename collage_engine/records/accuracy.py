@@ -1,4 +1,4 @@
-"""What became of a run's promise on accuracy."""
+"""These records say what became of a run's promise on accuracy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RunTolerance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """By output: what it is allowed, where outputs are allowed different errors."""
 
     def of(self, output: str) -> float:
-        """What an output is allowed."""
+        """Return what an output is allowed."""
         return self.by_output.get(output, self.value)
 
 

@@ -1,4 +1,4 @@
-"""What the pipeline and the search answer, as the faces show it."""
+"""The pipeline and the search answer with these records, which the faces show."""
 
 from __future__ import annotations
 

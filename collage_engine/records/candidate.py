@@ -38,7 +38,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def calls_text(self) -> str:
-        """Its composites for people: ``openblas.conv (0, 1, 2)``, each one library call."""
+        """Return its composites for people: ``openblas.conv (0, 1, 2)``, each one library call."""
         return "; ".join(f"{name} ({', '.join(map(str, of))})" for name, of in self.composites)
 
 

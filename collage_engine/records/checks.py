@@ -27,7 +27,7 @@ MOST_SLOWNESS = 1e6
 
 
 def cost_fault(cost: Cost) -> str | None:
-    """Why a cost cannot be used; None: it can."""
+    """Return why a cost cannot be used; None: it can."""
     if not all(map(_is_count, (cost.count, cost.threads or 0))):
         return "it counts something with a number that is negative or larger than 2^63"
     readings = [us for us in (cost.probe_us, cost.reading_us) if us is not None]
@@ -49,7 +49,7 @@ def cost_fault(cost: Cost) -> str | None:
 
 
 def pin_fault(pin: Pin, operators: int) -> str | None:
-    """Why a pin does not fit a graph of so many operators; None: it does."""
+    """Return why a pin does not fit a graph of so many operators; None: it does."""
     wrong = nodes_fault(pin.nodes, operators)
     if wrong:
         return wrong
@@ -61,7 +61,7 @@ def pin_fault(pin: Pin, operators: int) -> str | None:
 
 
 def nodes_fault(nodes: Collection[int], operators: int) -> str | None:
-    """Why a set of operator numbers does not fit a graph; None: it does."""
+    """Return why a set of operator numbers does not fit a graph; None: it does."""
     if not nodes:
         return "it is on no node"
     outside = next((n for n in nodes if not 0 <= n < operators), None)
@@ -73,7 +73,7 @@ def nodes_fault(nodes: Collection[int], operators: int) -> str | None:
 
 
 def candidate_fault(candidate: Candidate, operators: int) -> str | None:
-    """Why a candidate does not fit a graph of so many operators; None: it does."""
+    """Return why a candidate does not fit a graph of so many operators; None: it does."""
     wrong = nodes_fault(candidate.nodes, operators)
     if wrong:
         return wrong
@@ -90,7 +90,7 @@ def candidate_fault(candidate: Candidate, operators: int) -> str | None:
 
 
 def settings_fault(settings: RunSettings) -> str | None:
-    """Why a run cannot have these settings; None: it can."""
+    """Return why a run cannot have these settings; None: it can."""
     seconds = {
         "budget_s": settings.budget_s,
         "tune_budget_s": settings.tune_budget_s,
@@ -117,7 +117,7 @@ def settings_fault(settings: RunSettings) -> str | None:
 
 
 def times_fault(times: Iterable[float | None]) -> str | None:
-    """Why figures in microseconds cannot be shown or computed with; None: they can."""
+    """Return why figures in microseconds cannot be shown or computed with; None: they can."""
     for us in times:
         if us is not None and not 0 <= us < LONGEST_US:
             return f"{us!r} µs is not possible"

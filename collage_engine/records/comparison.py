@@ -8,7 +8,7 @@ import msgspec
 
 
 class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one operator between two runs."""
+    """A change says what became of one operator between two runs."""
 
     node: int
     change: Literal["same", "moved", "regrouped"]

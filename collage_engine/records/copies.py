@@ -1,4 +1,4 @@
-"""What copying values between a device and its host costs, among the machine's constants."""
+"""The machine's constants say what copying values between a device and its host costs."""
 
 from __future__ import annotations
 

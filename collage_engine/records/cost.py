@@ -1,4 +1,4 @@
-"""What a candidate costs: a time with its spread, or invalid, or unknown."""
+"""A candidate's cost is a time with its spread, or invalid, or unknown."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def usable(self) -> bool:
-        """Whether there is a time."""
+        """Tell whether there is a time."""
         return self.state == "measured"
 
     def in_model(self, us: float, source: InModelSource) -> Cost:
@@ -103,7 +103,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def at(self, percentile: int = 50) -> float:
-        """Microseconds at a percentile; infinite when invalid, NaN when unknown."""
+        """Return the microseconds at a percentile; infinite when invalid, NaN when unknown."""
         if self.state == "invalid":
             return float("inf")
         if self.median_us is None:
@@ -124,5 +124,5 @@ UNKNOWN = Cost()
 
 
 def invalid(reason: str) -> Cost:
-    """The cost of a candidate that cannot be used, for the reason given."""
+    """Return the cost of a candidate that cannot be used, for the reason given."""
     return Cost(state="invalid", reason=reason)

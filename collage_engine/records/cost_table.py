@@ -12,7 +12,7 @@ from collage_engine.records.cost import UNKNOWN, Cost, InModelSource
 
 @dataclass(frozen=True)
 class InModelCost:
-    """What a candidate takes within a whole model, in microseconds."""
+    """The time that a candidate takes within a whole model is in microseconds."""
 
     us: float
     isolated_us: float
@@ -20,7 +20,10 @@ class InModelCost:
     source: InModelSource
 
     def applied_to(self, isolated: Cost) -> Cost:
-        """An isolated cost brought into the model; one that was measured anew, in proportion."""
+        """Return an isolated cost brought into the model.
+
+        One that was measured anew, in proportion.
+        """
         if not isolated.usable or isolated.median_us is None:
             return isolated
         us = self.us
@@ -59,15 +62,15 @@ class CostTable:
         return self._effective.get(candidate, UNKNOWN)
 
     def isolated_cost(self, candidate: str) -> Cost:
-        """The cost as it was measured by itself."""
+        """Return the cost as it was measured by itself."""
         return self.isolated.get(candidate, UNKNOWN)
 
     def known(self, candidate: str) -> bool:
-        """Whether the candidate was measured, be it found invalid."""
+        """Tell whether the candidate was measured, be it found invalid."""
         return self.isolated_cost(candidate).state != "unknown"
 
     def bound_us(self, candidate: str) -> float | None:
-        """The larger of the lower bounds; None where there is none."""
+        """Return the larger of the lower bounds; None where there is none."""
         found = self.heuristic_bound_us.get(candidate)
         return self.certified_bound_us.get(candidate) if found is None else found
 
@@ -98,7 +101,7 @@ _CANDIDATE_FIELDS = Candidate.__struct_fields__
 
 
 def records_of(candidates: Iterable[Candidate], costs: CostTable) -> list[CandidateRecord]:
-    """Candidates joined with their costs, as documents hold them."""
+    """Return the candidates joined with their costs, as documents hold them."""
     return [
         CandidateRecord(
             **{name: getattr(c, name) for name in _CANDIDATE_FIELDS},
@@ -111,7 +114,7 @@ def records_of(candidates: Iterable[Candidate], costs: CostTable) -> list[Candid
 
 
 def table_of(records: Sequence[CandidateRecord]) -> CostTable:
-    """The costs that rows of a document hold."""
+    """Return the costs that rows of a document hold."""
     return CostTable(
         isolated={r.id: r.cost.isolated() for r in records if r.cost != UNKNOWN},
         in_model=in_model_costs(records),
@@ -125,12 +128,12 @@ def table_of(records: Sequence[CandidateRecord]) -> CostTable:
 
 
 def in_model_costs(records: Iterable[CandidateRecord]) -> dict[str, InModelCost]:
-    """The costs within the model that rows of a document hold, by candidate id."""
+    """Return the costs within the model that rows of a document hold, by candidate id."""
     return in_model_of({r.id: r.cost for r in records})
 
 
 def in_model_of(costs: Mapping[str, Cost]) -> dict[str, InModelCost]:
-    """Those of some costs, by candidate id, that are costs within the model."""
+    """Return those of some costs, by candidate id, that are costs within the model."""
     return {
         name: InModelCost(cost.median_us, cost.alone_us, cost.in_place)
         for name, cost in costs.items()
@@ -139,5 +142,5 @@ def in_model_of(costs: Mapping[str, Cost]) -> dict[str, InModelCost]:
 
 
 def candidate_of(record: CandidateRecord) -> Candidate:
-    """The candidate that a row is about, without its costs."""
+    """Return the candidate that a row is about, without its costs."""
     return Candidate(**{name: getattr(record, name) for name in _CANDIDATE_FIELDS})

@@ -1,4 +1,4 @@
-"""What a running pipeline tells its listeners; service notifications carry these."""
+"""A running pipeline tells its listeners these events; service notifications carry them."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def is_special(target: Path | int) -> bool:
 
 
 def is_standard_output(path: str | Path) -> bool:
-    """Whether writing to ``path`` is writing to this process's standard output."""
+    """Tell whether writing to ``path`` is writing to this process's standard output."""
     try:
         return destination(path) == 1
     except OSError:

@@ -11,7 +11,7 @@ class Flag(Protocol):
     """Something that is set once the work is to stop; ``threading.Event`` is one."""
 
     def is_set(self) -> bool:
-        """Whether the work is to stop."""
+        """Tell whether the work is to stop."""
         ...
 
 
@@ -22,5 +22,5 @@ class FlagWhen:
     condition: Callable[[], bool]
 
     def is_set(self) -> bool:
-        """Whether the condition holds now."""
+        """Tell whether the condition holds now."""
         return self.condition()

@@ -29,7 +29,7 @@ Formats = Mapping[int, str]
 
 
 def differs(kind: TensorType, name: str = NHWC) -> bool:
-    """Whether a value of this type can be in the format, and is other bytes then than plain.
+    """Tell whether a value of this type can be in the format, and is other bytes then than plain.
 
     Pixels only, no indices: floats and 8-bit integers. On the host anything is other bytes.
     """
@@ -48,7 +48,7 @@ def stored_shape(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
 
 
 def stored_type(kind: TensorType, name: str) -> TensorType:
-    """The type of a tensor as it lies in memory in a format."""
+    """Return the type of a tensor as it lies in memory in a format."""
     return kind if name == PLAIN else TensorType(stored_shape(kind.shape, name), kind.dtype)
 
 

@@ -98,7 +98,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def type(self) -> TensorType:
-        """The type of a node's only value."""
+        """Return the type of a node's only value."""
         return self.types[0]
 
 

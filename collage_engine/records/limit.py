@@ -1,4 +1,4 @@
-"""What became of a limit on the runtimes of a placement."""
+"""A verdict says what became of a limit on the runtimes of a placement."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class HeldLock:
 
     @property
     def held(self) -> bool:
-        """Whether ``release`` was not called yet."""
+        """Tell whether ``release`` was not called yet."""
         return self._lock.is_locked
 
     def release(self) -> None:
@@ -72,7 +72,7 @@ def folder_locked(folder: str | Path) -> Iterator[None]:
 
 
 def is_locked(path: str | Path) -> bool:
-    """Whether a living process holds the lock on a file; False where there is no such file."""
+    """Tell whether a living process holds the lock on a file; False where there is no such file."""
     if not Path(path).exists():
         return False
     try:

@@ -1,4 +1,4 @@
-"""What memory a placement takes, measured in the child that confirmed it."""
+"""The memory that a placement takes is measured in the child that confirmed it."""
 
 from __future__ import annotations
 

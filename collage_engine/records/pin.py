@@ -30,7 +30,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PinVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a pin."""
+    """A verdict says what became of a pin."""
 
     pin: str
     state: VerdictState

@@ -46,19 +46,19 @@ by rounding, and has no candidate in it."""
 
 
 def in_bfloat16(instance: ToolchainInstance) -> ToolchainInstance:
-    """The instance that computes in bfloat16 beside this one."""
+    """Return the instance that computes in bfloat16 beside this one."""
     return in_precision(instance, BFLOAT16)
 
 
 def in_precision(instance: ToolchainInstance, precision: str) -> ToolchainInstance:
-    """The instance that computes products in less than float32 beside this one."""
+    """Return the instance that computes products in less than float32 beside this one."""
     return msgspec.structs.replace(
         instance, config=(*instance.config, ("precision", short(precision))), precision=precision
     )
 
 
 def careful(instance: ToolchainInstance, full: Iterable[int]) -> ToolchainInstance:
-    """The reduced instance that leaves the products of some operators in float32.
+    """Return the reduced instance that leaves the products of some operators in float32.
 
     ``full``: places among a partition's operators, counted from 0 in ascending order, so that
     equal partitions elsewhere have equal instances.
@@ -71,7 +71,7 @@ def careful(instance: ToolchainInstance, full: Iterable[int]) -> ToolchainInstan
 
 
 def full_places(instance: ToolchainInstance) -> frozenset[int]:
-    """Places of operators whose products a reduced instance leaves in float32."""
+    """Return the places of operators whose products a reduced instance leaves in float32."""
     found: set[int] = set()
     for part in filter(None, instance.option(FULL).split("+")):
         first, _, last = part.partition("-")
@@ -91,10 +91,10 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def is_reduced(instance: ToolchainInstance) -> bool:
-    """Whether it rounds float32 values to less."""
+    """Tell whether it rounds float32 values to less."""
     return instance.precision != FLOAT32
 
 
 def short(precision: str) -> str:
-    """The name that users write: ``bf16`` for ``bfloat16``."""
+    """Return the name that users write: ``bf16`` for ``bfloat16``."""
     return SHORT.get(precision, precision)

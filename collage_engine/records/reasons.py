@@ -35,7 +35,7 @@ def shown(name: str) -> str:
 
 
 def one_sentence(text: str, path: str = "") -> str:
-    """A message about a file as one line of bearable length.
+    """Return a message about a file as one line of bearable length.
 
     Args:
         text: The message; it may hold names out of the file, which may be of any length.
@@ -63,12 +63,12 @@ _LONG = re.compile(r"\S{121,}")
 
 
 def first_line(text: str, otherwise: str = "") -> str:
-    """The first line of a text that is not blank, without blanks around it."""
+    """Return the first line of a text that is not blank, without blanks around it."""
     return next((line.strip() for line in text.splitlines() if line.strip()), otherwise)
 
 
 def last_line(text: str, otherwise: str = "") -> str:
-    """The last line of a text that is not blank, without blanks around it."""
+    """Return the last line of a text that is not blank, without blanks around it."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), otherwise)
 
 

@@ -1,4 +1,4 @@
-"""What the process of the run hands back, as plain records that travel between processes."""
+"""The process of the run hands these plain records back; they travel between processes."""
 
 from __future__ import annotations
 

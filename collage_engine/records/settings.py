@@ -1,4 +1,4 @@
-"""What a user chooses for a run."""
+"""The settings hold what a user chooses for a run."""
 
 from __future__ import annotations
 

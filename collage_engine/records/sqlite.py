@@ -33,7 +33,7 @@ def within_limits(
 
 
 def plain_tables(connection: sqlite3.Connection) -> set[str]:
-    """The names of all tables of a file.
+    """Return the names of all tables of a file.
 
     Raises:
         sqlite3.DatabaseError: It has a view, a trigger, a virtual table or a computed column; or it

@@ -34,7 +34,7 @@ class ToolchainInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
     @property
     def library(self) -> str:
-        """The toolchain whose library its kernels call; empty: none."""
+        """Return the toolchain whose library its kernels call; empty: none."""
         return self.option("library")
 
     @property
@@ -43,7 +43,7 @@ class ToolchainInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
         return (self.toolchain, self.library) if self.library else (self.toolchain,)
 
     def option(self, name: str, default: str = "") -> str:
-        """The value of one key of the configuration."""
+        """Return the value of one key of the configuration."""
         return dict(self.config).get(name, default)
 
 
@@ -59,12 +59,12 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def cpu(cls, threads: int = 1) -> Target:
-        """The processor, with so many threads."""
+        """Return the processor, with so many threads."""
         return cls(threads=threads)
 
     @classmethod
     def cuda(cls, architecture: str) -> Target:
-        """The device ``cuda:0``, of this architecture."""
+        """Return the device ``cuda:0``, of this architecture."""
         return cls(kind="cuda", architecture=architecture)
 
 
@@ -106,7 +106,7 @@ class ToolchainAbout(msgspec.Struct, frozen=True, kw_only=True):
     (``records.precision.careful``)."""
 
     def variables(self, threads: int, spin: bool) -> dict[str, str]:
-        """The environment variables for a process with so many threads.
+        """Return the environment variables for a process with so many threads.
 
         Args:
             threads: How many threads its partitions may use.
@@ -147,7 +147,7 @@ class ToolchainState(msgspec.Struct, frozen=True, kw_only=True):
     """The pattern of its boxes and bars."""
 
     def serves(self, kind: str) -> bool:
-        """Whether it may have something for a kind of device, cpu or cuda."""
+        """Tell whether it may have something for a kind of device, cpu or cuda."""
         return not self.targets or kind in self.targets
 
 

@@ -13,6 +13,10 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
+MOST_CHARACTERS = 300
+"""Characters of an error's text: longer ones lose their middle; chosen: a sentence that can be
+read."""
+
 T = TypeVar("T")
 Document = bytes | bytearray | memoryview | str | msgspec.Raw
 
@@ -31,6 +35,8 @@ def decode(data: Document, kind: Any = Any) -> Any:
     """
     try:
         return _decoder(kind).decode(data)
+    except msgspec.ValidationError as error:
+        raise _shortened(error) from error
     except UnicodeDecodeError as error:
         raise msgspec.DecodeError("it is not UTF-8 text") from error
     except RecursionError as error:
@@ -47,7 +53,19 @@ def convert(value: Any, kind: Any, *, json: bool = False) -> Any:
     ``json``: it came out of JSON, where bytes, dates and the like are strings.
     """
     _decoder(kind)
-    return msgspec.convert(value, kind, builtin_types=() if json else None)  # noqa: TID251
+    try:
+        return msgspec.convert(value, kind, builtin_types=() if json else None)  # noqa: TID251
+    except msgspec.ValidationError as error:
+        raise _shortened(error) from error
+
+
+def _shortened(error: msgspec.ValidationError) -> msgspec.ValidationError:
+    """An error whose text quotes at most a line of the document, which nobody may trust."""
+    text = str(error)
+    if len(text) <= MOST_CHARACTERS:
+        return error
+    half = MOST_CHARACTERS // 2
+    return msgspec.ValidationError(f"{text[:half]} … {text[-half:]}")
 
 
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:

@@ -19,9 +19,9 @@ from collage_engine.records.typed import decode
 OURS = "collage"
 FLOAT32 = "float32"
 MOST_SLOWER = 0.01
-"""The bar: median slowdown against the best other runtime, at most."""
+"""Median slowdown against the best other runtime, at most, for a model to pass; chosen."""
 MOST_SLOWER_UPPER = 0.03
-"""And the upper end of its 95 % interval."""
+"""Upper end of the 95 % interval of that slowdown, at most; chosen."""
 CLEARLY_FASTER = 0.05
 """Relative gain from which a placement is called faster; chosen."""
 

@@ -22,6 +22,7 @@ from collage_engine.drawing.figures import (
     LAST_RUN,
     conditions,
     drift_text,
+    ending_sentences,
     few_measured_sentence,
     isolated_us,
     latency_us,
@@ -52,7 +53,7 @@ from collage_engine.report.peers import (
 )
 from collage_engine.session.document import Document
 
-Format = Literal["html", "csv", "json", "svg", "graphml"]
+Format = Literal["html", "csv", "latencies", "runs", "json", "svg", "graphml"]
 
 CANDIDATE_COLUMNS = (
     "candidate",
@@ -118,6 +119,10 @@ def render(
     learn((*document.toolchains, *run.toolchains))
     if kind == "csv":
         return candidates_csv(document, run).encode()
+    if kind == "latencies":
+        return latencies_csv(document, run).encode()
+    if kind == "runs":
+        return runs_csv(document).encode()
     if kind == "json":
         return report_json(document, run)
     if kind == "svg":
@@ -290,7 +295,7 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "svg": graph_svg(document, run),
         "instance": instance_name,
         "headline": verdict_sentence(run),
-        "few_measured": few_measured_sentence(run),
+        "remarks": [*filter(None, [few_measured_sentence(run)]), *ending_sentences(run)],
         "conditions": conditions(run),
         "others": _other_runs(document, run),
         "sum": partition_sum_text(placement) if placement else "",

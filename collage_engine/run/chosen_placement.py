@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from collage_engine.planning.problem import make_placement
+from collage_engine.planning.search_problem import make_placement
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost
 from collage_engine.records.placement import Placement
@@ -69,11 +69,12 @@ def with_profiled_costs(data: ProblemData, confirmation: Confirmation) -> Proble
 
 
 def runners_up(placements: Sequence[Placement], confirmation: Confirmation) -> list[Placement]:
-    """The search's covers that did not win, with their end-to-end times."""
+    """The search's covers that did not win, with their end-to-end times, in their order."""
     return [
         with_times(placements[outcome.contender.order], outcome)
-        for outcome in confirmation.outcomes
-        if outcome.contender.kind == "collage" and outcome is not confirmation.winner
+        for outcome in confirmation.results
+        if outcome.contender.kind == "collage"
+        and outcome.contender.key != confirmation.winner.contender.key
     ]
 
 

@@ -10,7 +10,7 @@ from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.candidates.pins import breaks_pin
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.planning.limits import export_refusal, runtime_limits
+from collage_engine.planning.deployment_limits import export_refusal, runtime_limits
 from collage_engine.records.copies import FREE
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.problem_data import ProblemData

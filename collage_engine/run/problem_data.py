@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from collage_engine.planning.problem import (
+from collage_engine.planning.search_problem import (
     best_placements,
     make_placement,
     make_problem,

@@ -13,8 +13,8 @@ from collage_engine.bounds.heuristic import ASSUMED, PROVEN
 from collage_engine.candidates.menu import Menu, threads_of
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
-from collage_engine.planning.limits import limit_verdicts, size_warning
-from collage_engine.planning.problem import pin_verdicts
+from collage_engine.planning.deployment_limits import limit_verdicts, size_warning
+from collage_engine.planning.search_problem import pin_verdicts
 from collage_engine.records.accuracy import RunTolerance
 from collage_engine.records.machine_state import MachineState
 from collage_engine.records.pin import PinVerdict
@@ -41,6 +41,7 @@ from collage_engine.search.problem import Answer
 from collage_engine.trials.accuracy import KeptTolerance
 from collage_engine.trials.confirmation import Confirmation
 from collage_engine.trials.contender import Contender, ContenderResult, Sample
+from collage_engine.trials.ranking import RANKING
 from collage_engine.trials.tolerance import accuracy_of
 from collage_engine.tuning.tables import tables_of
 
@@ -78,7 +79,7 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
     record = inputs.open_model.model.record
     baselines = [
         _baseline(inputs, outcome)
-        for outcome in confirmation.outcomes
+        for outcome in confirmation.results
         if outcome.contender.kind != "collage"
     ]
     bound = answer.lower_bound_us
@@ -115,7 +116,7 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         tolerance=inputs.run_tolerance,
         machine=[inputs.machine_before, inputs.machine_after],
         warnings=[
-            *tolerance_warnings(inputs.run_tolerance, confirmation.outcomes),
+            *tolerance_warnings(inputs.run_tolerance, confirmation.results),
             *control.warnings,
             *size_warning(memory.artifact_bytes, settings),
         ],
@@ -226,17 +227,27 @@ def unmeasured_document(inputs: UnmeasuredInputs, control: RunControl) -> Run:
 
 
 def tied_with_winner(confirmation: Confirmation) -> list[str]:
-    """Names of baselines, and of the best cover, whose times cannot be told from the winner's."""
+    """Names of baselines, and of the best cover, whose times cannot be told from the winner's.
+
+    The rounds that chose the winner and the fresh ones ran in different processes, and the place of
+    a process's memory makes a difference by itself. So one is slower than the winner only where
+    both sets of rounds say so, and by more than equal modules in different processes differ.
+    """
     winner = confirmation.winner
     differences = confirmation.differences
-    by_name = {outcome.contender.name: outcome for outcome in confirmation.outcomes}
+    equal_us = RANKING.near * (winner.measured_us or 0.0)
+    by_name = {outcome.contender.name: outcome for outcome in confirmation.results}
     return [
         name
         for name, outcome in by_name.items()
         if name != winner.contender.name
         and (name == "collage" or outcome.contender.kind != "collage")
         and name in differences
-        and differences[name].tied
+        and (
+            differences[name].tied
+            or name in confirmation.tied
+            or abs(differences[name].us) <= equal_us
+        )
     ]
 
 
@@ -246,7 +257,7 @@ def _apparent_loss_us(confirmation: Confirmation, baselines: Sequence[Baseline])
     ours = next(
         (
             outcome.measured_us
-            for outcome in confirmation.outcomes
+            for outcome in confirmation.results
             if outcome.contender.kind == "collage" and outcome.measured_us is not None
         ),
         None,

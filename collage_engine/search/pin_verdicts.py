@@ -130,11 +130,11 @@ def _infeasible_without_pins(search: Search) -> Infeasible:
     else:
         nodes = search.solver.furthest_uncovered()
         reason = (
-            "every node has measured candidates, but no combination of them is a disjoint "
-            "acyclic cover whose conversions exist"
+            "every node has measured candidates, but no combination of them is a placement: "
+            "partitions would overlap or wait for each other, or a conversion does not exist"
         )
         if nodes:
-            reason += f": it gets no further than {_nodes_in_words(nodes)}"
+            reason += f"; the search gets no further than {_nodes_in_words(nodes)}"
     return Infeasible(reason=reason, nodes=nodes)
 
 

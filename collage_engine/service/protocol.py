@@ -30,6 +30,9 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Device, ToolchainState
 from collage_engine.records.versions import SERVICE_PROTOCOL
 
+ReportFormat = Literal["html", "csv", "latencies", "runs", "json", "svg", "graphml"]
+"""What ``export.report`` writes."""
+
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
     """``hello``: the first request; an engine of another version answers with an error."""
@@ -236,7 +239,9 @@ class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
 
     document: str
     run: str | None = None
-    format: Literal["html", "csv", "json", "svg", "graphml"] = "html"
+    format: ReportFormat = "html"
+    """``csv``: all candidates; also as CSV, ``latencies``: the run beside its baselines, and
+    ``runs``: all runs."""
     peers: bytes | None = None
     """For html: a results file of the benchmark against other runtimes, shown as a table."""
 

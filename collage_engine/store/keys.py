@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 SMALL_INTEGERS = 16
-"""Integer constants up to this size act as attributes (axes, shapes, indices): by value."""
+"""Elements up to which an integer constant acts as an attribute (axes, shapes, indices) and is part
+of a key by its values; chosen."""
 
 
 class KeyMaker:

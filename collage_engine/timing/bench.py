@@ -108,7 +108,7 @@ class ModelBench:
             raise
 
     def rounding_noise(self, function: Function, bound: float) -> dict[int, float]:
-        """How far a sub-graph's outputs move on its true inputs; empty where nothing tells.
+        """Return how far a sub-graph's outputs move on its true inputs; empty where nothing tells.
 
         Args:
             function: The sub-graph.
@@ -148,7 +148,7 @@ def check(
     truth: list[np.ndarray],
     noise: Callable[[float], Mapping[int, float]] = lambda bound: {},
 ) -> float:
-    """The largest ``max|y−r| / max|r|`` of a candidate's outputs.
+    """Return the largest ``max|y−r| / max|r|`` of a candidate's outputs.
 
     Args:
         function: What the candidate computes.
@@ -193,7 +193,10 @@ def check(
 
 
 def _step_of(function: Function, index: int, depth: int) -> float | None:
-    """The step of an output that is a dequantised value rounded inside; None for any other."""
+    """Return the step of an output that is a dequantised value rounded inside.
+
+    None for any other.
+    """
     node = function.graph.nodes[index]
     if not depth or node.op != "dequantize" or node.type.dtype != "float32":
         return None
@@ -204,7 +207,7 @@ def _step_of(function: Function, index: int, depth: int) -> float | None:
 
 
 def tolerance_of(function: Function, dtype: str, depth: int = 0) -> float:
-    """The loosest of what the output's type, the instance's precision and 8-bit steps allow.
+    """Return the loosest of what the output's type, the instance's precision and 8-bit steps allow.
 
     ``depth``: roundings to 8 bits on the way to the output (``lowering/rounding.py``). Values
     that are only dequantised, weights above all, loosen nothing.

@@ -36,7 +36,7 @@ from collage_engine.timing.measurer import (
 
 
 def in_order(groups: Sequence[CandidateGroup], operators: int) -> list[CandidateGroup]:
-    """The groups in the order in which they are measured.
+    """Return the groups in the order in which they are measured.
 
     Should the budget end early, a cover exists and the likeliest winners have costs: the whole
     model first, then what is never pruned (single operators, FuseOps groups, greedy partitions,
@@ -88,7 +88,7 @@ class Measuring:
 
     @property
     def keys(self) -> KeyContext:
-        """What keys of candidates are made with."""
+        """Return what keys of candidates are made with."""
         return self._menu.keys
 
     def __enter__(self) -> Measuring:
@@ -243,7 +243,7 @@ class Measuring:
         return outcome.costs
 
     def measurer(self, deadline: float | None = None) -> Measurer:
-        """The child, started and given the model's true values if need be.
+        """Return the child, started and given the model's true values if need be.
 
         Raises:
             Cancelled: The user stopped it, or the deadline passed before the values were known.
@@ -268,7 +268,7 @@ class Measuring:
         return self._measurer
 
     def _until(self, deadline: float | None) -> Flag:
-        """What stops the work: the user, or the deadline."""
+        """Return what stops the work: the user, or the deadline."""
         cancelled = self._control.cancelled
         if deadline is None:
             return cancelled

@@ -37,7 +37,7 @@ BLOATED_SHARE = 0.5
 def measuring_environment(
     toolchains: Iterable[str], threads: int, spin: bool = False
 ) -> dict[str, str]:
-    """Environment in which toolchains share a process fairly: same threads, no spinning.
+    """Return the environment in which toolchains share a process fairly: same threads, no spinning.
 
     Libraries read these variables when they load. Thread pools of several runtimes that spin take
     the cores away from each other.
@@ -107,12 +107,15 @@ class MeasuringChild:
 
     @property
     def probe_reference(self) -> Reading | None:
-        """The speed probe's reference; None before the first child, where the store has none."""
+        """Return the speed probe's reference.
+
+        None before the first child, where the store has none.
+        """
         return self._open.probe_reference
 
     @property
     def alive(self) -> bool:
-        """Whether a child is there."""
+        """Tell whether a child is there."""
         return self._worker.alive
 
     def ask(

@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable
 
 FROM_S = 100e-6
-"""Below this a call is rarely interrupted, and reading another clock would show."""
+"""Seconds of a call from which processor time is read beside wall time: a shorter one is rarely
+interrupted, and reading another clock would show; chosen."""
 
 
 def timed(call: Callable[[], object], threads: int) -> float:
-    """Seconds of one call."""
+    """Return the seconds of one call."""
     if threads != 1:
         start = time.perf_counter()
         call()
@@ -28,7 +29,7 @@ def timed(call: Callable[[], object], threads: int) -> float:
 
 
 def undisturbed(seconds: Callable[[], float], threads: int) -> float:
-    """What a function that times itself says, at most the processor time it took for it."""
+    """Return what a function that times itself says, at most the processor time it took for it."""
     if threads != 1:
         return seconds()
     used = time.process_time()

@@ -77,7 +77,7 @@ class MeasureJob:
         return run_group(self.bench, request, self.opened, self.marker, send, self.probe)
 
     def open(self, request: OpenRequest) -> Bench:
-        """The bench that prepares candidates of the requested model."""
+        """Return the bench that prepares candidates of the requested model."""
         from collage_engine.timing.bench import ModelBench  # imports TVM
 
         return ModelBench(request)
@@ -221,7 +221,7 @@ class _GroupTiming:
             self.send(TimingReply(place))
 
     def cold_times(self, places: list[int]) -> dict[int, float]:
-        """Seconds of single calls with cold weights, where the bench wants them."""
+        """Return the seconds of single calls with cold weights, where the bench wants them."""
         if not self.bench.cold:
             return {}
         return {

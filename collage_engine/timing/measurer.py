@@ -60,7 +60,7 @@ class CandidateGroup:
 
 
 def group_candidates(candidates: Iterable[Candidate]) -> list[CandidateGroup]:
-    """Candidates by operator set, in order of first appearance."""
+    """Return the candidates by operator set, in order of first appearance."""
     found: dict[tuple[int, ...], list[Candidate]] = {}
     for candidate in candidates:
         found.setdefault(candidate.nodes, []).append(candidate)
@@ -146,7 +146,10 @@ class Measurer:
 
     @property
     def probe_reference(self) -> Reading | None:
-        """The speed probe's reference; None before the first child, where the store has none."""
+        """Return the speed probe's reference.
+
+        None before the first child, where the store has none.
+        """
         return self.child.probe_reference
 
     def __exit__(self, *_: object) -> None:
@@ -169,7 +172,7 @@ class Measurer:
         on_event: Callable[[Event], None] | None = None,
         again: bool = False,
     ) -> MeasuringResult:
-        """Costs for all candidates of these groups, by measurement key.
+        """Return the costs for all candidates of these groups, by measurement key.
 
         Args:
             groups: in the order in which they are measured.
@@ -284,7 +287,7 @@ class _MeasureCall:
                 raise MeasureError(f"measuring failed: {error}") from error
 
     def seconds_left(self) -> float | None:
-        """Seconds that the group in hand may take; None: no limit."""
+        """Return the seconds that the group in hand may take; None: no limit."""
         if self.deadline is None:
             return None
         return max(0.0, self.deadline - time.monotonic()) + GRACE_S

@@ -1,4 +1,4 @@
-"""What the measuring child and its parent say to each other, and what the child needs to answer.
+"""The measuring child and its parent exchange these messages.
 
 The parent opens a model (``OpenRequest``), then asks for one group of candidates after the other
 (``TimingRequest``) and gets a ``TimingReply`` for each of them. ``Bench`` is what prepares
@@ -114,12 +114,13 @@ class Phase(IntEnum):
 
     @property
     def text(self) -> str:
-        """The phase within a sentence; empty where nothing is at risk."""
+        """Return the phase within a sentence; empty where nothing is at risk."""
         return {1: "compiling", 2: "running by itself", 3: "being timed"}.get(self.value, "")
 
 
 _MARK = struct.Struct("<ii")
 _NOBODY = -1
+"""Number that marks that no candidate is at risk."""
 
 
 class Marker:
@@ -144,7 +145,7 @@ class Marker:
         _MARK.pack_into(self._map, 0, _NOBODY, Phase.NOTHING)
 
     def get(self) -> tuple[int, Phase]:
-        """The place at risk (-1: none) and its phase."""
+        """Return the place at risk (-1: none) and its phase."""
         place, phase = _MARK.unpack_from(self._map, 0)
         known = phase in Phase._value2member_map_
         return place, Phase(phase) if known else Phase.NOTHING

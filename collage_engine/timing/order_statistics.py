@@ -34,7 +34,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def sign_test_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> MedianInterval:
-    """The interval of the median between two order statistics, which inverts the sign test.
+    """Return the interval of the median between two order statistics, which inverts the sign test.
 
     It holds whatever the distribution of the values is, as long as they are independent; see
     W. J. Conover, *Practical Nonparametric Statistics*, section 3.2.
@@ -59,7 +59,7 @@ def prepare() -> None:
 
 @functools.cache
 def _skipped(count: int, confidence: float) -> tuple[int, float]:
-    """Values to leave out at either end, and the coverage of what is left.
+    """Return the values to leave out at either end, and the coverage of what is left.
 
     With ``B`` values below the median binomial (count, 1/2), the interval that leaves out ``k`` at
     either end misses the median when B is at most k or at least count - k.

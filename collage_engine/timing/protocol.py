@@ -105,17 +105,17 @@ class Timing:
 
     @property
     def median(self) -> float:
-        """Median of the samples."""
+        """Return the median of the samples."""
         return percentile(self.samples, 50)
 
     @property
     def low(self) -> float:
-        """Their 20th percentile."""
+        """Return their 20th percentile."""
         return percentile(self.samples, 20)
 
     @property
     def high(self) -> float:
-        """Their 80th percentile."""
+        """Return their 80th percentile."""
         return percentile(self.samples, 80)
 
 
@@ -208,12 +208,12 @@ class _Rounds:
     # ------------------------------------------------------------------ one sample
 
     def sample(self, place: int, calls: int) -> float:
-        """Seconds per call."""
+        """Return the seconds per call."""
         self.about_to_run(place)
         return self.timed_calls[place](calls) / calls
 
     def undisturbed_sample(self, place: int, calls: int) -> float:
-        """The same, taken again where a short one was interrupted."""
+        """Return the same, taken again where a short one was interrupted."""
         settings = self.settings
         for _ in range(settings.retries + 1):
             before = self.interruptions()
@@ -259,7 +259,7 @@ class _Rounds:
         self.racing = [place for place in self.racing if not self.timings[place].dropped]
 
     def is_enough(self, done: int, elapsed_s: float) -> bool:
-        """Whether so many rounds in so many seconds are enough."""
+        """Tell whether so many rounds in so many seconds are enough."""
         settings = self.settings
         everybody_s = settings.budget_s * len(self.timings)
         if done < settings.min_rounds and elapsed_s < everybody_s:
@@ -293,7 +293,7 @@ def keep_calm_samples(timings: Sequence[Timing], settings: ProtocolSettings = DE
 
 
 def is_precise(timing: Timing, settings: ProtocolSettings = DEFAULTS) -> bool:
-    """Whether the median's interval is narrow enough."""
+    """Tell whether the median's interval is narrow enough."""
     interval = sign_test_interval(timing.samples)
     wide = 2 * max(settings.precise * timing.median, settings.irrelevant_s)
     enough = len(timing.samples) >= settings.enough_samples
@@ -301,7 +301,7 @@ def is_precise(timing: Timing, settings: ProtocolSettings = DEFAULTS) -> bool:
 
 
 def is_contested(timings: Sequence[Timing], settings: ProtocolSettings = DEFAULTS) -> bool:
-    """Whether the fastest of these is not yet known to be faster than the next.
+    """Tell whether the fastest of these is not yet known to be faster than the next.
 
     Decided on differences within rounds, which a slow moment of the machine cancels out of. One
     that is known to be below ``tie`` of the fastest, or ``irrelevant_s``, is a tie: not contested.
@@ -330,7 +330,7 @@ def time_cold(
     rounds: int = 5,
     about_to_run: Callable[[], None] = lambda: None,
 ) -> float:
-    """Median seconds of a single call with cold weights and hot activations.
+    """Return the median seconds of a single call with cold weights and hot activations.
 
     Args:
         timed_call: what is timed.

@@ -50,7 +50,7 @@ def interval(
     confidence: float = CONFIDENCE,
     correlation: float = SIGN_CORRELATION,
 ) -> MedianInterval:
-    """The interval of the median between two order statistics.
+    """Return the interval of the median between two order statistics.
 
     Args:
         values: at least one, in any order.

@@ -96,7 +96,7 @@ def reference(
     clock: Callable[[], float] = time.monotonic,
     settings: ProbeSettings = PROBE,
 ) -> Reading:
-    """What the probe takes in calm moments, looked for until the machine settles."""
+    """Return what the probe takes in calm moments, looked for until the machine settles."""
     readings: list[Reading] = []
     began = clock()
     while True:
@@ -109,6 +109,9 @@ def reference(
 
 
 def typical(readings: Sequence[Reading], percent: float) -> Reading:
-    """What the probe took at a percentile of some readings, at least one; each kernel by itself."""
+    """Return what the probe took at a percentile of some readings, at least one.
+
+    Each kernel by itself.
+    """
     first, second = np.percentile(readings, percent, axis=0)
     return float(first), float(second)

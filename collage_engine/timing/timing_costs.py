@@ -34,7 +34,7 @@ def cost_of(
     reading_us: float | None = None,
     reference_us: float | None = None,
 ) -> Cost:
-    """The record of a timing.
+    """Return the record of a timing.
 
     Args:
         timing: in seconds.
@@ -70,7 +70,7 @@ def cost_of(
 
 
 def merged(old: Cost, new: Cost) -> Cost:
-    """Two measurements of the same work as one: all repeats together, the newer's facts.
+    """Return two measurements of the same work as one: all repeats together, the newer's facts.
 
     The medians of both count equally, however many samples each has: while one measurement lasts,
     the machine's state is one and the same.
@@ -99,7 +99,7 @@ def merged(old: Cost, new: Cost) -> Cost:
 
 
 def repeats_apart(old: Cost, both: Cost) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """The repeats of a cost, and of the later measurement that was merged with it.
+    """Return the repeats of a cost, and of the later measurement that was merged with it.
 
     None when none was.
     """

@@ -73,7 +73,7 @@ def asking(toolchain: str) -> Iterator[None]:
 
 
 def asked(toolchain: str, question: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
-    """A function of a toolchain, with every call of it noted."""
+    """Return a function of a toolchain, with every call of it noted."""
 
     def ask(*arguments: Arguments.args, **options: Arguments.kwargs) -> Answer:
         with asking(toolchain):
@@ -83,7 +83,7 @@ def asked(toolchain: str, question: Callable[Arguments, Answer]) -> Callable[Arg
 
 
 def read_note(path: Path) -> str:
-    """The toolchain that a process was asking when it ended; empty: none."""
+    """Return the toolchain that a process was asking when it ended; empty: none."""
     try:
         return path.read_bytes()[:NOTE_BYTES].partition(b"\0")[0].decode(errors="replace")
     except OSError:
@@ -91,7 +91,7 @@ def read_note(path: Path) -> str:
 
 
 def left_out() -> dict[str, str]:
-    """The toolchains that this process leaves out, with the reasons."""
+    """Return the toolchains that this process leaves out, with the reasons."""
     return dict(json.loads(os.environ.get(LEFT_OUT, "{}")))
 
 
@@ -102,7 +102,7 @@ def leave_out(toolchain: str, reason: str) -> None:
 
 @cache
 def _note() -> mmap.mmap | None:
-    """The mapped file of this process; None where nobody reads one."""
+    """Return the mapped file of this process; None where nobody reads one."""
     path = os.environ.get(NOTE)
     if not path:
         return None

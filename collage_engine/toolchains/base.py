@@ -91,7 +91,7 @@ class Function:
         return stored_type(self.graph.nodes[index].type, self.gives.get(index, PLAIN))
 
     def constant(self, index: int) -> np.ndarray:
-        """The value of a constant node, which must not be written to."""
+        """Return the value of a constant node, which must not be written to."""
         return self.model.constant(index)
 
 
@@ -107,7 +107,7 @@ class Toolchain(ABC):
 
     @property
     def name(self) -> str:
-        """What users type and documents hold: ``about.name``."""
+        """Return what users type and documents hold: ``about.name``."""
         return self.about.name
 
     @abstractmethod
@@ -138,10 +138,10 @@ class Toolchain(ABC):
 
     @abstractmethod
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
-        """The rule tree that proposes its candidates."""
+        """Return the rule tree that proposes its candidates."""
 
     def compile(self, function: Function) -> Any:
-        """A runtime module (``tvm_ffi.Module``) that has ``function.symbol``.
+        """Return a runtime module (``tvm_ffi.Module``) that has ``function.symbol``.
 
         It is serialisable and self-contained: the weights are bound, without a second copy.
         A toolchain that lowers to TIR (``capabilities.LowersToTir``) has no module of its own.
@@ -153,7 +153,7 @@ class Toolchain(ABC):
 
     @abstractmethod
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
-        """What an exported artifact must carry to run its partitions.
+        """Return what an exported artifact must carry to run its partitions.
 
         Raises:
             ToolchainError: A library is not here; the text names the package to install.

@@ -53,7 +53,7 @@ class LibraryForKernels(Protocol):
     """Other toolchains' kernels can call it as a library, one composite a call."""
 
     def library_table(self) -> Sequence[PatternEntry]:
-        """The composites that it runs as one call."""
+        """Return the composites that it runs as one call."""
         ...
 
     def library_call(self, function: Function) -> Any:
@@ -79,7 +79,7 @@ class MakesComposites(Protocol):
     def composites_of(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
     ) -> Composites | None:
-        """The composites that it makes of a set of calls that it supports.
+        """Return the composites that it makes of a set of calls that it supports.
 
         Returns:
             None: the set is no candidate of this instance. Empty: the rules' composites stand.
@@ -92,7 +92,7 @@ class BorderFormats(Protocol):
     """Its partitions can take and give values in other formats than plain row-major tensors."""
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
-        """The formats (``records.format``) at its partitions' borders, plain among them.
+        """Return the formats (``records.format``) at its partitions' borders, plain among them.
 
         A candidate whose border it cannot serve in a format it refuses when it is compiled.
         """
@@ -131,7 +131,7 @@ class LibrariesPerFunction(Protocol):
     """What an artifact must carry depends on the functions in it."""
 
     def libraries_for(self, functions: Sequence[Function]) -> tuple[RuntimeLibrary, ...]:
-        """The libraries for an artifact with these compiled functions of it."""
+        """Return the libraries for an artifact with these compiled functions of it."""
         ...
 
 
@@ -150,13 +150,13 @@ class ConvertsFormats(Protocol):
 
     @property
     def name(self) -> str:
-        """The toolchain's name."""
+        """Return the toolchain's name."""
         ...
 
     def conversion(
         self, kind: TensorType, source: str, target: str, threads: int, architecture: str = ""
     ) -> Any:
-        """A scheduled PrimFunc (stored source, stored target) for a value of a logical type.
+        """Return a scheduled PrimFunc (stored source, stored target) for a value of a logical type.
 
         Args:
             kind: The value's logical type.
@@ -169,10 +169,10 @@ class ConvertsFormats(Protocol):
 
 
 class Tuner(Protocol):
-    """What searches for better kernels of a toolchain; called in a child process."""
+    """A tuner searches for better kernels of a toolchain; it is called in a child process."""
 
     def tasks(self, function: Function) -> list[TuneTask]:
-        """What can be tuned of a candidate."""
+        """Return what can be tuned of a candidate."""
         ...
 
     def tune(
@@ -196,11 +196,11 @@ class Tuner(Protocol):
         ...
 
     def kept(self, digest: str) -> dict[str, dict[str, Any]]:
-        """The table of that hash; ``ToolchainError`` when it is gone."""
+        """Return the table of that hash; ``ToolchainError`` when it is gone."""
         ...
 
     def missing(self) -> str | None:
-        """What a part of tuning lacks here, as a sentence; None: nothing."""
+        """Return what a part of tuning lacks here, as a sentence; None: nothing."""
         ...
 
 
@@ -209,7 +209,7 @@ class Tunes(Protocol):
     """Its kernels can be tuned."""
 
     def tuner(self) -> Tuner:
-        """What searches for better kernels."""
+        """Return what searches for better kernels."""
         ...
 
 
@@ -225,14 +225,14 @@ class PythonSession:
 
 @runtime_checkable
 class HasPythonSession(Protocol):
-    """Its users run whole models through a Python interface of its own.
+    """The toolchain's users run whole models through a Python interface of its own.
 
     Such an instance's baseline is timed that way, on the user's own file, with everything left at
     the library's defaults but the number of threads and the precision.
     """
 
     def has_session(self, instance: ToolchainInstance) -> bool:
-        """Whether users would run this instance by that interface."""
+        """Tell whether users would run this instance by that interface."""
         ...
 
     def open_session(
@@ -251,13 +251,13 @@ class OnnxSession(Protocol):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of all inputs that need a value, then of those that have one already."""
+        """Return the names of all inputs that need a value, then of those that have one already."""
         ...
 
     def run(
         self, outputs: Sequence[str] | None, feeds: Mapping[str, np.ndarray]
     ) -> list[np.ndarray]:
-        """The values of these outputs; None: of all, in the file's order."""
+        """Return the values of these outputs; None: of all, in the file's order."""
         ...
 
 
@@ -268,7 +268,7 @@ class EvaluatesOnnx(Protocol):
     def open_onnx(
         self, model: bytes | str, *, threads: int = 0, optimise: bool = False
     ) -> OnnxSession:
-        """A session of a serialised model or of a file.
+        """Return a session of a serialised model or of a file.
 
         Args:
             model: The model's bytes, or the path of its file.
@@ -283,7 +283,7 @@ class EvaluatesOnnx(Protocol):
 
 
 def has_python_session(toolchain: Toolchain, instance: ToolchainInstance) -> bool:
-    """Whether users would run this instance by a Python interface of the toolchain's own."""
+    """Tell whether users would run this instance by a Python interface of the toolchain's own."""
     return isinstance(toolchain, HasPythonSession) and toolchain.has_session(instance)
 
 
@@ -305,7 +305,10 @@ def open_python_session(
 
 
 def border_formats(toolchain: Toolchain, instance: ToolchainInstance) -> tuple[str, ...]:
-    """Formats that its partitions can take and give; only plain ones without the capability."""
+    """Return the formats that its partitions can take and give.
+
+    Only plain ones without the capability.
+    """
     return toolchain.formats(instance) if isinstance(toolchain, BorderFormats) else (PLAIN,)
 
 
@@ -321,19 +324,19 @@ def composites_of(
 def libraries_for(
     toolchain: Toolchain, functions: Sequence[Function]
 ) -> tuple[RuntimeLibrary, ...]:
-    """What an artifact with these functions of the toolchain must carry."""
+    """Return what an artifact with these functions of the toolchain must carry."""
     if isinstance(toolchain, LibrariesPerFunction):
         return toolchain.libraries_for(functions)
     return toolchain.runtime_libraries()
 
 
 def inside(toolchain: Toolchain, module: Any) -> dict[str, Any]:
-    """What is inside a compiled module; empty without the capability."""
+    """Return what is inside a compiled module; empty without the capability."""
     return toolchain.inside(module) if isinstance(toolchain, Inspectable) else {}
 
 
 def library_of(toolchain: Toolchain) -> LibraryForKernels:
-    """The toolchain as a library for other toolchains' kernels.
+    """Return the toolchain as a library for other toolchains' kernels.
 
     Raises:
         ToolchainError: It is none.
@@ -344,7 +347,7 @@ def library_of(toolchain: Toolchain) -> LibraryForKernels:
 
 
 def tuner_of(toolchain: Toolchain) -> Tuner:
-    """The toolchain's tuner.
+    """Return the toolchain's tuner.
 
     Raises:
         ToolchainError: It has none.
@@ -355,7 +358,7 @@ def tuner_of(toolchain: Toolchain) -> Tuner:
 
 
 def lower(toolchain: Toolchain, function: Function) -> Any:
-    """The function as an ``IRModule``; see ``LowersToTir``.
+    """Return the function as an ``IRModule``; see ``LowersToTir``.
 
     Raises:
         ToolchainError: The toolchain does not lower to TIR, or cannot take the function.

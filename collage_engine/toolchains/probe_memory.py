@@ -57,7 +57,7 @@ Stamp = tuple[int, int]
 
 
 class Probed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a probe's child prints: the state, and the files that it rests on."""
+    """A probe's child prints the state, and the files that it rests on."""
 
     state: ToolchainState
     files: dict[str, Stamp] = {}
@@ -73,7 +73,7 @@ class _Kept(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def recall(name: str, target: str) -> ToolchainState | None:
-    """The state found earlier, if nothing it rests on has changed; None: probe."""
+    """Return the state found earlier, if nothing it rests on has changed; None: probe."""
     try:
         kept = decode(_file(name).read_bytes(), _Kept)
     except (OSError, msgspec.DecodeError):

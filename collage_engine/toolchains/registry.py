@@ -1,4 +1,4 @@
-"""Which toolchains exist, and what of them works on this machine.
+"""The registry knows which toolchains exist, and what of them works on this machine.
 
 Toolchains of this project stand in ``TOOLCHAINS``; those of other packages are found through the
 entry-point group ``collage.toolchains`` (name → ``module:Class``). Classes are imported on first
@@ -89,7 +89,7 @@ class _Foreign:
 
 @cache
 def _foreign() -> _Foreign:
-    """The toolchains of other packages, found without importing any of them."""
+    """Return the toolchains of other packages, found without importing any of them."""
     found = _Foreign({}, {}, {})
     for entry in importlib.metadata.entry_points(group=GROUP):
         package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "a package"
@@ -120,13 +120,13 @@ def all_names() -> tuple[str, ...]:
 
 
 def known_names() -> tuple[str, ...]:
-    """Every toolchain that a user can name: also those that are used on demand only."""
+    """Return every toolchain that a user can name: also those that are used on demand only."""
     return tuple(_targets())
 
 
 @cache
 def get(name: str) -> Toolchain:
-    """The toolchain of that name, imported on first use.
+    """Return the toolchain of that name, imported on first use.
 
     Raises:
         UsageError: There is none; the text lists the known ones.
@@ -151,12 +151,15 @@ def get(name: str) -> Toolchain:
 
 
 def about(name: str) -> ToolchainAbout:
-    """What the toolchain of that name says of itself; see ``get`` for what it raises."""
+    """Return what the toolchain of that name says of itself; see ``get`` for what it raises."""
     return get(name).about
 
 
 def having(capability: type[Found]) -> Iterator[Found]:
-    """Every toolchain that has a capability, in their order; what cannot be imported has none."""
+    """Yield every toolchain that has a capability, in their order.
+
+    What cannot be imported has none.
+    """
     for name in all_names():
         with contextlib.suppress(ToolchainError):
             toolchain = get(name)
@@ -165,7 +168,7 @@ def having(capability: type[Found]) -> Iterator[Found]:
 
 
 def format_converter() -> ConvertsFormats:
-    """The toolchain that writes the kernels between two formats of a value.
+    """Return the toolchain that writes the kernels between two formats of a value.
 
     Raises:
         ToolchainError: There is none.
@@ -177,12 +180,12 @@ def format_converter() -> ConvertsFormats:
 
 
 def onnx_evaluator() -> EvaluatesOnnx | None:
-    """The toolchain that evaluates ONNX models as the oracle; None: there is none."""
+    """Return the toolchain that evaluates ONNX models as the oracle; None: there is none."""
     return next(having(EvaluatesOnnx), None)  # type: ignore[type-abstract]
 
 
 def probe(name: str, timeout_s: float = PROBE_SECONDS, *, anew: bool = False) -> ToolchainState:
-    """What a child process found out about one toolchain; asked once per process.
+    """Return what a child process found out about one toolchain; asked once per process.
 
     An earlier process's answer is taken, while what it rests on is as it was, unless ``anew``.
     """

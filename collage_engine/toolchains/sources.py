@@ -59,7 +59,7 @@ def package_files(module: str) -> set[Path]:
 
 
 def source_files(folders: Iterable[Path]) -> set[Path]:
-    """Every source in these folders and below them."""
+    """Return every source in these folders and below them."""
     return {p for folder in folders for p in folder.rglob("*") if p.suffix in SUFFIXES}
 
 

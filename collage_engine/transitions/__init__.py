@@ -1,1 +1,1 @@
-"""What launches, hand-overs, copies and format conversions cost on this machine."""
+"""Launches, hand-overs, copies and format conversions are measured on this machine."""

@@ -1,4 +1,4 @@
-"""What bringing a value from one format to another costs on this machine.
+"""Bringing a value from one format to another is measured on this machine.
 
 The kernels are those that a built placement calls. Each (type, from, to) is timed once, kept in
 the store per TVM, device and thread count, and given to the search for every value of that type.
@@ -57,7 +57,7 @@ def conversion_constants(
     job: str = JOB,
     architecture: str = "",
 ) -> dict[str, float]:
-    """What conversions cost, from the store or measured now.
+    """Return what conversions cost, from the store or measured now.
 
     Args:
         conversions: logical type, from format, to format.

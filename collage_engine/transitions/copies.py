@@ -57,7 +57,7 @@ def copy_constants(
     on_measuring: Callable[[], None] = lambda: None,
     job: str = JOB,
 ) -> dict[str, float]:
-    """What copies between device and host cost, from the store or measured now.
+    """Return what copies between device and host cost, from the store or measured now.
 
     Args:
         context: what measurements depend on here.
@@ -101,7 +101,7 @@ def run_job(request: CopiesRequest) -> dict[str, float]:
 def measured(
     cuda: CudaRuntime, rounds: int = ROUNDS, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, float]:
-    """The constants, by any runtime that answers like CUDA's."""
+    """Return the constants, by any runtime that answers like CUDA's."""
     pair = _Pair(cuda)
     found: dict[str, float] = {}
     for direction, work in ((TO_HOST, pair.to_host), (TO_DEVICE, pair.to_device)):

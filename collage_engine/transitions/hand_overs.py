@@ -96,7 +96,7 @@ class HandoverRequest:
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
-        """All pairs, by the places that the marker holds."""
+        """Return all pairs, by the places that the marker holds."""
         names = [instance.toolchain for instance in self.instances]
         return tuple((a, b) for a in names for b in names)
 
@@ -121,7 +121,7 @@ def transition_constants(
     step_s: float = STEP_S[1],
     job: str = JOB,
 ) -> dict[str, float]:
-    """What launches and hand-overs cost, from the store or measured now.
+    """Return what launches and hand-overs cost, from the store or measured now.
 
     Measured between toolchains, with the first instance of each; what holds for a toolchain is
     given for all of its instances. A toolchain that cannot run the chain, or that crashed, hung or
@@ -207,7 +207,7 @@ class _Measurement:
         """Toolchain → how it ended, after "it"."""
 
     def run(self) -> tuple[dict[str, float], dict[str, str]]:
-        """The constants of those that can be measured, and why the others cannot.
+        """Return the constants of those that can be measured, and why the others cannot.
 
         Raises:
             WorkerError: the child ended early, and no toolchain was at risk; or the time is over.
@@ -270,7 +270,7 @@ class _Measurement:
 def spread(
     constants: Mapping[str, float], instances: Sequence[ToolchainInstance]
 ) -> dict[str, float]:
-    """Constants between toolchains as constants between their instances."""
+    """Return the constants between toolchains as constants between their instances."""
     found = {name: us for name, us in constants.items() if not name.startswith(("pair:", CALL))}
     for a in instances:
         if CALL + a.toolchain in constants:
@@ -315,7 +315,7 @@ def _signs_of_life(send: Callable[[object], None]) -> Iterator[None]:
 
 
 def chain_model(length: int, shape: tuple[int, ...] = SHAPE) -> Any:
-    """An ONNX model of as many ReLUs in a row."""
+    """Return an ONNX model of as many ReLUs in a row."""
     from onnx import TensorProto, helper
 
     nodes = [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"], f"r{i}") for i in range(length)]
@@ -353,7 +353,7 @@ class ChainBench:
         self.input = self.models[SHORT].random_inputs(0)["v0"]
 
     def time_alone(self, name: str) -> float:
-        """Microseconds of one partition, compiled and timed as candidates are."""
+        """Return the microseconds of one partition, compiled and timed as candidates are."""
         from collage_engine.lowering.compile import compile_function
         from collage_engine.lowering.extract import function_of
 
@@ -413,7 +413,7 @@ class ChainBench:
         return found
 
     def time_chains(self, chains: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
-        """Microseconds of whole modules."""
+        """Return the microseconds of whole modules."""
         built = {}
         for chain in chains:
             if (chain[0], chain[-1]) in self.request.without:

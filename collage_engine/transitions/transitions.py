@@ -1,4 +1,4 @@
-"""What launches and hand-overs cost here: measured once per machine, versions and threads."""
+"""Launches and hand-overs are measured once per machine, versions and threads."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class TriedCover:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptTolerance:
-    """What the procedure found."""
+    """The result of looking for covers that keep the tolerance."""
 
     tried: tuple[TriedCover, ...]
     """In the order of trying."""
@@ -157,7 +157,7 @@ class _Bracketing:
         return msgspec.structs.replace(problem, candidates=tuple(kept))
 
     def propose(self, weigh: Weigh) -> Proposer[Cover, KeptTolerance]:
-        """Everything, in its order."""
+        """Return everything, in its order."""
         free = ErrorBoundedSearch(self.problem, {}).fastest()
         first = (yield from self._try(free)) if free is not None else None
         full: CoverWithinBound | None = None
@@ -185,7 +185,7 @@ class _Bracketing:
         return tried.max_rel_error is not None and tried.max_rel_error <= self.tolerance
 
     def _full(self) -> CoverWithinBound | None:
-        """The fastest cover without reduced precision."""
+        """Return the fastest cover without reduced precision."""
         if not self.reduced:
             return None
         rest = tuple(c for c in self.problem.candidates if c.id not in self.reduced)
@@ -224,7 +224,7 @@ class _Bracketing:
             bound = guess if under * margin < guess < over / margin else middle
 
     def _expected(self, tried: TriedCover, otherwise: float) -> float:
-        """The burden that would just keep the tolerance if errors grew as its root."""
+        """Return the burden that would just keep the tolerance if errors grew as its root."""
         if not tried.max_rel_error or not math.isfinite(tried.max_rel_error):
             return otherwise / self.settings.halved
         # A little above the exact bound: rounding must not keep out what keeps it just so.

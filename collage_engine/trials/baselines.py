@@ -37,7 +37,10 @@ COLLAGE = "collage"
 def baselines(
     calls: CallGraph, menu: Menu, settings: RunSettings, first_order: int
 ) -> list[Contender]:
-    """Every baseline, in the order in which ties are settled; impossible ones with a reason."""
+    """Return every baseline, in the order in which ties are settled.
+
+    Impossible ones with a reason.
+    """
     found = [*_whole_models(calls, menu), *_fuse_ops(calls, menu), *_greedy(calls, menu)]
     found += [
         _user_placement(calls, menu, placement, number)
@@ -59,7 +62,7 @@ def baselines(
 def unmeasured_choices(
     calls: CallGraph, menu: Menu, settings: RunSettings, on_host: Collection[int] = ()
 ) -> list[Contender]:
-    """What can be chosen where nothing can be timed, most wanted first.
+    """Return what can be chosen where nothing can be timed, most wanted first.
 
     The user's placements, greedy partitioning in the user's order, the toolchains of that order one
     by one.
@@ -84,7 +87,7 @@ def unmeasured_choices(
 
 
 def _refused(calls: CallGraph, source: CandidateSource) -> str | None:
-    """Why a source cannot take the whole model, naming the operator; None when it can."""
+    """Return why a source cannot take the whole model, naming the operator; None when it can."""
     for index in calls.graph.operators:
         reason = source.supports(index)
         if reason is not None:
@@ -118,7 +121,7 @@ def _whole_models(calls: CallGraph, menu: Menu) -> list[Contender]:
 
 
 def _has_products(calls: CallGraph) -> bool:
-    """Whether reduced precision would change anything."""
+    """Tell whether reduced precision would change anything."""
     return any(calls.graph.nodes[index].op in PRODUCTS for index in calls.graph.operators)
 
 
@@ -211,7 +214,7 @@ def check_placements(
 def _user_placement(
     calls: CallGraph, menu: Menu, wanted: Mapping[str, str], number: int
 ) -> Contender:
-    """A placement by ONNX node names; equal neighbours become one partition."""
+    """Return a placement by ONNX node names; equal neighbours become one partition."""
     name = f"user {number}" if number > 1 else "user"
     by_id = {source.instance.id: k for k, source in enumerate(menu.sources)}
     for place, source in reversed(list(enumerate(menu.sources))):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from collage_engine.planning.problem import make_placement, with_conversions
+from collage_engine.planning.search_problem import make_placement, with_conversions
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost_table import CostTable, InModelCost
 from collage_engine.records.counted import counted
@@ -41,7 +41,7 @@ Found = tuple[Answer, list[Placement]]
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationSettings:
-    """What the corrections are learnt from."""
+    """The settings say what the corrections are learnt from."""
 
     turns: int = 16
     """Proposals of the corrected search that are tried at most; chosen."""
@@ -69,7 +69,7 @@ class CalibrationSettings:
     more samples; chosen."""
 
     def seconds(self, budget_s: float) -> float:
-        """Seconds for calibration in a run with this measuring budget."""
+        """Return the seconds for calibration in a run with this measuring budget."""
         return max(self.least_s, self.budget_share * budget_s)
 
     def proposal(self, cover: Sequence[Candidate], tolerance: float) -> Proposal:
@@ -86,7 +86,7 @@ class CalibrationSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibrated:
-    """What calibration found.
+    """The costs within the model, and the best covers on them, as calibration found them.
 
     Attributes:
         costs: what is known of the costs, also within the model where a cover could be run.
@@ -105,7 +105,7 @@ class Calibrated:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationInput:
-    """What calibration is given.
+    """Calibration is given the candidates with their costs, and ways to search on other costs.
 
     Attributes:
         graph: the model.
@@ -145,7 +145,7 @@ def calibrate(
 
 
 def is_worthwhile(found: Found, candidates: Sequence[Candidate], costs: CostTable) -> bool:
-    """Whether there is anything to learn: whole models take what they take in isolation."""
+    """Tell whether there is anything to learn: whole models take what they take in isolation."""
     in_pieces = any(costs.cost(c.id).usable and c.rule != "whole-model" for c in candidates)
     return len(found[1][0].partitions) > 1 or in_pieces
 
@@ -172,7 +172,7 @@ class _Calibration:
         self.end = time.monotonic() + given.seconds
 
     def propose(self) -> Proposer[CandidateIds, Calibrated]:
-        """Everything, in its order."""
+        """Return everything, in its order."""
         answer, placements = self.given.found
         costs = self.given.costs
         starts = [ids(placements[0]), *self.favouring(placements[0].estimated_us)]
@@ -207,7 +207,7 @@ class _Calibration:
         )
 
     def is_over(self) -> bool:
-        """Whether no further cover is proposed."""
+        """Tell whether no further cover is proposed."""
         return time.monotonic() > self.end or self.given.stop()
 
     # ------------------------------------------------------------------ covers
@@ -315,7 +315,7 @@ class _Calibration:
     # ------------------------------------------------------------------ costs
 
     def observations(self) -> Iterator[Observation]:
-        """What is known of every candidate that was run within a model."""
+        """Yield what is known of every candidate that was run within a model."""
         for name, times in self.observed.items():
             candidate = self.by_id[name]
             weights, values = self.moved(candidate)
@@ -348,18 +348,18 @@ class _Calibration:
         return self.given.costs.with_in_model(within)
 
     def moved(self, candidate: Candidate) -> tuple[int, int]:
-        """Bytes of weights and of values across the border, worked out once."""
+        """Return the bytes of weights and of values across the border, worked out once."""
         if candidate.nodes not in self.bytes:
             self.bytes[candidate.nodes] = moved_bytes(self.given.graph, candidate.nodes)
         return self.bytes[candidate.nodes]
 
     def share(self, candidate: Candidate) -> float:
-        """The candidate's share of the best cover's time, at most 1."""
+        """Return the candidate's share of the best cover's time, at most 1."""
         if not self.best_us:
             return 0.0
         return min(1.0, self.given.costs.isolated_cost(candidate.id).at() / self.best_us)
 
 
 def ids(placement: Placement) -> CandidateIds:
-    """The candidates of a placement."""
+    """Return the candidates of a placement."""
     return tuple(part.candidate for part in placement.partitions)

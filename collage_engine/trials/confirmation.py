@@ -64,7 +64,7 @@ class RoomSettings:
     """Share of a device's memory; chosen."""
 
     def room(self, contenders: Sequence[Contender], weights_bytes: int) -> int:
-        """How many of these fit into the memory there is."""
+        """Return how many of these fit into the memory there is."""
         if self.most_at_once is not None:
             return max(self.least, self.most_at_once)
         each = self.process_bytes + self.weights_factor * weights_bytes
@@ -114,7 +114,7 @@ class Confirmation:
     """What was confirmed.
 
     Attributes:
-        outcomes: one per contender given, in their order; equal covers share times.
+        results: one per contender given, in their order; equal covers share times.
         winner: what is exported.
         named: ``collage``, or the name of the baseline that won: what the user hears.
         tied: names of the contenders that the selection could not tell from the fastest.
@@ -123,7 +123,7 @@ class Confirmation:
         residual: kernels outside every partition.
     """
 
-    outcomes: tuple[ContenderResult, ...]
+    results: tuple[ContenderResult, ...]
     winner: ContenderResult
     named: str
     tied: tuple[str, ...]
@@ -194,7 +194,7 @@ class _Confirming:
         """Rounds of those that memory did not hold to the end."""
 
     def run(self) -> Confirmation:
-        """Everything, in its order."""
+        """Return everything, in its order."""
         self.build_and_load()
         settings = self.settings
         selection = self.rounds(
@@ -219,7 +219,7 @@ class _Confirming:
             for process in self.processes
         }
         return Confirmation(
-            outcomes=tuple(self.result_for(one, results) for one in self.contenders),
+            results=tuple(self.result_for(one, results) for one in self.contenders),
             winner=results[winner],
             named=name_of(winner.contender, self.contenders),
             tied=tuple(one.contender.name for one in tied if one is not winner),
@@ -256,7 +256,7 @@ class _Confirming:
             raise nothing_runs((one.contender.name, one.failure) for one in self.processes)
 
     def loaded(self) -> list[PlacementProcess]:
-        """Those that are in a process and have not failed."""
+        """Return those that are in a process and have not failed."""
         return [one for one in self.processes if one.loaded and one.failure is None]
 
     def load(self, processes: Sequence[PlacementProcess]) -> None:
@@ -327,7 +327,7 @@ class _Confirming:
         return taken | self.left_early
 
     def is_settled(self, rounds: Mapping[PlacementProcess, Sequence[float]]) -> bool:
-        """Whether more rounds would hardly change who wins."""
+        """Tell whether more rounds would hardly change who wins."""
         timed = [Timed(one.contender, us) for one, us in rounds.items() if one.can_win]
         return not timed or settled(timed, self.settings.ranking)
 
@@ -380,7 +380,7 @@ class _Confirming:
         return (taken, outside) if any(taken) or outside else ([], [])
 
     def differences(self, winner: PlacementProcess, fresh: ProcessRounds) -> dict[str, Difference]:
-        """The winner less each other one, by name."""
+        """Return the winner less each other one, by name."""
         found: dict[str, Difference] = {}
         for process, rounds in fresh.items():
             if process is not winner and process.failure is None:
@@ -392,20 +392,20 @@ class _Confirming:
     def result_for(
         self, contender: Contender, results: Mapping[PlacementProcess, ContenderResult]
     ) -> ContenderResult:
-        """A contender's result: that of the module that it shares with its equals."""
+        """Return a contender's result: that of the module that it shares with its equals."""
         if contender.reason is not None:
             return ContenderResult(contender=contender, reason=contender.reason)
         return replace(results[self.entered[contender.key]], contender=contender)
 
 
 def nothing_runs(failures: Iterable[tuple[str, str | None]]) -> ToolchainError:
-    """The error of a run none of whose placements runs; names and reasons of them all."""
+    """Return the error of a run none of whose placements runs; names and reasons of them all."""
     reasons = "; ".join(f"{name}: {reason}" for name, reason in failures)
     return ToolchainError(f"no placement could be built with right numbers ({reasons})")
 
 
 def distinct(contenders: Sequence[Contender]) -> dict[tuple[object, ...], Contender]:
-    """One contender per different module, in their order.
+    """Return one contender per different module, in their order.
 
     A baseline timed in its toolchain's Python session brings its twin along: the same cover in
     our own module, which is what would be exported if it won.
@@ -422,7 +422,7 @@ def distinct(contenders: Sequence[Contender]) -> dict[tuple[object, ...], Conten
 
 
 def name_of(winner: Contender, contenders: Sequence[Contender]) -> str:
-    """The baseline whose cover the winner has, else ``collage``."""
+    """Return the baseline whose cover the winner has, else ``collage``."""
     for contender in contenders:
         module = replace(contender, python_session=False)
         if contender.kind != "collage" and module.key == winner.key:
@@ -431,7 +431,7 @@ def name_of(winner: Contender, contenders: Sequence[Contender]) -> str:
 
 
 def joined(first: ProcessRounds, second: ProcessRounds) -> ProcessRounds:
-    """Both sets of rounds of those that are in both."""
+    """Return both sets of rounds of those that are in both."""
     return {one: [*first[one], *taken] for one, taken in second.items() if one in first}
 
 
@@ -440,7 +440,10 @@ def near(
     selection: ProcessRounds,
     settings: ConfirmationSettings,
 ) -> list[PlacementProcess]:
-    """Those that may still win, the fastest first; none where there is nothing to choose from."""
+    """Return those that may still win, the fastest first.
+
+    None where there is nothing to choose from.
+    """
     medians = {
         one: median_of(selection[one]) for one in processes if one.can_win and one in selection
     }
@@ -454,7 +457,7 @@ def near(
 def result_of(
     process: PlacementProcess, selection: Sequence[float], fresh: Sequence[float]
 ) -> ContenderResult:
-    """What was found out about the contender of a process."""
+    """Return what was found out about the contender of a process."""
     return ContenderResult(
         contender=process.contender,
         reason=process.failure,

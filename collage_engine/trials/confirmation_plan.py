@@ -80,18 +80,18 @@ class Predicted:
 
     @property
     def build_s(self) -> float:
-        """Seconds for building a placement that was not built yet."""
+        """Return the seconds for building a placement that was not built yet."""
         seen = [one.build_s for one in self.known.outcomes if one.build_s > 0]
         return max(seen) * MIXED_BUILD_FACTOR if seen else UNKNOWN_BUILD_S
 
     @property
     def load_s(self) -> float:
-        """Seconds for loading and checking a placement."""
+        """Return the seconds for loading and checking a placement."""
         seen = [one.load_s for one in self.known.outcomes if one.load_s > 0]
         return max(seen) if seen else UNKNOWN_LOAD_S
 
     def contender_s(self, contender: Contender) -> float:
-        """Seconds for building, loading and the least rounds of one contender."""
+        """Return the seconds for building, loading and the least rounds of one contender."""
         module = replace(contender, python_session=False).key
         outcome = self.known.by_key.get(module)
         built = outcome is not None and outcome.folder is not None
@@ -101,7 +101,7 @@ class Predicted:
         return waiting + self.least_rounds_s(contender)
 
     def least_rounds_s(self, contender: Contender) -> float:
-        """Seconds of the least rounds of a contender."""
+        """Return the seconds of the least rounds of a contender."""
         module = replace(contender, python_session=False).key
         outcome = self.known.by_key.get(module)
         twice = 2 if contender.python_session else 1
@@ -112,7 +112,7 @@ class Predicted:
 
 
 def kept_back(known: WholeModels, left_s: float, weights_bytes: int) -> tuple[float, float]:
-    """Seconds to keep for the confirmation, and for the artifact.
+    """Return the seconds to keep for the confirmation, and for the artifact.
 
     Args:
         known: the trials of whole models.
@@ -186,7 +186,7 @@ def plan_confirmation(
 
 
 def confirmation_of_trials(known: WholeModels) -> Confirmation:
-    """What the trials of whole models say, where there is no time for a confirmation.
+    """Return what the trials of whole models say, where there is no time for a confirmation.
 
     Raises:
         ToolchainError: No whole model ran with right numbers.
@@ -195,7 +195,7 @@ def confirmation_of_trials(known: WholeModels) -> Confirmation:
     if best is None:
         raise nothing_runs((one.contender.name, one.reason) for one in known.outcomes)
     return Confirmation(
-        outcomes=(best,),
+        results=(best,),
         winner=best,
         named=best.contender.name,
         tied=(),
@@ -208,13 +208,13 @@ def confirmation_of_trials(known: WholeModels) -> Confirmation:
 def with_left_out(
     confirmation: Confirmation, contenders: Sequence[Contender], known: WholeModels
 ) -> Confirmation:
-    """A confirmation with an outcome for every contender.
+    """Return a confirmation with an outcome for every contender.
 
     Whole models that took no part keep the times of their trials; others say that they were not
     timed.
     """
-    confirmed = {id(one.contender): one for one in confirmation.outcomes}
-    by_key = {one.contender.key: one for one in confirmation.outcomes if one.reason != NOT_REACHED}
+    confirmed = {id(one.contender): one for one in confirmation.results}
+    by_key = {one.contender.key: one for one in confirmation.results if one.reason != NOT_REACHED}
 
     def outcome_of(contender: Contender) -> ContenderResult:
         found = confirmed.get(id(contender))
@@ -228,9 +228,9 @@ def with_left_out(
             return replace(tried, contender=contender)
         return ContenderResult(contender=contender, reason=NOT_REACHED)
 
-    outcomes = tuple(map(outcome_of, contenders))
+    results = tuple(map(outcome_of, contenders))
     named = name_of(confirmation.winner.contender, contenders)
-    return replace(confirmation, outcomes=outcomes, named=named)
+    return replace(confirmation, results=results, named=named)
 
 
 def _promise(
@@ -256,6 +256,6 @@ def _promise(
 
 
 def _few(ordered: Sequence[Contender]) -> list[Contender]:
-    """The placements and the first baseline."""
+    """Return the placements and the first baseline."""
     placements = [one for one in ordered if one.kind == "collage"]
     return [*placements, *[one for one in ordered if one.kind != "collage"][:1]]

@@ -1,4 +1,4 @@
-"""What takes part in a confirmation, and what came of it."""
+"""Contenders take part in a confirmation; their results say what came of it."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ class Contender:
 
     @property
     def reduced(self) -> bool:
-        """Whether a part of it computes in less than float32 values have."""
+        """Tell whether a part of it computes in less than float32 values have."""
         return any(is_reduced(candidate.instance) for candidate in self.cover)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContenderResult:
-    """What a confirmation found out about one contender.
+    """A result holds what a confirmation found out about one contender.
 
     Attributes:
         contender: who it is.
@@ -113,7 +113,7 @@ class ContenderResult:
 
     @property
     def measured_us(self) -> float | None:
-        """Median of the fresh rounds' medians."""
+        """Return the median of the fresh rounds' medians."""
         known = [us for us in self.rounds_us if not math.isnan(us)]
         return statistics.median(known) if known else None
 
@@ -128,10 +128,10 @@ class ContenderResult:
 
     @property
     def peak_memory_bytes(self) -> int | None:
-        """The largest resident size of its process."""
+        """Return the largest resident size of its process."""
         return None if self.memory is None else self.memory.peak_bytes
 
     @property
     def reduced(self) -> bool:
-        """Whether a part of it computes in less than float32 values have."""
+        """Tell whether a part of it computes in less than float32 values have."""
         return self.contender.reduced

@@ -1,4 +1,4 @@
-"""How far a model carries the errors of its candidates on, to its outputs.
+"""The errors of candidates are followed to the model's outputs.
 
 What is measured of a candidate is its isolated error, on its own true inputs. Later operators damp
 errors or amplify them; ``lowering.sensitivity`` measures by how much, for those nodes where a
@@ -44,7 +44,7 @@ def isolated_errors(candidates: Iterable[Candidate], costs: CostTable) -> dict[C
 
 
 def reduced_of(candidates: Iterable[Candidate]) -> list[CandidateId]:
-    """The candidates that compute in less than float32, by id."""
+    """Return the candidates that compute in less than float32, by id."""
     return [candidate.id for candidate in candidates if is_reduced(candidate.instance)]
 
 
@@ -79,7 +79,7 @@ def factors_of(
 
 
 def _named(graph: DataflowGraph, index: NodeIndex) -> NodeIndex:
-    """The value itself, or the next one that the user's model has.
+    """Return the value itself, or the next one that the user's model has.
 
     It has none of a convolution before its bias is added, for example.
     """
@@ -94,7 +94,7 @@ def weighed(
     costs: CostTable,
     factors: Mapping[int, float],
 ) -> dict[CandidateId, float]:
-    """Isolated errors as they arrive at the model's outputs.
+    """Return isolated errors as they arrive at the model's outputs.
 
     Each is multiplied by how far the model carries errors from the candidate's outputs; the whole
     model's outputs carry theirs no further.
@@ -113,7 +113,7 @@ def weighed(
 
 
 def downstream(graph: DataflowGraph, factor: Mapping[int, float]) -> dict[int, float]:
-    """The factor of every node: where it was not measured, the largest of its readers'."""
+    """Return the factor of every node: where it was not measured, the largest of its readers'."""
     found: dict[int, float] = {}
     for node in reversed(graph.nodes):
         index = node.index

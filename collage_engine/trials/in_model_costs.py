@@ -77,7 +77,7 @@ class InModelCosts:
     def added_us(
         self, toolchain: str, isolated_us: float, weight_bytes: int, value_bytes: int, share: float
     ) -> float:
-        """What a partition takes more than in isolation, in µs: at least nothing."""
+        """Return what a partition takes more than in isolation, in µs: at least nothing."""
         call, relative = self.toolchains.get(toolchain, self.others)
         added = call + relative * isolated_us
         added += self.per_weight * weight_bytes + self.per_value * value_bytes
@@ -129,7 +129,7 @@ def _solve(
 def robust_nonnegative(
     rows: np.ndarray, wanted: np.ndarray, settings: FitSettings = FIT
 ) -> np.ndarray:
-    """The x of at least 0 that fits ``rows · x`` to ``wanted`` where most of it is right.
+    """Return the x of at least 0 that fits ``rows · x`` to ``wanted`` where most of it is right.
 
     Non-negative least squares say how large errors usually are; least squares whose loss grows in
     proportion beyond that (``soft_l1``) start from there.
@@ -165,7 +165,7 @@ def robust_nonnegative(
 
 
 def moved_bytes(graph: DataflowGraph, operators: Iterable[int]) -> tuple[int, int]:
-    """Bytes of a partition's weights, and of the values across its border."""
+    """Return the bytes of a partition's weights, and of the values across its border."""
     nodes = graph.close(graph.to_indices(map(OperatorNumber, operators)))
     inputs, outputs = graph.boundary(nodes)
 

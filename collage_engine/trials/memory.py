@@ -1,4 +1,4 @@
-"""Looking at the memory of the process that runs a placement (Linux; elsewhere nothing is known).
+"""The memory of a process that runs a placement, as Linux counts it (elsewhere it is not known).
 
 The largest resident size can be reset (``/proc/self/clear_refs``), so that loading, which holds a
 model twice for a moment, and running are told apart.
@@ -7,6 +7,7 @@ model twice for a moment, and running are told apart.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,15 @@ from collage_engine.records.memory import MemorySeen
 
 STATUS = Path("/proc/self/status")
 RESET = Path("/proc/self/clear_refs")
+_LOG = logging.getLogger(__name__)
 _KIND = re.compile(r"collage_(.+)_[0-9a-f]+$")
 
 
 def status_bytes(field: str) -> int | None:
-    """A size of this process (``VmRSS``, ``VmHWM``, ``RssAnon``); None where there is no /proc."""
+    """Return a size of this process (``VmRSS``, ``VmHWM``, ``RssAnon``).
+
+    None where there is no /proc.
+    """
     try:
         lines = STATUS.read_text().splitlines()
     except OSError:
@@ -56,7 +61,7 @@ class MemoryWatch:
             self._held = held_weights(library)
 
     def seen(self) -> MemorySeen:
-        """Everything noted, and the peak since."""
+        """Return everything noted, and the peak since."""
         now = status_bytes("VmHWM")
         if self._loaded is None:
             return MemorySeen(peak_bytes=now, base_bytes=self.base)
@@ -86,8 +91,9 @@ def held_weights(library: Any) -> dict[str, int]:
             continue
         try:
             described = json.loads(str(module["collage.inside"]()))
-        except Exception:
-            continue  # a runtime that cannot describe itself is not asked
+        except Exception as error:  # whatever a runtime raises
+            _LOG.info("the runtime of %s does not say what it holds: %s", kind[1], error)
+            continue
         size = described.get("weights_bytes")
         if isinstance(size, int):
             found[kind[1]] = found.get(kind[1], 0) + size

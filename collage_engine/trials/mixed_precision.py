@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
 
 LEVELS = (2.0, 1.0, 0.5, 0.25)
-"""Shares of the burden that would just keep the tolerance, at which partitions become candidates:
-the first breaks it unless errors partly cancel, which the whole model tells."""
+"""Shares of the burden that would just keep the tolerance, at which partitions become candidates;
+the first breaks it unless errors partly cancel, which the whole model tells; chosen."""
 SMALLEST = 1e-3
-"""Products with a smaller share of a partition's burden are rounded in any case."""
+"""Share of a partition's burden below which a product is rounded in any case; chosen."""
 
 KeyOf = Callable[[str, ToolchainInstance], str]
 
@@ -56,7 +56,7 @@ def burdens(
     errors: Mapping[CandidateId, float],
     factors: Mapping[int, float],
 ) -> dict[int, float]:
-    """The burden of rounding each product, by operator number.
+    """Return the burden of rounding each product, by operator number.
 
     ``errors``: isolated ones by candidate; ``factors``: how far errors are carried, by graph index.
     """
@@ -136,7 +136,7 @@ def mixed_candidates(
     effort: Mapping[int, float],
     key_of: KeyOf,
 ) -> list[Candidate]:
-    """The reduced ones of these partitions again, unmeasured, at each share of their burden.
+    """Return the reduced ones of these partitions again, unmeasured, at each share of their burden.
 
     The share is that of all of them together. None where nothing or everything stays in float32,
     and none of ``known_ids``.

@@ -72,7 +72,7 @@ class RoundSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialModel:
-    """What trials need to know of a model.
+    """Trials need to know this of a model.
 
     Attributes:
         path: the user's file.
@@ -94,7 +94,7 @@ class TrialModel:
 
     @classmethod
     def of(cls, model: ImportedModel) -> TrialModel:
-        """The same of an imported model."""
+        """Return the same of an imported model."""
 
         def write_onnx(path: Path) -> None:
             import onnx
@@ -127,7 +127,7 @@ class TrialFiles:
         """What error an output is allowed, where outputs are allowed different ones."""
 
     def onnx_file(self) -> str:
-        """The user's own file; where that is gone, what was imported."""
+        """Return the user's own file; where that is gone, what was imported."""
         path = Path(self.model.path)
         if path.is_file():
             return str(path)
@@ -193,12 +193,12 @@ class PlacementProcess:
 
     @property
     def loaded(self) -> bool:
-        """Whether it is in a process now."""
+        """Tell whether it is in a process now."""
         return self._worker is not None
 
     @property
     def can_win(self) -> bool:
-        """Whether it can be exported: it runs, its numbers are right, and nothing bars it."""
+        """Tell whether it can be exported: it runs, its numbers are right, and nothing bars it."""
         return self.failure is None and self.folder is not None and self.contender.eligible
 
     def use(self, folder: Path, built: BuiltModule) -> None:
@@ -266,7 +266,7 @@ class PlacementProcess:
             self.close()
 
     def _wrong_numbers(self, errors: OutputErrors) -> str | None:
-        """Which output is too far from the true one; None: all are near enough."""
+        """Return which output is too far from the true one; None: all are near enough."""
         bounds = self._files.bounds
         if self._tolerance > max(bounds.values(), default=0.0):
             bounds = {}  # wherever larger errors are taken, they are taken of any output
@@ -310,7 +310,7 @@ class PlacementProcess:
         self.load()
 
     def timed_round(self, settings: RoundSettings) -> list[float]:
-        """Microseconds of single calls; the caller rests before.
+        """Return the microseconds of single calls; the caller rests before.
 
         Raises:
             CollageError: it failed; the sentence says how.
@@ -322,7 +322,7 @@ class PlacementProcess:
         return [s * 1e6 for s in seconds]
 
     def profile(self, runs: int) -> list[KernelTime]:
-        """Microseconds of every kernel, in the order of calls: medians over some runs.
+        """Return the microseconds of every kernel, in the order of calls: medians over some runs.
 
         Raises:
             CollageError: it failed; the sentence says how.

@@ -63,7 +63,7 @@ class Trial:
 
     @property
     def failure(self) -> str:
-        """All failures in one text."""
+        """Return all failures in one text."""
         return "; ".join(self.failures)
 
     @property

@@ -1,4 +1,4 @@
-"""Which of the timed contenders wins: paired differences, ties settled by simplicity.
+"""The winner of the timed contenders follows from paired differences; simplicity settles ties.
 
 Rounds of one confirmation are paired: in round k every contender ran within the same second or two,
 so a slow stretch of the machine falls on all of them and cancels in the difference. Their intervals
@@ -63,7 +63,7 @@ class Difference:
 
     @property
     def tied(self) -> bool:
-        """Whether the interval holds 0."""
+        """Tell whether the interval holds 0."""
         return self.low_us <= 0.0 <= self.high_us
 
 
@@ -74,7 +74,7 @@ def difference(
     *,
     fixed_rounds: bool = False,
 ) -> Difference | None:
-    """How much longer ``a`` took than ``b``, round by round.
+    """Return how much longer ``a`` took than ``b``, round by round.
 
     Args:
         a: median call of every round, in µs; NaN where it took no part.
@@ -109,7 +109,7 @@ class Timed:
 
     @property
     def median_us(self) -> float:
-        """Median of the rounds it took part in; NaN when there are none."""
+        """Return the median of the rounds it took part in; NaN when there are none."""
         known = [us for us in self.rounds_us if not math.isnan(us)]
         return float(np.median(known)) if known else math.nan
 
@@ -117,7 +117,7 @@ class Timed:
 def choose(
     entries: Sequence[Timed], settings: RankingSettings = RANKING, *, fixed_rounds: bool = False
 ) -> list[Timed]:
-    """All that are tied with the fastest, the winner first.
+    """Return all that are tied with the fastest, the winner first.
 
     Of tied contenders the one with the fewest partitions wins, then the first in the user's order,
     then the one with the smallest median; but what wins by order has to be as fast for it, within
@@ -157,7 +157,7 @@ def choose(
 
 
 def settled(entries: Sequence[Timed], settings: RankingSettings = RANKING) -> bool:
-    """Whether more rounds would hardly change the verdict.
+    """Tell whether more rounds would hardly change the verdict.
 
     Every tie is then a tie within ``settings.precise`` of the fastest, not one for want of rounds.
     """

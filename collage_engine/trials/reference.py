@@ -89,7 +89,7 @@ class Reference:
         return found
 
     def _read_reference(self, read: Read) -> float | None:
-        """What the reference takes now, in µs; None: it failed, and is dismissed."""
+        """Return what the reference takes now, in µs; None: it failed, and is dismissed."""
         assert self.process is not None
         try:
             return sum(read(self.process))

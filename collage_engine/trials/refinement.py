@@ -106,7 +106,10 @@ def propose_measured(
 
 
 def measurement_of(trial: Trial) -> CoverMeasurement:
-    """The measurement of a cover by its trial; invalid where it could not be built or run."""
+    """Return the measurement of a cover by its trial.
+
+    Invalid where it could not be built or run.
+    """
     if not trial.times_us:
         return CoverMeasurement(cost=invalid(trial.failure or "it failed while it was timed"))
     cost = Cost(

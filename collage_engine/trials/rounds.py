@@ -43,7 +43,7 @@ class WithdrawalSettings:
 
 
 def median_of(rounds_us: Sequence[float]) -> float:
-    """Median of the rounds taken part in; NaN when there are none."""
+    """Return the median of the rounds taken part in; NaN when there are none."""
     known = [us for us in rounds_us if not math.isnan(us)]
     return statistics.median(known) if known else math.nan
 
@@ -128,7 +128,7 @@ class InterleavedRounds(Generic[Entrant]):
         return set() if factor is None else self._slower(factor)
 
     def _slower(self, factor: float, least_us: float = 0.0) -> set[Entrant]:
-        """Those whose best round is this many times the median of the best that may win."""
+        """Return those whose best round is this many times the median of the best that may win."""
         medians = [median_of(us) for one, us in self.taken.items() if self.may_win(one)]
         limit = max(min(medians, default=math.inf) * factor, least_us)
         return {

@@ -113,7 +113,7 @@ class TrialRunner:
         self._builders.clear()
 
     def _builder(self, place: int = 0) -> Any:
-        """A worker that builds; each keeps the model that it has imported."""
+        """Return a worker that builds; each keeps the model that it has imported."""
         while len(self._builders) <= place:
             number = len(self._builders)
             self._builders.append(self._start_worker(BUILD_JOB, name=f"collage-build-{number}"))
@@ -143,7 +143,7 @@ class TrialRunner:
                 self._processes.remove(process)
 
     def process(self, contender: Contender, tolerance: float | None = None) -> PlacementProcess:
-        """A placement that is yet to be built and loaded; this runner ends its process."""
+        """Return a placement that is yet to be built and loaded; this runner ends its process."""
         process = PlacementProcess(
             contender,
             self.files,
@@ -160,7 +160,7 @@ class TrialRunner:
         return process
 
     def _readings(self, process: PlacementProcess, proposal: Proposal) -> Trial:
-        """The times that are wanted of a placement that runs."""
+        """Return the times that are wanted of a placement that runs."""
         times: tuple[float, ...] = ()
         partitions: dict[str, float] = {}
         between = 0.0
@@ -293,7 +293,10 @@ class TrialRunner:
                 loaded.result()
 
     def timed_round(self, process: PlacementProcess) -> list[float] | None:
-        """Microseconds of the calls of one round; None, and a ``failure``, when it failed."""
+        """Return the microseconds of the calls of one round.
+
+        None, and a ``failure``, when it failed.
+        """
         time.sleep(self.settings.round.rest_s)
         try:
             return process.timed_round(self.settings.round)

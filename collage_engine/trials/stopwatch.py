@@ -38,7 +38,7 @@ _note_in_c = _Instrument(_note)  # kept for as long as TVM may call it
 
 
 def _stopwatch() -> Any:
-    """The instrument as a tvm-ffi function."""
+    """Return the instrument as a tvm-ffi function."""
     import tvm_ffi
     from tvm_ffi import libinfo
 

@@ -23,7 +23,7 @@ class Suspects:
         self._lock = Lock()
 
     def sentence(self, contender: Contender, error: CollageError) -> str:
-        """Why a placement failed; names its toolchains where its process ended early."""
+        """Return why a placement failed; names its toolchains where its process ended early."""
         if not isinstance(error, (WorkerCrashed, WorkerTimeout)):
             return str(error)
         names = _toolchains(contender)
@@ -38,7 +38,7 @@ class Suspects:
             self._good.update(_toolchains(contender))
 
     def reason_against(self, contender: Contender) -> str | None:
-        """Why a placement is not worth a trial; None: it is."""
+        """Return why a placement is not worth a trial; None: it is."""
         with self._lock:
             for name in _toolchains(contender):
                 if self._hung[name] >= HANGS and name not in self._good:

@@ -58,12 +58,12 @@ candidates, and their costs."""
 
 
 def is_promised(settings: RunSettings) -> bool:
-    """Whether covers are built for their error before the confirmation."""
+    """Tell whether covers are built for their error before the confirmation."""
     return settings.precision != FLOAT32 or settings.tolerance is not None
 
 
 def further_samples(model: ImportedModel, settings: RunSettings) -> tuple[Sample, ...]:
-    """Other random inputs than the run's, where it is not the user who gives them."""
+    """Return other random inputs than the run's, where it is not the user who gives them."""
     if not is_promised(settings) or settings.inputs_npz is not None or not model.inputs:
         return ()
     found = []
@@ -150,7 +150,7 @@ def covers_within(given: ToleranceInput) -> Proposer[Proposal, KeptTolerance]:
 
 
 def summary_of(kept: KeptTolerance, tolerance: float) -> str:
-    """What was found, in one phrase."""
+    """Return what was found, in one phrase."""
     text = f"{counted(len(kept.tried), 'placement')} run for their error"
     best = kept.within[0] if kept.within else None
     if best is not None and best.max_rel_error is not None:
@@ -159,7 +159,7 @@ def summary_of(kept: KeptTolerance, tolerance: float) -> str:
 
 
 def chosen_covers(kept: KeptTolerance) -> list[TriedCover]:
-    """What is confirmed: the fastest within the tolerance, and the one in float32."""
+    """Return what is confirmed: the fastest within the tolerance, and the one in float32."""
     found = list(kept.within[:COVERS])
     if kept.full is not None and kept.full in kept.within and kept.full not in found:
         found.append(kept.full)
@@ -174,12 +174,12 @@ def accuracy_of(
     confirmation: Confirmation,
     instances: Mapping[str, ToolchainInstance],
 ) -> Accuracy | None:
-    """The record of the promise; None for a run that made none."""
+    """Return the record of the promise; None for a run that made none."""
     if kept is None:
         return None
     full = [
         o
-        for o in confirmation.outcomes
+        for o in confirmation.results
         if o.contender.kind == "collage" and not o.reduced and o.measured_us is not None
     ]
     best = min(full, key=lambda o: o.measured_us or 0.0, default=None)

@@ -122,7 +122,7 @@ class TrialJob:
         return MemoryWatch().seen() if self._memory is None else self._memory.seen()
 
     def _open(self, request: OpenPlacement) -> OutputErrors:
-        """The errors of the outputs on the samples.
+        """Return the errors of the outputs on the samples.
 
         The first sample stays bound: it is what rounds run on.
         """
@@ -178,7 +178,7 @@ class TrialJob:
         return _unbound(request, result)
 
     def _again(self, request: OpenPlacement, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-        """The open module on other inputs; ``to_numpy`` waits for a device."""
+        """Return the open module on other inputs; ``to_numpy`` waits for a device."""
         return _unbound(request, self._vm["main"](*_bound(request, inputs)))
 
     def _open_session(
@@ -193,7 +193,7 @@ class TrialJob:
     def _session(
         request: OpenPlacement, inputs: dict[str, np.ndarray]
     ) -> tuple[Callable[[], Any], list[np.ndarray]]:
-        """A session bound to the inputs, and what it makes of them."""
+        """Return a session bound to the inputs, and what it makes of them."""
         assert request.session is not None
         session = open_python_session(
             get(request.session),
@@ -206,7 +206,7 @@ class TrialJob:
         return session.call, session.results()
 
     def _round(self, request: RunRound) -> list[float]:
-        """Seconds of single calls (see ``timing.clock``)."""
+        """Return the seconds of single calls (see ``timing.clock``)."""
         call = self._call
         if call is None:
             raise ToolchainError("the placement was not opened")
@@ -226,7 +226,7 @@ class TrialJob:
         return taken
 
     def _profile(self, request: ProfilePlacement) -> list[KernelTime]:
-        """Median time of every VM call, in order.
+        """Return the median time of every VM call, in order.
 
         Nothing for a Python session, and on a device, where calls return before their work is done
         and a graph holds many.
@@ -262,7 +262,7 @@ def _values(folder: str, name: str, kinds: tuple[tuple[str, str], ...]) -> dict[
 def _errors(
     request: OpenPlacement, folder: str, results: list[np.ndarray]
 ) -> dict[str, tuple[float, float]]:
-    """Largest absolute and relative error of each output on one sample."""
+    """Return the largest absolute and relative error of each output on one sample."""
     truth = _values(folder, "outputs", request.outputs)
     names = [name for name, _ in request.outputs]
     if len(results) != len(names):
@@ -273,7 +273,7 @@ def _errors(
 
 
 def _worst_of(samples: list[dict[str, tuple[float, float]]]) -> OutputErrors:
-    """The largest errors over samples."""
+    """Return the largest errors over samples."""
     every = [pair for found in samples for pair in found.values()]
     return OutputErrors(
         max_abs=max((absolute for absolute, _ in every), default=0.0),
@@ -296,7 +296,7 @@ def _bound(request: OpenPlacement, inputs: dict[str, np.ndarray]) -> list[Any]:
 
 
 def _unbound(request: OpenPlacement, result: Any) -> list[np.ndarray]:
-    """Outputs of the module's ``main``, in order."""
+    """Return the outputs of the module's ``main``, in order."""
     from collage_engine.lowering.tensors import to_numpy
     from collage_engine.records.graph import TensorType
 

@@ -54,23 +54,23 @@ class WholeModels:
 
     @property
     def timed(self) -> tuple[ContenderResult, ...]:
-        """Those that ran with right numbers, the fastest first."""
+        """Return those that ran with right numbers, the fastest first."""
         timed = [one for one in self.outcomes if one.reason is None and one.measured_us]
         return tuple(sorted(timed, key=lambda one: one.measured_us or math.inf))
 
     @property
     def best(self) -> ContenderResult | None:
-        """The fastest that may be exported; None: none ran with right numbers."""
+        """Return the fastest that may be exported; None: none ran with right numbers."""
         return next((one for one in self.timed if one.contender.eligible), None)
 
     @property
     def by_key(self) -> dict[tuple[object, ...], ContenderResult]:
-        """What came of the contenders, by their keys."""
+        """Return what came of the contenders, by their keys."""
         return {one.contender.key: one for one in self.outcomes}
 
     @property
     def modules(self) -> dict[tuple[object, ...], Module]:
-        """The modules that were built, by their contenders' keys."""
+        """Return the modules that were built, by their contenders' keys."""
         return {
             key: (one.folder, one.built)
             for key, one in self.by_key.items()
@@ -148,7 +148,7 @@ class _WholeModelTrials:
         return self.known()
 
     def may_go_on(self) -> bool:
-        """Whether further contenders may begin: there is no answer yet, or time for them."""
+        """Tell whether further contenders may begin: there is no answer yet, or time for them."""
         return self.best is None or self.given.left_s() > self.batch_s
 
     def is_over(self) -> bool:
@@ -208,7 +208,7 @@ class _WholeModelTrials:
                 self.parts_us[process] = tuple(taken)
 
     def known(self) -> WholeModels:
-        """What is known so far."""
+        """Return what is known so far."""
         return WholeModels(
             outcomes=tuple(map(self.result_of, self.tried)), unreached=tuple(self.waiting)
         )

@@ -25,10 +25,11 @@ from collage_engine.search.problem import Problem
 TUNED = ("tuned", "yes")
 """The option that tells a tuned instance from its untuned self."""
 PLAN_GAIN = 0.3
-"""Largest share of a kernel's time that tuning a schedule's parameters saves: the largest seen on
-the models of ``tests/benchmarks``, rounded up."""
+"""Share of a kernel's time that tuning a schedule's parameters saves at most; it decides which
+kernels could bring a candidate into the best cover; chosen."""
 TRACE_GAIN = 0.95
-"""The same for loops that no schedule was written for, which MetaSchedule tunes."""
+"""Share of the time that tuning saves at most for loops that no schedule was written for, which
+MetaSchedule tunes; chosen."""
 UNSCHEDULED = ("", "plain")
 """The schedules of tasks that stand for such loops."""
 UNFINISHED_GAIN = 0.05
@@ -50,7 +51,7 @@ class Prospect:
 
 
 def is_plain(instance: ToolchainInstance) -> bool:
-    """Whether an instance is untuned and without a library.
+    """Tell whether an instance is untuned and without a library.
 
     On a processor it must also compute in float32; kernels for a device are tuned in lower
     precisions too.
@@ -67,12 +68,12 @@ def can_be_tuned(candidate: Candidate, costs: CostTable, toolchains: Sequence[st
 
 
 def tuned_instance(instance: ToolchainInstance, table: str) -> ToolchainInstance:
-    """The instance that lowers with the table of choices of this digest."""
+    """Return the instance that lowers with the table of choices of this digest."""
     return msgspec.structs.replace(instance, config=(*instance.config, TUNED), tuning=table)
 
 
 def remaining(task: TuneTask, record: TuneRecord | None) -> float:
-    """The share of a kernel's untuned time that tuning may save at most."""
+    """Return the share of a kernel's untuned time that tuning may save at most."""
     loops = task.kind == "trace" and task.schedule in UNSCHEDULED
     most = TRACE_GAIN if loops else PLAN_GAIN
     if record is not None and record.complete:
@@ -88,7 +89,7 @@ def optimistic_us(
     tasks: Sequence[TuneTask] | None,
     records: Mapping[str, TuneRecord],
 ) -> float | None:
-    """What a candidate may cost once tuned, at best.
+    """Return what a candidate may cost once tuned, at best.
 
     Args:
         cost_us: What it costs untuned.
@@ -126,14 +127,17 @@ def by_work(tasks: Sequence[TuneTask]) -> list[list[TuneTask]]:
 
 
 def weight_of(ways: Sequence[Sequence[TuneTask]]) -> float:
-    """The weight of all work, counted once where it is tuned in several ways."""
+    """Return the weight of all work, counted once where it is tuned in several ways."""
     return sum(max(task.weight for task in same) for same in ways)
 
 
 def choices_of(
     tasks: Sequence[TuneTask], records: Mapping[str, TuneRecord]
 ) -> dict[str, dict[str, Any]]:
-    """The tuned choices by workload; of work tuned in two ways, the choice that gains more."""
+    """Return the tuned choices by workload.
+
+    Of work tuned in two ways, the choice that gains more.
+    """
     table = {w: dict(r.choice) for w, r in records.items() if r.choice}
     for task in tasks:
         if task.workload in table and task.beside in table:
@@ -148,7 +152,7 @@ def prospects(
     tunable: Mapping[str, float],
     problem_of: ProblemOf,
 ) -> list[Prospect]:
-    """Candidates whose tuning could still change the answer, the largest gain first.
+    """Return the candidates whose tuning could still change the answer, the largest gain first.
 
     Args:
         candidates: All candidates.

@@ -22,9 +22,9 @@ from collage_engine.records.reasons import short_reason
 from collage_engine.tuning.kernel_job import JOB, Compare
 
 COMPARE_S = 60.0
-"""Longest that two kernels may take to be checked and timed; above, one of them hangs."""
+"""Seconds that two kernels may take to be checked and timed; above, one of them hangs; chosen."""
 START_S = 120.0
-"""More for the first pair of a child: TVM loads, the device wakes."""
+"""Seconds more for the first pair of a child, in which TVM loads and the device wakes; chosen."""
 
 
 @contextlib.contextmanager
@@ -75,7 +75,10 @@ class KernelDevice:
         return found
 
     def _written(self, kernel: Any) -> tuple[str, str]:
-        """The kernel as text and its source; no text, and the reason, where TVM refuses it."""
+        """Return the kernel as text and its source.
+
+        No text, and the reason, where TVM refuses it.
+        """
         from collage_engine.kernels.tuning.metaschedule import saved
 
         try:
@@ -90,7 +93,7 @@ class KernelDevice:
             return str(error)
 
     def compare(self, best: Built, challenger: Built) -> tuple[float, float]:
-        """Median seconds of a kernel and of its challenger, timed in turn in the child.
+        """Return the median seconds of a kernel and of its challenger, timed in turn in the child.
 
         Raises:
             ToolchainError: The challenger's numbers are wrong, or it ended the child.

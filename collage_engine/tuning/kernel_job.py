@@ -21,7 +21,8 @@ TOLERANCES = {"float16": 1e-2, "bfloat16": 2e-2}
 """Largest difference between two kernels' numbers, relative to the largest number, by type; chosen:
 their sums are ordered differently."""
 TOLERANCE = 2e-3
-"""The same for other types; tf32 is among float32."""
+"""Largest difference between two kernels' numbers of other types, relative to the largest number;
+chosen: tf32 is among float32."""
 SMALL = 8
 """Random 8-bit values stay below it; chosen, so that sums of products stay exact."""
 
@@ -45,7 +46,7 @@ class Timed(Protocol):
     """Of its result, in float32, parts added."""
 
     def sample(self) -> float:
-        """Seconds of a call."""
+        """Return the seconds of a call."""
         ...
 
     def close(self) -> None:
@@ -93,7 +94,7 @@ class KernelJob:
 
 
 def kind_of(built: Built) -> str:
-    """The type of a kernel's first operand: what its numbers are as exact as."""
+    """Return the type of a kernel's first operand: what its numbers are as exact as."""
     from collage_engine.kernels.tuning.metaschedule import loaded
 
     return str(loaded(built.kernel).params[0].dtype)
@@ -149,7 +150,7 @@ class OnDevice:
         self._timer = device_timer([lambda: entry(*given, result)], cuda)
 
     def sample(self) -> float:
-        """Seconds of a call, the mean of one graph of calls."""
+        """Return the seconds of a call, the mean of one graph of calls."""
         calls = self._timer.captured or 1
         return self._timer(calls) / calls
 

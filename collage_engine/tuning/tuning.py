@@ -75,7 +75,7 @@ WORKLOADS_PER_ROUND = 12
 
 
 def tunable(menu: Menu) -> list[ToolchainInstance]:
-    """The instances whose kernels can be tuned."""
+    """Return the instances whose kernels can be tuned."""
     return [
         source.instance
         for source in menu.sources
@@ -84,7 +84,7 @@ def tunable(menu: Menu) -> list[ToolchainInstance]:
 
 
 def worth_tuning(open_model: OpenModel, menu: Menu, settings: RunSettings) -> bool:
-    """Whether there is a toolchain to tune, and a budget or records of earlier runs."""
+    """Tell whether there is a toolchain to tune, and a budget or records of earlier runs."""
     names = dict.fromkeys(instance.toolchain for instance in tunable(menu))
     if not names:
         return False
@@ -94,7 +94,7 @@ def worth_tuning(open_model: OpenModel, menu: Menu, settings: RunSettings) -> bo
 
 
 def summary(counts: TuneCounts) -> str:
-    """The outcome of tuning in a line."""
+    """Return the outcome of tuning in a line."""
     return (
         f"{counted(counts.tuned, 'kernel')} tuned, {counts.from_store} from the store, "
         f"{counts.improved} of {counts.workloads} improved, "
@@ -103,14 +103,14 @@ def summary(counts: TuneCounts) -> str:
 
 
 def sum_of(one: TuneCounts, other: TuneCounts) -> TuneCounts:
-    """The counts of two instances' tuning together."""
+    """Return the counts of two instances' tuning together."""
     sums = {f: getattr(one, f) + getattr(other, f) for f in TuneCounts.__struct_fields__}
     return TuneCounts(**sums)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """What tuning made of a run's candidates."""
+    """The result says what tuning made of a run's candidates."""
 
     menu: Menu
     """With the tuned instance, where it has candidates."""
@@ -275,7 +275,7 @@ class Tuning:
         self._learn(())
 
     def _ask_tasks(self, candidate: Candidate) -> list[TuneTask] | None:
-        """What a candidate has to tune; None when the child could not say."""
+        """Return what a candidate has to tune; None when the child could not say."""
         try:
             tasks: list[TuneTask] = self._worker.call(
                 ListTasks(
@@ -400,7 +400,7 @@ class Tuning:
     def _tuned(
         self, plain: Candidate, instance: ToolchainInstance, table: Mapping[str, dict[str, Any]]
     ) -> Candidate | None:
-        """The candidate with the choices that concern it; None when there are none."""
+        """Return the candidate with the choices that concern it; None when there are none."""
         mine = {
             t.workload: table[t.workload]
             for t in self._tasks.get(plain.key, ())

@@ -16,15 +16,16 @@ from collage_engine.store.tuning_records import TuningRecords
 from collage_engine.tuning.job import Missing, Trying, Tune
 
 START_S = 120.0
-"""For starting the child, which no search shall pay for."""
+"""Seconds for starting the child, which no search pays for; chosen."""
 OVER_S = 40.0
-"""How far beyond its turn a search may go before it is ended; what it found is kept."""
+"""Seconds beyond its turn after which a search is ended; what it found is kept; chosen."""
 OVER_DEVICE_S = 120.0
-"""The same where MetaSchedule has kernels compiled for a device, a batch at a time."""
+"""Seconds beyond its turn where MetaSchedule has kernels compiled for a device, a batch at a time;
+chosen."""
 SILENCE_S = 110.0
-"""Longest that one variant may take."""
+"""Seconds that one variant may take; chosen."""
 CRASHES = 3
-"""After which a workload is left alone."""
+"""Crashes after which a workload is left alone; chosen."""
 
 
 class Turns:

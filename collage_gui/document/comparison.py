@@ -97,6 +97,16 @@ class ReferenceComparison(QObject):
         name, _ = self.reference_time()
         return next((b for b in run.baselines if b.name == name), None)
 
+    def _toolchain_of_reference(self) -> str:
+        """The toolchain of the reference; of the best baseline that is one toolchain alone."""
+        name, _ = self.reference_time()
+        run = self._runs.shown_or_last()
+        if self.reference.kind == "baseline" or run is None:
+            return name
+        alone = [b for b in run.baselines if b.kind == "whole-model" and b.measured_us is not None]
+        best = min(alone, key=lambda b: b.measured_us or 0.0, default=None)
+        return best.name.split("[")[0] if best is not None else name
+
     def reference_partitions(self) -> dict[str, float]:
         """The time that the reference takes for the operators of each shown partition.
 
@@ -116,7 +126,7 @@ class ReferenceComparison(QObject):
             if run is None or run.placement is None:
                 return {}
             return comparable_times(shown.placement, run.placement)
-        toolchain, _ = self.reference_time()
+        toolchain = self._toolchain_of_reference()
         measured: list[tuple[frozenset[int], float]] = []
         for candidate in self._costs.candidates.values():
             us = self._costs.of(candidate.id).median_us

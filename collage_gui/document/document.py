@@ -11,7 +11,7 @@ from PySide6.QtGui import QUndoStack
 
 from collage_engine.drawing.groups import Group, first_view, name_scopes, sections
 from collage_engine.drawing.operators import OperatorGraph, operator_graph
-from collage_engine.records.event import Done, Event, Log, Progress, Stage
+from collage_engine.records.event import Done, Event, Log, Progress, Provisional, Stage
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.placement import Placement
 from collage_engine.records.typed import convert
@@ -262,5 +262,7 @@ class Document(QObject):
             self.execution.show_progress(event)
         elif isinstance(event, Log):
             self.log.add(event.level, event.text)
+        elif isinstance(event, Provisional):
+            self.execution.show_provisional(event.run)
         elif isinstance(event, Done):
             self.execution.end_run(event.state, event.run, event.reason)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from PySide6.QtCore import QObject, Signal
 
-from collage_engine.drawing.formatting import counted
+from collage_engine.drawing.formatting import STAGE_TITLES, counted, duration_text
 from collage_engine.records.answers import PreflightAnswer, SearchAnswer
 from collage_engine.records.event import Progress, Stage
 from collage_engine.records.limit import LimitVerdict
@@ -58,6 +58,10 @@ class Execution(QObject):
         """Placements by hand, node name → toolchain; baselines of the next run."""
         self.running = False
         self.cancelling = False
+        self.stopping = False
+        """Whether the run under way was told to end with its best placement so far."""
+        self.provisional: Run | None = None
+        """What the run under way has found so far."""
         self.searching = False
         self.stages: dict[str, Stage] = {}
         self.progress: Progress | None = None
@@ -79,8 +83,9 @@ class Execution(QObject):
         if settings is not None:
             self.settings = settings
         self.settings = msgspec.structs.replace(self.settings, placements=self.own_placements)
-        self.running, self.cancelling = True, False
-        self.stages, self.progress = {}, None
+        self.running, self.cancelling, self.stopping = True, False, False
+        self.stages, self.progress, self.provisional = {}, None, None
+        self._runs.provisional = None
         self._pins_at_start = self._pins.current
         self.running_changed.emit()
         if self._costs.any_usable:
@@ -96,8 +101,28 @@ class Execution(QObject):
             params = protocol.RunCancel(document=self._requests.handle)
             self._requests.send("run.cancel", params)
 
+    def stop_and_keep(self) -> None:
+        """End the run with its best placement so far, which is confirmed quickly."""
+        if self.running and not self.stopping and not self.cancelling:
+            self.stopping = True
+            self.running_changed.emit()
+            params = protocol.RunCancel(document=self._requests.handle, keep=True)
+            self._requests.send("run.cancel", params)
+
+    def show_provisional(self, run: Run) -> None:
+        """Show what the run under way has found so far; later stages may improve it."""
+        if not self.running:
+            return
+        self.provisional = self._runs.provisional = run
+        self.progress_changed.emit()
+        self._runs.changed.emit()
+        self._runs.show(run.id, self._pins_at_start)
+
     def show_stage(self, event: Stage) -> None:
         """Take the engine's news that a stage began or ended."""
+        title = STAGE_TITLES.get(event.stage, event.stage)
+        took = f" took {duration_text(event.seconds)}" if event.done else " began"
+        self._log.add("info", f"{title}{took}{f': {event.detail}' if event.detail else ''}")
         self.stages[event.stage] = event
         if event.stage == "enumerate" and event.done:
             self._costs.refresh()
@@ -117,6 +142,10 @@ class Execution(QObject):
             reason: Why it did not finish.
         """
         self._stop()
+        took = {"finished": "The run ended", "cancelled": "The run was cancelled"}
+        self._log.add(
+            "info", f"{took.get(state, 'The run failed')}{f': {reason}' if reason else ''}"
+        )
         self.measured.emit()
         self._costs.changed.emit()
         self._costs.refresh()
@@ -124,6 +153,7 @@ class Execution(QObject):
             self._runs.remember_pins(run, self._pins_at_start)
 
             def arrived() -> None:
+                self._runs.provisional = None
                 self._runs.show(run)
                 self.running_changed.emit()
                 self.finished.emit("finished", "")
@@ -161,8 +191,8 @@ class Execution(QObject):
         self.settings_restored.emit()
 
     def _stop(self) -> None:
-        self.running = self.cancelling = False
-        self.progress = None
+        self.running = self.cancelling = self.stopping = False
+        self.progress = self.provisional = None
 
     def _start_failed(self, reason: str) -> None:
         self._stop()

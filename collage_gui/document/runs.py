@@ -43,6 +43,8 @@ class Runs(QObject):
         self.all: list[Run] = []
         self.hidden: set[str] = set()
         """Ids of deleted runs."""
+        self.provisional: Run | None = None
+        """What a run under way, or one that was cancelled, has found."""
         self._pins_of_run: dict[str, tuple[Pin, ...]] = {}
         """The pins of the runs that were made since the document was opened."""
 
@@ -52,11 +54,14 @@ class Runs(QObject):
         return [run for run in self.all if run.id not in self.hidden]
 
     def find(self, run: str | None) -> Run | None:
-        """The run with this id."""
-        return next((each for each in self.all if each.id == run), None)
+        """The run with this id; a finished one rather than what it found on the way."""
+        known = [*self.all, *filter(None, [self.provisional])]
+        return next((each for each in known if each.id == run), None)
 
     def title_of(self, run: Run) -> str:
         """A run's name, or its number among the runs."""
+        if run not in self.all:
+            return "Best so far"
         return run.name or f"Run {self.all.index(run) + 1}"
 
     def shown_or_last(self) -> Run | None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 from collections.abc import Callable
 
-from PySide6.QtCore import QRectF
+from PySide6.QtCore import QRectF, QUrl
+from PySide6.QtGui import QDesktopServices
 
+from collage_engine.drawing.formatting import bytes_text
 from collage_engine.records.files import write_atomically
 from collage_engine.service import protocol
+from collage_engine.service.protocol import ReportFormat
 from collage_gui import exports
 from collage_gui.banner import Banner
 from collage_gui.document.document import Document
@@ -93,14 +97,60 @@ class ExportController:
             self._files.write(lambda: exports.save_svg(drawn, path, stem, dark), path)
 
     def csv(self) -> None:
-        """Write every table as CSV into a folder."""
+        """Write every table as CSV into a folder: whole tables, whatever the panels show."""
         folder = self._files.ask_save(
             "Tables as CSV, into a folder", f"{self._files.stem}-tables", "Folder (*)"
         )
         if folder:
-            self._files.write(lambda: exports.save_tables(self.tables(), folder), folder)
+            self.csv_to(folder)
+
+    def csv_to(self, folder: str, then: Callable[[], None] | None = None) -> None:
+        """Write every table as CSV.
+
+        Args:
+            folder: The folder, which is made if need be.
+            then: Called when all is written.
+        """
+        tables = self.tables()
+        kinds: dict[str, ReportFormat] = {
+            "candidates": "csv",
+            "latencies": "latencies",
+            "runs": "runs",
+        }
+        wanted = kinds if self._document.runs.visible else {}
+
+        def write() -> None:
+            self._files.write(lambda: exports.save_tables(tables, folder), folder)
+            if then is not None:
+                then()
+
+        def ask(left: list[str]) -> None:
+            if not left:
+                write()
+                return
+            name, *rest = left
+
+            def arrived(answer: protocol.Exported) -> None:
+                tables[name] = (answer.content or b"").decode()
+                ask(rest)
+
+            run = self._document.runs.shown_or_last()
+            params = protocol.ExportReport(
+                document=self._document.handle,
+                run=run.id if run is not None else None,
+                format=kinds[name],
+            )
+            self._document.requests.send("export.report", params, arrived)
+
+        ask(list(wanted))
 
     # -- the report --------------------------------------------------------------------
+
+    def json(self) -> None:
+        """Write everything that is known of the shown run as JSON."""
+        path = self._files.ask_save("Run as JSON", f"{self._files.stem}.json", "JSON (*.json)")
+        if path:
+            self._write("json", path)
 
     def report(self) -> None:
         """Write the report into a file that the user names."""
@@ -115,9 +165,12 @@ class ExportController:
             path: The file.
             then: Called when it is written.
         """
+        self._write("html", path, then)
+
+    def _write(self, kind: ReportFormat, path: str, then: Callable[[], None] | None = None) -> None:
+        """Write what the engine makes of the shown run, or of the last one."""
         document = self._document
-        shown = document.placement.shown
-        run = shown.run if shown is not None else None
+        run = document.runs.shown_or_last()
 
         def arrived(answer: protocol.Exported) -> None:
             content = answer.content or b""
@@ -125,7 +178,9 @@ class ExportController:
             if then is not None:
                 then()
 
-        params = protocol.ExportReport(document=document.handle, run=run, format="html")
+        params = protocol.ExportReport(
+            document=document.handle, run=run.id if run is not None else None, format=kind
+        )
         document.requests.send("export.report", params, arrived)
 
     # -- the artifact ------------------------------------------------------------------
@@ -155,7 +210,10 @@ class ExportController:
             if content is not None:
                 self._files.write(lambda: _unpack(content, folder), folder)
             else:
-                self._banner.show_message(f"Written: {answer.path or folder}", "info")
+                written = answer.path or folder
+                self._banner.show_message(
+                    artifact_sentence(written), "info", "Open folder", lambda: open_folder(written)
+                )
             if then is not None:
                 then()
 
@@ -170,3 +228,18 @@ def _unpack(content: bytes, folder: str) -> None:
     """Unpack a tar archive into a folder; nothing is written outside it."""
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         archive.extractall(folder, filter="data")
+
+
+def artifact_sentence(folder: str) -> str:
+    """Where an artifact is, how large it is, and how it is run."""
+    size = sum(
+        os.path.getsize(os.path.join(root, name))
+        for root, _, names in os.walk(folder)
+        for name in names
+    )
+    return f"Written: {folder} ({bytes_text(size)}). Run it: python {folder}/run_artifact.py"
+
+
+def open_folder(folder: str) -> None:
+    """Show a folder in the system's file manager."""
+    QDesktopServices.openUrl(QUrl.fromLocalFile(folder))

@@ -45,7 +45,8 @@ class DocumentFiles:
 
     def ask_folder(self, title: str) -> str:
         """Ask for the folder to make; empty when the user cancels."""
-        return QFileDialog.getSaveFileName(self._parent, title, "artifact", "Folder (*)")[0]
+        name = os.path.join(os.path.dirname(self._document.path), f"{self.stem}-artifact")
+        return QFileDialog.getSaveFileName(self._parent, title, name, "Folder (*)")[0]
 
     def write(self, write: Callable[[], object], path: str) -> None:
         """Call ``write``, and say in the banner what it wrote or why it could not."""

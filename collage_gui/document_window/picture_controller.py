@@ -12,6 +12,7 @@ from collage_engine.drawing.columns import Layout
 from collage_engine.drawing.groups import Group, display_graph, partition_groups
 from collage_engine.drawing.hand_overs import hand_overs
 from collage_engine.drawing.scene import layout_request, outlines, scene
+from collage_gui.document.comparison import Reference
 from collage_gui.document.document import Document
 from collage_gui.document_window import collapsed_groups
 from collage_gui.graph_view.layout_client import LayoutClient
@@ -245,7 +246,16 @@ class PictureController(QObject):
         self._view.legend.setFont(self._theme.font(12))
 
     def set_mode(self, mode: Mode) -> None:
-        """Colour by another quantity; nothing moves."""
+        """Colour by another quantity; nothing moves.
+
+        Changes need a reference run: where none is chosen, it is the run before the shown one.
+        """
+        comparison, runs = self._document.comparison, self._document.runs
+        if mode == "changes" and comparison.reference.kind != "run":
+            shown = runs.shown_or_last()
+            others = [run for run in runs.visible if run is not shown]
+            if others:
+                comparison.set_reference(Reference("run", others[-1].id))
         self.mode = mode
         self._isolated = None
         self.recolour()
@@ -413,3 +423,22 @@ def stale_text(document: Document) -> str:
     if document.pins.infeasible is not None:
         return "No placement satisfies the pins: this one was found without them."
     return "This placement is older than the pins. Press Space to search again."
+
+
+def mode_refusal(document: Document, mode: Mode) -> str:
+    """Why colouring by a quantity would say nothing now; empty where it says something."""
+    shown = document.placement.shown
+    if mode == "toolchain":
+        return ""
+    if shown is None:
+        return "There is no placement yet."
+    partitions = shown.placement.partitions
+    if mode == "in-model" and all(p.in_place_us is None for p in partitions):
+        return "The shown placement was not profiled in a confirmed run."
+    if mode == "changes" and len(document.runs.visible) < 2:
+        return "There is no other run to compare with."
+    if mode == "device" and len({p.device for p in partitions}) < 2:
+        return "Everything runs on one device."
+    if mode == "gain" and not document.comparison.reference_partitions():
+        return "The reference has no measured time for the same operators."
+    return ""

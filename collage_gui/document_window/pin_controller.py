@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QMenu
@@ -20,6 +20,7 @@ from collage_gui.document.document import Document
 from collage_gui.document.pin_edits import make_pin, pins_as_now, with_pin, without_nodes
 from collage_gui.document_window.files import DocumentFiles
 from collage_gui.document_window.picture_controller import PictureController
+from collage_gui.document_window.pin_menu import PinMenu
 from collage_gui.graph_view.view import GraphView
 from collage_gui.panels.tables import toolchain_icon
 
@@ -57,26 +58,30 @@ class PinController:
         self._open(self.never_on_menu())
 
     def pin_to_menu(self) -> QMenu:
-        """A menu of the toolchains to pin to."""
-        return self._toolchain_menu("Pin to", self.pin_to)
+        """A menu of the toolchains to pin to, with their prices."""
+        if not self._toolchains:
+            return self._without_toolchains("Pin to")
+        return PinMenu(
+            self._document, self._toolchains, self.pin_to, self._measure_selection, self._view
+        )
 
     def never_on_menu(self) -> QMenu:
         """A menu of the toolchains to forbid."""
-        return self._toolchain_menu("Never on", self.pin_never)
-
-    def _toolchain_menu(self, title: str, pin: Callable[[str], None]) -> QMenu:
-        menu = QMenu(title, self._view)
-        candidates = self._document.questions.candidates
-        with_candidates = {c.instance.toolchain for c in candidates}
-        for name in self._toolchains:
-            label = toolchain_title(name)
-            if candidates and name not in with_candidates:
-                label += "  (no candidate here)"
-            action = menu.addAction(toolchain_icon(name), label)
-            action.triggered.connect(lambda _=False, name=name: pin(name))
         if not self._toolchains:
-            menu.addAction("The engine has not named its toolchains yet.").setEnabled(False)
+            return self._without_toolchains("Never on")
+        menu = QMenu("Never on", self._view)
+        for name in self._toolchains:
+            action = menu.addAction(toolchain_icon(name), toolchain_title(name))
+            action.triggered.connect(lambda _=False, name=name: self.pin_never(name))
         return menu
+
+    def _without_toolchains(self, title: str) -> QMenu:
+        menu = QMenu(title, self._view)
+        menu.addAction("The engine has not named its toolchains yet.").setEnabled(False)
+        return menu
+
+    def _measure_selection(self) -> None:
+        self._document.execution.measure_now(self._document.selection.operators)
 
     def _open(self, menu: QMenu) -> None:
         """Open a menu below the primary operator, or in the middle of the view."""

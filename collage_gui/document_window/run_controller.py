@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from collage_engine.drawing.figures import best_found
 from collage_engine.drawing.formatting import counted, duration_text, number_text
 from collage_engine.drawing.operators import OperatorGraph
@@ -60,12 +62,28 @@ class RunController:
         else:
             self.start()
 
-    def start_or_cancel(self) -> None:
-        """Cancel the run under way, else run."""
-        if self._document.execution.running:
-            self.cancel()
-        else:
+    def start_or_stop(self) -> None:
+        """Run; or end the run under way, with its best placement so far if it has one."""
+        execution = self._document.execution
+        if not execution.running:
             self.start()
+        elif execution.provisional is not None and not execution.stopping:
+            self.stop_and_keep()
+        else:
+            self.cancel()
+
+    def confirm_quickly(self) -> None:
+        """Search under the current pins, and time what is found against the last run only."""
+        if self._document.operators is not None and not self._document.execution.running:
+            self._banner.clear("run")
+            settings = self._settings.settings()
+            quick = msgspec.structs.replace(settings, confirmation="quick")
+            self._document.execution.start(quick)
+            self._document.execution.settings = settings
+
+    def stop_and_keep(self) -> None:
+        """End the run under way with its best placement so far."""
+        self._document.execution.stop_and_keep()
 
     def preflight(self) -> None:
         """Say what a run would do, without one."""
@@ -147,7 +165,7 @@ class RunController:
             return
         if document.costs.any_usable and not document.execution.running:
             if self._preferences.get("confirm_after_search"):
-                self.start()
+                self.confirm_quickly()
             else:
                 document.execution.search()
 

@@ -21,6 +21,7 @@ from collage_gui.document_window.panels import Panels
 from collage_gui.document_window.picture_controller import PictureController
 from collage_gui.document_window.pin_controller import PinController
 from collage_gui.document_window.run_controller import RunController
+from collage_gui.elided_label import all_plain
 from collage_gui.graph_view.view import GraphView
 from collage_gui.panels.progress import ProgressStrip
 from collage_gui.preferences import Preferences
@@ -78,6 +79,7 @@ class DocumentWindow(QMainWindow):
             document, self.view, self.picture, files, self.banner, theme, self.panels.tables
         )
         self._connect()
+        all_plain(self)
 
     def _centre(self) -> QWidget:
         centre = QWidget()
@@ -98,6 +100,7 @@ class DocumentWindow(QMainWindow):
         document.failed.connect(lambda reason: self.banner.show_message(reason, "error"))
         self.view.menu_wanted.connect(self._open_menu)
         self.strip.cancel_wanted.connect(self.runs.cancel)
+        self.strip.keep_wanted.connect(self.runs.stop_and_keep)
         panels.candidates.measure_wanted.connect(self.runs.measure)
         panels.run_settings.run_wanted.connect(self.runs.start)
         panels.run_settings.reopen_wanted.connect(self._reopen)

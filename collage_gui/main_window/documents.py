@@ -15,6 +15,7 @@ from collage_gui.assets import asset
 from collage_gui.banner import Banner
 from collage_gui.document.document import Document
 from collage_gui.document_window.window import DocumentWindow
+from collage_gui.elided_label import plain_tip
 from collage_gui.engine_client import EngineClient
 from collage_gui.main_window.recovery_copies import RecoveryCopies
 from collage_gui.preferences import Preferences
@@ -345,7 +346,7 @@ class Documents(QObject):
         for page in self.pages:
             at = self.tabs.indexOf(page)
             self.tabs.setTabText(at, page.document.title)
-            self.tabs.setTabToolTip(at, page.document.session_path or page.document.path)
+            self.tabs.setTabToolTip(at, plain_tip(page.document.session_path or page.document.path))
         current = self.current
         title = f"{current.document.title} – " if current is not None else ""
         self._window.setWindowTitle(f"{title}Collage Explorer")

@@ -147,6 +147,7 @@ class Engine(QObject):
         progress = (page.document.execution.progress for page in pages)
         measuring = next((p.now for p in progress if p is not None), "")
         for page in pages:
+            page.document.log.add("error", f"{reason[:1].upper()}{reason[1:]}.")
             if page.document.is_open:
                 page.document.engine_lost()
             else:

@@ -9,6 +9,7 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QDockWidget, QMenu, QMenuBar
 
 from collage_gui.actions import ACTIONS, MENUS
+from collage_gui.elided_label import plain_tip
 from collage_gui.preferences import Preferences
 
 MNEMONICS = {title: f"&{title}" for title in MENUS} | {"Export": "E&xport"}
@@ -64,7 +65,7 @@ class Menus:
         paths = self._preferences.recent()
         for number, path in enumerate(paths, 1):
             action = self.recent.addAction(f"&{number}  {os.path.basename(path)}")
-            action.setToolTip(path)
+            action.setToolTip(plain_tip(path))
             action.triggered.connect(lambda _=False, path=path: self._open_path(path))
         if paths:
             self.recent.addSeparator()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtGui import QAction
+from PySide6.QtGui import QAction, QStandardItemModel
 from PySide6.QtWidgets import (
     QComboBox,
     QSizePolicy,
@@ -17,6 +17,8 @@ from PySide6.QtWidgets import (
 
 from collage_engine.drawing.box_styles import MODES
 from collage_gui.document.comparison import Reference
+from collage_gui.document.document import Document
+from collage_gui.document_window.picture_controller import mode_refusal
 from collage_gui.document_window.window import DocumentWindow
 from collage_gui.fields import DurationField, keep_from_wheel
 from collage_gui.panels.references import fill_references
@@ -69,7 +71,7 @@ class Toolbar(QToolBar):
         self.threads.valueChanged.connect(self._threads_changed)
         self.budget = DurationField(600, prefix="Budget: ")
         self.budget.setObjectName("toolbarBudget")
-        self.budget.setAccessibleName("Measuring budget")
+        self.budget.setAccessibleName("Budget")
         self.budget.setToolTip(BUDGET_TIP)
         self.budget.setMinimumWidth(self.fontMetrics().horizontalAdvance(LONGEST_BUDGET))
         self.budget.valueChanged.connect(self._budget_changed)
@@ -112,14 +114,26 @@ class Toolbar(QToolBar):
         self.colour.setEnabled(graph)
         if page is not None:
             self.colour.setCurrentIndex(self.colour.findData(page.picture.mode))
+            self._refuse_modes(page.document)
         fill_references(self.reference, document, prefix="Against: ")
         self.reference.setEnabled(self.reference.count() > 1)
+
+    def _refuse_modes(self, document: Document) -> None:
+        """Disable the colourings that would say nothing now; their tips say why."""
+        entries = self.colour.model()
+        if not isinstance(entries, QStandardItemModel):
+            return
+        for at in range(self.colour.count()):
+            refusal = mode_refusal(document, self.colour.itemData(at))
+            item = entries.item(at)
+            item.setEnabled(not refusal)
+            item.setToolTip(refusal)
 
     # -- acting ------------------------------------------------------------------------
 
     def _start_or_cancel(self) -> None:
         if self._page is not None:
-            self._page.runs.start_or_cancel()
+            self._page.runs.start_or_stop()
 
     def _threads_changed(self, value: int) -> None:
         if self._page is not None:

@@ -165,6 +165,14 @@ class MainWindow(QMainWindow):
         method(spec.argument) if spec.argument else method()
         self.refresh()
 
+    def open_and_raise(self, paths: list[str]) -> None:
+        """Open files that a second start hands over, and come to the front."""
+        for path in paths:
+            self.documents.open_path(path)
+        self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
+        self.raise_()
+        self.activateWindow()
+
     def undo(self) -> None:
         """Undo the last edit of the current document."""
         if self.documents.current is not None:
@@ -229,6 +237,7 @@ class MainWindow(QMainWindow):
         engine = f"Engine {hello.engine} on {hello.host}" if hello else "No engine"
         box = QMessageBox(self)
         box.setWindowTitle("About")
+        box.setTextFormat(Qt.TextFormat.PlainText)
         box.setText(
             f"Collage Explorer {__version__}\n{engine}\n\n"
             "After Collage (Jeon et al., PACT 2022) and TVM RFC 0062.\n"

@@ -16,6 +16,7 @@ from collage_engine.drawing.facts import (
 from collage_engine.drawing.formatting import DASH
 from collage_engine.records.placement import Run
 from collage_gui.document.document import Document
+from collage_gui.elided_label import plain_tip
 from collage_gui.panels.copying import Copying
 
 
@@ -74,7 +75,7 @@ class FactsTable(QTreeWidget):
                 texts.append(before or DASH)
             item = QTreeWidgetItem(group, texts)
             for column, text in enumerate(texts):
-                item.setToolTip(column, fact.tip or text)
+                item.setToolTip(column, plain_tip(fact.tip or text))
             if other is not None and before != now:
                 _bold(item, 1)
 

@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
 
 from collage_engine.drawing.formatting import bytes_text, significant
 from collage_gui.document.document import Document
+from collage_gui.elided_label import plain_tip
 from collage_gui.panels.copying import Copying
 from collage_gui.panels.histogram import Histogram
 from collage_gui.theme import Theme
@@ -160,7 +161,7 @@ class InsidePanel(QWidget):
             self.node.addTopLevelItem(top)
             for name, value, *extra in rows:
                 item = QTreeWidgetItem([str(name), str(value)])
-                item.setToolTip(1, str(value))
+                item.setToolTip(1, plain_tip(str(value)))
                 if extra:
                     item.setData(0, Qt.ItemDataRole.UserRole, extra[0])
                 top.addChild(item)

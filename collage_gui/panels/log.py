@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from PySide6.QtCore import QTime
 from PySide6.QtGui import QColor, QTextCharFormat
 from PySide6.QtWidgets import QPlainTextEdit
 
@@ -37,6 +38,6 @@ class LogPanel(QPlainTextEdit):
         at_end = bar.value() >= bar.maximum() - 4
         mark = {"warning": "Warning: ", "error": "Error: "}.get(level, "")
         self.setCurrentCharFormat(form)
-        self.appendPlainText(mark + text)
+        self.appendPlainText(f"{QTime.currentTime().toString('HH:mm:ss')}  {mark}{text}")
         if at_end:
             bar.setValue(bar.maximum())

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QTreeWidget, QTreeWidgetItem
 
-from collage_engine.drawing.formatting import counted, node_shapes, short_operator
+from collage_engine.drawing.formatting import counted, node_shapes
 from collage_engine.drawing.palette import toolchain_title
 from collage_gui.document.document import Document
+from collage_gui.elided_label import plain_tip
 from collage_gui.panels.copying import Copying
 from collage_gui.panels.tables import toolchain_icon
 
 MOST_SHOWN = 400
 """A selection of more operators is not shown in the tree; chosen, since it would open it all."""
+
+
+LEAST_NAME = 170
+"""Least width of the column of names, in pixels; chosen, room for a name of twenty letters."""
 
 
 class ModelTree(QTreeWidget):
@@ -26,6 +32,7 @@ class ModelTree(QTreeWidget):
         self.setHeaderLabels(["Name", "Operator", "Shape", "Toolchain"])
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.setUniformRowHeights(True)
+        self.setTextElideMode(Qt.TextElideMode.ElideMiddle)
         self.copying = Copying(self)
         self._items: dict[int, QTreeWidgetItem] = {}
         self._quiet = False
@@ -54,8 +61,17 @@ class ModelTree(QTreeWidget):
             )
             for at in range(4):
                 self.resizeColumnToContents(at)
-            self.setColumnWidth(0, min(self.columnWidth(0), 190))
+            self._fit_names()
         self._quiet = False
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Gives the names the width that the other columns leave."""
+        super().resizeEvent(event)
+        self._fit_names()
+
+    def _fit_names(self) -> None:
+        others = self.columnWidth(1) + self.columnWidth(2)
+        self.setColumnWidth(0, max(LEAST_NAME, self.viewport().width() - others))
 
     def _add(self, parent: QTreeWidgetItem, group: str | None, loose: list[int]) -> None:
         graph, groups = self.document.operators, self.document.scopes
@@ -69,12 +85,12 @@ class ModelTree(QTreeWidget):
                 item = QTreeWidgetItem(
                     [
                         name.rsplit("/", 1)[-1] or name,
-                        short_operator(node.op),
+                        graph.title(entry),
                         node_shapes(node),
                         "",
                     ]
                 )
-                item.setToolTip(0, name)
+                item.setToolTip(0, plain_tip(name))
                 item.setData(0, Qt.ItemDataRole.UserRole, entry)
                 self._items[entry] = item
                 self._label(entry)

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWi
 from collage_engine.drawing.formatting import gain_text, signed_time, time_text
 from collage_engine.records.pin import Pin
 from collage_gui.document.document import Document
+from collage_gui.document.pin_prices import unmeasured_candidates
 from collage_gui.panels.pin_text import MARKS, pin_demand
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
@@ -131,9 +132,20 @@ class PinsPanel(QWidget):
             return "… pending"
         if verdict.state == "infeasible":
             return "✕ infeasible"
-        return (
-            f"✓ {signed_time(verdict.price_us)}" if verdict.price_us is not None else "✓ honoured"
-        )
+        if verdict.price_us is None:
+            return "✓ honoured"
+        least = "at most " if self._unmeasured(at) else ""
+        return f"✓ {least}{signed_time(verdict.price_us)}"
+
+    def _unmeasured(self, at: int) -> int:
+        """How many candidates that would satisfy a pin have no cost: they may lower its price."""
+        pin = self.document.pins.current[at]
+        if pin.kind not in ("on", "exactly") or pin.toolchain is None:
+            return 0
+        base = pin.toolchain.split("[")[0]
+        candidates = self.document.costs.candidates.values()
+        own = [c for c in candidates if c.instance.toolchain == base]
+        return len(unmeasured_candidates(self.document, own, pin.nodes))
 
     def _price(self, at: int) -> float | None:
         verdict = self._of(at)
@@ -144,6 +156,10 @@ class PinsPanel(QWidget):
         if verdict is None:
             return "Search again or run to see what it costs."
         text = verdict.reason or ""
+        left = self._unmeasured(at) if verdict.price_us is not None else 0
+        if left:
+            are = "candidate is" if left == 1 else "candidates are"
+            text = f"{text} {left} {are} unmeasured: the price may be lower.".strip()
         if verdict.contradicts and len(verdict.contradicts) > 1:
             others = ", ".join(str(n + 1) for n in verdict.contradicts if n != at)
             text += f" (contradicts pin {others})"

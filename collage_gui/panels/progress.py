@@ -3,17 +3,41 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
+from collage_engine.drawing.figures import latency_text, toolchains_text
 from collage_engine.drawing.formatting import STAGE_TITLES, duration_text
+from collage_engine.records.event import Progress
 from collage_gui.document.execution import Execution
-from collage_gui.elided_label import ElidedLabel
+from collage_gui.elided_label import ElidedLabel, plain_tip
+
+STEPS = {
+    "enumerate": "Candidates",
+    "whole-models": "Whole models",
+    "measure": "Measure",
+    "tune": "Tune",
+    "search": "Search",
+    "in-place": "In the model",
+    "accuracy": "Accuracy",
+    "refine": "Refine",
+    "confirm": "Confirm",
+}
+"""Stage → its name in the row of stages; the stages that a user can do nothing about are left
+out."""
+USUAL = ("enumerate", "whole-models", "measure", "search", "confirm")
+"""The stages that every run has: they stand in the row before they begin."""
 
 
 class ProgressStrip(QWidget):
-    """Shows stage, counts, rate, time left and current candidate; hidden while nothing runs."""
+    """Shows the stages, how far the run is, the best placement so far, and ends the run.
+
+    It is hidden while nothing runs. Its buttons never move: every text takes the room that is
+    left, and is cut where that is too little.
+    """
 
     cancel_wanted = Signal()
+    keep_wanted = Signal()
+    """End the run with the best placement so far."""
 
     def __init__(self, execution: Execution) -> None:
         super().__init__()
@@ -30,34 +54,64 @@ class ProgressStrip(QWidget):
         self.counts.setObjectName("progressCounts")
         self.now = ElidedLabel()
         self.now.setProperty("quiet", True)
+        self.steps = ElidedLabel()
+        self.steps.setObjectName("progressSteps")
+        self.steps.setProperty("small", True)
+        self.best = ElidedLabel()
+        self.best.setObjectName("bestSoFar")
+        self.best.setProperty("small", True)
+        self.keep = QPushButton("Stop and keep the best so far")
+        self.keep.setObjectName("stopAndKeep")
+        self.keep.setToolTip("Confirm the best placement so far quickly, and end the run with it")
+        self.keep.clicked.connect(self.keep_wanted)
         self.cancel = QPushButton("Cancel")
         self.cancel.setObjectName("cancelRun")
+        self.cancel.setToolTip("End the run without a result; what was measured is kept")
         self.cancel.clicked.connect(self.cancel_wanted)
+        first, second = QHBoxLayout(), QHBoxLayout()
+        for line in (first, second):
+            line.setSpacing(14)
+        first.addWidget(self.stage, 3)
+        first.addWidget(self.bar, 3, Qt.AlignmentFlag.AlignVCenter)
+        first.addWidget(self.counts, 4)
+        first.addWidget(self.now, 3)
+        second.addWidget(self.steps, 3)
+        second.addWidget(self.best, 2)
+        lines = QVBoxLayout()
+        lines.setSpacing(2)
+        lines.addLayout(first)
+        lines.addLayout(second)
         box = QHBoxLayout(self)
         box.setContentsMargins(14, 6, 14, 6)
         box.setSpacing(14)
-        box.addWidget(self.stage, 3)
-        box.addWidget(self.bar, 3, Qt.AlignmentFlag.AlignVCenter)
-        box.addWidget(self.counts, 4)
-        box.addWidget(self.now, 4)
+        box.addLayout(lines, 1)
+        box.addWidget(self.keep)
         box.addWidget(self.cancel)
         execution.running_changed.connect(self.refresh)
         execution.progress_changed.connect(self.refresh)
         self.refresh()
 
     def refresh(self) -> None:
-        """Show the stage under way and how far it is."""
+        """Show the stage under way, how far it is, and what the run has found."""
         execution = self._execution
         progress = execution.progress
         self.setVisible(execution.running or progress is not None)
         self.cancel.setEnabled(execution.running and not execution.cancelling)
+        self.keep.setEnabled(
+            execution.running and not execution.stopping and execution.provisional is not None
+        )
+        self.keep.setVisible(execution.running)
+        under_way = [s.stage for s in execution.stages.values() if not s.done]
+        stage = under_way[-1] if under_way else progress.stage if progress is not None else ""
+        self.steps.setText(self._steps(stage))
+        self.best.setText(self._best())
+        self.best.setToolTip(plain_tip(self.best.text()))
         if execution.cancelling:
             self.stage.setText("Cancelling…")
             self.now.setText("What was measured is kept.")
             return
-        under_way = [s.stage for s in execution.stages.values() if not s.done]
-        stage = under_way[-1] if under_way else progress.stage if progress is not None else ""
-        self.stage.setText(STAGE_TITLES.get(stage, "Starting"))
+        title = STAGE_TITLES.get(stage, "Starting")
+        self.stage.setText(f"Stopping: {title.lower()}" if execution.stopping else title)
         if progress is None or progress.stage != stage or progress.total <= 0:
             self.bar.setRange(0, 0)
             self.counts.setText("")
@@ -65,11 +119,42 @@ class ProgressStrip(QWidget):
             return
         self.bar.setRange(0, progress.total)
         self.bar.setValue(progress.done)
-        parts = [f"{progress.done} of {progress.total}"]
-        if progress.rate:
-            parts.append(f"{progress.rate:.1f}/s")
-        if progress.left_s is not None:
-            parts.append(f"{duration_text(progress.left_s)} left")
-        self.counts.setText(" · ".join(parts))
+        self.counts.setText(progress_text(progress))
+        self.counts.setToolTip(progress_text(progress))
         self.now.setText(progress.now)
-        self.now.setToolTip(progress.now)
+        self.now.setToolTip(plain_tip(progress.now))
+
+    def _steps(self, now: str) -> str:
+        """``✓ Candidates  ✓ Whole models  ▸ Measure  · Search  · Confirm``."""
+        if not self._execution.running:
+            return ""
+        stages = self._execution.stages
+        marks = []
+        for stage, title in STEPS.items():
+            begun = stages.get(stage)
+            if begun is None and stage not in USUAL:
+                continue
+            mark = "▸" if stage == now else "✓" if begun is not None and begun.done else "·"
+            marks.append(f"{mark} {title}")
+        return "   ".join(marks)
+
+    def _best(self) -> str:
+        """``Best so far: 16.8 ms measured (1 partition, TVM)``."""
+        run = self._execution.provisional
+        if run is None or run.placement is None:
+            return "No placement is timed yet" if self._execution.running else ""
+        placement = run.placement
+        return f"Best so far: {latency_text(placement)} ({toolchains_text(placement)})"
+
+
+def progress_text(progress: Progress) -> str:
+    """``21 of 436 · 2.9/s · 40 s left, the run ends in 1 min at the latest``."""
+    parts = [f"{progress.done} of {progress.total}"]
+    if progress.rate:
+        parts.append(f"{progress.rate:.1f}/s")
+    if progress.left_s is not None:
+        parts.append(f"{duration_text(progress.left_s)} left")
+    text = " · ".join(parts)
+    if progress.run_left_s is not None:
+        text += f", {duration_text(progress.run_left_s)} of the run's budget"
+    return text

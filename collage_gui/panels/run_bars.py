@@ -48,7 +48,9 @@ def _own_bars(
 ) -> list[Bar]:
     current = document.placement.shown.run if document.placement.shown else None
     bars = []
-    for each in reversed(document.runs.visible[-_RUNS_SHOWN:]):
+    under_way = document.runs.provisional
+    runs = list(reversed(document.runs.visible[-_RUNS_SHOWN:]))
+    for each in [under_way, *runs] if under_way is not None else runs:
         placement = each.placement
         if placement is None:
             continue

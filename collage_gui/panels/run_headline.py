@@ -8,6 +8,7 @@ from collage_engine.drawing.figures import (
     against_text,
     bound_text,
     drift_text,
+    ending_sentences,
     estimate_text,
     few_measured_sentence,
     latency_text,
@@ -73,4 +74,5 @@ def remark(document: Document, run: Run | None) -> str:
     shown = document.placement.shown
     if run is None or shown is None or shown.run != run.id:
         return ""
-    return " ".join(filter(None, [few_measured_sentence(run), why_not_found(run)]))
+    sentences = [few_measured_sentence(run), *ending_sentences(run), why_not_found(run)]
+    return " ".join(filter(None, sentences))

@@ -35,8 +35,8 @@ from collage_gui.preferences import Preferences
 from collage_gui.theme import pad_spin_boxes
 
 BUDGET_TIP = (
-    "How long candidates are measured: 30 s, 10 min, 1 h. Building and confirming the placements "
-    "end to end comes on top; Check before running estimates all of it."
+    "How long the whole run may take, from its start to the exported artifact: 30 s, 10 min, 1 h. "
+    "Its best placement so far is kept when the time is over."
 )
 
 
@@ -136,7 +136,7 @@ class RunSettingsPanel(QWidget):
             ("Device", self.device),
             ("Target", self.target),
             ("Threads", self.threads),
-            ("Measuring budget", self.budget),
+            ("Budget", self.budget),
             ("Measure", self.measure),
             ("Costs", self.in_place),
             ("Tuning", self.tune),

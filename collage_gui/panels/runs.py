@@ -20,6 +20,7 @@ from collage_engine.records.placement import Run
 from collage_gui.document.comparison import Reference
 from collage_gui.document.document import Document
 from collage_gui.elided_label import plain
+from collage_gui.panels.all_runs import AllRunsPage
 from collage_gui.panels.bar_chart import BarChart
 from collage_gui.panels.changes import ChangesPage
 from collage_gui.panels.facts import FactsTable
@@ -72,6 +73,7 @@ class RunsPanel(QWidget):
         self.delete.clicked.connect(self._delete)
         self.changes = ChangesPage(document, theme)
         self.changes.wanted_in_graph.connect(self.changes_wanted)
+        self.all_runs = AllRunsPage(document, theme)
         self.in_model = InModelTable(document, theme)
         self.transitions = TransitionsPage(document, self.in_model.iconSize())
         self.facts = FactsTable(document)
@@ -79,6 +81,7 @@ class RunsPanel(QWidget):
         self.tabs.setObjectName("compareTabs")
         for page, title in (
             (self.changes, "Changes"),
+            (self.all_runs, "All runs"),
             (self.in_model, "In-model times"),
             (self.transitions, "Transitions"),
             (self.facts, "Facts"),
@@ -141,6 +144,7 @@ class RunsPanel(QWidget):
         self.remark.setVisible(bool(self.remark.text()))
         self._fields(run)
         self.changes.refresh()
+        self.all_runs.refresh()
         self.in_model.refresh(run)
         self.transitions.refresh()
         self.facts.show_facts(run)

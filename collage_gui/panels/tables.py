@@ -44,6 +44,7 @@ from PySide6.QtWidgets import (
 from collage_engine.drawing.formatting import DASH, MINUS, significant
 from collage_engine.drawing.palette import ToolchainLook, toolchain_look
 from collage_engine.records.text import plain_cell
+from collage_gui.elided_label import plain_tip
 from collage_gui.graph_view.painter import BRUSHES
 from collage_gui.panels.copying import Copying, ranges
 from collage_gui.theme import Theme
@@ -246,7 +247,8 @@ class RowsModel(QAbstractTableModel):
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return self._alignment(index.column())
         if role == Qt.ItemDataRole.ToolTipRole:
-            return column.tip(row) if column.tip is not None else self._text(row, index.column())
+            tip = column.tip(row) if column.tip is not None else self._text(row, index.column())
+            return plain_tip(tip)
         if role == Qt.ItemDataRole.DecorationRole and column.toolchain is not None:
             name = column.toolchain(row)
             return toolchain_icon(name) if name else None

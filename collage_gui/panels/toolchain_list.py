@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QAbstractItemView, QListWidget, QListWidgetItem
 
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.toolchain import ToolchainState
+from collage_gui.elided_label import plain_tip
 from collage_gui.panels.tables import toolchain_icon
 
 NAME = Qt.ItemDataRole.UserRole
@@ -50,7 +51,8 @@ class ToolchainList(QListWidget):
         ):
             item = QListWidgetItem(toolchain_icon(state.name), "")
             item.setData(NAME, state.name)
-            item.setToolTip("\n".join(filter(None, (state.reason, state.install, state.licence))))
+            tip = "\n".join(filter(None, (state.reason, state.install, state.licence)))
+            item.setToolTip(plain_tip(tip))
             # What was chosen for one target says nothing about toolchains that are not for it.
             decided = bool(chosen) and state.serves(self._kind)
             item.setData(ON, state.name in chosen if decided else state.available)

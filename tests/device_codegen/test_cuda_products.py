@@ -15,10 +15,10 @@ from collage_engine.kernels.cuda.direct.schedule import noted_as_direct
 from collage_engine.kernels.cuda.gpu import Gpu
 from collage_engine.kernels.cuda.legalize import Products
 from collage_engine.kernels.cuda.lowering import schedule_of
-from collage_engine.kernels.cuda.product.note import noted
+from collage_engine.kernels.cuda.product.note import annotated_product
 from collage_engine.kernels.cuda.product.plan import (
     ProductPlan,
-    Sizes,
+    ProductSizes,
     Tile,
     chosen,
     tiles_for,
@@ -141,7 +141,7 @@ def run(module: tvm.IRModule, table: dict[str, Any], inputs: list[Any], kernel: 
         output = function.params[-1]
         shape = shape_of(output)
         arrays.append(np.full(shape, np.nan, arrays[0].dtype).astype(str(output.dtype)))
-        if noted(function) or noted_as_direct(function):
+        if annotated_product(function) or noted_as_direct(function):
             kernel(function, arrays)
         else:
             tensors = [tvm.runtime.tensor(a) for a in arrays]
@@ -175,11 +175,11 @@ DEFAULT = {
 
 def test_plans_fill_the_device() -> None:
     """Few tiles and a long sum: it is split; many tiles: the largest that pays."""
-    small = chosen(Sizes(1, 512, 49, 4608), "plain", Gpu("sm_90a"))
+    small = chosen(ProductSizes(1, 512, 49, 4608), "plain", Gpu("sm_90a"))
     assert small.split > 1
-    large = chosen(Sizes(1, 4096, 4096, 4096), "plain", Gpu("sm_90a"))
+    large = chosen(ProductSizes(1, 4096, 4096, 4096), "plain", Gpu("sm_90a"))
     assert large.split == 1 and large.tile.m * large.tile.n >= 128 * 64
-    assert chosen(Sizes(1, 4096, 4096, 4096), "f16", Gpu("sm_90a")).split == 1
+    assert chosen(ProductSizes(1, 4096, 4096, 4096), "f16", Gpu("sm_90a")).split == 1
 
 
 @pytest.mark.parametrize("math", SMALL)
@@ -200,7 +200,7 @@ def test_tensor_cores_are_used(tmp_path: Path) -> None:
         precision = "tf32" if math == "tf32" else "float32"
         plan = ProductPlan(SMALL[math])
         table = Products("sm_90a", precision, plans=lambda *_, plan=plan: plan).table()
-        (function,) = [f for f, _, _ in legal(case, table) if noted(f)]
+        (function,) = [f for f, _, _ in legal(case, table) if annotated_product(f)]
         kernel, rule = schedule_of(function, cuda_target("sm_90a"), math)
         assert rule == "Product"
         sources.append(source_of(kernel, "sm_90a"))

@@ -15,7 +15,7 @@ from collage_engine.kernels.choices import write_table
 from collage_engine.kernels.cuda.cuda_rule import CudaRule, bare_kernel
 from collage_engine.kernels.cuda.direct.plan import DirectProblem
 from collage_engine.kernels.cuda.gpu import Gpu
-from collage_engine.kernels.cuda.product.plan import ProductPlan, Sizes
+from collage_engine.kernels.cuda.product.plan import ProductPlan, ProductSizes
 from collage_engine.kernels.cuda.product.problem import ProductProblem
 from collage_engine.kernels.registry import RULES
 from collage_engine.kernels.rule import Decision, PlanError
@@ -180,7 +180,7 @@ def test_the_bare_product_can_be_built(task: TuneTask, split: bool) -> None:
 
 
 def test_integers_and_direct_convolutions_have_kernels_to_tune() -> None:
-    integers = RULES.default(ProductProblem(Sizes(1, 64, 96, 128), "s8"), GPU)
+    integers = RULES.default(ProductProblem(ProductSizes(1, 64, 96, 128), "s8"), GPU)
     assert integers is not None
     assert not any(each.plan.split > 1 for each in RULES.neighbours(integers, GPU))
     kernel = bare_kernel(integers)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from collage_engine.kernels.cuda.cuda_rule import bare_kernel
 from collage_engine.kernels.cuda.gpu import Gpu
-from collage_engine.kernels.cuda.product.plan import PLAIN, Sizes
+from collage_engine.kernels.cuda.product.plan import PLAIN, ProductSizes
 from collage_engine.kernels.cuda.product.problem import ProductProblem
 from collage_engine.kernels.registry import RULES
 from collage_engine.kernels.tuning.device import Built
@@ -23,7 +23,8 @@ def main() -> None:
     architecture = choose_target("cuda").architecture
     gpu = Gpu(architecture)
     default, other = (
-        RULES.default(ProductProblem(Sizes(1, 32, 48, depth), PLAIN), gpu) for depth in (64, 80)
+        RULES.default(ProductProblem(ProductSizes(1, 32, 48, depth), PLAIN), gpu)
+        for depth in (64, 80)
     )
     assert default is not None and other is not None
     unlike = next(each for each in RULES.neighbours(default, gpu) if each.plan.split == 1)

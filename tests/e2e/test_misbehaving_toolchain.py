@@ -21,19 +21,17 @@ from tests.support.misbehaving import MODES, PLACES, VARIABLE, install
 ROOT = Path(__file__).resolve().parents[2]
 MNIST = ROOT / "resources" / "models" / "mnist.onnx"
 LONG = bool(os.environ.get("COLLAGE_LONG_TESTS"))
-LONGEST_S = 240.0
-"""Seconds of a run whose toolchain hangs at several places in turn, on a busy machine; a run takes
-some 30 s without."""
+LONGEST_S = 280.0
+"""Seconds of a run whose toolchain hangs at several places in turn, on a busy machine."""
+BUDGET = "100s"
+"""Of a run, which comes to its end before; it is long so that every place is reached."""
 
-FEW = [
-    ("abort", "hand-over"),
-    ("slow", "hand-over"),
-    ("segfault", "supports"),
-    ("abort", "trial"),
-    ("wrong", "supports"),
-]
+FEW = [("abort", "hand-over"), ("segfault", "supports"), ("exit", "trial")]
 EVERY = [(mode, place) for place in PLACES if place != "tuning" for mode in MODES]
 """The example, which ``evil`` is made of, has no kernels to tune."""
+IN_NO_PLACEMENT = ("probe", "supports", "build", "trial")
+"""Places at which a toolchain that fails cannot be part of a placement."""
+FAILS = ("abort", "segfault", "exit", "hang")
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +46,7 @@ def environment(tmp_path_factory) -> dict[str, str]:
 def test_a_toolchain_that_misbehaves_costs_itself_only(environment, tmp_path, mode, place):
     out = tmp_path / "out"
     command = [sys.executable, "-m", "collage_engine", "place", str(MNIST), "-o", str(out)]
-    command += ["--toolchains", "evil,onnxruntime", "--budget", "5s", "--json"]
+    command += ["--toolchains", "evil,onnxruntime", "--budget", BUDGET, "--json"]
     if place == "probe":  # what is asked for by name and is not there is an error of the user's
         command[command.index("evil,onnxruntime")] = "onnxruntime"
     began = time.monotonic()
@@ -65,8 +63,10 @@ def test_a_toolchain_that_misbehaves_costs_itself_only(environment, tmp_path, mo
     assert done.returncode == 0, f"after {time.monotonic() - began:.0f} s: {done.stderr}"
     run = json.loads(done.stdout)
     used = {part["toolchain"] for part in run["placement"]["partitions"]}
-    assert used == {"onnxruntime"} or (mode in ("slow", "wrong") and "onnxruntime" in used)
-    assert (out / "manifest.json").exists() and "Traceback" not in done.stderr
-    said = "\n".join([*run["warnings"], *(base["reason"] or "" for base in run["baselines"])])
+    if place in IN_NO_PLACEMENT and mode in FAILS:
+        assert "evil" not in used
+    assert "onnxruntime" in used and (out / "manifest.json").exists()
+    assert "Traceback" not in done.stderr and "a defect" not in done.stderr
     if (mode, place) in FEW:
-        assert "evil" in said.lower(), said
+        reasons = (base["reason"] or "" for base in run["baselines"])
+        assert "evil" in "\n".join([*run["warnings"], *reasons])

@@ -69,7 +69,7 @@ def test_a_mixed_cover_and_its_baselines(tmp_path):
             settings=QUICK,
             on_progress=lambda d, t, now: told.append((d, t, now)),
         )
-    collage, ort, tvm, broken = done.outcomes
+    collage, ort, tvm, broken = done.results
     assert collage.reason is None and collage.measured_us > 0 and collage.max_rel_error < 1e-5
     assert ort.measured_us > 0 and ort.folder is None  # the Python session is no artifact
     assert tvm.reason == "cannot take it" and tvm.measured_us is None
@@ -120,7 +120,7 @@ def test_what_may_win_is_timed_in_two_processes(tmp_path, monkeypatch):
     with quick_runner(model, inputs, truth, tmp_path / "work") as runner:
         done = confirm(runner, contenders, settings=replace(QUICK, near_factor=5.0))
     assert loads == {"whole": 2, "cut": 2, "slow": 1}
-    assert all(o.measured_us > 0 for o in done.outcomes)
+    assert all(o.measured_us > 0 for o in done.results)
 
 
 def test_a_child_that_was_not_opened_says_so():

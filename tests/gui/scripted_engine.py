@@ -1,7 +1,8 @@
 """An engine that speaks the protocol from canned data, and can misbehave on purpose.
 
 ``python scripted_engine.py [--model small|resnet|large] [--slow S] [--crash-after N]
-[--hang METHOD] [--late METHOD:S] [--flood N] [--speaks VERSION] [--noise] [--fail METHOD]``.
+[--hang METHOD] [--late METHOD:S] [--flood N] [--speaks VERSION] [--noise] [--provisional]
+[--fail METHOD]``.
 ``--once FILE`` lets a misbehaviour happen only if FILE does not exist yet, and creates it.
 """
 
@@ -30,7 +31,7 @@ from collage_engine.records.answers import (
     WeightStatistics,
 )
 from collage_engine.records.comparison import Comparison, NodeChange
-from collage_engine.records.event import Done, Log, Progress, Stage
+from collage_engine.records.event import Done, Log, Progress, Provisional, Stage
 from collage_engine.records.graph import ModelRecord
 from collage_engine.records.toolchain import Device
 from collage_engine.records.versions import SERVICE_PROTOCOL
@@ -48,6 +49,7 @@ class Engine:
         self.worlds: dict[str, World] = {}
         self.models: dict[str, p.ModelAnswer] = {}
         self.cancel: dict[str, threading.Event] = {}
+        self.keep: dict[str, bool] = {}
         self.measured = 0
 
     def write(self, message: dict) -> None:
@@ -204,6 +206,10 @@ class Engine:
         self.event(document, Stage(stage="enumerate"))
         world.enumerate()
         self.event(document, Stage(stage="enumerate", done=True, seconds=0.1))
+        if self.options.provisional:
+            self.event(document, Stage(stage="whole-models"))
+            self.event(document, Provisional(run=world.provisional_run()))
+            self.event(document, Stage(stage="whole-models", done=True, seconds=0.1))
         self.event(document, Stage(stage="measure"))
         todo = [c for c in world.candidates.values() if c.id not in world.costs]
         started = time.monotonic()
@@ -211,6 +217,8 @@ class Engine:
             self.event(document, Log(text=f"flood {at}"))
         step = 20 if len(todo) > 1000 or not self.options.slow else 4
         for at in range(0, len(todo), step):
+            if stop.is_set() and self.keep.get(document):
+                break
             if stop.is_set():
                 self.event(document, Done(state="cancelled"))
                 return
@@ -245,11 +253,13 @@ class Engine:
         self.event(document, Stage(stage="confirm"))
         if self.options.slow:
             time.sleep(self.options.slow * 3)
+        world.ended = "stopped" if self.keep.pop(document, False) else "finished"
         run = world.finish_run(msgspec.to_builtins(params.settings), params.settings.name)
         self.event(document, Stage(stage="confirm", done=True, seconds=0.1))
         self.event(document, Done(state="finished", run=run.id))
 
     def run_cancel(self, params):
+        self.keep[params.document] = params.keep
         if params.document in self.cancel:
             self.cancel[params.document].set()
 
@@ -428,6 +438,7 @@ def main() -> None:
     parser.add_argument("--flood", type=int, default=0)
     parser.add_argument("--speaks", type=int, default=SERVICE_PROTOCOL)
     parser.add_argument("--noise", action="store_true")
+    parser.add_argument("--provisional", action="store_true")
     parser.add_argument("--fail")
     parser.add_argument("--once")
     Engine(parser.parse_args()).serve()

@@ -59,6 +59,8 @@ def test_preflight_tells_what_a_run_would_do(drive) -> None:
     page = d.open()
     d.trigger("preflight")
     d.until(lambda: page.document.execution.preflight is not None)
+    d.until(lambda: page.banner.isVisible() and page.banner.topic == "preflight")
+    assert "Expected:" in page.banner.label.text(), "it is said whatever panel is in front"
     text = page.panels.run_settings.report.text()
     assert "candidates" in text and "already measured" in text and "Expected" in text
     assert not page.document.execution.running

@@ -35,7 +35,6 @@ from collage_engine.partition.rules import (
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph, SubGraphConfig, node_label
 from collage_engine.records.numbering import NodeSet
-from collage_engine.records.toolchain import ToolchainInstance
 from tests.support.upstream_collage import (
     CandidateSet,
     HostRule,
@@ -55,7 +54,7 @@ Estimator = Callable[[UpstreamCandidate], float]
 
 
 def _spec(name: str, rule: PartitionRule, external: bool) -> PartitionSpec:
-    return PartitionSpec(name, ToolchainInstance(toolchain=name), rule, external=external)
+    return PartitionSpec(name, rule, external=external)
 
 
 def tvm_spec(name: str, max_depth: int) -> PartitionSpec:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from collage_engine.partition.candidate import candidate_id, make_candidate
-from collage_engine.planning.problem import best_placements, make_problem
+from collage_engine.planning.search_problem import best_placements, make_problem
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.cost_table import CostTable, records_of, table_of

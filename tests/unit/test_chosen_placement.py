@@ -53,7 +53,7 @@ def confirmed(*profile_us: float) -> Confirmation:
         built=built,
     )
     return Confirmation(
-        outcomes=(winner,),
+        results=(winner,),
         winner=winner,
         named="tvm FuseOps",
         tied=(),

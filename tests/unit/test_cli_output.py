@@ -158,7 +158,7 @@ def test_toolchains_say_what_is_missing_and_how_to_get_it(capsys):
     )
     said = capsys.readouterr().out
     assert re.search(r"tvm +1 +cpu, cuda +cpu +available", said)
-    assert "x is missing: no\n  to install it: pip install 'x[cpu]'\n" in said
+    assert "x is missing: no\n  to use it: pip install 'x[cpu]'\n" in said
 
 
 @pytest.mark.parametrize(

@@ -85,8 +85,8 @@ def test_a_cover_equal_to_a_baseline_is_built_once_and_goes_by_its_name(script, 
     done = go(script, tmp_path, [ours, tvm, contender("b")])
     assert sorted(script.built) == ["b", "tvm"]
     assert done.named == "tvm"
-    assert [o.contender.name for o in done.outcomes] == ["collage", "tvm", "b"]
-    assert done.outcomes[0].measured_us == done.outcomes[1].measured_us
+    assert [o.contender.name for o in done.results] == ["collage", "tvm", "b"]
+    assert done.results[0].measured_us == done.results[1].measured_us
 
 
 def test_a_tie_goes_to_fewer_partitions(script, tmp_path):
@@ -107,7 +107,7 @@ def test_onnx_runtime_in_python_is_timed_and_its_artifact_twin_exported(script, 
     assert done.named == "ort"
     assert done.winner.contender.name == "ort (artifact)"
     assert done.winner.measured_us == pytest.approx(21.0)
-    assert done.outcomes[1].measured_us == pytest.approx(20.0)
+    assert done.results[1].measured_us == pytest.approx(20.0)
 
 
 def test_a_selection_that_noise_misled_is_made_again(script, tmp_path):
@@ -130,9 +130,9 @@ def test_wrong_numbers_never_win_however_fast(script, tmp_path):
     script.errors["nan"] = (float("nan"), float("nan"))
     done = go(script, tmp_path, [contender("wrong"), contender("nan"), contender("right")])
     assert done.winner.contender.name == "right"
-    assert "max_rel_error 0.5 is above 0.0001" in done.outcomes[0].reason
-    assert done.outcomes[0].measured_us is None
-    assert done.outcomes[1].reason is not None
+    assert "max_rel_error 0.5 is above 0.0001" in done.results[0].reason
+    assert done.results[0].measured_us is None
+    assert done.results[1].reason is not None
 
 
 def test_a_refusal_and_a_crash_cost_only_their_contender(script, tmp_path):
@@ -142,7 +142,7 @@ def test_a_refusal_and_a_crash_cost_only_their_contender(script, tmp_path):
     told = contender("whole", kind="whole-model", reason="cannot take nn.gru")
     done = go(script, tmp_path, [contender("shy"), contender("wild"), told, contender("good")])
     assert done.winner.contender.name == "good"
-    assert [o.reason for o in done.outcomes] == [
+    assert [o.reason for o in done.results] == [
         "x cannot take nn.conv3d",
         "x: killed by SIGSEGV",
         "cannot take nn.gru",
@@ -164,7 +164,7 @@ def test_the_slow_sit_out_and_the_hopeless_sooner(script, tmp_path):
         [contender("best"), contender("slow"), contender("hopeless"), contender("endless")],
     )
     assert script.rounds == {"best": 19, "slow": 6, "hopeless": 4, "endless": 2}
-    assert done.outcomes[2].measured_us == pytest.approx(5000.0)
+    assert done.results[2].measured_us == pytest.approx(5000.0)
 
 
 def test_bad_luck_in_some_rounds_makes_nobody_sit_out(script, tmp_path):
@@ -182,7 +182,7 @@ def test_where_memory_is_short_the_slow_leave_in_heats(script, tmp_path):
     done = go(script, tmp_path, contenders, room=RoomSettings(most_at_once=5))
     assert script.most_loaded <= 5
     assert done.winner.contender.name == "r11"
-    assert [o.measured_us for o in done.outcomes] == pytest.approx(
+    assert [o.measured_us for o in done.results] == pytest.approx(
         [200.0 - 10 * k for k in range(12)]
     )
     assert len(list(tmp_path.glob("placement*/model.so"))) <= 5
@@ -219,7 +219,7 @@ def test_a_baseline_that_breaks_a_pin_is_timed_but_cannot_win(script, tmp_path):
         script, tmp_path, [contender("a", 2), contender("tvm", kind="whole-model", eligible=False)]
     )
     assert done.named == "collage" and done.winner.contender.name == "a"
-    assert done.outcomes[1].measured_us == pytest.approx(10.0)
+    assert done.results[1].measured_us == pytest.approx(10.0)
     assert not done.differences["tvm"].tied
 
 

@@ -77,7 +77,7 @@ def test_without_time_nothing_is_confirmed_and_the_trials_decide() -> None:
     assert plan_confirmation(EVERYBODY, KNOWN, 0.5).contenders == ()
     confirmation = with_left_out(confirmation_of_trials(KNOWN), EVERYBODY, KNOWN)
     assert confirmation.winner.contender is B and confirmation.named == "b"
-    by_name = {one.contender.name: one for one in confirmation.outcomes}
+    by_name = {one.contender.name: one for one in confirmation.results}
     assert by_name["a"].measured_us == 900.0 and by_name["a"].from_trial
     assert by_name["collage 0"].reason == NOT_REACHED
     assert by_name["greedy"].reason == NOT_REACHED
@@ -113,7 +113,7 @@ def test_a_whole_model_that_was_not_built_again_in_time_keeps_its_trial() -> Non
     unbuilt = ContenderResult(contender=A, reason=NOT_REACHED)
     best = replace(tried(B, 480.0), from_trial=False)
     confirmation = Confirmation(
-        outcomes=(unbuilt, best),
+        results=(unbuilt, best),
         winner=best,
         named="b",
         tied=(),
@@ -121,7 +121,7 @@ def test_a_whole_model_that_was_not_built_again_in_time_keeps_its_trial() -> Non
         in_place_us=(),
         residual=(),
     )
-    outcomes = with_left_out(confirmation, [A, B], KNOWN).outcomes
+    outcomes = with_left_out(confirmation, [A, B], KNOWN).results
     assert outcomes[0].measured_us == 900.0 and outcomes[0].reason is None
     assert outcomes[1].measured_us == 480.0 and not outcomes[1].from_trial
 

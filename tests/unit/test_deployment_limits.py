@@ -11,7 +11,7 @@ from collage_engine.candidates.runtime_facts import runtime_facts
 from collage_engine.cli.options import settings_from, size
 from collage_engine.cli.parser import build_parser
 from collage_engine.drawing.formatting import memory_text
-from collage_engine.planning import limits
+from collage_engine.planning import deployment_limits as limits
 from collage_engine.planning.infeasible import infeasible_details
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord, Node, TensorType

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord
+from collage_engine.records.placement import CandidateCounts, Placement, Run
 from collage_engine.records.results import Opened
+from collage_engine.records.settings import RunSettings
 from collage_engine.service import engine as engine_module
 from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine
@@ -126,3 +129,45 @@ def _eventually(holds: Callable[[], bool]) -> bool:
     while not holds() and time.monotonic() < end:
         time.sleep(0.005)
     return holds()
+
+
+def test_the_best_answer_so_far_is_exported_by_the_id_of_the_run(engine) -> None:
+    handle = engine.model_open(p.ModelOpen(path="m.onnx")).document
+    opened = engine.document(handle)
+    with pytest.raises(UsageError, match="there is no run 'r1'"):
+        opened.run("r1")
+    opened.provisional = a_run("r1", provisional=True)
+    assert opened.run("r1") is opened.provisional
+    opened.document.runs.append(a_run("r1"))
+    assert not opened.run("r1").provisional, "the finished run takes its place"
+
+
+def test_a_quick_confirmation_compares_with_the_last_run_of_its_kind(engine) -> None:
+    opened = engine.document(engine.model_open(p.ModelOpen(path="m.onnx")).document)
+    other = RunSettings(threads=4)
+    opened.document.runs += [a_run("r1"), a_run("r2"), a_run("r3", settings=other)]
+    assert opened.last_measured_run(RunSettings()).id == "r2"
+    assert opened.last_measured_run(other).id == "r3"
+    assert opened.last_measured_run(RunSettings(precision="bfloat16")) is None
+
+
+def a_run(name: str, settings: RunSettings | None = None, **more: Any) -> Run:
+    """A run whose placement was timed."""
+    return Run(
+        id=name,
+        name="",
+        model={},
+        target="cpu",
+        threads=1,
+        toolchains=[],
+        candidates=CandidateCounts(),
+        placement=Placement(partitions=(), estimated_us=None, measured_us=5.0),
+        baselines=[],
+        winner="collage",
+        pins=[],
+        max_abs_error=None,
+        max_rel_error=None,
+        seconds={},
+        settings=msgspec.to_builtins(settings or RunSettings()),
+        **more,
+    )

@@ -14,7 +14,7 @@ from collage_engine.model.formats import (
 from collage_engine.partition.candidate import candidate_id, make_candidate
 from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
 from collage_engine.planning.conversions import wanted_conversions
-from collage_engine.planning.problem import best_placements, make_problem
+from collage_engine.planning.search_problem import best_placements, make_problem
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.cost_table import CostTable, table_of

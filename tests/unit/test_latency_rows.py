@@ -10,7 +10,7 @@ from collage_engine.drawing.figures import verdict_sentence
 from collage_engine.drawing.latencies import EXPORTED, latency_rows
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node
-from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Run
+from collage_engine.records.placement import Baseline, CandidateCounts, Partition, Placement, Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.session.document import Document
 from collage_engine.trials.baselines import check_placements
@@ -28,6 +28,17 @@ GRAPH = GraphRecord(
 def no_titles_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Toolchains have no titles here, whatever other tests taught the palette."""
     monkeypatch.setattr(palette, "_learned", {})
+
+
+PART = Partition(
+    id="p0",
+    candidate="c",
+    toolchain="onednn",
+    config={},
+    nodes=(0,),
+    onnx_nodes=(),
+    estimated_us=1.0,
+)
 
 
 def run(winner: str, measured: float) -> Run:
@@ -50,7 +61,7 @@ def run(winner: str, measured: float) -> Run:
         max_abs_error=None,
         max_rel_error=None,
         seconds={},
-        rivals=[Placement(partitions=(), estimated_us=1.0, measured_us=9.0)],
+        rivals=[Placement(partitions=(PART,), estimated_us=1.0, measured_us=9.0)],
     )
 
 
@@ -64,7 +75,7 @@ def run(winner: str, measured: float) -> Run:
         (
             "onnxruntime",
             "onnxruntime only is exported: it takes 8.00 µs. The best placement of the search "
-            "(0 partitions, nothing) takes 9.00 µs, +12.5 % against onnxruntime only.",
+            "(1 partition, onednn) takes 9.00 µs, +12.5 % against onnxruntime only.",
         ),
         ("greedy a → b", "greedy a → b is exported: it takes 8.00 µs."),
     ],
@@ -78,7 +89,7 @@ def test_an_artifact_that_takes_another_time_than_its_baseline_has_its_own_row()
     rows = latency_rows(run("onnxruntime", 9.0))
     assert [(r.name, r.kind, r.us) for r in rows] == [
         ("onnxruntime only", EXPORTED, 9.0),
-        ("Collage", "0 partitions", 9.0),
+        ("Collage", "1 partition", 9.0),
         ("a → b", "greedy", 9.0),
         ("onnxruntime only", "whole model", 12.0),
         ("onednn only", "whole model", None),

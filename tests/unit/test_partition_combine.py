@@ -25,14 +25,14 @@ from collage_engine.partition.rules import CombineRule, OpCallByKindRule
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import node_kind
 from collage_engine.records.graph import KIND_ORDER
-from tests.support.graphs import GraphBuilder, chain, instance, random_graph
+from tests.support.graphs import GraphBuilder, chain, random_graph
 
 FUSION = (("anchor", "broadcast"), ("broadcast", "reduction"), ("injective", "injective"))
 
 
 def combined(graph: DataflowGraph, combiners, depth: int, limits=None) -> set[int]:
     rule = CombineRule("c", OpCallByKindRule(), combiners, depth, limits or CombineLimits())
-    found = PartitionSpec("s", instance("s"), rule).candidates(graph)
+    found = PartitionSpec("s", rule).candidates(graph)
     result = {c.sub_graph.inside for c in found}
     assert len(result) == len(found)
     return result
@@ -163,7 +163,7 @@ def test_equals_brute_force_with_tuples(seed: int, operators: int) -> None:
 
 def test_a_wide_concatenation_does_not_go_through_all_choices_of_its_fields() -> None:
     """Three producers each of 24 fields are 3^24 choices; one producer is wanted, in the last."""
-    spec = PartitionSpec("s", instance("s"), OpCallByKindRule())
+    spec = PartitionSpec("s", OpCallByKindRule())
     found = spec.candidates(chain(*["exp"] * 72))
     choices = [found[k : k + 3] for k in range(0, 72, 3)]
     first = next(_with_wanted(choices, choices[-1][-1]))
@@ -171,7 +171,7 @@ def test_a_wide_concatenation_does_not_go_through_all_choices_of_its_fields() ->
 
 
 def test_choices_with_a_producer_of_several_fields_come_once() -> None:
-    spec = PartitionSpec("s", instance("s"), OpCallByKindRule())
+    spec = PartitionSpec("s", OpCallByKindRule())
     a, b, c = spec.candidates(chain("exp", "tanh", "abs"))
     choices = [[a, b], [c, a], [b, a]]
     made = [tuple(map(id, chosen)) for chosen in _with_wanted(choices, a)]
@@ -218,7 +218,7 @@ def test_limits_bound_wide_graphs_and_say_so() -> None:
         "c", OpCallByKindRule(), (AllSimple((A_TO_B,)),), 4, CombineLimits(max_exits=3)
     )
     notes: list[str] = []
-    spec = PartitionSpec("s", instance("s"), rule)
+    spec = PartitionSpec("s", rule)
     found = spec.candidates(star(8), notes)
     # With its source a reader set has one exit more, the source, until all readers are inside.
     assert max(len(c.sub_graph.exit) for c in found) <= 3

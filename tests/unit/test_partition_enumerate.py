@@ -56,7 +56,7 @@ def sources(graph) -> list[CandidateSource]:
     def make(
         name: str, rule: PartitionRule, supports, lowers_to_tir: bool = False
     ) -> CandidateSource:
-        spec = PartitionSpec(name, instance(name), rule, external=not lowers_to_tir)
+        spec = PartitionSpec(name, rule, external=not lowers_to_tir)
         return CandidateSource(instance(name), spec, supports, lowers_to_tir=lowers_to_tir)
 
     return [
@@ -177,7 +177,7 @@ class TestWhyNot:
         b = GraphBuilder()
         x, w = b.parameter("x"), b.parameter("w")
         graph = b.build(b.call("nn.conv2d", x, w, name="conv"))
-        spec = PartitionSpec("b", instance("b"), byoc_rules(PATTERNS))
+        spec = PartitionSpec("b", byoc_rules(PATTERNS))
         from collage_engine.partition.enumerate import why_not
 
         reason = why_not(graph, CandidateSource(instance("b"), spec, lambda i: None), 2)
@@ -187,14 +187,14 @@ class TestWhyNot:
         from collage_engine.partition.enumerate import why_not
 
         graph = chain("nn.softmax")
-        spec = PartitionSpec("a", instance("a"), fusion_rules("tvm"))
+        spec = PartitionSpec("a", fusion_rules("tvm"))
         reason = why_not(graph, CandidateSource(instance("a"), spec, lambda i: None), 1)
         assert reason == (
             "op: nn.softmax (node 1) is an operator of kind opaque, which this rule does not "
             "take by itself"
         )
         rules = byoc_rules([("s", op("nn.softmax", anything()), lambda g, m: "axis is not last")])
-        spec = PartitionSpec("b", instance("b"), rules)
+        spec = PartitionSpec("b", rules)
         reason = why_not(graph, CandidateSource(instance("b"), spec, lambda i: None), 1)
         assert reason == "s: axis is not last"
 

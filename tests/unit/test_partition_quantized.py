@@ -235,7 +235,7 @@ def test_composite_is_one_candidate_with_its_name_and_greedy_keeps_it_whole() ->
     y = whole(g)
     graph = g.graph(y)
     instance = ToolchainInstance(toolchain="some", threads=1)
-    spec = PartitionSpec("some", instance, composite_rules("quantized", pattern_table("some")))
+    spec = PartitionSpec("some", composite_rules("quantized", pattern_table("some")))
     candidates = spec.candidates(graph)
     largest = max(candidates, key=lambda c: c.sub_graph.inside.bit_count())
     assert [name for name, _ in largest.composites] == ["some.quantized_conv"]

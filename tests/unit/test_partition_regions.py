@@ -124,7 +124,7 @@ def test_everything_supported_is_one_region() -> None:
 def source(
     graph, name: str, ops: set[str] | None, patterns=(), lowers_to_tir: bool = False
 ) -> CandidateSource:
-    spec = PartitionSpec(name, instance(name), byoc_rules(patterns, "NoFusion"))
+    spec = PartitionSpec(name, byoc_rules(patterns, "NoFusion"))
 
     def supports(index: int) -> str | None:
         op_name = graph.nodes[index].op

@@ -27,7 +27,7 @@ from collage_engine.partition.rules import (
 )
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraphConfig
-from tests.support.graphs import GraphBuilder, instance
+from tests.support.graphs import GraphBuilder
 from tests.support.upstream_collage import ConstantArgument, HostRule, UpstreamAbort, as_upstream
 from tests.support.upstream_graphs import gpt2_ops, gpt2_tuples, standard, variant
 
@@ -47,7 +47,7 @@ TUPLE_SINGLES = {(i,) for i in (6, 8, 9, 10, 12, 13, 14, 16)}
 
 def found(graph: DataflowGraph, rule: PartitionRule, mode: str, *, external: bool = False):
     rule = as_upstream(rule) if mode == "upstream" else rule
-    spec = PartitionSpec("test_spec", instance("test"), rule, external=external)
+    spec = PartitionSpec("test_spec", rule, external=external)
     return spec.candidates(graph)
 
 
@@ -195,7 +195,7 @@ class TestDefectsNotRepeated:
 
     def test_d5_overlapping_composites_are_invalid(self) -> None:
         graph = standard()
-        spec = PartitionSpec("s", instance("s"), relu())
+        spec = PartitionSpec("s", relu())
         (first, second) = spec.candidates(graph)
         whole = first.sub_graph.union(second.sub_graph)
         overlapping = whole.with_attributes({"Composite": "a"}).nested + (

@@ -18,7 +18,7 @@ from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.numbering import NodeSet
 from tests.support import upstream_graphs as graphs
-from tests.support.graphs import GraphBuilder, instance
+from tests.support.graphs import GraphBuilder
 from tests.support.upstream_collage import (
     HostRule,
     UpstreamCandidate,
@@ -242,7 +242,7 @@ class TestEstimate:
         return graph, wrapped
 
     def candidate(self, sub_graph: SubGraph, validate=None, cost: float | None = None):
-        spec = PartitionSpec("llvm", instance("llvm"), HostRule(), validate)
+        spec = PartitionSpec("llvm", HostRule(), validate)
         return UpstreamCandidate(sub_graph, "test", spec, cost)
 
     def test_simple(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from collage_engine.control.budget import Budget
 from collage_engine.partition.candidate import make_candidate
-from collage_engine.planning.problem import DRIFT_CONSTANT
+from collage_engine.planning.search_problem import DRIFT_CONSTANT
 from collage_engine.records.cost import Cost
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import UsageError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from collage_engine.partition.candidate import make_candidate
-from collage_engine.planning.explain import explain_document
-from collage_engine.planning.problem import NOT_MEASURED, search_document
+from collage_engine.planning.explanation import explain_document
+from collage_engine.planning.search_problem import NOT_MEASURED, search_document
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.graph import ModelRecord

@@ -1,4 +1,4 @@
-"""The guard against drifting clocks, on readings from a script."""
+"""Samples between two readings of the speed probe of a device, on readings from a script."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from collage_engine.machine.cuda_guard import Guard, GuardKernel, GuardSettings
 from collage_engine.machine.cuda_runtime import CudaRuntime, DeviceFault
+from collage_engine.machine.cuda_speed_probe import SamplerSettings, SpeedProbeKernel, SteadySampler
 from collage_engine.machine.cuda_timer import DeviceTimer
 from tests.unit.test_cuda_timing import Device, Library
 
@@ -33,41 +33,41 @@ class Clock:
         self.samples += 1
         return 1e-3 * self.factor
 
-    def guard(self, **settings: Any) -> Guard:
-        return Guard(self.read, GuardSettings(**settings), lambda: self.now)
+    def sampler(self, **settings: Any) -> SteadySampler:
+        return SteadySampler(self.read, SamplerSettings(**settings), lambda: self.now)
 
 
 def test_the_level_is_that_of_settled_clocks() -> None:
     clock = Clock(5, 4, 3, 2, 1.5, 1.2, 1, 1, 1, 1, 1)
-    assert clock.guard().settle() == pytest.approx(50e-6)
+    assert clock.sampler().settle() == pytest.approx(50e-6)
 
 
 def test_clocks_that_never_settle_do_not_hold_up_the_run() -> None:
     clock = Clock(*([1, 2] * 10_000))
-    guard = clock.guard(settle_s=0.01)
-    guard.settle()
+    sampler = clock.sampler(settle_s=0.01)
+    sampler.settle()
     assert clock.now < 0.011
 
 
-def test_a_sample_with_the_guard_off_is_taken_again() -> None:
+def test_a_sample_with_the_probe_off_is_taken_again() -> None:
     clock = Clock(1, 1, 1, 1, 1, 1, 1.2, 1.2, 1, 1, 1)
-    guard = clock.guard()
-    assert guard.sample(clock.take) == pytest.approx(1e-3)
-    assert clock.samples == 3 and guard.repeated == 2 and guard.unsteady == 0
+    sampler = clock.sampler()
+    assert sampler.sample(clock.take) == pytest.approx(1e-3)
+    assert clock.samples == 3 and sampler.repeated == 2 and sampler.unsteady == 0
 
 
 def test_small_drift_is_no_reason() -> None:
     clock = Clock(1, 1, 1, 1, 1, 1.02, 0.98)
-    guard = clock.guard()
-    guard.sample(clock.take)
-    assert clock.samples == 1 and guard.repeated == 0
+    sampler = clock.sampler()
+    sampler.sample(clock.take)
+    assert clock.samples == 1 and sampler.repeated == 0
 
 
 def test_the_least_disturbed_is_kept_when_clocks_never_come_back() -> None:
     clock = Clock(1, 1, 1, 1, 1, 2, 2, 1.5, 1.5, 1.1, 1.1, 3, 3)
-    guard = clock.guard(retries=3)
-    assert guard.sample(clock.take) == pytest.approx(1.1e-3)
-    assert guard.unsteady == 1 and guard.repeated == 3 and clock.samples == 4
+    sampler = clock.sampler(retries=3)
+    assert sampler.sample(clock.take) == pytest.approx(1.1e-3)
+    assert sampler.unsteady == 1 and sampler.repeated == 3 and clock.samples == 4
 
 
 class Driver:
@@ -82,7 +82,7 @@ class Driver:
         return self.fails
 
     def cuModuleGetFunction(self, out: Any, module: Any, name: bytes) -> int:
-        assert name == b"collage_guard"
+        assert name == b"collage_speed_probe"
         return 0
 
     def cuLaunchKernel(self, function: Any, *rest: Any) -> int:
@@ -96,7 +96,7 @@ class Driver:
 def test_the_kernel_is_timed_between_events() -> None:
     device = Device()
     driver = Driver(device)
-    kernel = GuardKernel(CudaRuntime(Library(device)), b"cubin", 132, driver)
+    kernel = SpeedProbeKernel(CudaRuntime(Library(device)), b"cubin", 132, driver)
     assert kernel() == pytest.approx(50e-6, rel=1e-4)
     assert driver.launches == [(132, 256)]
 
@@ -104,7 +104,7 @@ def test_the_kernel_is_timed_between_events() -> None:
 def test_a_lost_device_is_a_fault() -> None:
     device = Device()
     with pytest.raises(DeviceFault):
-        GuardKernel(CudaRuntime(Library(device)), b"cubin", 132, Driver(device, fails=719))
+        SpeedProbeKernel(CudaRuntime(Library(device)), b"cubin", 132, Driver(device, fails=719))
 
 
 def test_a_timer_brackets_its_samples() -> None:
@@ -118,10 +118,10 @@ def test_a_timer_brackets_its_samples() -> None:
         device.call_ms = 0.05 * factor
         return 50e-6 * factor
 
-    guard = Guard(read)
+    sampler = SteadySampler(read)
     timer = DeviceTimer(
-        [lambda: device.work("a")], cuda, lambda stream: contextlib.nullcontext(), guard
+        [lambda: device.work("a")], cuda, lambda stream: contextlib.nullcontext(), sampler
     )
     assert timer.captured > 0
     assert timer(20) / 20 == pytest.approx(50e-6, rel=1e-3)
-    assert guard.repeated == 1
+    assert sampler.repeated == 1

@@ -38,7 +38,7 @@ def test_only_intervals_around_nought_are_ties() -> None:
 
     def confirmation(winner: ContenderResult, apart: dict[str, Difference]) -> Confirmation:
         return Confirmation(
-            outcomes=tuple(results),
+            results=tuple(results),
             winner=winner,
             named=winner.contender.name,
             tied=(),
@@ -54,6 +54,30 @@ def test_only_intervals_around_nought_are_ties() -> None:
     }
     other = confirmation(results[3], against)
     assert tied_with_winner(other) == ["collage", "tvm"]
+
+
+def test_a_difference_counts_only_where_both_sets_of_rounds_tell_it() -> None:
+    slower = Difference(us=-3.0, low_us=-4.0, high_us=-2.0, coverage=0.96, rounds=9)
+    little = Difference(us=-0.9, low_us=-1.0, high_us=-0.8, coverage=0.96, rounds=9)
+    fast = ContenderResult(
+        contender=Contender(name="collage", kind="collage"), rounds_us=(100.0, 100.0, 100.0)
+    )
+
+    def tied(apart: Difference, *selection: str) -> list[str]:
+        confirmation = Confirmation(
+            results=(fast, result("tvm", "whole-model")),
+            winner=fast,
+            named="collage",
+            tied=selection,
+            differences={"tvm": apart},
+            in_place_us=(),
+            residual=(),
+        )
+        return tied_with_winner(confirmation)
+
+    assert tied(slower) == []
+    assert tied(slower, "tvm") == ["tvm"], "the rounds that chose the winner could not tell"
+    assert tied(little) == ["tvm"], "equal modules in different processes differ by as much"
 
 
 def a_run(**fields: Any) -> Run:

@@ -18,7 +18,7 @@ from collage_engine.control.run_control import RunControl
 from collage_engine.kernels.choices import Choices, digest_of, read_table, write_table
 from collage_engine.kernels.tuning.hill_climbing import climb
 from collage_engine.partition.candidate_source import CandidateSource
-from collage_engine.planning.problem import make_placement
+from collage_engine.planning.search_problem import make_placement
 from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.cost_table import CostTable, candidate_of, records_of, table_of

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from typing import Literal
 
 import msgspec
 import pytest
@@ -70,3 +71,18 @@ def test_what_is_none_is_told():
         decode(b'"\xff"', str)
     with pytest.raises(msgspec.DecodeError, match="nested too deeply"):
         decode(b"[" * 100_000)
+
+
+def test_an_error_quotes_at_most_a_line_of_the_document():
+    class Named(msgspec.Struct):
+        state: Literal["a", "b"]
+
+    long = "x" * 100_000
+    for read in (
+        lambda: decode(f'{{"state": "{long}"}}', Named),
+        lambda: convert({"state": long}, Named),
+    ):
+        with pytest.raises(msgspec.ValidationError) as caught:
+            read()
+        text = str(caught.value)
+        assert len(text) < 400 and text.startswith("Invalid enum value") and "$.state" in text

@@ -32,8 +32,8 @@ MADV_HUGEPAGE = 14
 MADV_COLLAPSE = 25
 ENOMEM = 12
 FILLED = 0.5
-"""Share of an extent's pages in use, from which it is worth a whole huge page. Stacks of threads
-and reserved arenas stay as they are."""
+"""Share of an extent's pages in use, from which it is worth a whole huge page: stacks of threads
+and reserved arenas stay as they are; chosen."""
 
 _IN_USE = bytes(value & 1 for value in range(256))
 """``mincore`` says it in the lowest bit; the others have no meaning."""

@@ -10,6 +10,9 @@
 //
 //   ./run_artifact DIR [--benchmark] [--calls N] [--no-huge-pages]
 //
+// An artifact is code: run it only if you trust whoever made it. Before anything is loaded its manifest
+// and the SHA-256 of its files are checked (check_files.h), as run_artifact.py does.
+//
 // After its first run the model's memory is put on huge pages where the system has them
 // (huge_pages.h beside this file, which a program of your own can use in the same way).
 //
@@ -39,6 +42,7 @@
 #include <string>
 #include <vector>
 
+#include "check_files.h"
 #include "huge_pages.h"
 
 namespace ffi = tvm::ffi;
@@ -224,9 +228,57 @@ void Compare(const std::string& name, const ffi::Tensor& got, const Array& truth
   }
 }
 
+// Checks what the manifest says and that every file is as it was, before anything is loaded.
+void Verify(const std::string& folder, const json::Object& manifest) {
+  const auto get = [&](const char* key) -> ffi::Any {
+    const ffi::String name(key);
+    if (manifest.count(name) == 0) Fail(std::string("the manifest has no ") + key);
+    return manifest[name];
+  };
+  const auto format = get("format").as<ffi::String>();
+  if (!format || *format != "collage-artifact") Fail(folder + " is no artifact");
+  const ffi::Any version = get("format_version");
+  if (version.type_index() != ffi::TypeIndex::kTVMFFIInt || version.cast<int64_t>() != 1) {
+    Fail(folder + " is an artifact of another version; this loader takes version 1");
+  }
+  const ffi::Any tolerance = get("tolerance");
+  const bool number = tolerance.type_index() == ffi::TypeIndex::kTVMFFIFloat ||
+                      tolerance.type_index() == ffi::TypeIndex::kTVMFFIInt;
+  if (!number || !(tolerance.cast<double>() >= 0 && tolerance.cast<double>() <= 1)) {
+    Fail("the manifest's tolerance compares nothing");
+  }
+  for (const auto& [key, value] : get("environment").cast<json::Object>()) {
+    collage::CheckVariable(key.cast<ffi::String>(), value.cast<ffi::String>());
+  }
+  const auto files = get("files").cast<json::Object>();
+  const auto listed = [&](const std::string& name) { return files.count(ffi::String(name)) != 0; };
+  std::vector<std::string> needed = {"model.so", "sample_input.npz", "sample_output.npz"};
+  for (const char* kind : {"requires", "libraries"}) {
+    if (manifest.count(ffi::String(kind)) == 0) continue;
+    for (const ffi::Any& about : manifest[ffi::String(kind)].cast<json::Array>()) {
+      needed.push_back(Text(about.cast<json::Object>(), "file"));
+    }
+  }
+  for (const std::string& name : needed) {
+    if (!listed(name)) Fail("the manifest has no hash of '" + name.substr(0, 80) + "', which would be loaded");
+  }
+  for (const auto& [key, about] : files) {
+    const std::string name = key.cast<ffi::String>();
+    if (collage::HashOfListed(folder, name) != Text(about.cast<json::Object>(), "sha256")) {
+      Fail(name + " has changed since it was exported");
+    }
+  }
+  collage::CheckLibraries(folder, listed);
+}
+
 int Run(const std::string& folder, bool benchmark, int calls, bool huge_pages) {
+  struct stat about {};
+  if (stat((folder + "/manifest.json").c_str(), &about) == 0 && !S_ISREG(about.st_mode)) {
+    Fail(folder + "/manifest.json is no regular file");
+  }
   const json::Object manifest =
       json::Parse(ffi::String(ReadFile(folder + "/manifest.json"))).cast<json::Object>();
+  Verify(folder, manifest);
   // Thread counts and spinning are read when the libraries load: set them before model.so does,
   // for all runtimes as the artifact was measured, whatever the shell says.
   if (manifest.count(ffi::String("requires")) != 0) {

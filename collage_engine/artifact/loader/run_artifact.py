@@ -16,26 +16,173 @@ Loading runs the sample once, then puts what the model holds in memory on huge p
 system has them (see huge_pages.py beside this file). load("DIR", huge_pages=False), the option
 --no-huge-pages or COLLAGE_HUGE_PAGES=0 in the environment leave both out.
 
+An artifact is code: run it only if you trust whoever made it. Before anything of it is loaded its
+manifest is checked: the format's version, the SHA-256 of every file, that all that will be loaded
+is listed and lies in the folder, and that it sets known environment variables only. Whoever can
+change the folder can change this file too; a signature of the manifest (``collage run --verify``)
+tells.
+
 Exit status: 0 the outputs agree with the sample, 1 they do not or something failed.
 """
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    del sys.path[0]  # this folder: what lies beside this file must not stand for a library
+
 import argparse
 import ctypes
-import importlib.util
+import hashlib
 import json
+import math
 import os
-import runpy
-import sys
+import re
+import stat
 import time
+import types
 import zipfile
 from pathlib import Path
 
+FORMAT, FORMAT_VERSION = "collage-artifact", 1
+"""What the manifest says that it is; both loaders and the program take this version."""
+MANIFEST = "manifest.json"
+KNOWN_VARIABLES = (
+    "GOMP_SPINCOUNT",
+    "KMP_BLOCKTIME",
+    "MKL_NUM_THREADS",
+    "MKL_THREADING_LAYER",
+    "OMP_DYNAMIC",
+    "OMP_NUM_THREADS",
+    "OMP_WAIT_POLICY",
+    "OPENBLAS_NUM_THREADS",
+    "TVM_BIND_THREADS",
+    "TVM_NUM_THREADS",
+    "TVM_THREAD_POOL_SPIN_COUNT",
+)
+"""The environment variables that a manifest may set: numbers of threads, and whether they spin. The
+loader in C++ has the same list."""
+_VALUE = re.compile(r"[A-Za-z0-9_,]{1,32}")
+"""What a variable may be set to: a number or a word, never a path."""
+_ALWAYS = ("model.so", "sample_input.npz", "sample_output.npz")
+_LARGEST_MANIFEST = 64 << 20
+"""Bytes of the largest manifest that is read; chosen: those of the largest models have a tenth."""
+_LARGEST_TOLERANCE = 1.0
+"""Of a relative error; outputs that differ by more have nothing to do with each other."""
 
-def manifest_of(folder):
-    """The artifact's manifest."""
-    return json.loads((Path(folder) / "manifest.json").read_text(encoding="utf-8"))
+
+class Damaged(ValueError):
+    """The folder is not what its manifest says, or the manifest says what it must not."""
+
+
+def open_listed(folder, name):
+    """Open a file of the folder by its name in the manifest, for reading bytes.
+
+    Raises:
+        Damaged: It is missing, outside of the folder, or no regular file.
+    """
+    path = Path(folder) / name
+    inside = name and not Path(name).is_absolute() and ".." not in Path(name).parts
+    if not inside or not path.resolve().is_relative_to(Path(folder).resolve()):
+        raise Damaged(f"the manifest names {name!r}, outside the folder")
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe could wait for ever
+            raise Damaged(f"{name} is no regular file")
+        return os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
+    except FileNotFoundError:
+        raise Damaged(f"{name} is missing") from None
+    except OSError as error:
+        raise Damaged(f"{name} cannot be read: {error.strerror}") from None
+
+
+def manifest_of(folder: str | Path) -> dict:
+    """The artifact's manifest, checked for what it says; see ``verify`` for its files.
+
+    Raises:
+        Damaged: It is no manifest of this version, or says what it must not.
+    """
+    folder = Path(folder)
+    with open_listed(folder, MANIFEST) as stream:
+        data = stream.read(_LARGEST_MANIFEST + 1)
+    try:
+        manifest = json.loads(data) if len(data) <= _LARGEST_MANIFEST else None
+    except (ValueError, RecursionError):
+        manifest = None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise Damaged(f"{MANIFEST} is no manifest of an artifact")
+    version = manifest.get("format_version")
+    if type(version) is not int or version != FORMAT_VERSION:
+        raise Damaged(
+            f"it is an artifact of version {version!r:.40}; this is version {FORMAT_VERSION}: "
+            "export it again"
+        )
+    _check_manifest(manifest)
+    return manifest
+
+
+def _check_manifest(manifest):
+    files, variables = manifest.get("files"), manifest.get("environment")
+    if not isinstance(files, dict) or not all(
+        isinstance(about, dict) and isinstance(about.get("sha256"), str) for about in files.values()
+    ):
+        raise Damaged("the manifest has no hashes of its files")
+    if not isinstance(variables, dict):
+        raise Damaged("the manifest has no environment")
+    for name, value in variables.items():
+        if name not in KNOWN_VARIABLES:
+            raise Damaged(
+                f"the manifest sets the environment variable {name!r:.80}, which no artifact does"
+            )
+        if not isinstance(value, str) or not _VALUE.fullmatch(value):
+            raise Damaged(f"the manifest sets {name} to {value!r:.80}, which no artifact does")
+    for kind in ("inputs", "outputs"):
+        if not isinstance(manifest.get(kind), list) or not all(map(_is_value, manifest[kind])):
+            raise Damaged(f"the manifest does not describe its {kind}")
+    parts = [manifest.get(kind, []) for kind in ("requires", "libraries")]
+    if not all(
+        isinstance(part, list) and all(isinstance(each, dict) for each in part) for part in parts
+    ):
+        raise Damaged("the manifest does not say what it requires")
+    tolerance = manifest.get("tolerance")
+    if (
+        isinstance(tolerance, bool)
+        or not isinstance(tolerance, (int, float))
+        or not math.isfinite(tolerance)
+        or not 0 <= tolerance <= _LARGEST_TOLERANCE
+    ):
+        raise Damaged(f"the manifest's tolerance is {tolerance!r:.40}, which compares nothing")
+    needed = [*_ALWAYS, *(each.get("file") for part in parts for each in part)]
+    for name in needed:
+        if name not in files:
+            raise Damaged(f"the manifest has no hash of {name!r:.80}, which would be loaded")
+
+
+def _is_value(about):
+    return (
+        isinstance(about, dict)
+        and isinstance(about.get("name"), str)
+        and isinstance(about.get("dtype"), str)
+        and isinstance(about.get("shape"), list)
+        and all(type(extent) is int and extent >= 0 for extent in about["shape"])
+    )
+
+
+def verify(folder: str | Path, manifest) -> None:
+    """Compare every file with its hash; nothing of the folder is loaded before.
+
+    Raises:
+        Damaged: A file is missing, has changed, or is a library that the manifest does not list.
+    """
+    for name, about in manifest["files"].items():
+        with open_listed(folder, name) as stream:
+            if hashlib.file_digest(stream, "sha256").hexdigest() != about["sha256"]:
+                raise Damaged(f"{name} has changed since it was exported")
+    for entry in os.scandir(folder):  # where model.so looks for the libraries that it needs
+        if ".so" in entry.name and entry.name not in manifest["files"]:
+            raise Damaged(
+                f"it holds the library {entry.name!r:.80}, which the manifest does not list"
+            )
 
 
 def set_environment(manifest):
@@ -48,10 +195,20 @@ def set_environment(manifest):
     os.environ.update(manifest["environment"])
 
 
+def listed_source(folder, manifest, name):
+    """A Python file's compiled code, made from the very bytes whose hash the manifest holds."""
+    with open_listed(folder, name) as stream:
+        source = stream.read()
+    if hashlib.sha256(source).hexdigest() != manifest["files"][name]["sha256"]:
+        raise Damaged(f"{name} has changed since it was exported")
+    return compile(source, str(Path(folder) / name), "exec")
+
+
 def run_python_parts(folder, manifest):
     """What ``model.so`` calls in Python, where a toolchain was built without its C++ headers."""
     for about in manifest.get("requires", []):
-        runpy.run_path(str(Path(folder) / about["file"]), run_name="collage_python_part")
+        code = listed_source(folder, manifest, about["file"])
+        exec(code, {"__name__": "collage_python_part", "__file__": str(folder / about["file"])})
 
 
 def load_cuda(folder):
@@ -76,12 +233,12 @@ CUDART = "libcudart.so.13"
 
 
 def huge_pages_beside():
-    """The module huge_pages.py of this folder, from wherever this file was loaded."""
+    """The module huge_pages.py of this file's folder, never a compiled copy of it."""
     place = Path(__file__).resolve().with_name("huge_pages.py")
-    spec = importlib.util.spec_from_file_location("collage_huge_pages", place)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = types.ModuleType("collage_huge_pages")
+    module.__file__ = str(place)
+    sys.modules[module.__name__] = module
+    exec(compile(place.read_bytes(), str(place), "exec"), module.__dict__)
     return module
 
 
@@ -117,9 +274,10 @@ class Model:
     """A loaded artifact; call it with arrays by input name."""
 
     def __init__(self, folder, huge_pages=True):
-        start = time.perf_counter()
         folder = Path(folder).resolve()
         self.manifest = manifest_of(folder)
+        verify(folder, self.manifest)
+        start = time.perf_counter()
         set_environment(self.manifest)
         run_python_parts(folder, self.manifest)
         import tvm
@@ -144,7 +302,7 @@ class Model:
         self.vm = VirtualMachine(library, self.device)
         self.main = self.vm["main"]
         self.load_seconds = time.perf_counter() - start
-        """Without the first run and the huge pages."""
+        """Without the check of the files, the first run and the huge pages."""
         self.first_result_seconds = None
         """Loading and the first run; None until there was one."""
         if not pages.reason:
@@ -261,7 +419,7 @@ def main(argv=None):
         return run(folder, options)
     except Exception as error:
         lines = str(error).strip().splitlines()
-        print(f"{folder}: {lines[-1] if lines else repr(error)}", file=sys.stderr)
+        print(f"{folder}: {(lines[-1] if lines else repr(error))[:1000]}", file=sys.stderr)
         return 1
 
 

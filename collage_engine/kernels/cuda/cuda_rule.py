@@ -1,4 +1,4 @@
-"""What kernel rules for NVIDIA devices add to the protocol.
+"""Kernel rules for NVIDIA devices extend the protocol of kernel rules.
 
 A rule for a device writes its loops as a TIR schedule of the function that TVM fused. So that whole
 function is what ``KernelRule.write`` takes as the epilogue, and it returns the scheduled one.
@@ -18,19 +18,19 @@ class CudaRule(KernelRule[ProblemT, PlanT, Gpu]):
 
     @abstractmethod
     def bare_operands(self, problem: ProblemT) -> tuple[Any, ...]:
-        """The operands of a kernel of its own for the problem, as TE placeholders."""
+        """Returns the operands of a kernel of its own for the problem, as TE placeholders."""
 
     def gives_parts(self, plan: PlanT) -> bool:
-        """Whether the kernel gives parts of sums, which a second kernel has to add."""
+        """Tells whether the kernel gives parts of sums, which a second kernel has to add."""
         return False
 
     def adding_s(self, problem: ProblemT, plan: PlanT) -> float:
-        """Seconds that adding the parts of sums takes, as an estimate."""
+        """Returns the seconds that adding the parts of sums takes, as an estimate."""
         return 0.0
 
 
 def bare_kernel(decision: Decision[Any, Any]) -> Any:
-    """The scheduled kernel of a problem by itself.
+    """Returns the scheduled kernel of a problem by itself.
 
     Its operands are plain arrays of the same sizes. A convolution as a product reads its image
     another way, so what tuning finds here is measured again as a candidate before it counts.

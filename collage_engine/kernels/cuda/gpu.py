@@ -21,6 +21,6 @@ class Gpu:
 
     @property
     def multiprocessors(self) -> int:
-        """How many blocks of threads the device works on at a time, at most."""
+        """Returns how many blocks of threads the device works on at a time, at most."""
         number = self.architecture.removeprefix("sm_").rstrip("af")
         return MULTIPROCESSORS.get(number, UNKNOWN_MULTIPROCESSORS)

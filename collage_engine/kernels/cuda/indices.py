@@ -9,14 +9,14 @@ import numpy as np
 from tvm import tirx
 from tvm.ir import Call
 
-from collage_engine.kernels.cuda.product.plan import Sizes
+from collage_engine.kernels.cuda.product.plan import ProductSizes
 
 FEWEST = 8
 """Rows and columns below which a product is left to TVM's own rules, because tiles do not help
 (vectors, depthwise convolutions); chosen."""
 
 
-def worthwhile(sizes: Sizes) -> bool:
+def worthwhile(sizes: ProductSizes) -> bool:
     """Returns whether a product is large enough along every axis for matrix tiles."""
     return min(sizes.m, sizes.n, sizes.k) >= FEWEST
 

@@ -21,7 +21,14 @@ from collage_engine.kernels.choices import trace_for
 from collage_engine.kernels.cuda.direct.plan import DirectPlan, DirectProblem
 from collage_engine.kernels.cuda.direct.reference import DIRECT
 from collage_engine.kernels.cuda.gpu import Gpu
-from collage_engine.kernels.cuda.product.plan import F16, FRAGMENT, PLAIN, ProductPlan, Sizes, Tile
+from collage_engine.kernels.cuda.product.plan import (
+    F16,
+    FRAGMENT,
+    PLAIN,
+    ProductPlan,
+    ProductSizes,
+    Tile,
+)
 from collage_engine.kernels.cuda.product.problem import ProductProblem
 from collage_engine.kernels.cuda.product.reference import PRODUCT
 
@@ -60,7 +67,7 @@ class Surveyed:
 
     @property
     def anchor(self) -> bool:
-        """Whether the function contains an anchor."""
+        """Tells whether the function contains an anchor."""
         return bool(self.note)
 
     def plan_workload(self, architecture: str) -> str:
@@ -68,14 +75,16 @@ class Surveyed:
         if "shape" in self.note:
             return DirectProblem.from_record(self.note["shape"]).workload(Gpu(architecture))
         if "sizes" in self.note:
-            return ProductProblem(Sizes(*self.note["sizes"]), self.math).workload(Gpu(architecture))
+            return ProductProblem(ProductSizes(*self.note["sizes"]), self.math).workload(
+                Gpu(architecture)
+            )
         return ""
 
     def product(self) -> dict[str, Any]:
         """Returns the anchor's problem as a record under ``product``; empty for no product."""
         if "sizes" not in self.note:
             return {}
-        return {"product": ProductProblem(Sizes(*self.note["sizes"]), self.math).to_record()}
+        return {"product": ProductProblem(ProductSizes(*self.note["sizes"]), self.math).to_record()}
 
     def workload(self, architecture: str) -> str:
         """Returns the workload under which traces of the whole function are kept."""

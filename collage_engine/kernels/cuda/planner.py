@@ -6,21 +6,21 @@ from collections.abc import Callable
 
 from collage_engine.kernels.cuda.direct.plan import DirectPlan, DirectProblem
 from collage_engine.kernels.cuda.gpu import Gpu
-from collage_engine.kernels.cuda.product.plan import ProductPlan, Sizes
+from collage_engine.kernels.cuda.product.plan import ProductPlan, ProductSizes
 from collage_engine.kernels.cuda.product.problem import ProductProblem
 from collage_engine.kernels.registry import decide
 from collage_engine.records.errors import ToolchainError
 
-ProductPlans = Callable[[Sizes, str], ProductPlan]
+ProductPlans = Callable[[ProductSizes, str], ProductPlan]
 """Returns the plan of a product, given its sizes and arithmetic."""
 DirectPlans = Callable[[DirectProblem], DirectPlan | None]
 """Returns the plan of a convolution; None where none fits."""
 
 
 def product_planner(architecture: str) -> ProductPlans:
-    """The plans of products on an architecture."""
+    """Returns the plans of products on an architecture."""
 
-    def plan(sizes: Sizes, math: str) -> ProductPlan:
+    def plan(sizes: ProductSizes, math: str) -> ProductPlan:
         decision = decide(ProductProblem(sizes, math), Gpu(architecture))
         if decision is None:
             raise ToolchainError(f"no kernel rule takes a product of {sizes}")
@@ -30,7 +30,7 @@ def product_planner(architecture: str) -> ProductPlans:
 
 
 def direct_planner(architecture: str) -> DirectPlans:
-    """The plans of convolutions with few channels a group on an architecture."""
+    """Returns the plans of convolutions with few channels a group on an architecture."""
 
     def plan(problem: DirectProblem) -> DirectPlan | None:
         decision = decide(problem, Gpu(architecture))

@@ -1,4 +1,4 @@
-"""What tuning asks of a device: kernels compiled, compared and timed, whatever becomes of them.
+"""A device compiles, compares and times kernels for tuning, whatever becomes of them.
 
 The tuners only write kernels; who compiles and runs them is handed in (``measure.kernel_device``).
 """
@@ -35,7 +35,7 @@ class Device(Protocol):
         ...
 
     def compare(self, best: Built, challenger: Built) -> tuple[float, float]:
-        """Median seconds of both on equal random inputs, in interleaved rounds.
+        """Returns the median seconds of both on equal random inputs, in interleaved rounds.
 
         ``ToolchainError`` when the challenger's numbers are not those of the best, or when it
         crashes, hangs or spoils the device; the next call has a sound device again.

@@ -42,7 +42,7 @@ class Bench(Protocol):
         ...
 
     def compare(self, decisions: tuple[Choice, Choice]) -> tuple[float, float]:
-        """Median seconds of both, in interleaved rounds.
+        """Returns the median seconds of both, in interleaved rounds.
 
         Raises:
             ToolchainError: The second cannot be built or run, or its numbers are not the first's.
@@ -55,7 +55,7 @@ OpenBench = Callable[[Choice], contextlib.AbstractContextManager[Bench]]
 
 
 def default_decision(task: TuneTask, gpu: Gpu) -> Choice:
-    """What is done without tuning for a task's problem.
+    """Returns what is done without tuning for a task's problem.
 
     Raises:
         ToolchainError: No rule takes the problem.
@@ -180,7 +180,7 @@ class DeviceBench:
         self._built.update(zip((each.name for each in wanted), made, strict=True))
 
     def compare(self, decisions: tuple[Choice, Choice]) -> tuple[float, float]:
-        """Median seconds of both, with what adding their parts takes."""
+        """Returns the median seconds of both, with what adding their parts takes."""
         self.prepare(decisions)
         first, second = (self._built[each.name] for each in decisions)
         if isinstance(first, str) or isinstance(second, str):

@@ -22,13 +22,13 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.tuning import TuneRecord, TuneTask
 
 MOST_TOGETHER = 16
-"""Kernels compiled side by side, at most."""
+"""Kernels compiled side by side, at most; chosen."""
 REDUCTION = 2
 """``IterVar.iter_type`` of an axis that is summed over."""
 
 
 def trace_tasks(module: Any, architecture: str, precision: str) -> list[TuneTask]:
-    """What of a candidate's Relax module MetaSchedule may search."""
+    """Returns what of a candidate's Relax module MetaSchedule may search."""
     from collage_engine.kernels.cuda.lowering import schedule_of, survey
     from collage_engine.kernels.cuda.neutral import calls_of
     from collage_engine.machine.cuda import cuda_target
@@ -71,7 +71,7 @@ def _blocks(function: Any) -> list[Any]:
 
 
 def has_reduction(function: Any) -> bool:
-    """Whether anything is summed over, or the like."""
+    """Tells whether anything is summed over, or the like."""
     return any(int(v.iter_type) == REDUCTION for b in _blocks(function) for v in b.iter_vars)
 
 
@@ -178,7 +178,7 @@ class DeviceBench:
 
 
 def _default_share(device: Device, about: dict[str, Any], gpu: Gpu) -> float:
-    """What a bare product takes by its default plan, as a share of the best unsplit one."""
+    """Returns what a bare product takes by its default plan, as a share of the best unsplit one."""
     from collage_engine.kernels.cuda.product.plan import chosen
     from collage_engine.kernels.registry import RULES
     from collage_engine.kernels.tuning.device_plans import DeviceBench as PlanBench
@@ -204,7 +204,10 @@ def search(
     better: Callable[[TuneRecord], None],
     open_device: OpenDevice,
 ) -> TuneRecord:
-    """The best trace found before the deadline. ``ToolchainError`` where there is no device."""
+    """Returns the best trace found before the deadline.
+
+    ``ToolchainError`` where there is no device.
+    """
     from collage_engine.machine.cuda import cuda_target
 
     about, begun = task.description, time.monotonic()

@@ -32,7 +32,7 @@ SAMPLE_S = 0.001
 ROUNDS = 9
 """Rounds of a comparison. Chosen: odd, and few enough to try some thirty plans a minute."""
 FINAL_ROUNDS = 25
-"""Rounds that confirm what was found."""
+"""Rounds that confirm what was found; chosen."""
 HOPELESS = 1.15
 """After three rounds a challenger this much slower is not timed further. Chosen: ten times the
 difference that counts (``hill_climbing.WORTH``)."""
@@ -52,7 +52,7 @@ class Made:
     """Per sample."""
 
     def sample(self, clock: Callable[[], float]) -> float:
-        """Seconds of a call, the mean of one sample."""
+        """Returns the seconds of a call, the mean of one sample."""
         begun = clock()
         for _ in range(self.calls):
             self.call()
@@ -80,7 +80,7 @@ class KernelBench:
         self.truth: np.ndarray | None = None
 
     def program(self, decision: Decision[Any, Any]) -> tuple[tirx.PrimFunc, np.ndarray]:
-        """The unscheduled kernel that asks for the decision, and its right operand."""
+        """Returns the unscheduled kernel that asks for the decision, and its right operand."""
         operand = np.ascontiguousarray(decision.pack(self.cpu, self.right))
         left = te.placeholder(self.left.shape, str(self.left.dtype), name="left")
         right = te.placeholder(operand.shape, str(operand.dtype), name="right")
@@ -91,7 +91,7 @@ class KernelBench:
         return function.with_attr(ANCHOR), operand
 
     def make(self, decision: Decision[Any, Any]) -> Made:
-        """The kernel by a decision.
+        """Returns the kernel by a decision.
 
         Raises:
             ToolchainError: The rule cannot write it, or its numbers are wrong.
@@ -127,7 +127,9 @@ class KernelBench:
         return Made(lambda: call(*tensors, output), output)
 
     def _true(self) -> np.ndarray:
-        """What the unscheduled loops give; the default's own where they would take too long.
+        """Returns what the unscheduled loops give.
+
+        The default's own where they would take too long.
 
         The loops are those of a rule that multiplies out: others round otherwise.
         """
@@ -172,6 +174,6 @@ class KernelBench:
         return max(ratios)
 
     def seconds(self, decision: Decision[Any, Any]) -> float:
-        """Least seconds of a call, by the wall clock."""
+        """Returns the least seconds of a call, by the wall clock."""
         made = self.make(decision)
         return min(made.sample(self.clock) for _ in range(5))

@@ -36,18 +36,18 @@ MOST_TRIALS = 256
 ROUNDS = 3
 """Calls that time a variant; the least counts. Chosen: few, since the best is timed again."""
 TOLERANCE = 1e-4
-"""Largest difference of a variant's numbers from the true ones, relative to the largest."""
+"""Largest difference of a variant's numbers from the true ones, relative to the largest; chosen."""
 
 
 def saved(function: Any) -> str:
-    """A PrimFunc as text that ``loaded`` reads again in another process."""
+    """Returns a PrimFunc as text that ``loaded`` reads again in another process."""
     import tvm
 
     return str(tvm.ir.save_json(function))
 
 
 def loaded(text: str) -> Any:
-    """The PrimFunc of a text that ``saved`` wrote."""
+    """Returns the PrimFunc of a text that ``saved`` wrote."""
     import tvm
 
     return tvm.ir.load_json(text)
@@ -73,7 +73,7 @@ def load_intrinsics() -> float:
 
 
 def module_of(function: Any) -> Any:
-    """The kernel alone, as MetaSchedule takes it."""
+    """Returns the kernel alone, as MetaSchedule takes it."""
     import tvm
 
     bare = function
@@ -84,7 +84,10 @@ def module_of(function: Any) -> Any:
 
 
 def by_trace(function: Any, trace: Any) -> Any:
-    """The kernel as a trace schedules it. ``ToolchainError`` when the trace does not fit."""
+    """Returns the kernel as a trace schedules it.
+
+    ``ToolchainError`` when the trace does not fit.
+    """
     from tvm.s_tir import Schedule
     from tvm.s_tir.schedule import Trace
 
@@ -119,7 +122,7 @@ class Bench(Protocol):
     def measure(
         self, kernels: Sequence[Any], about_to_try: Callable[[int], None]
     ) -> list[tuple[float, str | None]]:
-        """Microseconds of each, infinite with the reason where it is of no use."""
+        """Returns the microseconds of each, infinite with the reason where it is of no use."""
         ...
 
 

@@ -206,7 +206,7 @@ class Confirm:
             confirmation = with_left_out(confirmation, inputs.contenders, known)
             report.detail = f"{confirmation.named} wins"
         inputs.open_model.keep_modules(_worth_keeping(confirmation, modules))
-        left_out = sum(one.reason == NOT_REACHED or one.from_trial for one in confirmation.outcomes)
+        left_out = sum(one.reason == NOT_REACHED or one.from_trial for one in confirmation.results)
         if left_out and not quick:
             control.cut("confirm")
         how: Literal["full", "quick", "trial"] = "quick" if left_out or quick else "full"
@@ -230,7 +230,7 @@ def _worth_keeping(
         built = {**built, winner.contender.key: (winner.folder, winner.built)}
     timed = [
         one
-        for one in confirmation.outcomes
+        for one in confirmation.results
         if one.contender.kind != "collage" and one.measured_us is not None
     ]
     fastest = min(timed, key=lambda one: one.measured_us or math.inf, default=winner)

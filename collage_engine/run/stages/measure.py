@@ -21,7 +21,7 @@ from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
 from collage_engine.machine.device import busy
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.planning.problem import DRIFT_CONSTANT, RUNNERS_UP
+from collage_engine.planning.search_problem import DRIFT_CONSTANT, RUNNERS_UP
 from collage_engine.records.cost import Cost
 from collage_engine.records.cost_table import in_model_of
 from collage_engine.records.errors import Cancelled

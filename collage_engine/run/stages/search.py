@@ -10,7 +10,7 @@ import msgspec
 from collage_engine.candidates.menu import Menu
 from collage_engine.control.run_control import RunControl
 from collage_engine.planning.infeasible import infeasible_details
-from collage_engine.planning.problem import UNDECIDED
+from collage_engine.planning.search_problem import UNDECIDED
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.placement import Placement

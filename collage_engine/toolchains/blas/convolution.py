@@ -12,7 +12,7 @@ from typing import Any
 
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
-from collage_engine.toolchains.blas.plan import BlasProgram, Ints, Step, View, collapsed
+from collage_engine.toolchains.blas.program import BlasProgram, Ints, Step, View, collapsed
 
 
 @dataclass(frozen=True)
@@ -90,12 +90,12 @@ def shape_of(node: Node, data: Node, weights: Node) -> Shape:
 
 
 def convolution(
-    plan: BlasProgram, dims: Ints, shape: Shape, data: View, weights: View
+    program: BlasProgram, dims: Ints, shape: Shape, data: View, weights: View
 ) -> tuple[View, Step]:
     """Appends the step of a convolution; returns its result and the step.
 
     Args:
-        plan: The program, to which the step is appended.
+        program: The program, to which the step is appended.
         dims: The result's sizes in the order of axes in which the step computes.
         shape: The sizes of the convolution.
         data: The image in that order; all pixels are one axis to the runtime.
@@ -131,19 +131,19 @@ def convolution(
             "post": [p.as_json(strides(p.strides) if p.strides else ()) for p in step.posts],
         }
 
-    return plan.emit("convolution", dims, [plan.dense(data), weights], describe, (pixels,))
+    return program.emit("convolution", dims, [program.dense(data), weights], describe, (pixels,))
 
 
 def _pair(prefix: str, first: str, second: str, values: Ints) -> dict[str, int]:
     return {prefix + first: values[0], prefix + second: values[1]}
 
 
-def filters_of(plan: BlasProgram, node: Node, index: int, shape: Shape) -> View:
+def filters_of(program: BlasProgram, node: Node, index: int, shape: Shape) -> View:
     """Returns constant weights in the order in which the product reads them.
 
     The order is (filter, channel, kernel), or (group, kernel, channel, filter) with channels last.
     """
-    array = plan.value(index)
+    array = program.value(index)
     layout = str(node.attributes["kernel_layout"])
     space = layout.replace("O", "").replace("I", "")
     array = array.transpose([layout.index(a) for a in "OI" + space])
@@ -151,4 +151,4 @@ def filters_of(plan: BlasProgram, node: Node, index: int, shape: Shape) -> View:
         grouped = array.reshape(shape.groups, shape.filters, *array.shape[1:])
         rank = len(space)
         array = grouped.transpose(0, *range(3, 3 + rank), 2, 1)
-    return plan.constant(array)
+    return program.constant(array)

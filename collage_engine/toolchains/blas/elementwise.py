@@ -8,7 +8,7 @@ from typing import Protocol
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex
-from collage_engine.toolchains.blas.plan import Post, View
+from collage_engine.toolchains.blas.program import Post, View
 
 UNARY: dict[str, str] = {
     "nn.relu": "relu",
@@ -53,13 +53,13 @@ ELEMENTWISE = frozenset((*UNARY, *BINARY, "clip", "nn.leakyrelu", "negative", "p
 
 
 class Values(Protocol):
-    """What the lowering of an operator needs of the program."""
+    """The lowering of an operator needs this of the program."""
 
     def view(self, index: int) -> View:
-        """The value of a node."""
+        """Return the value of a node."""
 
     def scalar(self, index: int) -> float | None:
-        """The value of a one-element constant, else None."""
+        """Return the value of a one-element constant, else None."""
 
 
 def choices(values: Values, node: Node) -> list[tuple[NodeIndex, list[Post]]]:

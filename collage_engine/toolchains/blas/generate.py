@@ -15,7 +15,8 @@ from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.blas import convolution, written_out
 from collage_engine.toolchains.blas.elementwise import ELEMENTWISE, choices
-from collage_engine.toolchains.blas.plan import (
+from collage_engine.toolchains.blas.product import product
+from collage_engine.toolchains.blas.program import (
     BlasProgram,
     Ints,
     Made,
@@ -24,7 +25,6 @@ from collage_engine.toolchains.blas.plan import (
     View,
     row_major,
 )
-from collage_engine.toolchains.blas.product import product
 
 CONVOLUTIONS = frozenset({"nn.conv1d", "nn.conv2d"})
 """Relax operators that are computed as products of gathered columns or rows."""
@@ -47,7 +47,7 @@ class Generator:
     ) -> None:
         self.graph = graph
         self.nodes = nodes
-        self.plan = BlasProgram(constants)
+        self.program = BlasProgram(constants)
         self.views: dict[int, View] = {}
         self.made: dict[int, Made] = {}
         self.gives_stored = bool(gives)
@@ -55,17 +55,17 @@ class Generator:
         for position, index in enumerate(inputs):
             node = graph.nodes[index]
             self._check_type(node)
-            self.views[index] = self.plan.input(position, node.type.shape)
+            self.views[index] = self.program.input(position, node.type.shape)
             if index in takes:
                 shape = stored_shape(node.type.shape, takes[index])
-                view = self.plan.input(position, shape)
+                view = self.program.input(position, shape)
                 self.views[index] = view.permuted(TO_LOGICAL[takes[index]])
         self._lower(nodes & ~node_set(inputs))
         leaving = []
         for index in outputs:
             view = self.view(index)
             leaving.append(view.permuted(TO_STORED[gives[index]]) if index in gives else view)
-        self.plan.finish(leaving)
+        self.program.finish(leaving)
 
     # What lowering asks for
 
@@ -81,7 +81,7 @@ class Generator:
             if node.form != "constant":
                 raise UnsupportedError(f"{node.op or 'a value'} is read before it is made")
             self._check_type(node)
-            found = self.views[index] = self.plan.constant(self.plan.value(index))
+            found = self.views[index] = self.program.constant(self.program.value(index))
         return found
 
     def scalar(self, index: int) -> float | None:
@@ -89,7 +89,7 @@ class Generator:
         node = self.graph.nodes[index]
         if node.form != "constant" or node.type.elements != 1:
             return None
-        return float(np.asarray(self.plan.value(index)).reshape(()))
+        return float(np.asarray(self.program.value(index)).reshape(()))
 
     def _check_type(self, node: Node) -> None:
         if node.is_tuple:
@@ -134,7 +134,7 @@ class Generator:
     def _call(self, node: Node) -> None:
         self._check_type(node)
         if node.op == "matmul":
-            view, step = product(self.plan, *(self.view(i) for i in node.inputs))
+            view, step = product(self.program, *(self.view(i) for i in node.inputs))
             if view.dims == node.type.shape:
                 self._keep(node, view, step)
             else:  # a vector took part
@@ -145,7 +145,7 @@ class Generator:
         elif node.op == "permute_dims":
             self._permute(node)
         elif node.op in RESHAPES:
-            source = self.plan.dense(self.view(node.inputs[0]))
+            source = self.program.dense(self.view(node.inputs[0]))
             self.views[node.index] = source.reshaped(node.type.shape)
         elif node.op in ELEMENTWISE:
             self._elementwise(node, choices(self, node), one_node(node.index))
@@ -166,13 +166,13 @@ class Generator:
         if stored:
             shape = replace(shape, channels_last=True)
         if weights.form == "constant":
-            filters = convolution.filters_of(self.plan, node, weights.index, shape)
+            filters = convolution.filters_of(self.program, node, weights.index, shape)
         else:
-            filters = self.plan.dense(self.view(weights.index))
+            filters = self.program.dense(self.view(weights.index))
         dims = node.type.shape
         if stored:
             view, dims = view.permuted(TO_STORED[NHWC]), stored_shape(dims, NHWC)
-        made = convolution.convolution(self.plan, dims, shape, view, filters)
+        made = convolution.convolution(self.program, dims, shape, view, filters)
         self._keep(node, *made, TO_LOGICAL[NHWC] if stored else None)
 
     def _keep(self, node: Node, view: View, step: Step, order: Ints | None = None) -> None:
@@ -250,7 +250,7 @@ class Generator:
         order = None
         if _channels_last(repeated):
             repeated, order = repeated.permuted(TO_STORED[NHWC]), TO_LOGICAL[NHWC]
-        made_view, step = self.plan.copy(repeated)
+        made_view, step = self.program.copy(repeated)
         self._keep(node, made_view, step, order)
         step.add(posts, self.made[node.index].order)
 
@@ -269,8 +269,8 @@ def generate(
     takes: Formats | None = None,
     gives: Formats | None = None,
 ) -> BlasProgram:
-    """The finished plan; ``UnsupportedError`` names the operator it cannot take.
+    """Return the finished program; ``UnsupportedError`` names the operator it cannot take.
 
     ``takes`` and ``gives``: formats of inputs and outputs, by node index.
     """
-    return Generator(graph, nodes, inputs, outputs, constants, takes or {}, gives or {}).plan
+    return Generator(graph, nodes, inputs, outputs, constants, takes or {}, gives or {}).program

@@ -6,7 +6,7 @@ from typing import Any
 
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
-from collage_engine.toolchains.blas.plan import BlasProgram, Ints, Step, View
+from collage_engine.toolchains.blas.program import BlasProgram, Ints, Step, View
 
 
 def check(node: Node, operands: list[Node]) -> None:
@@ -19,7 +19,7 @@ def check(node: Node, operands: list[Node]) -> None:
         raise UnsupportedError("matmul: a BLAS multiplies no empty tensors")
 
 
-def product(plan: BlasProgram, left: View, right: View) -> tuple[View, Step]:
+def product(program: BlasProgram, left: View, right: View) -> tuple[View, Step]:
     """Appends the step of ``left · right`` by NumPy's rules; its axes are batch, row and column.
 
     Returns:
@@ -29,7 +29,7 @@ def product(plan: BlasProgram, left: View, right: View) -> tuple[View, Step]:
         left = View(left.buffer, left.offset, (1, *left.dims), (0, *left.strides))
     if len(right.dims) == 1:
         right = View(right.buffer, right.offset, (*right.dims, 1), (*right.strides, 1))
-    left, right = (_readable(plan, v) for v in (left, right))
+    left, right = (_readable(program, v) for v in (left, right))
     rank = max(len(left.dims), len(right.dims))
     batch = tuple(
         max(a, b)
@@ -40,15 +40,15 @@ def product(plan: BlasProgram, left: View, right: View) -> tuple[View, Step]:
         )
     )
     dims = (*batch, left.dims[-2], right.dims[-1])
-    return plan.emit("product", dims, [left, right], _describe)
+    return program.emit("product", dims, [left, right], _describe)
 
 
-def _readable(plan: BlasProgram, view: View) -> View:
+def _readable(program: BlasProgram, view: View) -> View:
     """Returns the view where a BLAS can read it, else a copy.
 
     One of its last two axes has to be dense, and the other has to step over it.
     """
-    return view if _leading(view) is not None else plan.copy(view)[0]
+    return view if _leading(view) is not None else program.copy(view)[0]
 
 
 def _leading(view: View) -> tuple[int, bool] | None:

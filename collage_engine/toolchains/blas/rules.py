@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import Pattern, anything, op
 from collage_engine.partition.rule_trees import PatternEntry, byoc_rules
 from collage_engine.partition.spec import PartitionSpec
-from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.blas.supports import reason_against
 from collage_engine.toolchains.runtime import chains
 from collage_engine.toolchains.runtime.pattern_table import anchor_patterns
@@ -54,7 +52,7 @@ def patterns(prefix: str) -> list[PatternEntry]:
     return [(name, p, _takes) for name, p in (*attention_patterns(prefix), *anchors)]
 
 
-def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+def partition_spec(name: str) -> PartitionSpec:
     """Returns the partition specification of single calls; larger partitions come from regions."""
     rule = byoc_rules(patterns(name), "NoFusion", max_depth=16, name=name)
-    return PartitionSpec(name, instance, rule, against_sub_graph(reason_against))
+    return PartitionSpec(name, rule, against_sub_graph(reason_against))

@@ -35,7 +35,7 @@ def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
 
 
 def holds_anchor(graph: DataflowGraph, nodes: NodeSet) -> bool:
-    """Whether a set of nodes multiplies anything."""
+    """Tell whether a set of nodes multiplies anything."""
     return any(graph.nodes[i].op in ANCHORS for i in members(nodes))
 
 

@@ -26,7 +26,7 @@ class BlasToolchain(CppToolchain):
     depends = ("collage_engine.partition.patterns",)
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
-        """Its configurations; see ``Toolchain.instances``."""
+        """Return its configurations; see ``Toolchain.instances``."""
         return (ToolchainInstance(toolchain=self.name, threads=target.threads),)
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
@@ -45,7 +45,7 @@ class BlasToolchain(CppToolchain):
         """See ``Toolchain.partition_spec``."""
         from collage_engine.toolchains.blas.rules import partition_spec
 
-        return partition_spec(self.name, instance, graph)
+        return partition_spec(self.name)
 
     def composites_of(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
@@ -66,10 +66,10 @@ class BlasToolchain(CppToolchain):
         return self.compile(function)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
-        """The plan and the weights of a function, for its C++ runtime."""
+        """Return the plan and the weights of a function, for its C++ runtime."""
         from collage_engine.toolchains.blas.generate import generate
 
-        plan = generate(
+        program = generate(
             function.graph,
             function.nodes,
             function.inputs,
@@ -78,4 +78,4 @@ class BlasToolchain(CppToolchain):
             function.takes,
             function.gives,
         )
-        return plan.as_json(), bytes(plan.blob)
+        return program.as_json(), bytes(program.blob)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collage_engine.partition.patterns import Pattern, anything
-from collage_engine.toolchains.blas.plan import Post
+from collage_engine.toolchains.blas.program import Post
 from collage_engine.toolchains.runtime import chains
 from collage_engine.toolchains.runtime.claims import Claim, Claims
 

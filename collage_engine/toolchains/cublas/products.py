@@ -42,7 +42,8 @@ MULTIPLES = {"int8": 4, **dict.fromkeys(EIGHT_BITS, 16)}
 """Element type → what sizes must be multiples of: of 8 bits rows are read in words, or in 16 bytes.
 Both operands are then read along k: the right one lies by columns."""
 LEAST_FOR_EIGHT = 89
-"""Architectures from Ada on multiply floats of 8 bits."""
+"""Architecture (Ada) from which on cuBLASLt multiplies floats of 8 bits (cuBLAS's documentation of
+cublasLtMatmul)."""
 
 
 def check_product(graph: DataflowGraph, node: Node) -> None:
@@ -63,7 +64,7 @@ def check_product(graph: DataflowGraph, node: Node) -> None:
 
 
 def reason_against_architecture(graph: DataflowGraph, node: Node, architecture: str) -> str | None:
-    """Why a device has no such product."""
+    """Return why a device has no such product."""
     for index in node.inputs:
         kind = graph.nodes[index].type.dtype
         if kind in EIGHT_BITS and generation(architecture) < LEAST_FOR_EIGHT:
@@ -90,7 +91,7 @@ def plan_of(
     constants: Constants,
     precision: str,
 ) -> tuple[dict[str, Any], bytes]:
-    """The plan and the weights of a function."""
+    """Return the plan and the weights of a function."""
     leaving = node_set(outputs)
     inside = nodes & ~node_set(inputs)
     places = Places(graph, inputs, outputs, constants)
@@ -130,7 +131,7 @@ def plan_of(
 
 
 def _right(places: Places, product: Product, kind: str, batch: int) -> tuple[dict[str, Any], bool]:
-    """The right operand, and whether its rows are the product's columns."""
+    """Return the right operand, and whether its rows are the product's columns."""
     if kind not in MULTIPLES or product.transpose_right:
         if kind in MULTIPLES and product.transpose_left:
             raise UnsupportedError(f"matmul: {kind} products read the left matrix by rows")

@@ -1,4 +1,4 @@
-"""What cuBLASLt proposes: products with transposed operands and with epilogues."""
+"""cuBLASLt proposes products with transposed operands and with epilogues."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from collage_engine.toolchains.runtime.products import refusal
 def reason_against(
     graph: DataflowGraph, index: NodeIndex, precision: str = "float32"
 ) -> str | None:
-    """Why cuBLASLt runs an operator neither alone nor in an epilogue; None when it does."""
+    """Return why cuBLASLt runs an operator neither alone nor in an epilogue; None when it does."""
     return taken_along.reason_against(graph, index, DIALECT, patterns(), refused)
 
 
 def refused(graph: DataflowGraph, nodes: NodeSet, precision: str = "float32") -> str | None:
-    """Why these calls are no partition for it, in whatever precision; None when they are."""
+    """Return why these calls are no partition for it, in whatever precision; None when they are."""
     return refusal(graph, nodes, DIALECT)
 
 
@@ -37,7 +37,7 @@ def _operand(name: str) -> Pattern:
 
 
 def patterns() -> list[tuple[str, Pattern]]:
-    """A product, with its operands transposed or not; bias, residual sum, activation."""
+    """Return a product, with its operands transposed or not; bias, residual sum, activation."""
     product = op("matmul", _operand("left"), _operand("right"), commutative=False)
     added = product.optional(lambda x: op("add", x, anything("bias")))
     summed = added.optional(lambda x: op("add", x, anything("residual")))
@@ -60,7 +60,7 @@ def _validate(sub_graph: SubGraph) -> str | None:
 
 
 def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
-    """Products with their epilogues, nothing joined."""
+    """Return the products with their epilogues, nothing joined."""
     table = [(name, pattern, _supported) for name, pattern in patterns()]
     rule = byoc_rules(table, "NoFusion", name=name, supports=_alone)
-    return PartitionSpec(name, instance, rule, _validate)
+    return PartitionSpec(name, rule, _validate)

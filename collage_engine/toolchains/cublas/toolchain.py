@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
 
 FIRST_HALF = 70
-"""Generation whose tensor cores first took float16."""
+"""Architecture (Volta) whose tensor cores first took float16 (CUDA C++ Programming Guide, compute
+capabilities)."""
 
 
 class CublasToolchain(ProductToolchain):
@@ -45,16 +46,16 @@ class CublasToolchain(ProductToolchain):
     library_name = "libcublasLt.so.13"
 
     def version(self) -> str:
-        """The version of the library that is installed here."""
+        """Return the version of the library that is installed here."""
         header = self.header().with_name("cublas_api.h")
         return version_of(self.wheels, header, "CUBLAS_VER_", ("MAJOR", "MINOR", "PATCH"))
 
     def header(self) -> Path:
-        """The library's main header."""
+        """Return the library's main header."""
         return find_file(self.wheels, "cublasLt.h")
 
     def source(self) -> RuntimeSource:
-        """The sources of its C++ runtime, and the libraries that it links."""
+        """Return the sources of its C++ runtime, and the libraries that it links."""
         main = Path(__file__).parent / "src" / "cublas_module.cc"
         return self.runtime_source(main, self.header().parent)
 
@@ -77,7 +78,7 @@ class CublasToolchain(ProductToolchain):
         return precision if first and generation(architecture) >= first else None
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
-        """The plan and the weights of a function, for its C++ runtime."""
+        """Return the plan and the weights of a function, for its C++ runtime."""
         from collage_engine.toolchains.cublas.products import plan_of
 
         return plan_of(
@@ -90,6 +91,6 @@ class CublasToolchain(ProductToolchain):
         )
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
-        """The libraries that its runtime links, and the runtime itself."""
+        """Return the libraries that its runtime links, and the runtime itself."""
         library = self.carried(self.library(), name=self.library_name)
         return library, cudart_library(self.name), self.own_library()

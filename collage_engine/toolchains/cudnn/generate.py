@@ -14,7 +14,7 @@ from collage_engine.records.format import NHWC
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.cudnn import attention, quantized
-from collage_engine.toolchains.cudnn.plan import CudnnProgram, View, dense, row_major
+from collage_engine.toolchains.cudnn.program import CudnnProgram, View, dense, row_major
 from collage_engine.toolchains.cudnn.spatial import (
     SPACE,
     deconvolution_end,
@@ -62,9 +62,9 @@ few."""
 class Generator:
     """Lowers the operators of one function in their order."""
 
-    def __init__(self, plan: CudnnProgram, nodes: NodeSet, leaving: NodeSet) -> None:
-        self.plan = plan
-        self.graph = plan.graph
+    def __init__(self, program: CudnnProgram, nodes: NodeSet, leaving: NodeSet) -> None:
+        self.program = program
+        self.graph = program.graph
         self.nodes = nodes
         self.leaving = leaving
         self.done = 0
@@ -85,16 +85,16 @@ class Generator:
         for index in members(self.nodes):
             node = self.graph.nodes[index]
             if index in attentions:  # what it reads has been made
-                attention.emit(self.plan, attentions[index])
+                attention.emit(self.program, attentions[index])
             if index in composites:
-                quantized.emit(self.plan, composites[index])
+                quantized.emit(self.program, composites[index])
             if node.form == "projection":
                 raise UnsupportedError("cuDNN gives no tuples")
             if node.form == "call" and not self.done >> index & 1:
                 self._call(node)
 
     def _call(self, node: Node) -> None:
-        self.plan.check(node.type, node.op)
+        self.program.check(node.type, node.op)
         if node.op in CONVOLUTIONS or node.op in DECONVOLUTIONS:
             self._convolution(node)
         elif node.op in POOLS:
@@ -106,7 +106,7 @@ class Generator:
         elif node.op == "nn.layer_norm":
             self._layer_norm(node)
         elif node.op in VIEWS:
-            self.plan.views[node.index] = self._reshape(node)
+            self.program.views[node.index] = self._reshape(node)
         elif self._post(node, node.inputs[0]) is not None:
             self._pointwise(node)
         else:
@@ -115,17 +115,17 @@ class Generator:
     # ---- convolutions ----------------------------------------------------------------------
 
     def _convolution(self, node: Node) -> None:
-        plan, attributes = self.plan, node.attributes
+        program, attributes = self.program, node.attributes
         rank = len(node.type.shape) - 2
         logical = "NC" + SPACE[3 - rank :]
         layout = str(attributes.get("data_layout", logical))
         transposed = node.op in DECONVOLUTIONS
         groups = int(attributes.get("groups", 1))
-        x = in_order(plan.view(node.inputs[0]), layout, logical, node.op)
+        x = in_order(program.view(node.inputs[0]), layout, logical, node.op)
         weights_node = self.graph.nodes[node.inputs[1]]
         if weights_node.form != "constant":
             raise UnsupportedError(f"{node.op}: weights that are computed")
-        array = plan.constants(node.inputs[1])
+        array = program.constants(node.inputs[1])
         wanted = ("IO" if transposed else "OI") + SPACE[3 - rank :]
         kernel_layout = str(attributes["kernel_layout"])
         if sorted(kernel_layout) != sorted(wanted):
@@ -134,10 +134,10 @@ class Generator:
         channels_last = x.strides[1] == 1 and x.dims[1] > 1
         if channels_last:
             # Stored (K, space, C), seen as (K, C, space): what channels-last engines read.
-            stored = plan.constant(np.moveaxis(array, 1, -1))
+            stored = program.constant(np.moveaxis(array, 1, -1))
             w = stored.permuted((0, rank + 1, *range(1, rank + 1)))
         else:
-            w = plan.constant(array)
+            w = program.constant(array)
         strides, dilation = (ints(attributes[k], rank) for k in ("strides", "dilation"))
         begin, end = pads(attributes["padding"], rank)
         if transposed:
@@ -145,13 +145,13 @@ class Generator:
                 raise UnsupportedError(f"{node.op}: groups that do not divide the channels")
             end = deconvolution_end(node, x, array.shape[2:], strides, dilation, begin, layout)
         last, posts = self._posts(node)
-        y = in_order(plan.result(last.index), layout, logical, node.op)
+        y = in_order(program.result(last.index), layout, logical, node.op)
         if rank == 1:  # cuDNN convolves images: a signal is one row
             x, w, y = (with_row(v) for v in (x, w, y))
             posts = [with_row_post(p) for p in posts]
             strides, dilation = (1, *strides), (1, *dilation)
             begin, end = (0, *begin), (0, *end)
-        plan.emit(
+        program.emit(
             "deconv" if transposed else "conv",
             node.name or f"{node.op} {node.index}",
             x=x.as_json(),
@@ -186,7 +186,10 @@ class Generator:
         return node, posts
 
     def _post(self, node: Node, source: int) -> dict[str, Any] | None:
-        """A pointwise operation on one operand; None when it is none, or needs what is not made."""
+        """Return a pointwise operation on one operand.
+
+        None when it is none, or needs what is not made.
+        """
         if node.op in UNARY and node.inputs == (source,):
             return dict(UNARY[node.op])
         if node.op == "clip":
@@ -199,10 +202,10 @@ class Generator:
         if node.op not in BINARY or node.inputs[0] == node.inputs[1]:
             return None
         other = node.inputs[1] if node.inputs[0] == source else node.inputs[0]
-        known = other in self.plan.views or self.graph.nodes[other].form == "constant"
+        known = other in self.program.views or self.graph.nodes[other].form == "constant"
         if not known:
             return None
-        view = self.plan.view(other)
+        view = self.program.view(other)
         other_view = view.widened(len(node.type.shape))
         sizes = zip(other_view.dims, node.type.shape, strict=True)
         if any(d not in (1, full) for d, full in sizes):
@@ -222,13 +225,13 @@ class Generator:
         post = self._post(node, source)
         if post is None:
             raise UnsupportedError(f"{node.op}: operands that cuDNN cannot combine")
-        x, y = self.plan.view(source), self.plan.result(node.index)
+        x, y = self.program.view(source), self.program.result(node.index)
         other = post.get("other")
         if len(x.dims) < 3:  # engines want three axes or more
             x, y = x.widened(3), y.widened(3)
             if isinstance(other, View):
                 post["other"] = other.widened(3)
-        self.plan.emit(
+        self.program.emit(
             "pointwise",
             node.name or f"{node.op} {node.index}",
             x=x.as_json(),
@@ -243,14 +246,14 @@ class Generator:
         rank = len(node.type.shape) - 2
         logical = "NC" + SPACE[3 - rank :]
         layout = str(attributes["layout"])
-        x = in_order(self.plan.view(node.inputs[0]), layout, logical, node.op)
+        x = in_order(self.program.view(node.inputs[0]), layout, logical, node.op)
         window, strides, dilation = (
             ints(attributes[k], rank) for k in ("pool_size", "strides", "dilation")
         )
         begin, end = pads(attributes["padding"], rank)
         if set(dilation) != {1}:
             raise UnsupportedError(f"{node.op}: windows with gaps")
-        y = in_order(self.plan.result(node.index), layout, logical, node.op)
+        y = in_order(self.program.result(node.index), layout, logical, node.op)
         average = ".avg" in node.op
         include = bool(attributes.get("count_include_pad"))
         floor = tuple(
@@ -262,7 +265,7 @@ class Generator:
         if rank == 1:
             x, y = with_row(x), with_row(y)
             window, strides, begin = (1, *window), (1, *strides), (0, *begin)
-        self.plan.emit(
+        self.program.emit(
             "pool",
             node.name or f"{node.op} {node.index}",
             x=x.as_json(),
@@ -275,19 +278,19 @@ class Generator:
 
     def _global_pool(self, node: Node) -> None:
         """The mean over all of space."""
-        x = self.plan.view(node.inputs[0])
+        x = self.program.view(node.inputs[0])
         if node.op != "mean":
             layout = str(node.attributes.get("layout", "NCHW"))
             if layout != "NCHW" or tuple(node.type.shape[2:]) != (1, 1):
                 raise UnsupportedError(f"{node.op}: only the mean over all of an NCHW image")
-        y = self.plan.result(node.index)
+        y = self.program.result(node.index)
         rank = len(x.dims) - 2
         shape = (*x.dims[:2], *(1,) * rank)
         y = View(y.place, shape, row_major(shape), y.dtype)
         window = x.dims[2:]
         if rank == 1:
             x, y, window = with_row(x), with_row(y), (1, *window)
-        self.plan.emit(
+        self.program.emit(
             "pool",
             node.name or f"{node.op} {node.index}",
             x=x.as_json(),
@@ -301,12 +304,12 @@ class Generator:
     # ---- rows ------------------------------------------------------------------------------
 
     def _softmax(self, node: Node) -> None:
-        x, y = self.plan.view(node.inputs[0]), self.plan.result(node.index)
+        x, y = self.program.view(node.inputs[0]), self.program.result(node.index)
         rank = len(x.dims)
         axis = int(node.attributes.get("axis", -1)) % rank
         outer, inner = int(np.prod(x.dims[:axis])), int(np.prod(x.dims[axis + 1 :]))
         shape = (outer, x.dims[axis], inner, 1)
-        self.plan.emit(
+        self.program.emit(
             "softmax",
             node.name or f"{node.op} {node.index}",
             x=x.reshaped(shape).as_json(),
@@ -315,7 +318,7 @@ class Generator:
         )
 
     def _layer_norm(self, node: Node) -> None:
-        x, y = self.plan.view(node.inputs[0]), self.plan.result(node.index)
+        x, y = self.program.view(node.inputs[0]), self.program.result(node.index)
         rank = len(x.dims)
         axes = sorted(int(a) % rank for a in node.attributes["axes"])
         if axes != list(range(rank - len(axes), rank)):
@@ -323,8 +326,8 @@ class Generator:
         extent = int(np.prod([x.dims[a] for a in axes]))
         rows = int(np.prod(x.dims)) // extent
         shape, parameters = (rows, extent, 1, 1), (1, extent, 1, 1)
-        scale, bias = (self.plan.view(i).reshaped(parameters) for i in node.inputs[1:3])
-        self.plan.emit(
+        scale, bias = (self.program.view(i).reshaped(parameters) for i in node.inputs[1:3])
+        self.program.emit(
             "layer_norm",
             node.name or f"layer_norm {node.index}",
             x=x.reshaped(shape).as_json(),
@@ -337,7 +340,7 @@ class Generator:
     def _reshape(self, node: Node) -> View:
         if self.leaving >> node.index & 1:
             raise UnsupportedError(f"{node.op}: a result that is only another view of an operand")
-        return self.plan.view(node.inputs[0]).reshaped(tuple(node.type.shape))
+        return self.program.view(node.inputs[0]).reshaped(tuple(node.type.shape))
 
 
 def plan_of(
@@ -367,16 +370,16 @@ def plan_of(
         UnsupportedError: cuDNN cannot compute it, for the reason in the message.
     """
     formats = formats or {}
-    plan = CudnnProgram(graph, constants, NHWC in formats.values(), strict, dry)
+    program = CudnnProgram(graph, constants, NHWC in formats.values(), strict, dry)
     for place, index in enumerate((*inputs, *outputs)):
         kind = graph.nodes[index].type
         if kind.dtype not in SMALL:  # what is read of it says whether 8 bits can be
-            plan.check(kind, graph.nodes[index].op or "an input")
+            program.check(kind, graph.nodes[index].op or "an input")
         about = {"where": "argument", "at": place}
         view = dense(about, kind, formats.get(index) == NHWC)
-        (plan.views if place < len(inputs) else plan.outputs)[index] = view
-    Generator(plan, nodes & ~node_set(inputs), node_set(outputs)).lower()
-    return plan.as_json(), bytes(plan.weights)
+        (program.views if place < len(inputs) else program.outputs)[index] = view
+    Generator(program, nodes & ~node_set(inputs), node_set(outputs)).lower()
+    return program.as_json(), bytes(program.weights)
 
 
 def dry_plan(graph: DataflowGraph, nodes: NodeSet) -> None:

@@ -16,7 +16,7 @@ from collage_engine.partition.quantized import Kind, Quantized
 from collage_engine.partition.quantized_numbers import Numbers
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.numbering import NodeSet
-from collage_engine.toolchains.cudnn.plan import CudnnProgram, View
+from collage_engine.toolchains.cudnn.program import CudnnProgram, View
 from collage_engine.toolchains.cudnn.spatial import ints, pads
 from collage_engine.toolchains.runtime.requantized import LARGEST_FLOAT, Requantized, requantized
 
@@ -66,27 +66,27 @@ def reason_against(graph: DataflowGraph, found: Quantized) -> str | None:
     return None
 
 
-def emit(plan: CudnnProgram, found: Quantized) -> None:
+def emit(program: CudnnProgram, found: Quantized) -> None:
     """One step: convolution, factor, offset, residual sum, limits."""
-    node = plan.graph.nodes[found["anchor"]]
+    node = program.graph.nodes[found["anchor"]]
     layout = str(node.attributes.get("data_layout", "NCHW"))
 
     def image(view: View) -> View:
         view = view.permuted(tuple(layout.index(c) for c in "NCHW"))
-        if view.strides[1] != 1 and not plan.dry:
+        if view.strides[1] != 1 and not program.dry:
             raise UnsupportedError(f"{node.op}: 8-bit images whose channels do not lie innermost")
         return view
 
-    x = image(plan.view(found["data"]))
+    x = image(program.view(found["data"]))
     begin, end = pads(node.attributes["padding"], 2)
-    numbers = Numbers(plan.graph, found, plan.constants)
-    made = _numbers(plan, numbers, found, padded=any((*begin, *end)))
+    numbers = Numbers(program.graph, found, program.constants)
+    made = _numbers(program, numbers, found, padded=any((*begin, *end)))
     order = str(node.attributes["kernel_layout"])
-    stored = plan.constant(made.weights.transpose([order.index(c) for c in "OHWI"]))
-    last = plan.graph.nodes[found.root].type
-    y = image(plan.result(found.root))
-    posts = _posts(plan, made, found, image, small=last.dtype == "int8")
-    plan.emit(
+    stored = program.constant(made.weights.transpose([order.index(c) for c in "OHWI"]))
+    last = program.graph.nodes[found.root].type
+    y = image(program.result(found.root))
+    posts = _posts(program, made, found, image, small=last.dtype == "int8")
+    program.emit(
         "conv",
         node.name or f"{node.op} {node.index}",
         x=x.as_json(),
@@ -103,13 +103,13 @@ def emit(plan: CudnnProgram, found: Quantized) -> None:
 
 
 def _posts(
-    plan: CudnnProgram, made: Requantized, found: Quantized, image: Any, *, small: bool
+    program: CudnnProgram, made: Requantized, found: Quantized, image: Any, *, small: bool
 ) -> list[dict[str, Any]]:
     """``(sum · factor / ratio + offset / ratio + residual) · ratio``, then the limits."""
 
     def number(values: np.ndarray | float) -> dict[str, Any]:
         array = np.asarray(values, np.float32).reshape(1, -1, 1, 1)
-        return plan.constant(array).as_json()
+        return program.constant(array).as_json()
 
     ratio = made.ratio if "residual" in found and made.ratio else 1.0
     posts: list[dict[str, Any]] = [
@@ -117,7 +117,7 @@ def _posts(
         {"mode": "add", "other": number(made.offset / ratio), "swapped": False},
     ]
     if "residual" in found:
-        added = image(plan.view(found["residual"])).as_json()
+        added = image(program.view(found["residual"])).as_json()
         posts.append({"mode": "add", "other": added, "swapped": False})
         posts.append({"mode": "multiply", "other": number(ratio), "swapped": False})
     low, high = (-128.0, 127.0) if small else (-LARGEST_FLOAT, LARGEST_FLOAT)
@@ -127,11 +127,11 @@ def _posts(
 
 
 def _numbers(
-    plan: CudnnProgram, numbers: Numbers, found: Quantized, *, padded: bool
+    program: CudnnProgram, numbers: Numbers, found: Quantized, *, padded: bool
 ) -> Requantized:
-    if not plan.dry:
+    if not program.dry:
         return requantized(numbers, padded=padded)
-    shape = plan.graph.nodes[found["weights"]].type.shape
+    shape = program.graph.nodes[found["weights"]].type.shape
     channels = np.ones(1, np.float32)
     limits = (-LARGEST_FLOAT, LARGEST_FLOAT)
     return Requantized(np.zeros(shape, np.int8), channels, channels, 0.0, *limits)

@@ -109,4 +109,4 @@ def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph)
         byoc_rules(table, "TVMFusion", max_depth=6, name=name, supports=_alone),
         byoc_rules(whole, name=name),  # deeper than what is joined step by step
     )
-    return PartitionSpec(name, instance, rule, _validate)
+    return PartitionSpec(name, rule, _validate)

@@ -6,7 +6,7 @@ from typing import Any
 
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
-from collage_engine.toolchains.cudnn.plan import Ints, View
+from collage_engine.toolchains.cudnn.program import Ints, View
 
 SPACE = "DHW"
 """Names of the axes of space in layouts; operators of fewer dimensions use the last ones."""

@@ -47,16 +47,16 @@ class CudnnToolchain(RuledCudaToolchain):
     library_name = "libcudnn.so.9"
 
     def version(self) -> str:
-        """The version of the library that is installed here."""
+        """Return the version of the library that is installed here."""
         header = self.header().with_name("cudnn_version.h")
         return version_of(self.wheels, header, "CUDNN_", ("MAJOR", "MINOR", "PATCHLEVEL"))
 
     def header(self) -> Path:
-        """The library's main header."""
+        """Return the library's main header."""
         return find_file(self.wheels, "cudnn.h")
 
     def source(self) -> RuntimeSource:
-        """The sources of its C++ runtime, and the libraries that it links."""
+        """Return the sources of its C++ runtime, and the libraries that it links."""
         main = Path(__file__).parent / "src" / "cudnn_module.cc"
         frontend = find_file(FRONTEND, "cudnn_frontend.h").parent
         source = self.runtime_source(main, self.header().parent, frontend)
@@ -76,7 +76,7 @@ class CudnnToolchain(RuledCudaToolchain):
         return FORMATS
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
-        """The plan and the weights of a function, for its C++ runtime."""
+        """Return the plan and the weights of a function, for its C++ runtime."""
         from collage_engine.toolchains.cudnn.generate import plan_of
 
         return plan_of(
@@ -90,7 +90,7 @@ class CudnnToolchain(RuledCudaToolchain):
         )
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
-        """The libraries that its runtime links, and the runtime itself."""
+        """Return the libraries that its runtime links, and the runtime itself."""
         libraries = [self.carried(path) for path in self.parts()]
         compiler = [self.carried(path, licence=LICENCE) for path in nvrtc()]
         return (*libraries, *compiler, cudart_library(self.name), self.own_library())

@@ -42,7 +42,7 @@ class Tile:
 
     @property
     def name(self) -> str:
-        """The name of the kernel."""
+        """Return the name of the kernel."""
         return f"sm80_{self.m}x{self.n}x{self.k}_{self.stages}"
 
 
@@ -62,7 +62,7 @@ class WideTile:
 
     @property
     def name(self) -> str:
-        """The name of the kernel."""
+        """Return the name of the kernel."""
         return f"sm90_{self.m}x{self.n}x{self.k}_c{self.cluster}_{self.schedule}"
 
 
@@ -74,7 +74,7 @@ class GroupTile(Tile):
 
     @property
     def name(self) -> str:
-        """The name of the kernel."""
+        """Return the name of the kernel."""
         return f"{super().name}_{'several' if self.several else 'one'}"
 
 
@@ -88,7 +88,7 @@ class AttentionTile:
 
     @property
     def name(self) -> str:
-        """The name of the kernel."""
+        """Return the name of the kernel."""
         return f"sm80_{self.queries}x{self.keys}_h{self.widest}"
 
 
@@ -187,13 +187,13 @@ class Family:
 
     @property
     def name(self) -> str:
-        """The name of the family, as programs and libraries have it."""
+        """Return the name of the family, as programs and libraries have it."""
         what = f"{self.op}_{self.math}_{self.order}_{self.activation}_a{self.align}"
         return f"{what}_{self.out}" if self.out else what
 
     @property
     def dtype(self) -> str:
-        """The type of the left operand's elements."""
+        """Return the type of the left operand's elements."""
         return "float32" if self.math == "tf32" else self.math
 
     def generations(self, architecture: str) -> tuple[str, ...]:
@@ -248,18 +248,18 @@ class Share:
 
     @property
     def generation(self) -> str:
-        """The generation of its kernels."""
+        """Return the generation of its kernels."""
         return "sm90" if isinstance(self.tiles[0], WideTile) else "sm80"
 
     @property
     def name(self) -> str:
-        """The name of the library."""
+        """Return the name of the library."""
         what = self.tiles[0].name if len(self.tiles) == 1 else self.generation
         return f"{self.family.name}_{what}"
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """The names of its kernels."""
+        """Return the names of its kernels."""
         return tuple(tile.name for tile in self.tiles)
 
 

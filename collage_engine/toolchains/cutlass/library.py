@@ -77,7 +77,7 @@ def options(architecture: str) -> list[str]:
 
 
 def file_name(share: Share, architecture: str) -> str:
-    """The library's file name and SONAME. ``ToolchainError`` where there is no compiler."""
+    """Return the library's file name and SONAME. ``ToolchainError`` where there is no compiler."""
     nvcc = need_nvcc()
     source = source_of(share)
     digest = hashlib.sha256(_texts(source))
@@ -216,7 +216,7 @@ def _compile(source: str, architecture: str, library: Path, stop: Callable[[], b
 
 
 def _wait(child: subprocess.Popen[bytes], stop: Callable[[], bool]) -> int | None:
-    """Its exit status; None when it took too long or was to be stopped."""
+    """Return its exit status; None when it took too long or was to be stopped."""
     deadline = time.monotonic() + COMPILE_SECONDS
     while time.monotonic() < deadline and not stop():
         try:

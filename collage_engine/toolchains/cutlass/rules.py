@@ -99,4 +99,4 @@ def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph)
     table += [(name, pattern, small) for name, pattern, _ in qdq.pattern_table("cutlass", KINDS)]
     table.append(("cutlass.attention", written_out.pattern(), attends))
     rule = byoc_rules(table, "NoFusion", name=name, supports=alone)
-    return PartitionSpec(name, instance, rule, validate)
+    return PartitionSpec(name, rule, validate)

@@ -38,17 +38,17 @@ class Convolved:
 
     @property
     def pointwise(self) -> bool:
-        """Whether it is a product of all pixels with one matrix."""
+        """Tell whether it is a product of all pixels with one matrix."""
         return self.kernel == (1, 1) == self.stride and not any(self.padding) and self.groups == 1
 
     @property
     def channels(self) -> int:
-        """The number of input channels."""
+        """Return the number of input channels."""
         return self.image[3]
 
     @property
     def filters(self) -> int:
-        """The number of output channels."""
+        """Return the number of output channels."""
         return self.result[3]
 
     def product(self) -> dict[str, int]:

@@ -55,18 +55,18 @@ class CutlassToolchain(ProductToolchain):
     )
 
     def version(self) -> str:
-        """The version of the library that is installed here."""
+        """Return the version of the library that is installed here."""
         from collage_engine.toolchains.cutlass import headers
 
         return headers.version()
 
     def source(self) -> builder.RuntimeSource:
-        """The sources of its C++ runtime, and the libraries that it links."""
+        """Return the sources of its C++ runtime, and the libraries that it links."""
         need_nvcc()
         return self.runtime_source(Path(__file__).parent / "src" / "cutlass_module.cc")
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
-        """Its configurations; see ``Toolchain.instances``."""
+        """Return its configurations; see ``Toolchain.instances``."""
         if generation(target.architecture) < FIRST_TF32:
             return ()  # older than its kernels
         return super().instances(target, precision)
@@ -136,7 +136,7 @@ class CutlassToolchain(ProductToolchain):
         return found
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
-        """The libraries that its runtime links, and the runtime itself."""
+        """Return the libraries that its runtime links, and the runtime itself."""
         return cudart_library(self.name), self.own_library()
 
     def libraries_for(self, functions: Sequence[Function]) -> tuple[RuntimeLibrary, ...]:

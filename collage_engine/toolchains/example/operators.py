@@ -1,4 +1,4 @@
-"""What the example's C++ runtime computes, and how a function becomes a plan for it.
+"""A function becomes a plan for the example's C++ runtime, where that computes all of it.
 
 A plan is a list of steps. Each reads values and writes one; a value is an argument of the call, a
 weight at an offset, or scratch memory at an offset (``runtime.places``). One table decides what
@@ -42,7 +42,7 @@ def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
 
 
 def plan_of(function: Function) -> tuple[dict[str, Any], bytes]:
-    """The plan (JSON values) and the weights of a function.
+    """Return the plan (JSON values) and the weights of a function.
 
     Raises:
         UnsupportedError: The runtime cannot compute one of its calls.
@@ -64,7 +64,7 @@ def plan_of(function: Function) -> tuple[dict[str, Any], bytes]:
 
 
 def _sizes(node: Node, operands: list[TensorType]) -> dict[str, Any]:
-    """What a step's loops run over."""
+    """Return what a step's loops run over."""
     shape = tuple(node.type.shape)
     if node.op == PRODUCT:
         depth, columns = operands[1].shape

@@ -1,12 +1,10 @@
-"""What the example proposes: a product with its bias and ReLU, chains of what it computes."""
+"""The example proposes a product with its bias and ReLU, and chains of what it computes."""
 
 from __future__ import annotations
 
-from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.partition.rule_trees import PatternEntry, byoc_rules
 from collage_engine.partition.spec import PartitionSpec
-from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.example.operators import PRODUCT, reason_against
 from collage_engine.toolchains.runtime.supported import against_match, against_sub_graph
 
@@ -15,11 +13,11 @@ MAX_DEPTH = 6
 that the engine offers of every toolchain."""
 
 
-def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+def partition_spec(name: str) -> PartitionSpec:
     """The rule tree: composites of a pattern table, and single operators, joined step by step."""
     product = op(PRODUCT, anything("data"), anything("matrix"), commutative=False)
     pattern = product.optional(lambda x: op("add", x, constant("bias")))
     pattern = pattern.optional(lambda x: op("nn.relu", x))
     table: list[PatternEntry] = [(f"{name}.product", pattern, against_match(reason_against))]
     rule = byoc_rules(table, "TVMFusion", max_depth=MAX_DEPTH, name=name, supports=reason_against)
-    return PartitionSpec(name, instance, rule, against_sub_graph(reason_against))
+    return PartitionSpec(name, rule, against_sub_graph(reason_against))

@@ -44,11 +44,11 @@ class ExampleToolchain(CppToolchain):
     depends = ("collage_engine.partition.patterns",)
 
     def version(self) -> str:
-        """Its own: no package has to be installed."""
+        """Return its own: no package has to be installed."""
         return VERSION
 
     def source(self) -> RuntimeSource:
-        """One translation unit, without a library of others."""
+        """Return one translation unit, without a library of others."""
         return RuntimeSource(
             toolchain=self.name,
             main=Path(__file__).parent / "src" / "example_module.cc",
@@ -57,7 +57,7 @@ class ExampleToolchain(CppToolchain):
         )
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
-        """One, in float32: it has nothing to configure and no lower precision."""
+        """Return one, in float32: it has nothing to configure and no lower precision."""
         return (ToolchainInstance(toolchain=self.name, threads=target.threads),)
 
     def supports(
@@ -72,7 +72,7 @@ class ExampleToolchain(CppToolchain):
         """See ``rules.partition_spec``."""
         from collage_engine.toolchains.example.rules import partition_spec
 
-        return partition_spec(self.name, instance, graph)
+        return partition_spec(self.name)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """See ``operators.plan_of``."""
@@ -81,5 +81,5 @@ class ExampleToolchain(CppToolchain):
         return plan_of(function)
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
-        """Its compiled runtime, which is all that an artifact needs."""
+        """Return its compiled runtime, which is all that an artifact needs."""
         return (self.own_library(),)

@@ -16,7 +16,7 @@ HEADERS = "mkl-include"
 
 
 class MklToolchain(BlasToolchain):
-    """Its layer without threads: the runtime shares pieces of a product among threads itself."""
+    """MKL is used without its threads: the runtime shares a product among threads itself."""
 
     about = ToolchainAbout(
         name="mkl",
@@ -31,11 +31,11 @@ class MklToolchain(BlasToolchain):
     )
 
     def version(self) -> str:
-        """The version of the library that is installed here."""
+        """Return the version of the library that is installed here."""
         return wheel_version(PACKAGE)
 
     def source(self) -> RuntimeSource:
-        """The sources of its C++ runtime, and the libraries that it links."""
+        """Return the sources of its C++ runtime, and the libraries that it links."""
         entry = self._libraries()[0]
         return RuntimeSource(
             toolchain=self.name,
@@ -48,7 +48,10 @@ class MklToolchain(BlasToolchain):
         )
 
     def _libraries(self) -> tuple[Path, ...]:
-        """The entry library first; it opens the others, without threads, from its own folder."""
+        """Return the entry library first.
+
+        It opens the others, without threads, from its own folder.
+        """
         self.version()
         files = importlib.metadata.files(PACKAGE) or []
         wanted = ("rt", "core", "intel_lp64", "sequential", "def", "avx2", "avx512", "avx10")
@@ -62,7 +65,7 @@ class MklToolchain(BlasToolchain):
         return tuple(found)
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
-        """The libraries that its runtime links, and the runtime itself."""
+        """Return the libraries that its runtime links, and the runtime itself."""
         libraries = (
             RuntimeLibrary(
                 file=str(file),

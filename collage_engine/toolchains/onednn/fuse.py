@@ -149,7 +149,7 @@ def _eltwise_posts(step: Step) -> list[PostOp]:
 
 
 def _binary_choices(step: Step) -> list[tuple[int, list[PostOp]]]:
-    """Which operand could be computed by the host, and what the host then applies."""
+    """Return which operand could be computed by the host, and what the host then applies."""
     left, right, alg = step.fields["src"], step.fields["other"], step.fields["alg"]
     if left == right:
         return []
@@ -184,7 +184,7 @@ def _bias(plan: OneDnnProgram) -> None:
 
 
 def _constant_behind(plan: OneDnnProgram, value: int) -> int | None:
-    """The constant of which a value is a reshape."""
+    """Return the constant of which a value is a reshape."""
     made = {s.out: s for s in plan.steps}
     while value in made and made[value].op == "reshape":
         value = made[value].fields["src"]

@@ -56,7 +56,9 @@ def generate(
     takes: Formats | None = None,
     gives: Formats | None = None,
 ) -> tuple[OneDnnProgram, tuple[int, ...], tuple[int, ...]]:
-    """The fused plan and its input and output values; ``UnsupportedError`` names an operator.
+    """Return the fused plan and its input and output values.
+
+    ``UnsupportedError`` names an operator.
 
     A border value that is taken or given in another format is the stored tensor; its logical
     self is a permuted view of it, which costs nothing.

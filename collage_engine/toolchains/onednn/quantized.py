@@ -48,7 +48,7 @@ def within(
 
 
 def _build(found: Quantized, alone: bool, plan: OneDnnProgram, _match: object) -> int | None:
-    """One 8-bit step, or None for what is better computed in float32, operator by operator.
+    """Return one 8-bit step, or None for what is better computed in float32, operator by operator.
 
     What 8 bits cannot hold is refused where the composite is the whole function; in a larger one
     it is computed in float32.
@@ -85,7 +85,7 @@ def _activation(node: Node) -> PostOp:
 
 
 def _saturates(numbers: Numbers, result: Scaling | None) -> bool:
-    """Whether rounding to the result's range already does what the activation does."""
+    """Tell whether rounding to the result's range already does what the activation does."""
     limits = numbers.clamp()
     if limits is None or result is None:
         return limits == (-np.inf, np.inf)
@@ -255,7 +255,7 @@ def _binary(
 
 
 def _as_integers(plan: OneDnnProgram, found: Quantized, names: list[str], lower: Lower) -> int:
-    """The operator itself on the 8-bit values: nobody else reads the float ones."""
+    """Return the operator itself on the 8-bit values: nobody else reads the float ones."""
     for name in names:
         plan.of_node[found[f"{name}_float"]] = plan.tensor(found[name])
     return lower(plan, plan.graph.nodes[found["anchor"]])
@@ -306,7 +306,7 @@ def _concat(
 def _unary(
     plan: OneDnnProgram, numbers: Numbers, found: Quantized, result: Scaling | None
 ) -> int | None:
-    """An activation that saturation does; the anchor is the activation here."""
+    """Return an activation that saturation does; the anchor is the activation here."""
     as_activation = Quantized(
         found.kind,
         type(found.match)(

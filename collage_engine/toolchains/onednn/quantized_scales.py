@@ -96,7 +96,7 @@ def dequantize(plan: OneDnnProgram, node: Node) -> int:
 
 
 def refusal(graph: DataflowGraph, node: Node) -> str | None:
-    """Why a quantize or dequantize cannot be taken on its own."""
+    """Return why a quantize or dequantize cannot be taken on its own."""
     for index in node.inputs[1:3]:
         if graph.nodes[index].form != "constant":
             return f"{node.op}: oneDNN needs a constant scale and zero point"

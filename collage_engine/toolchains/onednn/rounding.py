@@ -36,7 +36,7 @@ def round_weights(plan: OneDnnProgram, products: list[Step]) -> None:
 def _weights(
     plan: OneDnnProgram, step: Step, made: dict[int, Step], readers: dict[int, list[Step]]
 ) -> np.ndarray | None:
-    """The constant's bytes as the product reads them; None for what others read, too."""
+    """Return the constant's bytes as the product reads them; None for what others read, too."""
     chain: list[Step] = []
     value = step.fields["weights"]
     while len(readers[value]) == 1:

@@ -5,7 +5,6 @@ They are operators with post-ops, written-out functions and fused chains.
 
 from __future__ import annotations
 
-from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rule_trees import (
     PatternEntry,
@@ -14,7 +13,6 @@ from collage_engine.partition.rule_trees import (
     union_rules,
 )
 from collage_engine.partition.spec import PartitionSpec
-from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.onednn.generate import reason_against
 from collage_engine.toolchains.runtime.pattern_table import anchor_patterns, chain_patterns
 from collage_engine.toolchains.runtime.supported import against_match, against_sub_graph
@@ -27,7 +25,7 @@ def library_table(prefix: str) -> list[PatternEntry]:
     return [(n, p, _takes) for n, p in anchor_patterns(prefix, residual=True)]
 
 
-def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+def partition_spec(name: str) -> PartitionSpec:
     """Operators with post-ops, written-out functions, and what TVM's fusion would join of them."""
     table: list[PatternEntry] = [*pattern_table(name)]
     table += [
@@ -42,4 +40,4 @@ def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph)
         byoc_rules(table, "TVMFusion", max_depth=6, name=name, supports=reason_against),
         anchor_rules(),
     )
-    return PartitionSpec(name, instance, rule, against_sub_graph(reason_against))
+    return PartitionSpec(name, rule, against_sub_graph(reason_against))

@@ -114,12 +114,12 @@ class OneDnnProgram:
 
     @property
     def constants_of(self) -> Constants | None:
-        """Values of constant nodes; None in a dry run."""
+        """Return the values of constant nodes; None in a dry run."""
         return self._constants
 
     @property
     def dry(self) -> bool:
-        """Whether constants have no values here."""
+        """Tell whether constants have no values here."""
         return self._constants is None
 
     # Values

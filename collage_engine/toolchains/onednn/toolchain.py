@@ -78,11 +78,11 @@ class OneDnnToolchain(CppToolchain):
         return find_in_wheel(HEADERS, "dnnl_version.h", "oneapi/dnnl").parents[2]
 
     def library(self) -> Path:
-        """The library's file."""
+        """Return the library's file."""
         return find_in_wheel(LIBRARY, "libdnnl.so.3")
 
     def source(self) -> RuntimeSource:
-        """The sources of its C++ runtime, and the libraries that it links."""
+        """Return the sources of its C++ runtime, and the libraries that it links."""
         library = self.library()
         return RuntimeSource(
             toolchain=self.name,
@@ -95,7 +95,7 @@ class OneDnnToolchain(CppToolchain):
         )
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
-        """Its configurations; see ``Toolchain.instances``."""
+        """Return its configurations; see ``Toolchain.instances``."""
         found = [ToolchainInstance(toolchain=self.name, threads=target.threads)]
         if precision == BFLOAT16 and NEEDED & frozenset(processor().flags):
             found.append(in_bfloat16(found[0]))
@@ -117,7 +117,7 @@ class OneDnnToolchain(CppToolchain):
         """See ``Toolchain.partition_spec``."""
         from collage_engine.toolchains.onednn.rules import partition_spec
 
-        return partition_spec(self.name, instance, graph)
+        return partition_spec(self.name)
 
     def library_table(self) -> Sequence[PatternEntry]:
         """See ``capabilities.LibraryForKernels``."""
@@ -130,7 +130,7 @@ class OneDnnToolchain(CppToolchain):
         return self.compile(function)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
-        """The plan and the weights of a function, for its C++ runtime."""
+        """Return the plan and the weights of a function, for its C++ runtime."""
         from collage_engine.toolchains.onednn.bfloat16 import keep_in_bfloat16
         from collage_engine.toolchains.onednn.generate import generate
 
@@ -154,7 +154,7 @@ class OneDnnToolchain(CppToolchain):
         return described, bytes(plan.blob)
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
-        """The libraries that its runtime links, and the runtime itself."""
+        """Return the libraries that its runtime links, and the runtime itself."""
         library = RuntimeLibrary(
             file=str(self.library()),
             name="libdnnl.so.3",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,12 +17,17 @@ QUIET = 4
 
 
 def _package() -> Any:
+    # It would write the names of models and graphs to a queue in the user's cache. The variable
+    # is read when the library is loaded, and keeps it from making the queue; the function is what
+    # other versions have.
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:
         import onnxruntime
     except ImportError as error:
         raise ToolchainError(
             f"the package onnxruntime is not installed ({error}); pip install onnxruntime"
         ) from error
+    onnxruntime.disable_telemetry_events()
     return onnxruntime
 
 
@@ -56,14 +62,14 @@ class Evaluator:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of all inputs that need a value, then of those that have one already."""
+        """Return the names of all inputs that need a value, then of those that have one already."""
         needed, others = self._session.get_inputs(), self._session.get_overridable_initializers()
         return tuple(i.name for i in (*needed, *others))
 
     def run(
         self, outputs: Sequence[str] | None, feeds: Mapping[str, np.ndarray]
     ) -> list[np.ndarray]:
-        """The values of these outputs; None: of all, in the file's order."""
+        """Return the values of these outputs; None: of all, in the file's order."""
         known = set(self.inputs)
         given = {name: np.asarray(value) for name, value in feeds.items() if name in known}
         return [np.asarray(value) for value in self._session.run(outputs, given)]

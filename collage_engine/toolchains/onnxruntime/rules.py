@@ -1,12 +1,10 @@
-"""What ONNX Runtime proposes: the operators its optimiser fuses, and anything on its own."""
+"""ONNX Runtime proposes the operators that its optimiser fuses, and any operator on its own."""
 
 from __future__ import annotations
 
-from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rule_trees import PatternEntry, anchor_rules, byoc_rules, union_rules
 from collage_engine.partition.spec import PartitionSpec
-from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.onnxruntime.supports import reason_against
 from collage_engine.toolchains.runtime.pattern_table import anchor_patterns, chain_patterns
 from collage_engine.toolchains.runtime.supported import against_match, against_sub_graph
@@ -14,7 +12,7 @@ from collage_engine.toolchains.runtime.supported import against_match, against_s
 _takes = against_match(reason_against)
 
 
-def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+def partition_spec(name: str) -> PartitionSpec:
     """Conv with bias, sum and activation is one call (NCHWc); so are Gemm, GELU and the norms.
 
     Larger pieces come from blocks, regions and the whole model, which suit it better than what
@@ -33,4 +31,4 @@ def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph)
         byoc_rules(table, "NoFusion", max_depth=8, name=name, supports=reason_against),
         anchor_rules(),
     )
-    return PartitionSpec(name, instance, rule, against_sub_graph(reason_against))
+    return PartitionSpec(name, rule, against_sub_graph(reason_against))

@@ -59,15 +59,15 @@ class OnnxRuntimeToolchain(CppToolchain):
     )
 
     def version(self) -> str:
-        """The version of the library that is installed here."""
+        """Return the version of the library that is installed here."""
         return wheel_version("onnxruntime")
 
     def library(self) -> Path:
-        """The library's file."""
+        """Return the library's file."""
         return find_in_wheel("onnxruntime", f"libonnxruntime.so.{self.version()}")
 
     def source(self) -> RuntimeSource:
-        """The sources of its C++ runtime, and the libraries that it links."""
+        """Return the sources of its C++ runtime, and the libraries that it links."""
         return RuntimeSource(
             toolchain=self.name,
             main=Path(__file__).parent / "src" / "ort_module.cc",
@@ -77,7 +77,7 @@ class OnnxRuntimeToolchain(CppToolchain):
         )
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
-        """Its configurations; see ``Toolchain.instances``."""
+        """Return its configurations; see ``Toolchain.instances``."""
 
         def instance(*config: tuple[str, str]) -> ToolchainInstance:
             return ToolchainInstance(toolchain=self.name, config=config, threads=target.threads)
@@ -94,10 +94,10 @@ class OnnxRuntimeToolchain(CppToolchain):
         """See ``Toolchain.partition_spec``."""
         from collage_engine.toolchains.onnxruntime.rules import partition_spec
 
-        return partition_spec(self.name, instance, graph)
+        return partition_spec(self.name)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
-        """The plan and the weights of a function, for its C++ runtime."""
+        """Return the plan and the weights of a function, for its C++ runtime."""
         from collage_engine.model.onnx_writer import to_onnx
 
         level = function.instance.option("level", "all")
@@ -135,7 +135,7 @@ class OnnxRuntimeToolchain(CppToolchain):
         return Evaluator(model, threads, optimise)
 
     def inside(self, module: Any) -> dict[str, Any]:
-        """The settings, and the operators that its optimiser has made of the sub-graph."""
+        """Return the settings, and the operators that its optimiser has made of the sub-graph."""
         import onnx
 
         described = super().inside(module)
@@ -151,7 +151,7 @@ class OnnxRuntimeToolchain(CppToolchain):
         return described
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
-        """The libraries that its runtime links, and the runtime itself."""
+        """Return the libraries that its runtime links, and the runtime itself."""
         library = RuntimeLibrary(
             file=str(self.library()),
             name="libonnxruntime.so.1",

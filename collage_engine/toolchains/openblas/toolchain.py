@@ -14,7 +14,7 @@ LIBRARY = "libscipy_openblas.so"
 
 
 class OpenBlasToolchain(BlasToolchain):
-    """Its own threads stay off: the runtime shares pieces of a product among threads itself."""
+    """OpenBLAS's own threads stay off: the runtime shares a product among threads itself."""
 
     about = ToolchainAbout(
         name="openblas",
@@ -29,11 +29,11 @@ class OpenBlasToolchain(BlasToolchain):
     )
 
     def version(self) -> str:
-        """The version of the library that is installed here."""
+        """Return the version of the library that is installed here."""
         return wheel_version(PACKAGE)
 
     def source(self) -> RuntimeSource:
-        """The sources of its C++ runtime, and the libraries that it links."""
+        """Return the sources of its C++ runtime, and the libraries that it links."""
         library = find_in_wheel(PACKAGE, LIBRARY)
         return RuntimeSource(
             toolchain=self.name,
@@ -52,7 +52,7 @@ class OpenBlasToolchain(BlasToolchain):
         return (library, *sorted(others))
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
-        """The libraries that its runtime links, and the runtime itself."""
+        """Return the libraries that its runtime links, and the runtime itself."""
         return (
             *(
                 RuntimeLibrary(

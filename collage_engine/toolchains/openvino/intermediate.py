@@ -36,7 +36,10 @@ def _frontend() -> Any:
 
 
 def from_onnx(model: ModelProto) -> Any:
-    """The ``openvino.Model`` of an ONNX model; ``ToolchainError`` names what it cannot take."""
+    """Return the ``openvino.Model`` of an ONNX model.
+
+    ``ToolchainError`` names what it cannot take.
+    """
     size = model.ByteSize()
     if size > LARGEST_ONNX:
         raise ToolchainError(f"the sub-graph is {size / 1e9:.1f} GB as ONNX; 2 GB is the limit")
@@ -56,7 +59,7 @@ def to_ir(model: Any) -> tuple[bytes, bytes]:
 
 
 def read_ir(data: bytes, xml_bytes: int) -> Any:
-    """The ``openvino.Model`` of a module's model bytes: constants, then XML."""
+    """Return the ``openvino.Model`` of a module's model bytes: constants, then XML."""
     import numpy as np
 
     api = openvino()
@@ -78,7 +81,7 @@ _NOISE = (
 
 
 def reason_of(error: Exception) -> str:
-    """What OpenVINO says, without places in its sources and advice for its developers."""
+    """Return what OpenVINO says, without places in its sources and advice for its developers."""
     lines = [line.strip().removeprefix("-- ") for line in str(error).splitlines()]
     kept = [line for line in lines if line and not line.startswith(_NOISE)]
     if kept and kept[0].endswith("with a message:"):

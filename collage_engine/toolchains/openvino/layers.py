@@ -1,4 +1,4 @@
-"""What OpenVINO's CPU plugin executes of a partition: its runtime model, for the faces."""
+"""OpenVINO's runtime model says what its CPU plugin executes of a partition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NO_WORK = ("Input", "Output", "Const")
 
 
 def settings_of(plan: dict[str, Any]) -> dict[str, Any]:
-    """The properties that our runtime sets, for OpenVINO's own Python interface."""
+    """Return the properties that our runtime sets, for OpenVINO's own Python interface."""
     return {
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_NUM_THREADS": int(plan["threads"]),

@@ -18,7 +18,7 @@ _lock = threading.Lock()
 
 
 def openvino() -> Any:
-    """The package ``openvino``; imported silently if nobody has imported it before."""
+    """Return the package ``openvino``; imported silently if nobody has imported it before."""
     with _lock:
         if "openvino" in sys.modules:
             return importlib.import_module("openvino")

@@ -15,7 +15,7 @@ from collage_engine.toolchains.openvino.python_api import openvino
 def open_session(
     file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]
 ) -> PythonSession:
-    """One request with its tensors set once, which is the fastest way from Python.
+    """Return one request with its tensors set once, which is the fastest way from Python.
 
     Everything is left at the library's defaults but the number of threads and the precision: it
     would take the processor's lowest.

@@ -35,7 +35,7 @@ def onnx_of(function: Function) -> ModelProto:
 
 
 def _resizes_otherwise(node: NodeProto) -> bool:
-    """Whether a Resize uses what OpenVINO leaves out or computes otherwise."""
+    """Tell whether a Resize uses what OpenVINO leaves out or computes otherwise."""
     from onnx import helper
 
     given = {a.name: helper.get_attribute_value(a) for a in node.attribute}

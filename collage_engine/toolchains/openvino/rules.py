@@ -1,4 +1,4 @@
-"""What OpenVINO proposes: sibling anchors, such as attention's projections, quantised composites.
+"""OpenVINO proposes sibling anchors, such as attention's projections, and quantised composites.
 
 The rest comes from blocks, regions and the whole model, which suit it best: a call has a price of
 its own, and inside a partition it keeps layouts that small ones convert to and fro. So it has no
@@ -7,18 +7,16 @@ rules for anchors with parts of their epilogues, which would double its candidat
 
 from __future__ import annotations
 
-from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rule_trees import anchor_rules, composite_rules, union_rules
 from collage_engine.partition.spec import PartitionSpec
-from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.openvino.supports import reason_against
 from collage_engine.toolchains.runtime.supported import against_sub_graph
 
 
-def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+def partition_spec(name: str) -> PartitionSpec:
     """Quantised composites as they are, and groups of siblings."""
     # Whole, because in parts they are float32; its own optimiser makes 8-bit kernels of them.
     integers = composite_rules("quantized", pattern_table(name))
     rule = union_rules(name, integers, anchor_rules(vertical=False))
-    return PartitionSpec(name, instance, rule, against_sub_graph(reason_against))
+    return PartitionSpec(name, rule, against_sub_graph(reason_against))

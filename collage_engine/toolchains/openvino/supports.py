@@ -28,7 +28,7 @@ float16 is computed in float32, int64 in int32."""
 
 
 def has_bfloat16() -> bool:
-    """Whether the processor multiplies in bfloat16; without, the hint only costs time."""
+    """Tell whether the processor multiplies in bfloat16; without, the hint only costs time."""
     return not {"avx512_bf16", "amx_bf16"}.isdisjoint(processor().flags)
 
 

@@ -59,11 +59,11 @@ class OpenVinoToolchain(CppToolchain):
     )
 
     def version(self) -> str:
-        """The version of the library that is installed here."""
+        """Return the version of the library that is installed here."""
         return wheel.version()
 
     def source(self) -> RuntimeSource:
-        """The sources of its C++ runtime, and the libraries that it links."""
+        """Return the sources of its C++ runtime, and the libraries that it links."""
         library = wheel.library("openvino_c")
         # In this process OpenVINO's Python interface also reads ONNX, through the same library.
         found = (*wheel.runtime_files(), wheel.library("openvino_onnx_frontend"))
@@ -78,7 +78,7 @@ class OpenVinoToolchain(CppToolchain):
         )
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
-        """Its configurations; see ``Toolchain.instances``."""
+        """Return its configurations; see ``Toolchain.instances``."""
         plain = ToolchainInstance(toolchain=self.name, threads=target.threads)
         if precision != BFLOAT16 or not supports.has_bfloat16():
             return (plain,)
@@ -94,10 +94,10 @@ class OpenVinoToolchain(CppToolchain):
         """See ``Toolchain.partition_spec``."""
         from collage_engine.toolchains.openvino.rules import partition_spec
 
-        return partition_spec(self.name, instance, graph)
+        return partition_spec(self.name)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
-        """The plan and the weights of a function, for its C++ runtime."""
+        """Return the plan and the weights of a function, for its C++ runtime."""
         from collage_engine.toolchains.openvino.intermediate import from_onnx, to_ir
         from collage_engine.toolchains.openvino.reading import onnx_of
 
@@ -121,7 +121,7 @@ class OpenVinoToolchain(CppToolchain):
         return open_session(file, threads, precision, inputs)
 
     def inside(self, module: Any) -> dict[str, Any]:
-        """The settings, and the layers that its CPU plugin executes."""
+        """Return the settings, and the layers that its CPU plugin executes."""
         from collage_engine.toolchains.openvino.layers import executed_layers
 
         described = super().inside(module)
@@ -130,7 +130,7 @@ class OpenVinoToolchain(CppToolchain):
         return described
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
-        """The libraries that its runtime links, and the runtime itself."""
+        """Return the libraries that its runtime links, and the runtime itself."""
         shipped = tuple(
             RuntimeLibrary(
                 file=str(file),

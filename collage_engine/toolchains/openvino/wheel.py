@@ -26,7 +26,7 @@ def version() -> str:
 
 @cache
 def _suffix() -> str:
-    """What the names of its versioned libraries end in, e.g. ``2641`` for 2026.4.1."""
+    """Return what the names of its versioned libraries end in, e.g. ``2641`` for 2026.4.1."""
     version()
     for file in importlib.metadata.files(PACKAGE) or []:
         if file.name.startswith("libopenvino_c.so."):
@@ -35,16 +35,19 @@ def _suffix() -> str:
 
 
 def library(name: str) -> Path:
-    """A versioned library of the wheel by its plain name, e.g. ``openvino_c``."""
+    """Return a versioned library of the wheel by its plain name, e.g. ``openvino_c``."""
     return find_in_wheel(PACKAGE, f"lib{name}.so.{_suffix()}")
 
 
 def headers() -> Path:
-    """The folder in which ``openvino/c/openvino.h`` lies."""
+    """Return the folder in which ``openvino/c/openvino.h`` lies."""
     return find_in_wheel(PACKAGE, "openvino.h", "openvino/include/openvino/c").parents[2]
 
 
 def runtime_files() -> tuple[Path, ...]:
-    """What running a model in IR on the processor takes; every one finds the others beside it."""
+    """Return what running a model in IR on the processor takes.
+
+    Every one finds the others beside it.
+    """
     versioned = [library(name) for name in VERSIONED]
     return (*versioned, *(find_in_wheel(PACKAGE, name) for name in (PLUGIN, *THREADS)))

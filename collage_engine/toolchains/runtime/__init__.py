@@ -1,1 +1,1 @@
-"""What the C++ runtimes share: the module base, the builder and its cache."""
+"""The C++ runtimes share the module base, the builder and its cache."""

@@ -23,7 +23,8 @@ from collage_engine.toolchains.runtime.places import Constants, numpy_type
 
 Axes = tuple[int, ...]
 LEAST_FILL = -1e3
-"""What masked scores are set to must be below: after a softmax it is the same as adding it."""
+"""Value below which a masked score is set: after a softmax it is the same as adding it, since the
+exponential of anything less is 0 in float32; chosen."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Attention:
     """The result's axes that are batch, head, row, element."""
 
     def scale(self, constants: Constants) -> float:
-        """What scores are multiplied by."""
+        """Return what scores are multiplied by."""
         bindings = self.match.bindings
         if "scale" in bindings:
             return float(np.asarray(constants(bindings["scale"])).reshape(()))
@@ -64,7 +65,7 @@ class Attention:
 
     @property
     def mask(self) -> int | None:
-        """The node whose value is added to the scores."""
+        """Return the node whose value is added to the scores."""
         return self.match.bindings.get("mask")
 
     @property
@@ -73,7 +74,7 @@ class Attention:
         return "keep" in self.match.bindings
 
     def added_mask(self, constants: Constants, dtype: str, dry: bool = False) -> np.ndarray:
-        """What to add to the scores instead of setting those not kept to a constant.
+        """Return what to add to the scores instead of setting those not kept to a constant.
 
         ``UnsupportedError`` when that is not the same: the constant is none that a softmax makes
         nothing of, or a row keeps nothing.
@@ -122,14 +123,14 @@ def _order(node: Node) -> Axes:
 
 
 def _operand(graph: DataflowGraph, match: Match, name: str) -> Operand:
-    """The operand read through its transposition."""
+    """Return the operand read through its transposition."""
     found = match.bindings[name]
     order = match.bindings.get(f"{name}_order")
     return Operand(found, (0, 1, 2, 3) if order is None else _order(graph.nodes[order]))
 
 
 def read(graph: DataflowGraph, match: Match) -> Attention | str:
-    """A match as an attention, or why it is none."""
+    """Return a match as an attention, or why it is none."""
     bindings = match.bindings
     if any(len(graph.nodes[bindings[name]].type.shape) != 4 for name in "qkv"):
         return "attention: not batch, heads, sequence, size"
@@ -170,7 +171,7 @@ Refused = Callable[[DataflowGraph, Attention], str | None]
 
 
 def reason_against(graph: DataflowGraph, match: Match, refused: Refused) -> str | None:
-    """Why a match of the pattern is no attention that a library runs."""
+    """Return why a match of the pattern is no attention that a library runs."""
     found = read(graph, match)
     return found if isinstance(found, str) else refused(graph, found)
 

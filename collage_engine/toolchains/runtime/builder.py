@@ -58,7 +58,7 @@ class RuntimeSource:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Every source and header, in a fixed order."""
+        """Return every source and header, in a fixed order."""
         own = [p for p in self.main.parent.iterdir() if p.suffix in {".cc", ".h"}]
         folders = (HEADERS, *self.shared)
         return tuple(sorted(own) + [p for folder in folders for p in sorted(folder.glob("*.h"))])
@@ -130,7 +130,7 @@ def _find_compiler(cxx: str, path: str) -> Compiler:
 
 
 def build(source: RuntimeSource) -> Runtime:
-    """The runtime library, compiled now or taken from the cache.
+    """Return the runtime library, compiled now or taken from the cache.
 
     Safe against other builders on the machine: one compiles, the rest wait for it, and the file
     appears whole or not at all. ``ToolchainError`` carries the compiler's first error.
@@ -187,7 +187,7 @@ def _note_what_it_rests_on(folder: Path, rests_on: tuple[str, ...]) -> None:
 
 
 def _built_earlier(kind: str, rests_on: tuple[str, ...]) -> Path | None:
-    """The newest library of this kind that any compiler made for the same libraries."""
+    """Return the newest library of this kind that any compiler made for the same libraries."""
     found: list[tuple[float, Path]] = []
     for folder in build_folder().glob(f"{kind}-*"):
         library = folder / f"lib{kind}.so"
@@ -263,7 +263,7 @@ def _link_beside(folder: Path, source: RuntimeSource) -> None:
 
 
 def is_registered(kind: str) -> bool:
-    """Whether this process already knows the module kind, whoever loaded it."""
+    """Tell whether this process already knows the module kind, whoever loaded it."""
     import tvm_ffi
 
     name = f"ffi.Module.load_from_bytes.{kind}"
@@ -288,7 +288,10 @@ def load(source: RuntimeSource) -> str:
 
 
 def wheel_version(package: str) -> str:
-    """The version of an installed distribution; ``ToolchainError`` when it is not installed."""
+    """Return the version of an installed distribution.
+
+    ``ToolchainError`` when it is not installed.
+    """
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -297,7 +300,7 @@ def wheel_version(package: str) -> str:
 
 @cache
 def find_in_wheel(package: str, name: str, folder: str = "") -> Path:
-    """A file that an installed distribution carries, by its name and the end of its folder.
+    """Return a file that an installed distribution carries, by its name and the end of its folder.
 
     ``ToolchainError`` says which package lacks it.
     """

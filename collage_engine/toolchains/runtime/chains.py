@@ -10,7 +10,7 @@ from collage_engine.partition.patterns import Pattern, constant, op
 
 
 def scalar(name: str) -> Pattern:
-    """A constant of one element, bound to a name."""
+    """Return a constant of one element, bound to a name."""
     return constant(name, scalar=True)
 
 
@@ -129,7 +129,7 @@ ACTIVATION_OPS = (
 
 
 def activation(x: Pattern) -> Pattern:
-    """An activation function of a value, as one operator or a chain of them."""
+    """Return an activation function of a value, as one operator or a chain of them."""
     chains = (gelu_erf, gelu_tanh, hardswish, silu, mish, elu, hardsigmoid)
     found = op(ACTIVATION_OPS, x, commutative=False)
     for chain in chains:

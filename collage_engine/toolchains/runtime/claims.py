@@ -19,7 +19,7 @@ class HasPattern(Protocol):
 
     @property
     def pattern(self) -> Pattern:
-        """What the entry matches."""
+        """Return what the entry matches."""
         ...
 
 
@@ -48,7 +48,10 @@ class Claims(Generic[Entry]):
         )
 
     def find(self, graph: DataflowGraph) -> tuple[Claim[Entry], ...]:
-        """Every place where an entry's operators are read by nobody else; they may overlap."""
+        """Return every place where an entry's operators are read by nobody else.
+
+        They may overlap.
+        """
         known = self._known.get(graph)
         if known is None:
             known = self._known.setdefault(graph, tuple(self._search(graph)))
@@ -80,7 +83,7 @@ class Claims(Generic[Entry]):
 
 
 def _closed(graph: DataflowGraph, calls: NodeSet, root: NodeIndex) -> bool:
-    """Whether only the root's value is read outside."""
+    """Tell whether only the root's value is read outside."""
     return all(
         index == root
         or not (

@@ -37,7 +37,8 @@ RUNTIME_WHEELS = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13")
 LICENCE = "NVIDIA-CUDA-EULA"
 CUDART = "libcudart.so.13"
 FIRST_TF32 = 80
-"""Generation whose tensor cores first took tf32, and bfloat16."""
+"""Architecture (Ampere) whose tensor cores first took tf32 and bfloat16 (CUDA C++ Programming
+Guide, compute capabilities)."""
 
 
 def generation(architecture: str) -> int:
@@ -63,7 +64,7 @@ def find_file(packages: tuple[str, ...], name: str, folder: str = "") -> Path:
 
 
 def version_of(packages: tuple[str, ...], header: Path, prefix: str, parts: Sequence[str]) -> str:
-    """A library's version: its wheel's, else what a header defines as ``<prefix><part>``.
+    """Return a library's version: its wheel's, else what a header defines as ``<prefix><part>``.
 
     ``ToolchainError`` when the header tells none.
     """
@@ -91,7 +92,7 @@ def cuda_runtime() -> tuple[Path, Path]:
 
 @cache
 def cuda_includes() -> tuple[Path, ...]:
-    """Folders that compiling against the CUDA runtime needs: its headers, and theirs."""
+    """Return the folders that compiling against the CUDA runtime needs: its headers, and theirs."""
     folders = [cuda_runtime()[0]]
     for package, name, folder in (
         ("nvidia-cuda-crt", "host_defines.h", "crt"),
@@ -105,7 +106,7 @@ def cuda_includes() -> tuple[Path, ...]:
 
 
 def cudart_library(toolchain: str) -> RuntimeLibrary:
-    """The CUDA runtime, as a library that an artifact carries."""
+    """Return the CUDA runtime, as a library that an artifact carries."""
     _, library = cuda_runtime()
     return RuntimeLibrary(
         file=str(library),
@@ -130,7 +131,7 @@ class CudaToolchain(CppToolchain):
     """The library's SONAME; empty: it has none beside its kernels."""
 
     def library(self) -> Path:
-        """The library itself; ``ToolchainError`` names the wheel to install."""
+        """Return the library itself; ``ToolchainError`` names the wheel to install."""
         return find_file(self.wheels, self.library_name)
 
     def runtime_source(self, main: Path, *includes: Path) -> RuntimeSource:
@@ -151,7 +152,7 @@ class CudaToolchain(CppToolchain):
         )
 
     def carried(self, file: Path, *, name: str = "", licence: str = "") -> RuntimeLibrary:
-        """A file of the library's, as an artifact carries it."""
+        """Return a file of the library's, as an artifact carries it."""
         return RuntimeLibrary(
             file=str(file),
             name=name or file.name,
@@ -187,14 +188,14 @@ class CudaToolchain(CppToolchain):
         )
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
-        """Its configurations; see ``Toolchain.instances``."""
+        """Return its configurations; see ``Toolchain.instances``."""
         architecture = target.architecture
         plain = ToolchainInstance(toolchain=self.name, device="cuda:0", architecture=architecture)
         lower = self.rounds_to(architecture, precision)
         return (plain,) if lower is None else (plain, in_precision(plain, lower))
 
     def rounds_to(self, architecture: str, precision: str) -> str | None:
-        """What it rounds the operands of float32 products to; None: it leaves them.
+        """Return what it rounds the operands of float32 products to; None: it leaves them.
 
         Args:
             architecture: Of the device, e.g. sm_90a.
@@ -226,10 +227,10 @@ class RuledCudaToolchain(CudaToolchain):
 
 
 class ProductToolchain(RuledCudaToolchain):
-    """One that runs products, and some operators only along with them."""
+    """The toolchain runs products, and some operators only along with them."""
 
     def composites_of(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
     ) -> Composites | None:
-        """What only goes along with a product is no candidate without one."""
+        """Return what only goes along with a product is no candidate without one."""
         return () if self.rules().refused(graph, nodes, instance.precision) is None else None

@@ -49,7 +49,7 @@ def module_of(
     parts: Sequence[tuple[Sequence[int], Sequence[int]]],
     executables: Sequence[Any],
 ) -> Any:
-    """The module that runs partitions on the host.
+    """Return the module that runs partitions on the host.
 
     Args:
         values: Types of all values on the host, by their numbers.

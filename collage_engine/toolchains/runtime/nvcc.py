@@ -31,7 +31,7 @@ def need_nvcc() -> str:
 
 @cache
 def nvcc_version(nvcc: str) -> str:
-    """The line of ``nvcc --version`` that names the build."""
+    """Return the line of ``nvcc --version`` that names the build."""
     answer = subprocess.run(
         [nvcc, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL
     )

@@ -1,4 +1,4 @@
-"""Where the values of a plan in the making lie: arguments, weights, temporaries."""
+"""Values of a plan in the making lie among its arguments, weights or temporaries."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.errors import UnsupportedError
 
 ALIGN = 256
-"""Bytes; what the fastest kernels want of addresses."""
+"""Bytes to which values in device memory are aligned, as cudaMalloc aligns its own (CUDA C++
+Programming Guide, device memory accesses)."""
 NEAR = 2e-3
-"""Relative: half precision's own rounding of such a scalar, and a little more."""
+"""Relative difference up to which a scalar counts as an expected one: half precision's own rounding
+(0.001) and a little more; chosen."""
 
 Constants = Callable[[int], np.ndarray]
 
@@ -40,7 +42,7 @@ class Places:
         }
 
     def read(self, index: int) -> dict[str, Any]:
-        """A value that is given, made or constant."""
+        """Return a value that is given, made or constant."""
         if index not in self.known:
             if self.graph.nodes[index].form != "constant":
                 raise UnsupportedError("a product reads what is not made yet")
@@ -57,7 +59,7 @@ class Places:
         return place
 
     def temporary(self, size: int) -> dict[str, Any]:
-        """A place for so many bytes of scratch memory."""
+        """Return a place for so many bytes of scratch memory."""
         place = {"where": "scratch", "at": self.scratch}
         self.scratch += -(-size // ALIGN) * ALIGN
         return place
@@ -70,7 +72,7 @@ class Places:
                 raise UnsupportedError(f"{what}: {value:g} stands where {wanted:g} must")
 
     def write(self, index: int) -> dict[str, Any]:
-        """Where to put the value of a node."""
+        """Return where to put the value of a node."""
         if index not in self.known:
             self.known[index] = self.temporary(self.graph.nodes[index].type.bytes)
         return self.known[index]
@@ -87,7 +89,7 @@ def blank(graph: DataflowGraph) -> Constants:
 
 
 def numpy_type(name: str) -> np.dtype[Any]:
-    """An element type by its name; bfloat16 too."""
+    """Return an element type by its name; bfloat16 too."""
     if name == "bfloat16":
         import ml_dtypes
 

@@ -35,7 +35,7 @@ WRITTEN_OUT = {
 
 @dataclass(frozen=True)
 class Dialect:
-    """What one library runs, and what it calls it."""
+    """A dialect says what one library runs, and what it calls it."""
 
     name: str
     """As messages say it."""
@@ -54,7 +54,7 @@ class Dialect:
     """Operators that are anchors → the axis of the result along which a bias lies."""
 
     def activation(self, op: str, dtype: str) -> str | None:
-        """The epilogue that applies an operator; None: the library has none."""
+        """Return the epilogue that applies an operator; None: the library has none."""
         found = self.activations.get(op)
         return self.half_activations.get(op) if found is None and dtype in HALF else found
 
@@ -86,7 +86,7 @@ class Product:
 
 @dataclass
 class Layout:
-    """How the operands of a matmul lie: sizes, and elements from one matrix to the next."""
+    """A layout says how the operands of a matmul lie: sizes, and elements between matrices."""
 
     m: int
     n: int
@@ -98,7 +98,9 @@ class Layout:
 def products(
     graph: DataflowGraph, nodes: NodeSet, outputs: NodeSet, dialect: Dialect
 ) -> list[Product]:
-    """Every operator of a set in a product; ``UnsupportedError`` names one that fits in none.
+    """Return every operator of a set in a product.
+
+    ``UnsupportedError`` names one that fits in none.
 
     ``outputs``: nodes whose values leave the set, so that nothing may swallow them.
     """
@@ -121,12 +123,12 @@ def products(
 
 
 def in_an_epilogue_only(op: str, dialect: Dialect) -> str:
-    """The reason against an operator that only follows a product."""
+    """Return the reason against an operator that only follows a product."""
     return f"{op}: {dialect.name} runs it only in a product's epilogue"
 
 
 def refusal(graph: DataflowGraph, nodes: NodeSet, dialect: Dialect) -> str | None:
-    """Why the calls among these nodes are not all in products; None: they are."""
+    """Return why the calls among these nodes are not all in products; None: they are."""
     calls, outputs = NO_NODES, NO_NODES
     for index in graph.operators:
         if not nodes >> index & 1:
@@ -142,7 +144,10 @@ def refusal(graph: DataflowGraph, nodes: NodeSet, dialect: Dialect) -> str | Non
 
 
 def layout_of(left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, ...]) -> Layout:
-    """Sizes of ``left · right``; ``UnsupportedError`` when one strided batch cannot hold it."""
+    """Return the sizes of ``left · right``.
+
+    ``UnsupportedError`` when one strided batch cannot hold it.
+    """
     if 0 in (*left, *right, *result):
         raise UnsupportedError("matmul: empty matrices")
     a = (1, *left) if len(left) == 1 else left
@@ -162,7 +167,7 @@ def layout_of(left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, 
 
 
 def layout_of_product(graph: DataflowGraph, product: Product) -> Layout:
-    """Sizes of a matmul that reads through the product's transposes."""
+    """Return the sizes of a matmul that reads through the product's transposes."""
     left, right = (graph.nodes[i].type.shape for i in (product.left, product.right))
     return layout_of(
         _swapped(left) if product.transpose_left else left,
@@ -217,7 +222,7 @@ def _one_matrix(graph: DataflowGraph, index: int) -> bool:
 
 
 def _swaps_matrices(graph: DataflowGraph, node: Node) -> bool:
-    """Whether it is a permute_dims of the last two axes."""
+    """Tell whether it is a permute_dims of the last two axes."""
     if node.op != "permute_dims":
         return False
     rank = len(node.type.shape)
@@ -266,7 +271,7 @@ def _epilogue(
 
 
 def _joins(graph: DataflowGraph, product: Product, node: Node, other: int) -> bool:
-    """Whether an addend is a bias, or a tensor like the result, and there is room for it."""
+    """Tell whether an addend is a bias, or a tensor like the result, and there is room for it."""
     shape, result = tuple(graph.nodes[other].type.shape), tuple(node.type.shape)
     if tuple(graph.nodes[product.anchor].type.shape) != result:
         return False
@@ -293,7 +298,7 @@ def _chain(
     outputs: NodeSet,
     dialect: Dialect,
 ) -> tuple[str, NodeIndex, NodeSet, dict[int, float]] | None:
-    """A written-out activation of a value inside the set.
+    """Return a written-out activation of a value inside the set.
 
     Returns:
         (epilogue, its last node, its calls, its scalars); None where there is none.

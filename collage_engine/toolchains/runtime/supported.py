@@ -14,7 +14,7 @@ Reason = Callable[[DataflowGraph, NodeIndex], "str | None"]
 
 
 def against_nodes(reason: Reason, graph: DataflowGraph, nodes: NodeSet) -> str | None:
-    """The reason against the first call of a set that cannot be taken."""
+    """Return the reason against the first call of a set that cannot be taken."""
     for index in graph.operators:
         if nodes >> index & 1:
             found = reason(graph, index)
@@ -24,12 +24,12 @@ def against_nodes(reason: Reason, graph: DataflowGraph, nodes: NodeSet) -> str |
 
 
 def against_match(reason: Reason) -> Callable[[DataflowGraph, Match], str | None]:
-    """The predicate of a pattern table's entry: every matched call can be taken."""
+    """Return the predicate of a pattern table's entry: every matched call can be taken."""
     return lambda graph, match: against_nodes(reason, graph, match.nodes)
 
 
 def against_sub_graph(reason: Reason) -> Callable[[SubGraph], str | None]:
-    """The ``validate`` of a partition spec: every call inside can be taken."""
+    """Return the ``validate`` of a partition spec: every call inside can be taken."""
     return lambda sub_graph: against_nodes(reason, sub_graph.graph, sub_graph.inside)
 
 

@@ -25,7 +25,7 @@ def reason_against(
     refused: Refused,
     key: str = "",
 ) -> str | None:
-    """Why the library runs an operator neither alone nor along with others.
+    """Return why the library runs an operator neither alone nor along with others.
 
     ``key``: what ``refused`` depends on beside the dialect, such as a precision.
     """

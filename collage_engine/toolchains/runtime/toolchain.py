@@ -22,15 +22,15 @@ class CppToolchain(Toolchain):
 
     @abstractmethod
     def source(self) -> builder.RuntimeSource:
-        """The runtime's sources and libraries; ``ToolchainError`` names what is missing."""
+        """Return the runtime's sources and libraries; ``ToolchainError`` names what is missing."""
 
     @abstractmethod
     def version(self) -> str:
-        """The library's version; ``ToolchainError`` when its package is not installed."""
+        """Return the library's version; ``ToolchainError`` when its package is not installed."""
 
     @abstractmethod
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
-        """The plan (JSON values) and the weights of a function."""
+        """Return the plan (JSON values) and the weights of a function."""
 
     def probe(self) -> ToolchainState:
         """Build and load the runtime, and the library with it."""
@@ -64,7 +64,10 @@ class CppToolchain(Toolchain):
         return self.create(function.symbol, plan, weights)
 
     def create(self, symbol: str, plan: dict[str, Any], weights: bytes) -> Any:
-        """A module from a finished plan; the library's refusal becomes a ``ToolchainError``."""
+        """Return a module from a finished plan.
+
+        The library's refusal becomes a ``ToolchainError``.
+        """
         import tvm_ffi
 
         kind = _loaded_kind(type(self))
@@ -105,7 +108,7 @@ class CppToolchain(Toolchain):
 
 @cache
 def _loaded_kind(cls: type[CppToolchain]) -> str:
-    """The module kind of a toolchain's runtime, loaded once per process."""
+    """Return the module kind of a toolchain's runtime, loaded once per process."""
     return builder.load(cls().source())
 
 

@@ -123,7 +123,7 @@ def _floor_mod(c: Values, node: Node, inputs: list[Any]) -> Any:
 
 
 def _mod(c: Values, node: Node, inputs: list[Any]) -> Any:
-    """The remainder with the sign of the dividend, as C has it."""
+    """Return the remainder with the sign of the dividend, as C has it."""
     found = c.net.binary("DIV", *inputs)  # of integers: towards zero
     if not c.is_integer(inputs[0]):
         found = _trunc(c, node, [found])

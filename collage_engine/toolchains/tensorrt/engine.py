@@ -108,7 +108,7 @@ def network_of(
     constants: Constants,
     precision: str = "",
 ) -> Network:
-    """The network of a function; raises as ``build_engine``."""
+    """Return the network of a function; raises as ``build_engine``."""
     found = api()
     log = logger(found)
     builder = found.trt.Builder(log)

@@ -51,7 +51,7 @@ class Flavour:
 
     @property
     def title(self) -> str:
-        """The name of the product for messages."""
+        """Return the name of the product for messages."""
         return "TensorRT-RTX" if self.rtx else "TensorRT"
 
 
@@ -65,7 +65,7 @@ class Api:
 
     @property
     def release(self) -> tuple[int, int]:
-        """The major and minor number of the release."""
+        """Return the major and minor number of the release."""
         major, minor = [*re.findall(r"\d+", self.version), "0", "0"][:2]
         return int(major), int(minor)
 
@@ -76,7 +76,7 @@ class Api:
 
     @property
     def wide_integers(self) -> bool:
-        """Whether it computes int64; older releases take int32 only."""
+        """Tell whether it computes int64; older releases take int32 only."""
         return hasattr(self.trt.DataType, "INT64")
 
     def architectures(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ _runtimes: dict = {}
 
 
 def _address(handle) -> int:
-    """An opaque pointer of tvm_ffi as a number; a null one comes as None."""
+    """Return an opaque pointer of tvm_ffi as a number; a null one comes as None."""
     if handle is None:
         return 0
     value = getattr(handle, "value", handle)

@@ -118,7 +118,10 @@ def _constant(
     offset: int | None,
     dtype: str,
 ) -> Any:
-    """Weights: 8-bit ones stay that, so that TensorRT computes with them; the rest is folded."""
+    """Return the weights: 8-bit ones stay that, so that TensorRT computes with them.
+
+    The rest is folded.
+    """
     shape = [1] * max(values.ndim, 1)
     if scale.size > 1:
         shape[axis] = scale.size

@@ -14,12 +14,10 @@ from collage_engine.partition.rule_trees import anchor_rules, composite_rules, u
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.numbering import NodeIndex
-from collage_engine.records.toolchain import ToolchainInstance
 
 
 def partition_spec(
     name: str,
-    instance: ToolchainInstance,
     graph: DataflowGraph,
     reason_against: Callable[[NodeIndex], str | None],
 ) -> PartitionSpec:
@@ -33,4 +31,4 @@ def partition_spec(
         return None
 
     integers = composite_rules("quantized", pattern_table(name))
-    return PartitionSpec(name, instance, union_rules(name, integers, anchor_rules()), validate)
+    return PartitionSpec(name, union_rules(name, integers, anchor_rules()), validate)

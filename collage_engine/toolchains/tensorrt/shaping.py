@@ -119,7 +119,10 @@ def _take(c: Values, node: Node, inputs: list[Any]) -> Any:
 
 
 def _places(c: Values, node: Node, extents: list[int]) -> Any:
-    """The second operand as indices from the front; ``extents`` along its last axis, or one."""
+    """Return the second operand as indices from the front.
+
+    ``extents`` along its last axis, or one.
+    """
     net, index = c.net, node.inputs[1]
     known = c.array(index)
     sizes = np.asarray(extents, np.int32)
@@ -149,7 +152,7 @@ def _gather(mode: str) -> Layer:
 
 
 def _extents(c: Values, node: Node, shape: tuple[int, ...], mode: str) -> list[int]:
-    """Sizes of the axes that the indices of a call point into."""
+    """Return the sizes of the axes that the indices of a call point into."""
     if mode == "ELEMENT":
         return [shape[int(node.attributes["axis"]) % len(shape)]]
     first = int(node.attributes.get("batch_dims") or 0)
@@ -172,7 +175,7 @@ def _scatter(mode: str) -> Layer:
 
 
 def _one_hot(c: Values, node: Node, inputs: list[Any]) -> Any:
-    """Indices compared with 0, 1, … along a new axis."""
+    """Return the indices compared with 0, 1, … along a new axis."""
     net, a = c.net, node.attributes
     shape = node.type.shape
     axis = int(a["axis"]) % len(shape)
@@ -188,7 +191,7 @@ def _one_hot(c: Values, node: Node, inputs: list[Any]) -> Any:
 
 
 def _filled(value: float | None) -> Layer:
-    """A tensor of one value: given, or the operator's scalar argument."""
+    """Return a tensor of one value: given, or the operator's scalar argument."""
 
     def layer(c: Values, node: Node, inputs: list[Any]) -> Any:
         if value is not None:

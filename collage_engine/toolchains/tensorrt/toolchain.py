@@ -63,15 +63,15 @@ class TensorrtToolchain(CudaToolchain):
     depends = ("collage_engine.partition.quantized", "collage_engine.partition.patterns")
 
     def version(self) -> str:
-        """The version of the library that is installed here."""
+        """Return the version of the library that is installed here."""
         return library.api().version
 
     def has_headers(self) -> bool:
-        """Whether the library's C++ headers are here."""
+        """Tell whether the library's C++ headers are here."""
         return library.headers() is not None
 
     def source(self) -> RuntimeSource:
-        """The sources of its C++ runtime, and the libraries that it links."""
+        """Return the sources of its C++ runtime, and the libraries that it links."""
         _, cudart = cuda_runtime()
         folder = Path(__file__).parent / "src"
         headers = library.headers()
@@ -138,7 +138,7 @@ class TensorrtToolchain(CudaToolchain):
         )
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
-        """Its configurations; see ``Toolchain.instances``."""
+        """Return its configurations; see ``Toolchain.instances``."""
 
         def instance(lowest: str, *options: tuple[str, str]) -> ToolchainInstance:
             return ToolchainInstance(
@@ -169,9 +169,7 @@ class TensorrtToolchain(CudaToolchain):
         """See ``Toolchain.partition_spec``."""
         from collage_engine.toolchains.tensorrt.rules import partition_spec
 
-        return partition_spec(
-            self.name, instance, graph, lambda index: self.supports(graph, index, instance)
-        )
+        return partition_spec(self.name, graph, lambda index: self.supports(graph, index, instance))
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """Returns the program and the engine of a function.
@@ -219,7 +217,7 @@ class TensorrtToolchain(CudaToolchain):
         return super().create(symbol, plan, weights)
 
     def inside(self, module: Any) -> dict[str, Any]:
-        """The engine's facts, and its layers where it can be opened here."""
+        """Return the engine's facts, and its layers where it can be opened here."""
         from collage_engine.toolchains.tensorrt.layers import executed_layers
 
         described = super().inside(module)
@@ -228,7 +226,7 @@ class TensorrtToolchain(CudaToolchain):
         return described
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
-        """The library itself with C++; else the file that opens engines from Python."""
+        """Return the library itself with C++; else the file that opens engines from Python."""
         own = self.own_library()
         if not self.has_headers():
             part = RuntimeLibrary(

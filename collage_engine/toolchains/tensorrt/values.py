@@ -48,14 +48,20 @@ class Values:
         self._constants = constants
 
     def array(self, index: int, dtype: str | None = None) -> np.ndarray | None:
-        """The value of a constant, in another element type if one is given; None: it is none."""
+        """Return the value of a constant, in another element type if one is given.
+
+        None: it is none.
+        """
         if self.graph.nodes[index].form != "constant":
             return None
         found = np.asarray(self._constants(index))
         return found if dtype is None else found.astype(numpy_type(dtype))
 
     def tensor(self, index: int) -> Any:
-        """A value as a tensor of the graph's type (or in half precision); a list for a tuple."""
+        """Return a value as a tensor of the graph's type (or in half precision).
+
+        A list for a tuple.
+        """
         index = self.same_as.get(index, index)
         if index in self.made:
             return self.made[index]
@@ -74,7 +80,7 @@ class Values:
         return found
 
     def as_count(self, index: int, dtype: str) -> Any:
-        """An 8-bit or 32-bit value as whole numbers in floating point."""
+        """Return an 8-bit or 32-bit value as whole numbers in floating point."""
         if index in self.counted or index in self.shifted:
             return self.net.cast(self.steps(index), self.net.dtype(dtype))
         return self.cast_as(self.tensor(index), dtype)
@@ -106,7 +112,7 @@ class Values:
         return self.net.binary("SUM", steps, self.net.scalar(MIDDLE, steps))
 
     def is_integer(self, x: Any) -> bool:
-        """Whether a tensor holds whole numbers."""
+        """Tell whether a tensor holds whole numbers."""
         return self.net.name_of(x.dtype) in ("int32", "int64", "int8", "uint8")
 
     def bias_behind(self, node: Node, channels: int, dtype: Any) -> np.ndarray | None:

@@ -44,7 +44,7 @@ ROUNDED = "collage.rounded_but"
 
 
 def wanted(function: relax.Function) -> tuple[bool, frozenset[int]]:
-    """Whether a function's products are to be rounded, and which of them are not."""
+    """Tell whether a function's products are to be rounded, and which of them are not."""
     known = function.attrs or {}
     if ROUNDED not in known:
         return False, frozenset()
@@ -52,7 +52,7 @@ def wanted(function: relax.Function) -> tuple[bool, frozenset[int]]:
 
 
 def has_images(function: relax.Function) -> bool:
-    """Whether there are convolutions, which read channels last what is rounded."""
+    """Tell whether there are convolutions, which read channels last what is rounded."""
     return any(
         is_convolution(binding.value) or sub_pixels(binding.value, last=True) is not None
         for block in function.body.blocks
@@ -61,7 +61,7 @@ def has_images(function: relax.Function) -> bool:
 
 
 def with_rounded_products(module: tvm.IRModule, full: Collection[int], cpu: Cpu) -> tvm.IRModule:
-    """The module with the products of ``main`` in bfloat16, those at ``full`` left out."""
+    """Return the module with the products of ``main`` in bfloat16, those at ``full`` left out."""
     rounding = _Rounding(module, frozenset(full), cpu)
     main = module.get_global_var("main")
     rounding.builder_.update_func(main, rounding.visit_expr(module["main"]))
@@ -103,7 +103,7 @@ def _large(function: relax.Function, full: frozenset[int], cpu: Cpu) -> set[Any]
 
 
 def _variables(e: Any) -> list[relax.Var]:
-    """Values that an expression of a binding reads."""
+    """Return the values that an expression of a binding reads."""
     if isinstance(e, relax.Var):
         return [e]
     if isinstance(e, Call):
@@ -114,14 +114,14 @@ def _variables(e: Any) -> list[relax.Var]:
 
 
 def _reads_halves(call: Call, cpu: Cpu) -> bool:
-    """Whether a product reads its data in bfloat16."""
+    """Tell whether a product reads its data in bfloat16."""
     if name_of(call) != "relax.nn.conv2d":
         return _matmul_sizes(call) is not None
     return _depthwise(call) is not None or _conv_sizes(call, cpu) is not None
 
 
 def _depthwise(call: Call) -> tuple[ConvProblem, np.ndarray] | None:
-    """A depthwise convolution whose kernel copies its data, and can widen it then."""
+    """Return a depthwise convolution whose kernel copies its data, and can widen it then."""
     found = described(call)
     if found is None or dtype_of(call) != "float32":
         return None
@@ -131,7 +131,7 @@ def _depthwise(call: Call) -> tuple[ConvProblem, np.ndarray] | None:
 
 
 def _conv_sizes(call: Call, cpu: Cpu) -> tuple[DotProblem, np.ndarray] | None:
-    """A convolution that is faster in bfloat16, and its weight."""
+    """Return a convolution that is faster in bfloat16, and its weight."""
     found = described(call)
     if found is None or dtype_of(call) != "float32":
         return None
@@ -157,7 +157,7 @@ def _conv_sizes(call: Call, cpu: Cpu) -> tuple[DotProblem, np.ndarray] | None:
 
 
 def _matmul_sizes(call: Call) -> tuple[DotProblem, np.ndarray] | None:
-    """A product with a constant right operand, and that operand transposed."""
+    """Return a product with a constant right operand, and that operand transposed."""
     if name_of(call) != "relax.matmul":
         return None
     left, right = call.args
@@ -228,13 +228,13 @@ class _Rounding(PyExprMutator):
         return builder.emit(builder.call_te(body, argument, primfunc_name_hint=name))
 
     def _half(self, data: Any) -> Any:
-        """The value rounded, by one kernel for all who read it."""
+        """Return the value rounded, by one kernel for all who read it."""
         if data not in self.halves:
             self.halves[data] = self._kernel(rounded, data, "rounded")
         return self.halves[data]
 
     def _widening(self, call: Call, geometry: ConvProblem, weight: np.ndarray) -> Any:
-        """A depthwise convolution in float32 over data held in bfloat16."""
+        """Return a depthwise convolution in float32 over data held in bfloat16."""
         decision = RULES.default(geometry, self.cpu)
         assert decision is not None  # depthwise ones have a rule
         return self.builder_.call_te(

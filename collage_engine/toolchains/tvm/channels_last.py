@@ -72,7 +72,7 @@ def marked(module: tvm.IRModule, takes: Sequence[int], gives: Sequence[int]) -> 
 
 
 def marks(function: relax.Function) -> tuple[frozenset[int], frozenset[int]]:
-    """Positions of the parameters and of the results that are to be channels last."""
+    """Return the positions of the parameters and of the results that are to be channels last."""
     known = function.attrs or {}
     takes, gives = (
         frozenset(int(v) for v in known[name]) if name in known else frozenset()
@@ -82,7 +82,7 @@ def marks(function: relax.Function) -> tuple[frozenset[int], frozenset[int]]:
 
 
 def convert(module: tvm.IRModule) -> tvm.IRModule:
-    """The module with ``main`` rewritten, and its border as it is marked."""
+    """Return the module with ``main`` rewritten, and its border as it is marked."""
     return _Converter(module).run()
 
 
@@ -127,7 +127,7 @@ class _Converter(Operators):
         return builder.get()
 
     def _results(self, body: Any) -> Any:
-        """The function's results, those channels last that are marked so."""
+        """Return the function's results, those channels last that are marked so."""
         if not self.gives:
             return self._to_plain(body)
         fields = list(self.tuples[body].fields) if body in self.tuples else [body]
@@ -182,7 +182,7 @@ class _Converter(Operators):
     # Operands ------------------------------------------------------------------------------
 
     def _to_plain(self, e: Any) -> Any:
-        """The expression over plain values, converting what exists channels last only."""
+        """Return the expression over plain values, converting what exists channels last only."""
         if isinstance(e, relax.Var):
             if e not in self.plain and e in self.last:
                 last = self.last[e]
@@ -209,7 +209,7 @@ class _Converter(Operators):
         return e
 
     def _to_last(self, e: Any) -> Any:
-        """A four-dimensional value channels last."""
+        """Return a four-dimensional value channels last."""
         if isinstance(e, relax.Var) and e in self.last:
             return self.last[e]
         array = constant_of(e)

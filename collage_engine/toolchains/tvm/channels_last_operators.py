@@ -14,7 +14,9 @@ from collage_engine.kernels.relax_values import constant_of, static_shape
 from collage_engine.toolchains.tvm.transposed import emit, sub_pixels
 
 TO_LAST = (0, 2, 3, 1)
+"""Order of axes that turns channels first (NCHW) into channels last (NHWC)."""
 TO_FIRST = (0, 3, 1, 2)
+"""Order of axes that turns channels last (NHWC) into channels first (NCHW)."""
 
 
 def _names(text: str) -> frozenset[str]:
@@ -55,12 +57,12 @@ class Plain:
 
 
 def name_of(call: Any) -> str:
-    """A call's operator by name; empty for other expressions."""
+    """Return a call's operator by name; empty for other expressions."""
     return str(call.op.name) if isinstance(call, Call) and isinstance(call.op, Op) else ""
 
 
 def is_convolution(value: Any) -> bool:
-    """Whether a value is a two-dimensional convolution of plain layout."""
+    """Tell whether a value is a two-dimensional convolution of plain layout."""
     return (
         name_of(value) == "relax.nn.conv2d"
         and str(value.attrs.data_layout) == "NCHW"
@@ -85,7 +87,10 @@ class Operators:
     _is_last: Callable[[Any], bool]
 
     def handler(self, value: Any) -> Callable[[Call], Any] | None:
-        """What writes a call for images that are channels last; None for unknown operators."""
+        """Return what writes a call for images that are channels last.
+
+        None for unknown operators.
+        """
         name = name_of(value)
         if is_convolution(value):
             return self._conv
@@ -154,7 +159,7 @@ class Operators:
         return Call(call.op, operands, call.attrs, call.ty_args)
 
     def _broadcast(self, e: Any) -> Any:
-        """An operand of fewer or equal dimensions, aligned and channels last."""
+        """Return an operand of fewer or equal dimensions, aligned and channels last."""
         shape = static_shape(e)
         if shape is None:
             return None
@@ -230,7 +235,7 @@ class Operators:
         return relax.op.split(self.last[call.args[0]], count, self._axis(int(call.attrs.axis)))
 
     def _reshape(self, call: Call) -> Any:
-        """A reshape whose operand or result is an image.
+        """Return a reshape whose operand or result is an image.
 
         One of an image of one pixel reads the same elements in the same order; one of transposed
         tokens is an image channels last.
@@ -293,7 +298,7 @@ class Operators:
         )
 
     def _permute_dims(self, call: Call) -> Any:
-        """A transposition that the model itself has may be done by the layout already."""
+        """Return a transposition that the model itself has may be done by the layout already."""
         source, axes = call.args[0], call.attrs.axes
         shape = static_shape(source)
         if shape is None:

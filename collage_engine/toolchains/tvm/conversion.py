@@ -15,7 +15,7 @@ from collage_engine.toolchains.tvm.lowering import lower_module
 def conversion(
     kind: TensorType, source: str, target: str, threads: int, architecture: str = ""
 ) -> Kernel:
-    """A scheduled kernel (stored source, stored target) for a value of a logical type.
+    """Return a scheduled kernel (stored source, stored target) for a value of a logical type.
 
     A transposition in squares held in registers (``cpu/pointwise/transposed_copies``), shared by
     the threads where it is long enough; on an NVIDIA device of that architecture in shared memory.

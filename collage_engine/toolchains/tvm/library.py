@@ -33,7 +33,7 @@ OPTION = "library"
 
 
 def instance_with(toolchain: str, threads: int, library: str) -> ToolchainInstance:
-    """The instance whose kernels call this library."""
+    """Return the instance whose kernels call this library."""
     return ToolchainInstance(toolchain=toolchain, config=((OPTION, library),), threads=threads)
 
 
@@ -44,7 +44,7 @@ def rules(instance: ToolchainInstance) -> PartitionRule:
 
 @lru_cache(maxsize=8)
 def _matches(graph: DataflowGraph, library: str) -> tuple[tuple[str, OperatorSet], ...]:
-    """All that the library's patterns match, in the order in which they may claim operators.
+    """Return all that the library's patterns match, in the order in which they may claim operators.
 
     Patterns come as in the table, roots from the output to the input.
     """
@@ -122,11 +122,14 @@ class LibraryCalls:
             self._inner.update(indices[:-1])
 
     def skips(self, index: int) -> bool:
-        """Whether a call is inside a composite, not its root."""
+        """Tell whether a call is inside a composite, not its root."""
         return index in self._inner
 
     def emit(self, builder: Any, index: int, value: Callable[[int], Any]) -> Any | None:
-        """The composite of which a call is the root, as a packed call; None for other calls."""
+        """Return the composite of which a call is the root, as a packed call.
+
+        None for other calls.
+        """
         from tvm import relax
 
         composite = self._roots.get(index)

@@ -25,7 +25,7 @@ class Lowered:
 
     @property
     def unscheduled(self) -> int:
-        """How many kernels no rule could write, so that TVM's plain loops run."""
+        """Return how many kernels no rule could write, so that TVM's plain loops run."""
         return sum(kernel.unscheduled for kernel in self.kernels.values())
 
 

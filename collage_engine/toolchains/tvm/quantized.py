@@ -42,14 +42,14 @@ class Integers:
         self.given_up = NO_NODES
 
     def skips(self, index: NodeIndex) -> bool:
-        """Whether a node is inside a composite and not its root."""
+        """Tell whether a node is inside a composite and not its root."""
         inside = self.inside & ~self.given_up
         return bool(inside >> index & 1) and index not in self.found
 
     def emit(
         self, builder: relax.BlockBuilder, index: NodeIndex, value_of: Callable[[int], Any]
     ) -> Any | None:
-        """The value of a composite's root as the graph has it; None when it is none of ours.
+        """Return the value of a composite's root as the graph has it; None when it is none of ours.
 
         ``value_of`` gives the Relax value of a node outside the composite. A composite without
         an integer form gives None as well and is then ``opened``.
@@ -64,7 +64,7 @@ class Integers:
             return None
 
     def turned(self, builder: relax.BlockBuilder, index: NodeIndex) -> Any:
-        """The value of a root of ``unturned`` as the graph has it."""
+        """Return the value of a root of ``unturned`` as the graph has it."""
         self.unturned.discard(index)
         if index not in self.plain:
             rank = len(self.graph.nodes[index].type.shape)
@@ -73,7 +73,7 @@ class Integers:
         return self.plain[index]
 
     def _writer(self) -> type[Writer]:
-        """What writes for a processor, or for the device of an architecture."""
+        """Return what writes for a processor, or for the device of an architecture."""
         if not self.function.instance.architecture:
             return Writer
         from collage_engine.toolchains.tvm.cuda.integers import CudaWriter
@@ -88,7 +88,7 @@ class Integers:
         return list(members(found.nodes))
 
     def read_as_image(self, index: NodeIndex) -> bool:
-        """Whether every reader of a value would take it channels last."""
+        """Tell whether every reader of a value would take it channels last."""
         graph = self.graph
         if index in self.function.outputs:
             return False

@@ -17,14 +17,14 @@ class NoForm(Exception):
 
 
 def limited(value: Expr, low: float, high: float) -> Expr:
-    """A value between two limits; an infinite one is none."""
+    """Return a value between two limits; an infinite one is none."""
     if low > -np.inf:
         value = tirx.max(value, f32(low))
     return tirx.min(value, f32(high)) if high < np.inf else value
 
 
 def activation(node: Node) -> Callable[[Expr], Expr]:
-    """What an activation does to an element."""
+    """Return what an activation does to an element."""
     match node.op:
         case "nn.relu":
             return lambda x: limited(x, 0.0, np.inf)

@@ -35,11 +35,11 @@ class Values(Protocol):
     unturned: set[int]
 
     def turned(self, builder: relax.BlockBuilder, index: NodeIndex) -> Any:
-        """A channels-last value as the graph has it."""
+        """Return a channels-last value as the graph has it."""
         ...
 
     def read_as_image(self, index: NodeIndex) -> bool:
-        """Whether every reader of a value would take it channels last."""
+        """Tell whether every reader of a value would take it channels last."""
         ...
 
 
@@ -60,7 +60,7 @@ class Writer:
             raise NoForm
 
     def write(self) -> Any:
-        """The value of the composite's root."""
+        """Return the value of the composite's root."""
         kinds = {
             "conv": self.conv,
             "matmul": self.matmul,
@@ -77,11 +77,11 @@ class Writer:
 
     @property
     def anchor(self) -> Node:
-        """The node that gives the composite its kind."""
+        """Return the node that gives the composite its kind."""
         return self.graph.nodes[self.found["anchor"]]
 
     def node_of(self, name: str) -> NodeIndex:
-        """The node that plays a part in the composite."""
+        """Return the node that plays a part in the composite."""
         return self.found[name]
 
     def plain(self, index: NodeIndex) -> Any:
@@ -93,7 +93,7 @@ class Writer:
         return self.value_of(index)
 
     def image(self, index: NodeIndex) -> Any:
-        """A value channels last."""
+        """Return a value channels last."""
         if index not in self.integers.images:
             rank = len(self.graph.nodes[index].type.shape)
             order = [0, *range(2, rank), 1]
@@ -101,13 +101,13 @@ class Writer:
         return self.integers.images[index]
 
     def kernel(self, body: Callable[..., Any], arguments: Sequence[Expr], name: str) -> Any:
-        """A call of one kernel that operators behind it may be fused with."""
+        """Return a call of one kernel that operators behind it may be fused with."""
         return self.builder.emit(
             self.builder.call_te(body, *arguments, primfunc_name_hint=name, primfunc_attrs=ANCHOR)
         )
 
     def given_as_image(self, value: Any) -> Any:
-        """The root's value, which was computed channels last."""
+        """Return the root's value, which was computed channels last."""
         root = self.found.root
         self.integers.images[root] = value
         if self.integers.read_as_image(root):
@@ -118,7 +118,7 @@ class Writer:
     # Convolutions and products -------------------------------------------------------------------
 
     def conv(self) -> Any:
-        """A convolution."""
+        """Return a convolution."""
         node = self.anchor
         attributes = node.attributes
         rank = len(node.type.shape) - 2
@@ -148,7 +148,7 @@ class Writer:
         return self.given_as_image(value)
 
     def matmul(self) -> Any:
-        """A matrix product with a constant."""
+        """Return a matrix product with a constant."""
         if "weights" not in self.found:
             raise NoForm
         weights, scales = self.numbers.weights()
@@ -164,7 +164,7 @@ class Writer:
         )
 
     def _residual(self) -> NodeIndex:
-        """What is added to the sums, element by element: a tensor of their shape."""
+        """Return what is added to the sums, element by element: a tensor of their shape."""
         residual = self.node_of("residual")
         if self.graph.nodes[residual].type.shape != self.anchor.type.shape:
             raise NoForm
@@ -179,7 +179,7 @@ class Writer:
         padding: tuple[int, ...],
         dilation: tuple[int, ...],
     ) -> Any:
-        """What sums a convolution; ``weights`` as in ONNX. ``NoForm`` when nothing does."""
+        """Return what sums a convolution; ``weights`` as in ONNX. ``NoForm`` when nothing does."""
         shape = node.type.shape
         data = self.graph.nodes[self.node_of("data")].type.shape
         return self._sums(
@@ -193,14 +193,14 @@ class Writer:
         )
 
     def product(self, node: Node, weights: np.ndarray) -> Any:
-        """What sums a matmul; ``weights``: output columns first."""
+        """Return what sums a matmul; ``weights``: output columns first."""
         data = self.graph.nodes[self.node_of("data")].type.shape
         return self._sums(data, node.type.shape, weights)
 
     def _sums(
         self, data: tuple[int, ...], out: tuple[int, ...], weights: np.ndarray, **sizes: Any
     ) -> IntegerSums:
-        """The sums over data with channels last, by our kernel rules."""
+        """Return the sums over data with channels last, by our kernel rules."""
         scaling = self.numbers.of("data")
         signed = scaling.dtype == "int8"
         zero = scaling.single("the data")[1] + (128 if signed else 0)
@@ -210,14 +210,14 @@ class Writer:
         return IntegerSums.of(problem, weights, self.integers.cpu)
 
     def operand(self, kernel: Any) -> np.ndarray:
-        """The weights as a kernel takes them."""
+        """Return the weights as a kernel takes them."""
         packed: np.ndarray = kernel.packed()
         return packed
 
     def anchored(
         self, kernel: Any, data: Any, scales: np.ndarray, residual: list[Any], name: str
     ) -> Any:
-        """The sums, and in the same kernel all that follows them."""
+        """Return the sums, and in the same kernel all that follows them."""
         step, _ = self.numbers.of("data").single("the data")
         factor = (scales.astype(np.float64) * step).astype(np.float32)
         correction = kernel.correction()
@@ -267,7 +267,7 @@ class Writer:
     # Everything else -----------------------------------------------------------------------------
 
     def binary(self) -> Any:
-        """A sum, difference or product of two values."""
+        """Return a sum, difference or product of two values."""
         left, right = self.node_of("left"), self.node_of("right")
         node, result = self.anchor, self.result
         ranks = {len(self.graph.nodes[i].type.shape) for i in (left, right)}
@@ -302,7 +302,7 @@ class Writer:
         return self.given_as_image(value) if images else value
 
     def pointwise(self, body: Callable[..., Any], arguments: Sequence[Expr], name: str) -> Any:
-        """A call of an elementwise kernel."""
+        """Return a call of an elementwise kernel."""
         return self.builder.emit(self.builder.call_te(body, *arguments, primfunc_name_hint=name))
 
     def rescaled(self, value: Any, source: Scaling) -> Any:
@@ -321,24 +321,24 @@ class Writer:
         return self.pointwise(body, [value], "rescaled")
 
     def operator(self, value: Any) -> Any:
-        """The anchor itself on 8-bit values."""
+        """Return the anchor itself on 8-bit values."""
         call = self.integers.function.model.expr(self.found["anchor"])
         return self.builder.emit(Call(call.op, [value, *call.args[1:]], call.attrs, call.ty_args))
 
     def pool(self) -> Any:
-        """A maximum over windows."""
+        """Return a maximum over windows."""
         if "max_pool" not in self.anchor.op or self.anchor.op.startswith("nn.adaptive"):
             raise NoForm  # averages are sums of floats anyway
         value = self.operator(self.plain(self.node_of("data")))
         return self.rescaled(value, self.numbers.of("data"))
 
     def view(self) -> Any:
-        """A change of shape."""
+        """Return a change of shape."""
         value = self.operator(self.plain(self.node_of("data")))
         return self.rescaled(value, self.numbers.of("data"))
 
     def concat(self) -> Any:
-        """A concatenation; parts of other scales are rescaled first."""
+        """Return a concatenation; parts of other scales are rescaled first."""
         names = [f"part{i}" for i in range(table.MOST_CONCATENATED) if f"part{i}" in self.found]
         scalings = [self.numbers.of(name) for name in names]
         if not all(s.per_tensor for s in scalings):
@@ -351,7 +351,7 @@ class Writer:
         return self.builder.emit(relax.op.concat(parts, axis))
 
     def unary(self) -> Any:
-        """An activation."""
+        """Return an activation."""
         result, source = self.result, self.numbers.of("data")
         function = activation(self.anchor)
         if result is None:
@@ -367,12 +367,12 @@ class Writer:
         return self.pointwise(body, [self.plain(self.node_of("data"))], "quantized_unary")
 
     def requantize(self) -> Any:
-        """A change of scale alone."""
+        """Return a change of scale alone."""
         return self.rescaled(self.plain(self.node_of("data")), self.numbers.of("data"))
 
 
 def permuted(builder: relax.BlockBuilder, value: Any, order: list[int]) -> Any:
-    """Axes in another order, by a kernel of its own.
+    """Return the axes in another order, by a kernel of its own.
 
     Fused with a conversion to or from float32 it would walk through four times the memory
     plane by plane; bytes are turned in the caches, and the conversion runs straight.

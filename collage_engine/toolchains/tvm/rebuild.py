@@ -59,7 +59,7 @@ class _Rebuilding:
         self.integers = Integers(function)
 
     def module(self) -> tvm.IRModule:
-        """The module; ``ToolchainError`` where an output is not computed."""
+        """Return the module; ``ToolchainError`` where an output is not computed."""
         function, builder = self.function, self.builder
         parameters = []
         for index in function.inputs:
@@ -101,13 +101,13 @@ class _Rebuilding:
             self.known[model.var(each)] = self.builder.emit(self._moved(model.expr(each)))
 
     def _value_of(self, index: int) -> Any:
-        """The Relax value of a node outside a composite."""
+        """Return the Relax value of a node outside a composite."""
         if self.graph.nodes[index].form == "constant":
             return self.model.expr(index)
         return self._moved(self.model.var(index))
 
     def _moved(self, e: Any) -> Any:
-        """An expression of the model over the values of this module."""
+        """Return an expression of the model over the values of this module."""
         if isinstance(e, relax.Var):
             if e in self.unturned:
                 self.known[e] = self.integers.turned(self.builder, self.unturned.pop(e))

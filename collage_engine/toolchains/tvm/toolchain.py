@@ -80,7 +80,7 @@ class TvmToolchain(Toolchain):
         )
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
-        """Its configurations; see ``Toolchain.instances``."""
+        """Return its configurations; see ``Toolchain.instances``."""
         if target.kind == "cuda":
             return self._on_device(target.architecture, precision)
         plain = ToolchainInstance(toolchain=self.name, threads=target.threads)
@@ -130,7 +130,7 @@ class TvmToolchain(Toolchain):
         if instance.library:
             from collage_engine.toolchains.tvm.library import rules
 
-            return PartitionSpec(instance.id, instance, rules(instance), validate, external=False)
+            return PartitionSpec(instance.id, rules(instance), validate, external=False)
         integers = composite_rules("quantized", pattern_table(self.name))
         rule = fusion_rules(self.name)
         if instance.architecture:
@@ -138,7 +138,7 @@ class TvmToolchain(Toolchain):
         else:
             # Siblings too: one call for query, key and value. Vertical groups the tree has itself.
             rule = union_rules(self.name, integers, rule, anchor_rules(vertical=False))
-        return PartitionSpec(instance.id, instance, rule, validate, external=False)
+        return PartitionSpec(instance.id, rule, validate, external=False)
 
     def library_instances(
         self, threads: int, libraries: Sequence[str]
@@ -159,7 +159,7 @@ class TvmToolchain(Toolchain):
         return made_of(graph, instance.library, nodes)
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
-        """The libraries that its runtime links, and the runtime itself."""
+        """Return the libraries that its runtime links, and the runtime itself."""
         return ()
 
     def lower(self, function: Function) -> Any:

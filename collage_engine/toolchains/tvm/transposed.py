@@ -51,7 +51,7 @@ class SubPixels:
 
 
 def sub_pixels(call: Any, *, last: bool) -> SubPixels | None:
-    """How a call is written as an ordinary convolution.
+    """Return how a call is written as an ordinary convolution.
 
     Args:
         call: A call of any operator.
@@ -107,7 +107,7 @@ def sub_pixels(call: Any, *, last: bool) -> SubPixels | None:
 
 
 def emit(builder: relax.BlockBuilder, data: Any, found: SubPixels, *, last: bool) -> Any:
-    """The result over data of the order that ``sub_pixels`` was asked for.
+    """Return the result over data of the order that ``sub_pixels`` was asked for.
 
     Channels last only with two spatial axes.
     """

@@ -57,7 +57,7 @@ class TangoToolchain(CppToolchain):
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
         rule = byoc_rules((), "TVMFusion", name=self.name, supports=reason_against)
-        return PartitionSpec(self.name, instance, rule, against_sub_graph(reason_against))
+        return PartitionSpec(self.name, rule, against_sub_graph(reason_against))
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         graph = function.graph

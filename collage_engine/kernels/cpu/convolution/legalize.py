@@ -12,7 +12,7 @@ from collage_engine.kernels.target import Cpu
 
 
 def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
-    """The convolution with its weight packed, or None when it is not one of ours."""
+    """Returns the convolution with its weight packed, or None when it is not one of ours."""
     found = described(call)
     decision = None if found is None else decide(found[0], cpu)
     if found is None or decision is None:

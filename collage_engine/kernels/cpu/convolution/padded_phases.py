@@ -39,7 +39,7 @@ class Planes:
     """None when the data itself serves."""
 
     def offset(self, k: Sequence[Any], dilation: Sequence[int]) -> Any:
-        """Where a tap's first element lies in a channel's plane."""
+        """Returns where a tap's first element lies in a channel's plane."""
         phase: Any = 0
         inside: Any = 0
         for t, d, s, p in zip(k, dilation, self.strides, self.pitches, strict=True):
@@ -56,7 +56,7 @@ def layout_of(shape: ConvShape) -> tuple[int, tuple[int, ...]]:
 
 
 def make_planes(shape: ConvShape, context: Context, may_alias: bool) -> Planes:
-    """All channels' planes, with slack behind so that vectors may read past the end."""
+    """Returns all channels' planes, with slack behind so that vectors may read past the end."""
     size, pitches = layout_of(shape)
     if (
         may_alias
@@ -75,7 +75,7 @@ def make_planes(shape: ConvShape, context: Context, may_alias: bool) -> Planes:
 
 
 def write_plane(shape: ConvShape, context: Context, buffer: Any, base: Any, channel: Any) -> Stmt:
-    """One channel's plane into a flat buffer from ``base`` on, zeros around.
+    """Returns one channel's plane into a flat buffer from ``base`` on, zeros around.
 
     ``channel`` counts over batch and channels.
     """

@@ -38,17 +38,17 @@ class ConvProblem:
 
     @property
     def dims(self) -> int:
-        """How many spatial axes there are."""
+        """Returns how many spatial axes there are."""
         return len(self.data) - 2
 
     @property
     def kernel(self) -> tuple[int, ...]:
-        """Taps along each spatial axis."""
+        """Returns the taps along each spatial axis."""
         return self.weight[2:]
 
     @property
     def taps(self) -> int:
-        """Taps of the whole kernel."""
+        """Returns the taps of the whole kernel."""
         return product(self.kernel)
 
     @property
@@ -93,7 +93,7 @@ class ConvProblem:
 
     @property
     def is_padded(self) -> bool:
-        """Whether there is any padding."""
+        """Tells whether there is any padding."""
         return any(self.padding)
 
     @property
@@ -105,24 +105,27 @@ class ConvProblem:
 
     @property
     def pointwise(self) -> bool:
-        """Whether every output position reads one input position, those skipped left out."""
+        """Tells whether every output position reads one input position, those skipped left out."""
         return self.taps == 1 and not self.is_padded
 
     @property
     def image(self) -> tuple[int, int]:
-        """Rows and columns that tiles of positions cover; a run of positions is one column."""
+        """Returns the rows and columns that tiles of positions cover.
+
+        A run of positions is one column.
+        """
         if self.pointwise or self.dims == 1:
             return product(self.out), 1
         return self.out[-2], self.out[-1]
 
     @property
     def multiply_adds(self) -> float:
-        """How many products are added up."""
+        """Returns how many products are added up."""
         return float(product(self.out_shape) * self.depth)
 
     @property
     def depth(self) -> int:
-        """How many products are added up to one result."""
+        """Returns how many products are added up to one result."""
         return product(self.weight[1:])
 
     def operands(self, random: np.random.Generator) -> tuple[np.ndarray, ...]:
@@ -133,7 +136,7 @@ class ConvProblem:
         return data, weight * np.float32(self.depth**-0.5)
 
     def to_record(self) -> Record:
-        """The sizes as JSON values."""
+        """Returns the sizes as JSON values."""
         return {
             "family": self.family,
             "channels_last": self.channels_last,
@@ -148,7 +151,7 @@ class ConvProblem:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> ConvProblem:
-        """The problem of ``to_record``'s values."""
+        """Returns the problem of ``to_record``'s values."""
         return cls(
             record["channels_last"],
             tuple(record["data"]),
@@ -161,7 +164,7 @@ class ConvProblem:
         )
 
     def workload(self, machine: Cpu) -> str:
-        """One line that equal convolutions on as many threads share."""
+        """Returns one line that equal convolutions on as many threads share."""
 
         def sizes(values: Sequence[int]) -> str:
             return "x".join(map(str, values))

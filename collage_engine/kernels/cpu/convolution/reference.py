@@ -11,14 +11,16 @@ from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 
 
 def taps_of(problem: ConvProblem) -> list[Any]:
-    """A reduction axis for each of the kernel's axes."""
+    """Returns a reduction axis for each of the kernel's axes."""
     return [te.reduce_axis((0, k), f"k{i}") for i, k in enumerate(problem.kernel)]
 
 
 def input_at(
     problem: ConvProblem, data: Any, index: Sequence[Any], taps: Sequence[Any], channel: Any
 ) -> Any:
-    """The input element that a tap of the output at ``index`` reads; zero outside the image.
+    """Returns the input element that a tap of the output at ``index`` reads.
+
+    Zero outside the image.
 
     Args:
         problem: The convolution.
@@ -49,7 +51,7 @@ def blocked_sum(
     weight_at: Callable[[Any, Any, Any, Any], Any],
     note: dict[str, str],
 ) -> Any:
-    """A convolution over a weight that is packed by blocks of output channels.
+    """Returns a convolution over a weight that is packed by blocks of output channels.
 
     Args:
         problem: The convolution.

@@ -44,7 +44,7 @@ class ConvShape(ConvSizes):
 
     @staticmethod
     def of(problem: ConvProblem, anchor: Stage) -> ConvShape:
-        """The sizes of a problem, with the buffers that its block reads.
+        """Returns the sizes of a problem, with the buffers that its block reads.
 
         Raises:
             NotUnderstood: The block does not read two tensors (something was fused in front).
@@ -77,7 +77,7 @@ class ConvShape(ConvSizes):
         return products // 16
 
     def index(self, n: Any, c: Any, spatial: Sequence[Any]) -> tuple[Any, ...]:
-        """Indices of an element of the data or the output, in its layout's order."""
+        """Returns the indices of an element of the data or the output, in its layout's order."""
         return (n, *spatial, c) if self.channels_last else (n, c, *spatial)
 
 

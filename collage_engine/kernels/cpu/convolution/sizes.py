@@ -36,17 +36,17 @@ class ConvSizes:
 
     @property
     def has_padding(self) -> bool:
-        """Whether there is any padding."""
+        """Tells whether there is any padding."""
         return any(self.before) or any(self.after)
 
     @property
     def pointwise(self) -> bool:
-        """Whether every output position reads one input position, those skipped left out."""
+        """Tells whether every output position reads one input position, those skipped left out."""
         return self.taps == 1 and not self.has_padding
 
     @property
     def taps(self) -> int:
-        """Taps of the whole kernel."""
+        """Returns the taps of the whole kernel."""
         return product(self.kernel)
 
 

@@ -21,7 +21,7 @@ from collage_engine.kernels.target import Cpu
 
 
 def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
-    """A transposed convolution as an ordinary one over its input spread out with zeros.
+    """Returns a transposed convolution as an ordinary one over its input spread out with zeros.
 
     That multiplies by zeros (strides times each way), yet runs at a convolution's full speed.
     """

@@ -39,9 +39,9 @@ multiples of seven, and two vectors of so many fit 32 registers."""
 SPARE_REGISTERS = 2
 """Registers that hold no sums: the weight and the data."""
 PLANES = (1, 2, 4, 8, 16)
-"""Planes made together that tuning tries."""
+"""Planes made together that tuning tries; chosen."""
 BANDS = (2, 8, 32)
-"""Rows padded together that tuning tries, channels last."""
+"""Rows padded together that tuning tries, channels last; chosen."""
 
 
 class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):
@@ -52,11 +52,11 @@ class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):
     plan_type = DepthwiseFirstPlan
 
     def matches(self, problem: ConvProblem, machine: Cpu) -> bool:
-        """Whether the convolution is depthwise and its data channels first."""
+        """Tells whether the convolution is depthwise and its data channels first."""
         return problem.depthwise and not problem.channels_last
 
     def default(self, problem: ConvProblem, machine: Cpu) -> DepthwiseFirstPlan:
-        """The widest tile that keeps enough sums in flight."""
+        """Returns the widest tile that keeps enough sums in flight."""
         vectors = min(MOST_VECTORS, -(-problem.out[-1] // machine.lanes("float32")))
         most = min(TILE_ROWS, SUMS_IN_FLIGHT // vectors, self._rows(problem))
         return DepthwiseFirstPlan(vectors, max(1, most))
@@ -68,7 +68,7 @@ class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):
     def neighbours(
         self, problem: ConvProblem, plan: DepthwiseFirstPlan, machine: Cpu
     ) -> Iterator[DepthwiseFirstPlan]:
-        """Other rows, vectors and numbers of planes."""
+        """Yields other rows, vectors and numbers of planes."""
         wide = min(MOST_VECTORS, -(-problem.out[-1] // machine.lanes("float32")))
         registers = machine.registers - SPARE_REGISTERS
         for rows in near(plan.rows, min(MOST_ROWS, self._rows(problem))):
@@ -96,7 +96,7 @@ class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):
         return weight.astype(np.float32).reshape(problem.co, *problem.kernel)
 
     def reference(self, problem: ConvProblem, plan: DepthwiseFirstPlan, *operands: Any) -> Any:
-        """Sums of data times packed weight."""
+        """Returns the sums of data times packed weight."""
         data, weight = operands
         taps = taps_of(problem)
 
@@ -109,7 +109,7 @@ class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):
         return te.compute(problem.out_shape, element, name="conv", attrs=note(self, problem, plan))
 
     def write(self, problem: ConvProblem, plan: DepthwiseFirstPlan, epilogue: Epilogue) -> Stmt:
-        """The loops, planes padded some at a time."""
+        """Returns the loops, planes padded some at a time."""
         return write_first(ConvShape.of(problem, epilogue.anchor), plan, epilogue, epilogue.context)
 
 
@@ -121,11 +121,11 @@ class DepthwiseLast(KernelRule[ConvProblem, DepthwiseLastPlan, Cpu]):
     plan_type = DepthwiseLastPlan
 
     def matches(self, problem: ConvProblem, machine: Cpu) -> bool:
-        """Whether the convolution is depthwise and its data channels last."""
+        """Tells whether the convolution is depthwise and its data channels last."""
         return problem.depthwise and problem.channels_last
 
     def default(self, problem: ConvProblem, machine: Cpu) -> DepthwiseLastPlan:
-        """Two vectors by as many positions as divide the row, or eight."""
+        """Returns two vectors by as many positions as divide the row, or eight."""
         width = problem.out[-1]
         columns = max(c for c in range(1, min(SUMS_IN_FLIGHT, width) + 1) if width % c == 0)
         if columns < SUMS_IN_FLIGHT // 2 <= width:
@@ -135,7 +135,7 @@ class DepthwiseLast(KernelRule[ConvProblem, DepthwiseLastPlan, Cpu]):
     def neighbours(
         self, problem: ConvProblem, plan: DepthwiseLastPlan, machine: Cpu
     ) -> Iterator[DepthwiseLastPlan]:
-        """Other positions, vectors and bands."""
+        """Yields other positions, vectors and bands."""
         registers = machine.registers - SPARE_REGISTERS
         for columns in near(plan.columns, min(MOST_COLUMNS, problem.out[-1])):
             if columns * plan.vectors <= registers:
@@ -162,7 +162,7 @@ class DepthwiseLast(KernelRule[ConvProblem, DepthwiseLastPlan, Cpu]):
         return flat.transpose(*range(1, problem.dims + 1), 0)
 
     def reference(self, problem: ConvProblem, plan: DepthwiseLastPlan, *operands: Any) -> Any:
-        """Sums of data times packed weight."""
+        """Returns the sums of data times packed weight."""
         data, weight = operands
         taps = taps_of(problem)
 
@@ -173,5 +173,5 @@ class DepthwiseLast(KernelRule[ConvProblem, DepthwiseLastPlan, Cpu]):
         return te.compute(problem.out_shape, element, name="conv", attrs=note(self, problem, plan))
 
     def write(self, problem: ConvProblem, plan: DepthwiseLastPlan, epilogue: Epilogue) -> Stmt:
-        """The loops, images padded some rows at a time."""
+        """Returns the loops, images padded some rows at a time."""
         return write_last(ConvShape.of(problem, epilogue.anchor), plan, epilogue, epilogue.context)

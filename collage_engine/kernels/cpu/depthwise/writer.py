@@ -150,7 +150,7 @@ def write_first(
 def write_last(
     shape: ConvShape, plan: DepthwiseLastPlan, epilogue: Epilogue, context: Context
 ) -> Stmt:
-    """The loops with channels in the lanes; images are padded some rows at a time."""
+    """Returns the loops with channels in the lanes; images are padded some rows at a time."""
     if len(shape.out) != 2 or not shape.has_padding:
         data = prepare(shape, context)
         rows = product(shape.out[:-1])
@@ -234,7 +234,7 @@ def _row(
     row: tuple[Any, ...],
     source: Callable[..., Any],
 ) -> Stmt:
-    """One row of the output, all its channels."""
+    """Returns one row of the output, all its channels."""
     lanes = context.cpu.lanes("float32")
     channels, width = shape.ci, shape.out[-1]
     vectors, height = plan.vectors, plan.columns

@@ -67,11 +67,11 @@ class ChannelTiles:
     # Where things are --------------------------------------------------------------------------
 
     def place(self, lead: tuple[Any, ...], row: Any, column: Any) -> tuple[Any, ...]:
-        """The output position of a row and a column of the image that tiles cover."""
+        """Returns the output position of a row and a column of the image that tiles cover."""
         return (row,) if self.flat else (*lead, row, column)
 
     def input(self, n: Any, c: Any, place: tuple[Any, ...], k: tuple[Any, ...]) -> Any:
-        """The input element that tap ``k`` of the output at ``place`` reads."""
+        """Returns the input element that tap ``k`` of the output at ``place`` reads."""
         shape, data = self.shape, self.data
         if data.loops is None and not shape.channels_last:
             return load(data.flat, (place[-1] - self.first) * data.pitch + c)
@@ -97,7 +97,7 @@ class ChannelTiles:
         return self.epilogue.store(shape.index(n, channel, place), value)
 
     def block_columns(self, b: Any, body: Callable[[Any], Stmt]) -> Stmt:
-        """The body for the columns that exist in channel block ``b``."""
+        """Returns the body for the columns that exist in channel block ``b``."""
         rest = self.co - (self.blocks - 1) * self.block
         if rest == self.block:
             return body(self.vectors)
@@ -160,7 +160,7 @@ class ChannelTiles:
         )
 
     def turns_back(self) -> bool:
-        """Whether sums leave channels first by transposed squares."""
+        """Tells whether sums leave channels first by transposed squares."""
         return (
             not self.shape.channels_last
             and self.collapsed is not None
@@ -169,7 +169,7 @@ class ChannelTiles:
         )
 
     def spread(self, extents: tuple[int, ...], body: Callable[..., Stmt]) -> Stmt:
-        """The body over batch, outer axes and ``extents``, and over blocks of channels."""
+        """Returns the body over batch, outer axes and ``extents``, and over blocks of channels."""
         share = self.context.share(self.shape.work)
         spatial = (self.shape.batch, *self.outer, *extents)
         channels = (self.groups, self.blocks)

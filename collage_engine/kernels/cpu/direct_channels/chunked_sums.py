@@ -131,7 +131,10 @@ class _Chunks:
         return tiles.context.share(shape.work)(shape.batch * groups, task)
 
     def _turn(self, n: Any, target: Any, pitch: int, count: Any) -> Stmt:
-        """The group's positions of all channels, channels last; the last square overlaps."""
+        """Returns the group's positions of all channels, channels last.
+
+        The last square overlaps.
+        """
         tiles = self.tiles
         shape, lanes = tiles.shape, tiles.lanes
         plane = product(shape.size)
@@ -196,7 +199,7 @@ class _Chunks:
         )
 
     def _add(self, group: _Group, chunk: Any) -> Stmt:
-        """The chunk's products, added to the sums of all tiles."""
+        """Returns the chunk's products, added to the sums of all tiles."""
         height = self.height
         full = for_range(
             group.tiles, lambda i: self._across(group, chunk, group.first + i * height, height)
@@ -207,7 +210,7 @@ class _Chunks:
         return seq(full, when(group.last, rest) or seq())
 
     def _across(self, group: _Group, chunk: Any, row: Any, height: int) -> Stmt:
-        """A row of tiles.
+        """Returns a row of tiles.
 
         While this chunk is used, the next one is fetched, a little in every step.
         """
@@ -287,7 +290,10 @@ class _Chunks:
         return loop(self.columns, point)
 
     def _turned_back(self, group: _Group, kept: Any) -> Stmt:
-        """Positions into the lanes: squares of the sums, transposed; the last overlaps."""
+        """Returns the positions into the lanes: squares of the sums, transposed.
+
+        The last overlaps.
+        """
         tiles = self.tiles
         lanes = tiles.lanes
         channels = group.g * tiles.co + group.b * tiles.block

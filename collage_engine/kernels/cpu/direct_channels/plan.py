@@ -53,7 +53,7 @@ class ChannelsPlan(Plan):
 
 @dataclass(frozen=True)
 class ChannelSizes:
-    """What a plan of output channels in the lanes depends on."""
+    """A plan of output channels in the lanes depends on these sizes."""
 
     channels: int
     """Output channels of one group."""
@@ -66,7 +66,7 @@ class ChannelSizes:
     """Whether channels-first data can be turned group by group."""
 
     def default(self, cpu: Cpu) -> ChannelsPlan:
-        """The block of output channels and the chunk of input channels whose weights fit.
+        """Returns the block of output channels and the chunk of input channels whose weights fit.
 
         While one chunk's weights lie in the first-level cache, all tiles of a group of positions
         use them; sums wait in a buffer between chunks. So weights come from memory once, in order.
@@ -125,7 +125,7 @@ class ChannelSizes:
         yield from self._other_groups(plan, cpu)
 
     def _other_blocks(self, plan: ChannelsPlan, cpu: Cpu) -> Iterator[ChannelsPlan]:
-        """Other blocks, each with the tile and the chunk that suit it."""
+        """Yields other blocks, each with the tile and the chunk that suit it."""
         lanes = cpu.lanes("float32")
         for block in near(plan.block, min(MOST_VECTORS, -(-self.channels // lanes))):
             rows, columns = best_positions(cpu, block, self.image)
@@ -135,7 +135,7 @@ class ChannelSizes:
             yield replace(plan, block=block, chunk=chunk, rows=rows, columns=columns)
 
     def _other_tiles(self, plan: ChannelsPlan, cpu: Cpu) -> Iterator[ChannelsPlan]:
-        """Other numbers of positions."""
+        """Yields other numbers of positions."""
         rows, columns = self.image
         if columns == 1:
             for height in near(plan.rows, min(rows, MOST_POSITIONS)):

@@ -33,17 +33,17 @@ class DirectChannels(KernelRule[ConvProblem, ChannelsPlan, Cpu]):
     plan_type = ChannelsPlan
 
     def matches(self, problem: ConvProblem, machine: Cpu) -> bool:
-        """Whether the convolution is not depthwise."""
+        """Tells whether the convolution is not depthwise."""
         return not problem.depthwise
 
     def default(self, problem: ConvProblem, machine: Cpu) -> ChannelsPlan:
-        """The cut that ``ChannelSizes.default`` estimates to cost least."""
+        """Returns the cut that ``ChannelSizes.default`` estimates to cost least."""
         return sizes_of(problem).default(machine)
 
     def neighbours(
         self, problem: ConvProblem, plan: ChannelsPlan, machine: Cpu
     ) -> Iterator[ChannelsPlan]:
-        """Other turns, blocks, tiles, chunks, loop orders, prefetches and groups."""
+        """Returns other turns, blocks, tiles, chunks, loop orders, prefetches and groups."""
         return sizes_of(problem).neighbours(plan, machine)
 
     def check(self, problem: ConvProblem, plan: ChannelsPlan, machine: Cpu) -> None:
@@ -60,7 +60,7 @@ class DirectChannels(KernelRule[ConvProblem, ChannelsPlan, Cpu]):
         return split.transpose(0, 1, 3, *range(5, 5 + problem.dims), 4, 2)
 
     def reference(self, problem: ConvProblem, plan: ChannelsPlan, *operands: Any) -> Any:
-        """Sums of data times packed weight."""
+        """Returns the sums of data times packed weight."""
         data, weight = operands
         taps, chunk = taps_of(problem), int(weight.shape[-2])
 
@@ -72,12 +72,12 @@ class DirectChannels(KernelRule[ConvProblem, ChannelsPlan, Cpu]):
         return blocked_sum(problem, data, block, taps, weight_at, note(self, problem, plan))
 
     def write(self, problem: ConvProblem, plan: ChannelsPlan, epilogue: Epilogue) -> Stmt:
-        """The loops, the data made ready where that is needed."""
+        """Returns the loops, the data made ready where that is needed."""
         return write(ConvShape.of(problem, epilogue.anchor), plan, epilogue, epilogue.context)
 
 
 def sizes_of(problem: ConvProblem) -> ChannelSizes:
-    """What of a convolution the plan depends on."""
+    """Returns what of a convolution the plan depends on."""
     turns = (
         not problem.channels_last
         and problem.pointwise

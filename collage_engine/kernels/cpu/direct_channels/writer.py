@@ -22,7 +22,7 @@ from collage_engine.kernels.tir_builder import Stmt, int64, product, seq
 
 
 def write(shape: ConvShape, plan: ChannelsPlan, epilogue: Epilogue, context: Context) -> Stmt:
-    """The loops of a convolution, its data made ready where that is needed."""
+    """Returns the loops of a convolution, its data made ready where that is needed."""
     if turns_by_group(shape, plan, epilogue, context):
         # Each group of positions is turned where it is used, so it stays in the caches.
         nothing = Prepared(None, shape.ci, shape.size, None)
@@ -31,7 +31,10 @@ def write(shape: ConvShape, plan: ChannelsPlan, epilogue: Epilogue, context: Con
 
 
 def write_prepared(shape: ConvShape, plan: ChannelsPlan, epilogue: Any, context: Context) -> Stmt:
-    """The same, all data made ready first. ``epilogue`` offers what an ``Epilogue`` does."""
+    """Returns the same, all data made ready first.
+
+    ``epilogue`` offers what an ``Epilogue`` does.
+    """
     prepared = prepare(shape, context, turn=True)
     tiles = ChannelTiles(shape, plan, epilogue, context, prepared)
     alone = tiles.chunks == 1 and (shape.channels_last or not tiles.turns_back())
@@ -41,7 +44,7 @@ def write_prepared(shape: ConvShape, plan: ChannelsPlan, epilogue: Any, context:
 def turns_by_group(
     shape: ConvShape, plan: ChannelsPlan, epilogue: Epilogue, context: Context
 ) -> bool:
-    """Whether channels-first data is made channels last group by group."""
+    """Tells whether channels-first data is made channels last group by group."""
     lanes = context.cpu.lanes("float32")
     half_l2 = context.cpu.l2_bytes // 2
     stays = 4 * product(shape_of(shape.weight)) <= half_l2 < 4 * shape.ci * product(shape.size)

@@ -48,24 +48,24 @@ class DirectSpatial(KernelRule[ConvProblem, SpatialPlan, Cpu]):
     plan_type = SpatialPlan
 
     def matches(self, problem: ConvProblem, machine: Cpu) -> bool:
-        """Whether the data is channels first and its positions fill a vector."""
+        """Tells whether the data is channels first and its positions fill a vector."""
         if problem.depthwise or problem.channels_last:
             return False
         return product(problem.out) >= machine.lanes("float32")
 
     def worthwhile(self, problem: ConvProblem, machine: Cpu) -> bool:
-        """Whether output channels do not fill a vector, or results have few products."""
+        """Tells whether output channels do not fill a vector, or results have few products."""
         narrow = problem.co_group < machine.lanes("float32")
         return narrow or problem.depth < SHALLOW
 
     def default(self, problem: ConvProblem, machine: Cpu) -> SpatialPlan:
-        """The tile of channels by vectors that is estimated to cost least."""
+        """Returns the tile of channels by vectors that is estimated to cost least."""
         return SpatialPlan(channels_of(machine, problem.co_group, positions_of(problem, machine)))
 
     def neighbours(
         self, problem: ConvProblem, plan: SpatialPlan, machine: Cpu
     ) -> Iterator[SpatialPlan]:
-        """Other tiles, bands and loop orders."""
+        """Yields other tiles, bands and loop orders."""
         total = positions_of(problem, machine) // machine.lanes("float32")
         wide = plan.vectors or vectors_of(machine, plan.block, total)
         for height in near(plan.block, min(MOST_CHANNELS, problem.co_group)):
@@ -96,7 +96,7 @@ class DirectSpatial(KernelRule[ConvProblem, SpatialPlan, Cpu]):
         return split.transpose(0, 1, 3, *range(4, 4 + problem.dims), 2)
 
     def reference(self, problem: ConvProblem, plan: SpatialPlan, *operands: Any) -> Any:
-        """Sums of data times packed weight."""
+        """Returns the sums of data times packed weight."""
         data, weight = operands
         taps, block = taps_of(problem), int(weight.shape[-1])
 
@@ -106,5 +106,5 @@ class DirectSpatial(KernelRule[ConvProblem, SpatialPlan, Cpu]):
         return blocked_sum(problem, data, block, taps, weight_at, note(self, problem, plan))
 
     def write(self, problem: ConvProblem, plan: SpatialPlan, epilogue: Epilogue) -> Stmt:
-        """The loops, bands of rows after the image was split into phases."""
+        """Returns the loops, bands of rows after the image was split into phases."""
         return write(ConvShape.of(problem, epilogue.anchor), plan, epilogue, epilogue.context)

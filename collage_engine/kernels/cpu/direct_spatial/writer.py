@@ -46,7 +46,7 @@ tie-breaker."""
 
 
 def write(shape: ConvShape, plan: SpatialPlan, epilogue: Epilogue, context: Context) -> Stmt:
-    """The loops of the convolution, its data made ready before."""
+    """Returns the loops of the convolution, its data made ready before."""
     return _Spatial(shape, plan, epilogue, context).write()
 
 
@@ -101,7 +101,7 @@ class _Spatial:
         return seq(*statements)
 
     def _band(self, n: Any, g: Any, b: Any, first_row: Any, rows: int, size: int) -> Stmt:
-        """A band of ``rows`` rows, ``size`` positions, of one block of channels."""
+        """Returns a band of ``rows`` rows, ``size`` positions, of one block of channels."""
         shape, phases, collapsed = self.shape, self.phases, self.collapsed
         channel = g * self.co + b * self.height
         if self.direct and collapsed is not None:
@@ -154,7 +154,7 @@ class _Spatial:
         return nest((count, *inner_rows), line)
 
     def _block_rows(self, b: Any, body: Callable[[int], Stmt]) -> Stmt:
-        """The body with the number of channels that exist in block ``b``."""
+        """Returns the body with the number of channels that exist in block ``b``."""
         rest = self.co - (self.blocks - 1) * self.height
         if rest == self.height:
             return body(self.height)
@@ -165,7 +165,7 @@ class _Spatial:
     def _tiles(
         self, n: Any, g: Any, b: Any, base: Any, size: int, finish: Callable[[Any, Any, Any], Stmt]
     ) -> Stmt:
-        """All positions ``base … base + size`` for one channel block."""
+        """Returns all positions ``base … base + size`` for one channel block."""
         shape, lanes, phases = self.shape, self.lanes, self.phases
         vectors = -(-size // lanes)
         wide = vectors_of(self.context.cpu, self.height, vectors)

@@ -24,7 +24,10 @@ class Pairs:
     sums = "float32"
 
     def several(self, data: Data, at: Any, count: int = 0) -> Expr:
-        """Two neighbouring channels of a position, in every lane; the second may be missing."""
+        """Returns two neighbouring channels of a position, in every lane.
+
+        The second may be missing.
+        """
         if count:
             word = tirx.Cast("int32", load(data.flat, at))
         else:
@@ -33,6 +36,6 @@ class Pairs:
         return tirx.Broadcast(word, LANES)
 
     def added(self, total: Expr, several: Expr, weights: Expr) -> Expr:
-        """The sums with two products added in each lane."""
+        """Returns the sums with two products added in each lane."""
         words = tirx.call_intrin(f"int32x{LANES}", "tirx.reinterpret", weights)
         return tirx.call_pure_extern(f"float32x{LANES}", ADD_PRODUCTS, total, several, words)

@@ -52,7 +52,7 @@ class DotShape(ConvSizes):
 
     @staticmethod
     def of(problem: DotProblem, anchor: Stage) -> DotShape:
-        """The sizes of a problem, with the buffers that its block reads.
+        """Returns the sizes of a problem, with the buffers that its block reads.
 
         Raises:
             NotUnderstood: The block does not read two tensors (something was fused in front).
@@ -94,25 +94,25 @@ class DotShape(ConvSizes):
 
     @property
     def flat(self) -> bool:
-        """Whether output positions are input positions, one by one."""
+        """Tells whether output positions are input positions, one by one."""
         plain = self.taps == 1 and not self.run
         return plain and self.padded == self.size and all(s == 1 for s in self.strides)
 
     @property
     def image(self) -> tuple[int, int]:
-        """Rows and columns that tiles cover."""
+        """Returns the rows and columns that tiles cover."""
         if self.flat or len(self.out) == 1:
             return product(self.out), 1
         return self.out[-2], self.out[-1]
 
     @property
     def outer(self) -> tuple[int, ...]:
-        """Axes of the output outside the image that tiles cover."""
+        """Returns the axes of the output outside the image that tiles cover."""
         return () if self.flat or len(self.out) == 1 else self.out[:-2]
 
     @property
     def work(self) -> int:
-        """What sharing among threads is worth: multiply-adds of vectors."""
+        """Returns what sharing among threads is worth: multiply-adds of vectors."""
         depth = self.taps * self.ci // self.groups
         return self.batch * self.co * product(self.out) * depth // 64
 
@@ -150,7 +150,7 @@ class Data:
 
     @property
     def flips(self) -> bool:
-        """Whether bytes are still signed where they are read."""
+        """Tells whether bytes are still signed where they are read."""
         return self.shape.signed and not self.copied
 
     def _copy(self, source: Any, context: Context) -> Stmt:
@@ -214,7 +214,7 @@ class Data:
 
 
 def unsigned(value: Expr, signed: bool) -> Expr:
-    """A byte as the unsigned number it stands for: signed ones are moved up by 128."""
+    """Returns a byte as the unsigned number it stands for: signed ones are moved up by 128."""
     if not signed:
         return value
     moved = tirx.BitwiseXor(value, tirx.const(-128, "int8"))

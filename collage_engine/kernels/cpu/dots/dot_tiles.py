@@ -46,13 +46,13 @@ class Dot(Protocol):
     """Element type of what is added up, as wide as a lane."""
 
     def several(self, data: Data, at: Any, count: int = 0) -> Expr:
-        """The channels from ``at`` on, for all lanes.
+        """Returns the channels from ``at`` on, for all lanes.
 
         Those behind the first ``count`` are zeros (0: all are there).
         """
 
     def added(self, total: Expr, several: Expr, weights: Expr) -> Expr:
-        """The sums with a step's products added in each lane."""
+        """Returns the sums with a step's products added in each lane."""
 
 
 class DotTiles:
@@ -70,7 +70,7 @@ class DotTiles:
         self.tile = plan.rows, plan.columns
 
     def loops(self) -> Stmt:
-        """The loops over tiles, after those that make the data ready."""
+        """Returns the loops over tiles, after those that make the data ready."""
         shape, (rows, columns), (height, width) = self.shape, self.shape.image, self.tile
         share = self.context.share(shape.work)
         weight_bytes = item_bytes(self.dot.stored) * product(shape_of(shape.weight))
@@ -111,13 +111,13 @@ class DotTiles:
         return seq(*statements)
 
     def place(self, lead: Sequence[Any], row: Any, column: Any) -> tuple[Any, ...]:
-        """The output position of a row and a column of the image that tiles cover."""
+        """Returns the output position of a row and a column of the image that tiles cover."""
         if self.shape.flat:
             return tuple(split_index(row, self.shape.out))
         return (row,) if len(self.shape.out) == 1 else (*lead, row, column)
 
     def origin(self, n: Any, lead: Sequence[Any], corner: Any, channel: Any) -> Any:
-        """Where the first position's first tap lies."""
+        """Returns where the first position's first tap lies."""
         shape = self.shape
         if shape.flat:
             return (int64(n) * product(shape.size) + corner[0]) * self.data.pitch + channel
@@ -134,7 +134,7 @@ class DotTiles:
         return (i * shape.strides[-2] * self.data.size[-1] + j * shape.strides[-1]) * pitch
 
     def tap(self, t: Any) -> Any:
-        """How far a tap lies from the first."""
+        """Returns how far a tap lies from the first."""
         index: Any = int64(0)
         for k, e, d in zip(
             split_index(t, self.shape.kernel), self.data.size, self.shape.dilation, strict=True
@@ -145,7 +145,7 @@ class DotTiles:
     def one(
         self, n: Any, lead: Any, g: Any, b: Any, corner: tuple[Any, Any], size: tuple[int, int]
     ) -> Stmt:
-        """The sums of one tile, and what becomes of them."""
+        """Returns the sums of one tile, and what becomes of them."""
         shape, count = self.shape, len(self.vectors)
         positions = [(i, j) for i in range(size[0]) for j in range(size[1])]
         sums = local((len(positions) * self.block,), self.dot.sums)
@@ -233,7 +233,7 @@ class DotTiles:
         )
 
     def element(self, n: Any, place: tuple[Any, ...], row: Any, channel: Any) -> tuple[Any, ...]:
-        """Indices of a result."""
+        """Returns the indices of a result."""
         if self.shape.lead:
             return (*split_index(row, self.shape.lead), channel)
         return (n, *place, channel)

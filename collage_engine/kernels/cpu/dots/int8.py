@@ -44,7 +44,7 @@ class Quads:
         return tirx.call_intrin(f"int8x{self.lanes * QUAD}", "tirx.reinterpret", lanes)
 
     def added(self, total: Expr, several: Expr, weights: Expr) -> Expr:
-        """The sums with four products added in each lane."""
+        """Returns the sums with four products added in each lane."""
         wide = f"int32x{self.lanes}"
         if not self.vnni:
             for j in range(QUAD):

@@ -30,7 +30,7 @@ class Depthwise:
         self.data = Data(shape, context)
 
     def loops(self) -> Stmt:
-        """The loops, after those that make the data ready."""
+        """Returns the loops, after those that make the data ready."""
         shape, cpu = self.shape, self.context.cpu
         lanes = cpu.lanes("int32")
         weight = self.context.views.flat(shape.weight)

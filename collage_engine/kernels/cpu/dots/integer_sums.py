@@ -26,7 +26,7 @@ class IntegerSums:
 
     @staticmethod
     def of(problem: DotProblem, weights: np.ndarray, cpu: Cpu) -> IntegerSums:
-        """The sums as the rules decide to write them.
+        """Returns the sums as the rules decide to write them.
 
         Raises:
             PlanError: No rule writes them.
@@ -38,7 +38,7 @@ class IntegerSums:
 
     @property
     def out(self) -> tuple[int, ...]:
-        """The shape of the result, channels last."""
+        """Returns the shape of the result, channels last."""
         return self.decision.problem.out
 
     def correction(self) -> np.ndarray:
@@ -47,9 +47,9 @@ class IntegerSums:
         return (-self.decision.problem.zero * totals).astype(np.int32)
 
     def packed(self) -> np.ndarray:
-        """The weights as the kernel reads them."""
+        """Returns the weights as the kernel reads them."""
         return self.decision.pack(self.cpu, self.weights)
 
     def sums(self, data: Any, weight: Any) -> Any:
-        """The plain sums over the packed weight."""
+        """Returns the plain sums over the packed weight."""
         return self.decision.reference(data, weight)

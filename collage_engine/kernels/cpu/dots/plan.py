@@ -37,7 +37,7 @@ class DotPlan(Plan):
 
 
 def default(problem: DotProblem, cpu: Cpu) -> DotPlan:
-    """The block that is estimated to cost least, with the tile that suits it."""
+    """Returns the block that is estimated to cost least, with the tile that suits it."""
     image = problem.image
     vectors = -(-problem.co_group // cpu.lanes("float32"))
 
@@ -51,7 +51,7 @@ def default(problem: DotProblem, cpu: Cpu) -> DotPlan:
 
 
 def neighbours(problem: DotProblem, plan: DotPlan, cpu: Cpu) -> Iterator[DotPlan]:
-    """Other blocks with the tiles that suit them, then other tiles."""
+    """Yields other blocks with the tiles that suit them, then other tiles."""
     rows, columns = problem.image
     vectors = -(-problem.co_group // cpu.lanes("float32"))
     for block in near(plan.block, min(MOST_VECTORS, vectors)):

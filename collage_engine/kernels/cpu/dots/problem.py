@@ -44,12 +44,12 @@ class DotProblem:
 
     @property
     def kernel(self) -> tuple[int, ...]:
-        """Taps along each spatial axis; none of a product."""
+        """Returns the taps along each spatial axis; none of a product."""
         return self.weight[2:]
 
     @property
     def taps(self) -> int:
-        """Taps of the whole kernel."""
+        """Returns the taps of the whole kernel."""
         return product(self.kernel)
 
     @property
@@ -64,7 +64,7 @@ class DotProblem:
 
     @property
     def depthwise(self) -> bool:
-        """Whether every channel is convolved by itself."""
+        """Tells whether every channel is convolved by itself."""
         return self.groups > 1 and self.weight[:2] == (self.groups, 1)
 
     @property
@@ -84,7 +84,7 @@ class DotProblem:
 
     @property
     def image(self) -> tuple[int, int]:
-        """Rows and columns that register tiles cover."""
+        """Returns the rows and columns that register tiles cover."""
         if not self.kernel:
             return product(self.out[:-1]), 1
         flat = (
@@ -94,12 +94,12 @@ class DotProblem:
 
     @property
     def depth(self) -> int:
-        """How many products are added up to one result."""
+        """Returns how many products are added up to one result."""
         return product(self.weight[1:])
 
     @property
     def multiply_adds(self) -> float:
-        """How many products are added up."""
+        """Returns how many products are added up."""
         return float(product(self.out) * self.depth)
 
     def operands(self, random: np.random.Generator) -> tuple[np.ndarray, ...]:
@@ -115,7 +115,7 @@ class DotProblem:
         return data, weight * np.float32(self.depth**-0.5)
 
     def to_record(self) -> Record:
-        """The sizes as JSON values."""
+        """Returns the sizes as JSON values."""
         return {
             "family": self.family,
             "element": self.element,
@@ -132,7 +132,7 @@ class DotProblem:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> DotProblem:
-        """The problem of ``to_record``'s values."""
+        """Returns the problem of ``to_record``'s values."""
         return cls(
             record["element"],
             tuple(record["data"]),
@@ -147,7 +147,7 @@ class DotProblem:
         )
 
     def workload(self, machine: Cpu) -> str:
-        """One line that equal work on as many threads shares."""
+        """Returns one line that equal work on as many threads shares."""
 
         def sizes(values: Sequence[int]) -> str:
             return "x".join(map(str, values))

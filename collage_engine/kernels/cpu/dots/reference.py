@@ -15,7 +15,7 @@ from collage_engine.kernels.tir_builder import product
 def in_steps(
     weights: np.ndarray, groups: int, block: int, together: int, kernel: Sequence[int]
 ) -> np.ndarray:
-    """A weight in the order in which dot instructions read it.
+    """Returns a weight in the order in which dot instructions read it.
 
     Args:
         weights: [O, I of a group, *kernel].
@@ -45,7 +45,7 @@ def input_at(
     channel: Any,
     rim: Any,
 ) -> Any:
-    """The input element that a tap of the output at ``index`` reads.
+    """Returns the input element that a tap of the output at ``index`` reads.
 
     Args:
         problem: The convolution or product.
@@ -77,12 +77,12 @@ def input_at(
 
 
 def taps_of(problem: DotProblem) -> list[Any]:
-    """A reduction axis for each of the kernel's axes."""
+    """Returns a reduction axis for each of the kernel's axes."""
     return [te.reduce_axis((0, k), f"k{i}") for i, k in enumerate(problem.kernel)]
 
 
 def grouped(problem: DotProblem, c: Any) -> tuple[Any, Any]:
-    """The group of an output channel, and its place in it."""
+    """Returns the group of an output channel, and its place in it."""
     if problem.groups == 1:
         return 0, c
     return tirx.floordiv(c, problem.co_group), tirx.floormod(c, problem.co_group)

@@ -34,11 +34,11 @@ class Dots(KernelRule[DotProblem, DotPlan, Cpu]):
     plan_type = DotPlan
 
     def default(self, problem: DotProblem, machine: Cpu) -> DotPlan:
-        """The cut that is estimated to cost least."""
+        """Returns the cut that is estimated to cost least."""
         return cutting.default(problem, machine)
 
     def neighbours(self, problem: DotProblem, plan: DotPlan, machine: Cpu) -> Iterator[DotPlan]:
-        """Other blocks and tiles."""
+        """Returns other blocks and tiles."""
         return cutting.neighbours(problem, plan, machine)
 
     def check(self, problem: DotProblem, plan: DotPlan, machine: Cpu) -> None:
@@ -52,7 +52,7 @@ class Int8Dots(Dots):
     name = "int8 dots"
 
     def matches(self, problem: DotProblem, machine: Cpu) -> bool:
-        """Whether the numbers are 8-bit integers and channels are added up."""
+        """Tells whether the numbers are 8-bit integers and channels are added up."""
         return problem.element == "int8" and not problem.depthwise
 
     def pack(
@@ -109,7 +109,7 @@ class Int8Depthwise(KernelRule[DotProblem, NoPlan, Cpu]):
     problem_type = DotProblem
 
     def matches(self, problem: DotProblem, machine: Cpu) -> bool:
-        """Whether the numbers are 8-bit integers and every channel is convolved by itself."""
+        """Tells whether the numbers are 8-bit integers and every channel is convolved by itself."""
         return problem.element == "int8" and problem.depthwise
 
     def default(self, problem: DotProblem, machine: Cpu) -> NoPlan:
@@ -138,7 +138,7 @@ class Int8Depthwise(KernelRule[DotProblem, NoPlan, Cpu]):
         return te.compute(problem.out, element, name="sums", attrs=note(self, problem, plan))
 
     def write(self, problem: DotProblem, plan: NoPlan, epilogue: Epilogue) -> Stmt:
-        """Products in 16 bits, sums in 32."""
+        """Returns the products in 16 bits, sums in 32."""
         shape = DotShape.of(problem, epilogue.anchor)
         return Depthwise(shape, epilogue, epilogue.context).loops()
 
@@ -149,7 +149,7 @@ class Bfloat16Dots(Dots):
     name = "bfloat16 dots"
 
     def matches(self, problem: DotProblem, machine: Cpu) -> bool:
-        """Whether the numbers are bfloat16 ones and the processor multiplies such."""
+        """Tells whether the numbers are bfloat16 ones and the processor multiplies such."""
         return problem.element == "bfloat16" and machine.bfloat16
 
     def pack(

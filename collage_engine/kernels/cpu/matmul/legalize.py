@@ -23,7 +23,7 @@ from collage_engine.kernels.tir_builder import product
 
 
 def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
-    """The product as a computation that our rules know, or None.
+    """Returns the product as a computation that our rules know, or None.
 
     A constant right operand that is one matrix is packed; operands in half precision are
     multiplied in single precision.

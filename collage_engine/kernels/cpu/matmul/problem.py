@@ -24,7 +24,7 @@ class PackedMatmul:
 
     @property
     def multiply_adds(self) -> float:
-        """How many products are added up."""
+        """Returns how many products are added up."""
         return float(self.rows * self.depth * self.columns)
 
     def operands(self, random: np.random.Generator) -> tuple[np.ndarray, ...]:
@@ -34,7 +34,7 @@ class PackedMatmul:
         return left, right * np.float32(self.depth**-0.5)
 
     def to_record(self) -> Record:
-        """The sizes as JSON values."""
+        """Returns the sizes as JSON values."""
         return {
             "family": self.family,
             "rows": self.rows,
@@ -44,11 +44,11 @@ class PackedMatmul:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> PackedMatmul:
-        """The problem of ``to_record``'s values."""
+        """Returns the problem of ``to_record``'s values."""
         return cls(record["rows"], record["depth"], record["columns"])
 
     def workload(self, machine: Cpu) -> str:
-        """One line that equal products on as many threads share."""
+        """Returns one line that equal products on as many threads share."""
         return (
             f"matmul {self.rows}x{self.depth} constant {self.depth}x{self.columns} "
             f"threads {machine.threads}"
@@ -66,12 +66,12 @@ class RuntimeMatmul:
 
     @property
     def rows(self) -> int:
-        """Rows of one matrix of the left operand."""
+        """Returns the rows of one matrix of the left operand."""
         return self.left[-2]
 
     @property
     def depth(self) -> int:
-        """How many products are added up to one result."""
+        """Returns how many products are added up to one result."""
         return self.left[-1]
 
     @property
@@ -81,7 +81,7 @@ class RuntimeMatmul:
 
     @property
     def multiply_adds(self) -> float:
-        """How many products are added up."""
+        """Returns how many products are added up."""
         return float(product(self.out) * self.depth)
 
     def operands(self, random: np.random.Generator) -> tuple[np.ndarray, ...]:
@@ -92,7 +92,7 @@ class RuntimeMatmul:
         return left, right * np.float32(self.depth**-0.5)
 
     def to_record(self) -> Record:
-        """The sizes as JSON values."""
+        """Returns the sizes as JSON values."""
         return {
             "family": self.family,
             "left": list(self.left),
@@ -102,10 +102,10 @@ class RuntimeMatmul:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> RuntimeMatmul:
-        """The problem of ``to_record``'s values."""
+        """Returns the problem of ``to_record``'s values."""
         return cls(tuple(record["left"]), tuple(record["right"]), tuple(record["out"]))
 
     def workload(self, machine: Cpu) -> str:
-        """One line that equal products on as many threads share."""
+        """Returns one line that equal products on as many threads share."""
         left, right = ("x".join(map(str, shape)) for shape in (self.left, self.right))
         return f"matmul {left} by {right} threads {machine.threads}"

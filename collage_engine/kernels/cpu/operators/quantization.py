@@ -22,19 +22,22 @@ from collage_engine.partition.quantized_numbers import Scaling
 
 
 def f32(value: float) -> Expr:
-    """A float32 constant."""
+    """Returns a float32 constant."""
     return tirx.const(float(value), "float32")
 
 
 def real(value: Expr, scaling: Scaling) -> Expr:
-    """An 8-bit element as the number it stands for."""
+    """Returns an 8-bit element as the number it stands for."""
     scale, zero = scaling.single("an operand")
     wide = value.astype("int32")
     return (wide - zero if zero else wide).astype("float32") * f32(scale)
 
 
 def rounded(value: Expr, scaling: Scaling, scale: bool = True) -> Expr:
-    """A number as an 8-bit element, half to even, saturated; ``scale`` False: divided already."""
+    """Returns a number as an 8-bit element, half to even, saturated.
+
+    ``scale`` False: divided already.
+    """
     step, zero = scaling.single("the result")
     steps = value * f32(1.0 / step) if scale else value
     low, high = f32(scaling.lowest - zero), f32(scaling.highest - zero)
@@ -48,7 +51,7 @@ HALF_EVEN_BITS = int(np.float32(HALF_EVEN).view(np.int32))
 
 
 def _whole(value: Expr) -> Expr:
-    """A float32 between −2²² and 2²² rounded half to even, as int32."""
+    """Returns a float32 between −2²² and 2²² rounded half to even, as int32."""
     bits = tirx.call_intrin("int32", "tirx.reinterpret", value + f32(HALF_EVEN))
     return bits - HALF_EVEN_BITS
 
@@ -64,7 +67,7 @@ def quantized(value: Expr, scale: Expr, zero: Expr, dtype: str) -> Expr:
 
 
 def elementwise(shape: Sequence[int], body: Callable[..., Expr], name: str) -> Any:
-    """A tensor whose elements a function of the indices gives."""
+    """Returns a tensor whose elements a function of the indices gives."""
     return te.compute(tuple(shape), body, name=name)
 
 

@@ -37,7 +37,7 @@ class Packed(KernelRule[PackedMatmul, AnyPlan, Cpu]):
 
     @abstractmethod
     def cut(self, problem: PackedMatmul, plan: AnyPlan) -> ChannelsPlan:
-        """The plan of the convolution of points that the product is written as."""
+        """Returns the plan of the convolution of points that the product is written as."""
 
     def pack(
         self, problem: PackedMatmul, plan: AnyPlan, machine: Cpu, weight: np.ndarray
@@ -52,7 +52,10 @@ class Packed(KernelRule[PackedMatmul, AnyPlan, Cpu]):
         return split.transpose(2, 0, 1, 3)[None, :, :, None]
 
     def reference(self, problem: PackedMatmul, plan: AnyPlan, *operands: Any) -> Any:
-        """Sums over the packed operand; the left operand may have several leading axes."""
+        """Returns the sums over the packed operand.
+
+        The left operand may have several leading axes.
+        """
         left, right = operands
         _, _, chunks, _, chunk, block = (int(e) for e in right.shape)
         k = te.reduce_axis((0, chunks * chunk), "k")
@@ -83,7 +86,7 @@ class Packed(KernelRule[PackedMatmul, AnyPlan, Cpu]):
 
 
 def operands_of(epilogue: Epilogue) -> tuple[Any, Any]:
-    """The buffers of a product's operands.
+    """Returns the buffers of a product's operands.
 
     Raises:
         NotUnderstood: The block does not read two tensors.
@@ -121,17 +124,17 @@ class PackedRows(Packed[ChannelsPlan]):
     plan_type = ChannelsPlan
 
     def matches(self, problem: PackedMatmul, machine: Cpu) -> bool:
-        """Whether there are several rows."""
+        """Tells whether there are several rows."""
         return problem.rows > 1
 
     def default(self, problem: PackedMatmul, machine: Cpu) -> ChannelsPlan:
-        """The cut of the convolution of points."""
+        """Returns the cut of the convolution of points."""
         return sizes_of(problem).default(machine)
 
     def neighbours(
         self, problem: PackedMatmul, plan: ChannelsPlan, machine: Cpu
     ) -> Iterator[ChannelsPlan]:
-        """Those of the convolution of points."""
+        """Returns those of the convolution of points."""
         return sizes_of(problem).neighbours(plan, machine)
 
     def check(self, problem: PackedMatmul, plan: ChannelsPlan, machine: Cpu) -> None:
@@ -139,12 +142,12 @@ class PackedRows(Packed[ChannelsPlan]):
         sizes_of(problem).check(plan, machine)
 
     def cut(self, problem: PackedMatmul, plan: ChannelsPlan) -> ChannelsPlan:
-        """The plan itself."""
+        """Returns the plan itself."""
         return plan
 
 
 def sizes_of(problem: PackedMatmul) -> ChannelSizes:
-    """The product as a convolution of points."""
+    """Returns the product as a convolution of points."""
     return ChannelSizes(problem.columns, problem.depth, 1, (problem.rows, 1))
 
 
@@ -168,7 +171,7 @@ class PackedRow(Packed[RowPlan]):
     plan_type = RowPlan
 
     def matches(self, problem: PackedMatmul, machine: Cpu) -> bool:
-        """Whether there is one row."""
+        """Tells whether there is one row."""
         return problem.rows == 1
 
     def default(self, problem: PackedMatmul, machine: Cpu) -> RowPlan:
@@ -176,7 +179,7 @@ class PackedRow(Packed[RowPlan]):
         return RowPlan(min(MOST_VECTORS, -(-problem.columns // machine.lanes("float32"))))
 
     def neighbours(self, problem: PackedMatmul, plan: RowPlan, machine: Cpu) -> Iterator[RowPlan]:
-        """All other blocks."""
+        """Yields all other blocks."""
         vectors = -(-problem.columns // machine.lanes("float32"))
         for block in range(1, min(2 * MOST_VECTORS, vectors) + 1):
             if block != plan.block:
@@ -188,5 +191,5 @@ class PackedRow(Packed[RowPlan]):
             raise PlanError(f"blocks of {plan.block} vectors for {problem.columns} columns")
 
     def cut(self, problem: PackedMatmul, plan: RowPlan) -> ChannelsPlan:
-        """One position, the whole depth at once."""
+        """Returns one position, the whole depth at once."""
         return ChannelsPlan(plan.block, problem.depth, 1, 1)

@@ -26,9 +26,12 @@ class Pointwise(KernelRule[Program, NoPlan, Cpu]):
         return NoPlan()
 
     def reference(self, problem: Program, plan: NoPlan, *operands: Any) -> Any:
-        """The program itself."""
+        """Returns the program itself."""
         return problem
 
     def write(self, problem: Program, plan: NoPlan, epilogue: Any) -> Stmt:
-        """The loops; ``epilogue`` is the context alone, since nothing follows a whole program."""
+        """Returns the loops.
+
+        ``epilogue`` is the context alone, since nothing follows a whole program.
+        """
         return write_program(problem, epilogue)

@@ -68,7 +68,7 @@ def write_squares(
     context: Context,
     threads: bool,
 ) -> Stmt | None:
-    """The loops of a permuting copy; None when it is none, or too narrow for squares.
+    """Returns the loops of a permuting copy; None when it is none, or too narrow for squares.
 
     Copies of four bytes and of one; also of a function of the element (a quantisation, a cast),
     which is applied to the squares once they are transposed.
@@ -170,14 +170,17 @@ def write_squares(
 
 
 def _flat_index(indices: Sequence[Any], shape: Sequence[int], start: Any) -> Any:
-    """The place of an element among all of its buffer."""
+    """Returns the place of an element among all of its buffer."""
     for index, extent in zip(indices, shape, strict=True):
         start = start * extent + index
     return start
 
 
 def _moving_load(value: Expr, axes: Sequence[Var]) -> TensorLoad | None:
-    """The one load that a copy moves; None where several move, or axes are used otherwise."""
+    """Returns the one load that a copy moves.
+
+    None where several move, or axes are used otherwise.
+    """
     moving = [access for access in loads(value) if _moves(access, axes)]
     if not moving or any(not same_load(access, moving[0]) for access in moving[1:]):
         return None
@@ -200,7 +203,7 @@ def _sides(merged: list[Axis], lanes: int) -> tuple[Axis, Axis] | None:
 
 
 def _moves(access: TensorLoad, axes: Sequence[Var]) -> bool:
-    """Whether a load depends on any of the axes."""
+    """Tells whether a load depends on any of the axes."""
     return any(
         isinstance(node, Var) and any(node.same_as(axis) for axis in axes)
         for index in access.indices
@@ -209,7 +212,7 @@ def _moves(access: TensorLoad, axes: Sequence[Var]) -> bool:
 
 
 def same_load(a: TensorLoad, b: TensorLoad) -> bool:
-    """Whether two loads read the same element."""
+    """Tells whether two loads read the same element."""
     return bool(a.source.same_as(b.source)) and all(
         p.same_as(q) or equal(p, q) for p, q in zip(a.indices, b.indices, strict=True)
     )
@@ -218,7 +221,7 @@ def same_load(a: TensorLoad, b: TensorLoad) -> bool:
 def strides(
     access: TensorLoad, axes: Sequence[Var], extents: Sequence[int], shape: Sequence[int]
 ) -> list[Axis] | None:
-    """The copy's axes of more than one element, outermost first; None when not linear."""
+    """Returns the copy's axes of more than one element, outermost first; None when not linear."""
     weights: list[int] = []
     weight = 1
     for extent in reversed(shape_of(access.source)):

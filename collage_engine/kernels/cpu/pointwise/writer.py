@@ -72,7 +72,7 @@ def breakpoints(value: Expr, axis: Var, size: int) -> list[int]:
 
 
 def _constant(index: Expr, axis: Var) -> int | None:
-    """What remains of an index that depends on ``axis`` alone when the axis is 0."""
+    """Returns what remains of an index that depends on ``axis`` alone when the axis is 0."""
     if any(isinstance(n, Var) and not n.same_as(axis) for n in walk(index)):
         return None
     value = tvm.sym.Analyzer().simplify(substitute(index, {axis: 0}))
@@ -90,7 +90,7 @@ class Part:
 
 
 def has_branches(value: Expr) -> bool:
-    """Whether a value depends on a condition."""
+    """Tells whether a value depends on a condition."""
     return any(
         isinstance(n, prim.Select) or (isinstance(n, Call) and call_name(n) == "if_then_else")
         for n in walk(value)
@@ -98,7 +98,7 @@ def has_branches(value: Expr) -> bool:
 
 
 def parts_of(stage: Stage) -> list[Part]:
-    """The output box cut so that conditions on axes are decided inside each part."""
+    """Returns the output box cut so that conditions on axes are decided inside each part."""
     cuts = [[0, e] for e in stage.extents]
     if has_branches(stage.value):
         found = [
@@ -152,7 +152,7 @@ def _decided(value: Expr) -> Expr:
 
 
 def write_stage(stage: Stage, context: Context) -> Stmt:
-    """A loop nest that computes a plain stage into its output buffer."""
+    """Returns a loop nest that computes a plain stage into its output buffer."""
     return seq(*(_write_part(stage, part, context) for part in parts_of(stage)))
 
 

@@ -39,7 +39,7 @@ from collage_engine.kernels.vector_math import vector_functions
 
 
 def write_program(program: Program, context: Context) -> Stmt:
-    """All stages of a kernel without an anchor, by rows where that is possible."""
+    """Returns all stages of a kernel without an anchor, by rows where that is possible."""
     stages = list(program.stages)
     prefix = common_prefix(program) if len(stages) > 1 else 0
     rows = 1
@@ -58,7 +58,7 @@ def _one_by_one(program: Program, context: Context) -> Stmt:
 
 
 def write_any(stage: Stage, context: Context) -> Stmt:
-    """The loops of one stage."""
+    """Returns the loops of one stage."""
     return write_reduction(stage, context) if stage.is_reduction else write_stage(stage, context)
 
 
@@ -101,7 +101,7 @@ def _reads_own(program: Program, stage: Stage, position: int) -> bool:
 
 
 def _leaves_vectors(stages: Sequence[Stage], prefix: int) -> bool:
-    """Whether every stage that has work of its own in a row still has an axis for vectors."""
+    """Tells whether every stage that has work of its own in a row still has an axis for vectors."""
     for stage in stages:
         rest = stage.extents[prefix:]
         if stage.is_reduction:
@@ -152,7 +152,7 @@ def _by_rows(program: Program, prefix: int, rows: int, context: Context) -> Stmt
 def _row_stage(
     stage: Stage, prefix: int, indices: Sequence[Any], scratch: dict[Any, Any], context: Context
 ) -> Stmt:
-    """One stage with its leading axes fixed, intermediate buffers holding one row."""
+    """Returns one stage with its leading axes fixed, intermediate buffers holding one row."""
     fixed = dict(zip(stage.axes[:prefix], (int64(i) for i in indices), strict=True))
 
     def replace_load(node: Expr) -> Expr | None:
@@ -176,7 +176,7 @@ def _row_stage(
 
 
 def write_row(stage: Stage, context: Context, lead: tuple[Any, ...]) -> Stmt:
-    """A plain stage's remaining axes, written below the ``lead`` indices of its output."""
+    """Returns a plain stage's remaining axes, written below the ``lead`` indices of its output."""
     lanes = lanes_of(context.cpu, stage.value, stage.output)
     flattened = contiguous(stage.value, stage.axes, stage.extents, stage.extents)
     if flattened is None:

@@ -38,11 +38,11 @@ class RuntimeProduct(KernelRule[RuntimeMatmul, RuntimePlan, Cpu]):
     plan_type = RuntimePlan
 
     def matches(self, problem: RuntimeMatmul, machine: Cpu) -> bool:
-        """Whether both operands are matrices."""
+        """Tells whether both operands are matrices."""
         return min(len(problem.left), len(problem.right)) >= 2
 
     def default(self, problem: RuntimeMatmul, machine: Cpu) -> RuntimePlan:
-        """The block and the tile that are estimated to cost least."""
+        """Returns the block and the tile that are estimated to cost least."""
         lanes = machine.lanes("float32")
         block = block_of(machine, problem.columns, (problem.rows, 1), chunks=False) // lanes
         large = 4 * problem.depth * problem.columns > machine.l1_bytes
@@ -52,7 +52,7 @@ class RuntimeProduct(KernelRule[RuntimeMatmul, RuntimePlan, Cpu]):
     def neighbours(
         self, problem: RuntimeMatmul, plan: RuntimePlan, machine: Cpu
     ) -> Iterator[RuntimePlan]:
-        """The other way to read the right operand, other blocks and tiles."""
+        """Yields the other way to read the right operand, other blocks and tiles."""
         yield replace(plan, pack=not plan.pack)
         vectors = -(-problem.columns // machine.lanes("float32"))
         for block in near(plan.block, min(MOST_VECTORS, vectors)):
@@ -72,7 +72,7 @@ class RuntimeProduct(KernelRule[RuntimeMatmul, RuntimePlan, Cpu]):
             raise PlanError(f"{plan.rows} rows by {plan.block} vectors do not fit the registers")
 
     def reference(self, problem: RuntimeMatmul, plan: RuntimePlan, *operands: Any) -> Any:
-        """Sums of products, leading axes broadcast."""
+        """Returns the sums of products, leading axes broadcast."""
         left, right = operands
         k = te.reduce_axis((0, int(left.shape[-1])), "k")
 
@@ -91,12 +91,12 @@ class RuntimeProduct(KernelRule[RuntimeMatmul, RuntimePlan, Cpu]):
         return te.compute(problem.out, element, name="matmul", attrs=note(self, problem, plan))
 
     def write(self, problem: RuntimeMatmul, plan: RuntimePlan, epilogue: Epilogue) -> Stmt:
-        """The loops, after a copy of the right operand where the plan says so."""
+        """Returns the loops, after a copy of the right operand where the plan says so."""
         return write(problem, plan, epilogue, *operands_of(epilogue))
 
 
 def height_of(cpu: Cpu, rows: int, vectors: int) -> int:
-    """The rows of a register tile of so many vectors that are estimated to cost least."""
+    """Returns the rows of a register tile of so many vectors that are estimated to cost least."""
     most = min(MOST_POSITIONS, rows)
     heights = [h for h in range(1, most + 1) if fits(cpu, h, vectors)] or [1]
     return min(heights, key=lambda h: (cost(cpu, rows, vectors, h, vectors), -h))

@@ -30,7 +30,7 @@ from collage_engine.kernels.tir_builder import (
 def write(
     problem: RuntimeMatmul, plan: RuntimePlan, epilogue: Epilogue, left: Any, right: Any
 ) -> Stmt:
-    """The loops over the buffers ``left`` and ``right``, which are row-major."""
+    """Returns the loops over the buffers ``left`` and ``right``, which are row-major."""
     return _Runtime(problem, plan, epilogue, left, right).write()
 
 
@@ -74,7 +74,7 @@ class _Runtime:
         )
 
     def _copy(self, index: Any) -> Stmt:
-        """A row of the right operand, by blocks of columns."""
+        """Returns a row of the right operand, by blocks of columns."""
         depth, columns, block = self.problem.depth, self.problem.columns, self.block
         m, k = split_index(index, (self.matrices, depth))
         count = columns // block
@@ -148,7 +148,7 @@ class _Runtime:
 
 
 def _matrix(places: tuple[Any, ...], shape: tuple[int, ...]) -> Any:
-    """The number of an operand's matrix for a place in the batch."""
+    """Returns the number of an operand's matrix for a place in the batch."""
     lead = shape[:-2]
     index: Any = int64(0)
     for p, e in zip(places[len(places) - len(lead) :], lead, strict=True):

@@ -83,7 +83,7 @@ def on_both_sides(
 
 
 def _alternate(a: Sequence[float], b: Sequence[float]) -> bool:
-    """Whether the second row is the first with the signs of its odd terms turned."""
+    """Tells whether the second row is the first with the signs of its odd terms turned."""
     turned = all(w == (-v if k % 2 else v) for k, (v, w) in enumerate(zip(a, b, strict=True)))
     return turned and any(a[::2]) and any(a[1::2])
 
@@ -94,7 +94,7 @@ def _total(
     x: Any,
     parity: int | None,
 ) -> Expr:
-    """The row's sum of its even or its odd terms; of all of them for None."""
+    """Returns the row's sum of its even or its odd terms; of all of them for None."""
     found = None
     k = 0
     while k < len(row):

@@ -37,11 +37,12 @@ WORTHWHILE = 0.9
 """Winograd's method is taken where it is estimated below this share of multiplying out. Chosen: the
 accuracy of both estimates."""
 WORTHWHILE_BFLOAT16 = 0.5
-"""The same beside multiplying out in bfloat16, two products at once and from half the bytes."""
+"""The same share beside multiplying out in bfloat16, two products at once and from half the bytes;
+chosen."""
 
 
 def takes(problem: ConvProblem, cpu: Cpu) -> bool:
-    """Whether a convolution can be written so at all."""
+    """Tells whether a convolution can be written so at all."""
     return (
         problem.dims == 2
         and problem.kernel == (TAPS, TAPS)
@@ -52,7 +53,7 @@ def takes(problem: ConvProblem, cpu: Cpu) -> bool:
 
 
 def tiles_of(out: Sequence[int], outputs: int) -> tuple[int, int]:
-    """Rows and columns of tiles that cover an image."""
+    """Returns the rows and columns of tiles that cover an image."""
     return -(-out[0] // outputs), -(-out[1] // outputs)
 
 
@@ -73,7 +74,7 @@ def pitch(cpu: Cpu, channels: int) -> int:
 def group_rows(
     cpu: Cpu, channels: tuple[int, int], block: int, tiles: tuple[int, int], outputs: int
 ) -> int:
-    """Rows of tiles that are transformed, multiplied and brought back together.
+    """Returns the rows of tiles that are transformed, multiplied and brought back together.
 
     As many as stay in the second-level cache; more where every group would fetch a large weight
     anew (512 channels of 16 × 16: 6.4 ms by groups of 4 tiles, 4.0 ms by 16).
@@ -101,12 +102,12 @@ def evened(rows: int, most: int) -> int:
 
 
 def outputs_of(cpu: Cpu, co: int, ci: int, out: Sequence[int]) -> int:
-    """The outputs along a tile's side that are estimated to cost least."""
+    """Returns the outputs along a tile's side that are estimated to cost least."""
     return min(OUTPUTS, key=lambda m: estimate(cpu, co, ci, out, m))
 
 
 def estimate(cpu: Cpu, co: int, ci: int, out: Sequence[int], outputs: int) -> float:
-    """Cycles of one image."""
+    """Returns the cycles of one image."""
     lanes = cpu.lanes("float32")
     points = (outputs + TAPS - 1) ** 2
     tiles = tiles_of(out, outputs)
@@ -125,7 +126,7 @@ def estimate(cpu: Cpu, co: int, ci: int, out: Sequence[int], outputs: int) -> fl
 
 
 def direct(cpu: Cpu, co: int, ci: int, out: Sequence[int]) -> float:
-    """Cycles of one image by a direct convolution, output channels in the lanes."""
+    """Returns the cycles of one image by a direct convolution, output channels in the lanes."""
     columns = block_of(cpu, co, (out[0], out[1]))
     vectors = columns // cpu.lanes("float32")
     height, width = best_positions(cpu, vectors, (out[0], out[1]))
@@ -137,13 +138,13 @@ def direct(cpu: Cpu, co: int, ci: int, out: Sequence[int]) -> float:
 
 
 def worthwhile(cpu: Cpu, co: int, ci: int, out: Sequence[int]) -> bool:
-    """Whether the estimates say clearly that it saves time."""
+    """Tells whether the estimates say clearly that it saves time."""
     best = min(estimate(cpu, co, ci, out, outputs) for outputs in OUTPUTS)
     return best < WORTHWHILE * direct(cpu, co, ci, out)
 
 
 def beats_bfloat16(cpu: Cpu, co: int, ci: int, out: Sequence[int]) -> bool:
-    """Whether the estimates say that it saves more than multiplying out in bfloat16 does.
+    """Tells whether the estimates say that it saves more than multiplying out in bfloat16 does.
 
     That multiplies two products at once, from half the bytes.
     """

@@ -87,7 +87,7 @@ def _product(values: Sequence[Fraction]) -> Fraction:
 
 
 def _polynomial(roots: Sequence[Fraction]) -> list[Fraction]:
-    """Coefficients of Π (x − root), the constant first."""
+    """Returns the coefficients of Π (x − root), the constant first."""
     found = [Fraction(1)]
     for root in roots:
         shifted = [Fraction(0), *found]

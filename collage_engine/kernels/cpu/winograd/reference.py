@@ -1,4 +1,4 @@
-"""What a 3×3 convolution over a transformed weight computes: the schedule's specification."""
+"""The reference says what a 3×3 convolution over a transformed weight computes."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def pack(weight: np.ndarray, outputs: int, block: int) -> np.ndarray:
 
 
 def outputs_of(weight: Any) -> int:
-    """Outputs along a tile's side for which a packed weight was made."""
+    """Returns the outputs along a tile's side for which a packed weight was made."""
     return math.isqrt(int(weight.shape[1])) - TAPS + 1
 
 
 def axes() -> list[Any]:
-    """The reduction's axes beside the input channel.
+    """Returns the reduction's axes beside the input channel.
 
     They are the kernel's taps and, for each axis, the two summands that give a tap back.
     """

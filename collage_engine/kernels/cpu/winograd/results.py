@@ -47,7 +47,7 @@ class Results:
     lanes: int
 
     def write(self, sums: Any, n: Any, first: Any, height: int, b: Any) -> Stmt:
-        """The loops for ``height`` rows of tiles from ``first`` and block ``b``.
+        """Returns the loops for ``height`` rows of tiles from ``first`` and block ``b``.
 
         ``sums`` holds [points, tiles, block].
         """
@@ -70,7 +70,7 @@ class Results:
         height: int,
         give: Callable[[Any, Any, int, int, Any, Any], Stmt],
     ) -> Stmt:
-        """The loops over the results of tiles that exist.
+        """Returns the loops over the results of tiles that exist.
 
         ``give(i, j, p, q, v, out)`` is called for the one at (p, q) of tile (i, j), whose vector
         ``v`` of the block lies in the local buffer ``out``.
@@ -114,7 +114,7 @@ class Results:
         )
 
     def _store(self, n: Any, b: Any, place: tuple[Any, Any], v: Any, out: Any, at: int) -> Stmt:
-        """A vector of channels at one position; of the last block, those that exist."""
+        """Returns a vector of channels at one position; of the last block, those that exist."""
         lanes, co = self.lanes, self.shape.co
         channels = int64(b) * self.block + int64(v) * lanes
 

@@ -42,15 +42,15 @@ class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
     multiplies_out = False
 
     def matches(self, problem: ConvProblem, machine: Cpu) -> bool:
-        """Whether it is a plain 3×3 convolution of enough channels."""
+        """Tells whether it is a plain 3×3 convolution of enough channels."""
         return cost.takes(problem, machine)
 
     def worthwhile(self, problem: ConvProblem, machine: Cpu) -> bool:
-        """Whether the estimates say clearly that it saves time."""
+        """Tells whether the estimates say clearly that it saves time."""
         return cost.worthwhile(machine, problem.co, problem.ci, problem.out)
 
     def default(self, problem: ConvProblem, machine: Cpu) -> WinogradPlan:
-        """The size of tiles that is estimated to cost least."""
+        """Returns the size of tiles that is estimated to cost least."""
         outputs = cost.outputs_of(machine, problem.co, problem.ci, problem.out)
         return self._of_outputs(problem, machine, outputs)
 
@@ -65,7 +65,7 @@ class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
     def neighbours(
         self, problem: ConvProblem, plan: WinogradPlan, machine: Cpu
     ) -> Iterator[WinogradPlan]:
-        """Other sizes of tiles, blocks, groups and register tiles."""
+        """Yields other sizes of tiles, blocks, groups and register tiles."""
         for outputs in OUTPUTS:
             if outputs != plan.outputs:
                 yield self._of_outputs(problem, machine, outputs)

@@ -42,7 +42,7 @@ from collage_engine.kernels.tir_builder import (
 
 
 def write(shape: ConvShape, plan: WinogradPlan, epilogue: Epilogue, context: Context) -> Stmt:
-    """The loops of the convolution, its data made ready before."""
+    """Returns the loops of the convolution, its data made ready before."""
     return _Winograd(shape, plan, epilogue, context).write()
 
 
@@ -169,7 +169,7 @@ class _Winograd:
         return loop(height, lambda i: loop(self.columns, lambda j: one(i, j)))
 
     def _multiply(self, transformed: Any, sums: Any, count: int, b: Any) -> Stmt:
-        """One product for every point: [tiles, channels] × [channels, block]."""
+        """Returns one product for every point: [tiles, channels] × [channels, block]."""
         cpu, weight = self.context.cpu, self.shape.weight
         vectors = [(i * self.lanes, self.lanes) for i in range(self.block // self.lanes)]
         rows = min(count, self.plan.rows or best_positions(cpu, len(vectors), (count, 1))[0])

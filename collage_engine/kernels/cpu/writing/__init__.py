@@ -1,1 +1,1 @@
-"""What the writers of processor kernels share: register tiles, epilogues, transposes, costs."""
+"""The writers of processor kernels share register tiles, epilogues, transposes and costs."""

@@ -1,4 +1,4 @@
-"""What the writing of one kernel collects: its buffers, its functions, whether threads share it."""
+"""A context collects the buffers and functions of one kernel, and whether threads share it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ threads that are already awake costs on any processor."""
 
 @dataclass
 class Context:
-    """What writing one kernel needs and collects."""
+    """The context holds what writing one kernel needs and collects."""
 
     cpu: Cpu
     views: Views = field(default_factory=Views)
@@ -47,7 +47,7 @@ class Context:
         return parallel if worth else loop
 
     def kernel(self, body: Stmt) -> Stmt:
-        """The body after the buffers and views it uses."""
+        """Returns the body after the buffers and views it uses."""
         whole = seq(*map(tirx.AllocBuffer, self.buffers), *self.views.declarations(), body)
         for text in dict.fromkeys(self.functions):
             nothing = tirx.const(0, "int32")

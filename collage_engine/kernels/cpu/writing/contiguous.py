@@ -30,7 +30,7 @@ class Views:
         self._views: dict[Any, tuple[Any, Any]] = {}
 
     def flat(self, buffer: Any) -> Any:
-        """The one-dimensional view of a buffer."""
+        """Returns the one-dimensional view of a buffer."""
         if len(buffer.shape) == 1:
             return buffer
         if buffer not in self._views:
@@ -44,7 +44,7 @@ class Views:
         return self._views[buffer][0]
 
     def declarations(self) -> list[Stmt]:
-        """The statements that declare all views."""
+        """Returns the statements that declare all views."""
         return [tirx.DeclBuffer(view, data=b.data) for view, b in self._views.values()]
 
 
@@ -65,7 +65,7 @@ class Flattened:
 def contiguous(
     value: Expr, axes: Sequence[Var], extents: Sequence[int], output: Sequence[int] | None
 ) -> Flattened | None:
-    """The longest run of trailing axes along which the value's loads are contiguous.
+    """Returns the longest run of trailing axes along which the value's loads are contiguous.
 
     ``output``: the shape of the buffer written at the same axes (None: nothing is written along
     them). None when some load is not contiguous along the last axis.
@@ -120,7 +120,7 @@ def contiguous(
 
 
 def _follows(access: TensorLoad, axis: Var, stride: int) -> bool:
-    """Whether one step along the axis moves the load by exactly ``stride`` elements."""
+    """Tells whether one step along the axis moves the load by exactly ``stride`` elements."""
     step = 0
     weight = 1
     for index, extent in zip(
@@ -132,7 +132,7 @@ def _follows(access: TensorLoad, axis: Var, stride: int) -> bool:
 
 
 def used_outside_loads(value: Expr, axis: Var) -> bool:
-    """Whether the axis itself, not only what is loaded at it, enters the value."""
+    """Tells whether the axis itself, not only what is loaded at it, enters the value."""
 
     def visit(e: Expr) -> bool:
         if isinstance(e, TensorLoad):
@@ -152,7 +152,7 @@ def _flat_index(access: TensorLoad, inner: dict[Var, int]) -> Expr:
 
 
 def flat_value(value: Expr, flattened: Flattened, views: Views, position: Any) -> Expr:
-    """The value with its moving loads taken from flat views at ``start + position``."""
+    """Returns the value with its moving loads taken from flat views at ``start + position``."""
     starts = list(flattened.loads)
 
     def moves(e: Expr) -> bool:

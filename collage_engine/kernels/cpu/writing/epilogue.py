@@ -88,7 +88,7 @@ class Epilogue:
         return rewrite(value, replace)
 
     def collapsed(self, first: int, count: int) -> CollapsedEpilogue | None:
-        """The same with ``count`` neighbouring axes as one, where all operands allow it."""
+        """Returns the same with ``count`` neighbouring axes as one, where all operands allow it."""
         stage = self.stage
         axes = stage.axes[first : first + count]
         same: list[TensorLoad] = []

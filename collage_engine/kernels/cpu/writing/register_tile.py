@@ -33,7 +33,7 @@ def tile(
     dtype: str = "float32",
     finish_vector: Callable[..., Stmt] | None = None,
 ) -> Stmt:
-    """A register tile: ``acc[r, c] = Σ term(r, c, *k)``, then ``finish``.
+    """Returns a register tile: ``acc[r, c] = Σ term(r, c, *k)``, then ``finish``.
 
     ``vectors``: (first column, width) of each vector; ``reduce(body)`` writes the reduction's
     loops around ``body(*k)``; ``term`` is called inside a vector loop over the columns;
@@ -109,7 +109,7 @@ def tile(
 
 
 def columns_below(vectors: Sequence[tuple[int, int]], limit: int) -> list[tuple[int, int]]:
-    """The parts of these vectors below a column, as vectors of powers of two."""
+    """Returns the parts of these vectors below a column, as vectors of powers of two."""
     result = []
     for start, width in vectors:
         if start + width <= limit:

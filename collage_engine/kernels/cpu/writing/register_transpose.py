@@ -18,7 +18,7 @@ from collage_engine.kernels.tir_builder import Stmt, int64, seq
 
 
 def ramp(start: Any, lanes: int) -> Expr:
-    """The indices of a vector."""
+    """Returns the indices of a vector."""
     return tirx.Ramp(int64(start), int64(1), lanes)
 
 

@@ -82,7 +82,7 @@ def best_positions(cpu: Cpu, vectors: int, image: tuple[int, int]) -> tuple[int,
 def tile_cost(
     cpu: Cpu, vectors: int, image: tuple[int, int], position_tile: tuple[int, int]
 ) -> float:
-    """Cycles per reduction step for one block of channels over the whole image."""
+    """Returns the cycles per reduction step for one block of channels over the whole image."""
     (rows, columns), (height, width) = image, position_tile
     full_r, rest_r = divmod(rows, height)
     full_c, rest_c = divmod(columns, width)
@@ -102,7 +102,7 @@ def spans(extent: int, size: int) -> list[tuple[int, int, int]]:
 
 
 def image_of(out: Sequence[int], plain: bool) -> tuple[int, int]:
-    """Rows and columns that tiles cover; a run of positions is many rows of one column.
+    """Returns the rows and columns that tiles cover; a run of positions is many rows of one column.
 
     Args:
         out: Spatial sizes of the output.
@@ -118,6 +118,6 @@ NEAREST = 6
 
 
 def near(value: int, most: int) -> list[int]:
-    """Other sizes from 1 up to a limit, the nearest to a value first."""
+    """Returns other sizes from 1 up to a limit, the nearest to a value first."""
     others = (size for size in range(1, most + 1) if size != value)
     return sorted(others, key=lambda size: abs(size - value))[:NEAREST]

@@ -1,4 +1,4 @@
-"""What register tiles cost."""
+"""The costs of register tiles are estimated in cycles."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collage_engine.kernels.target import Cpu
 
 
 def cycles(cpu: Cpu, height: int, vectors: int) -> float:
-    """Cycles of one step of the reduction of a register tile.
+    """Returns the cycles of one step of the reduction of a register tile.
 
     Multiply-adds start two a cycle and so do loads; a sum waits four cycles for the one before.
     What every step takes beside is two cycles, by least squares over nine tiles. Where vectors are
@@ -26,7 +26,7 @@ def cycles(cpu: Cpu, height: int, vectors: int) -> float:
 
 
 def fits(cpu: Cpu, height: int, vectors: int) -> bool:
-    """Whether the accumulators, one row of vectors and a broadcast stay in registers."""
+    """Tells whether the accumulators, one row of vectors and a broadcast stay in registers."""
     return height * vectors + vectors + 1 <= cpu.registers
 
 

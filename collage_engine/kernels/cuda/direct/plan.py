@@ -49,7 +49,7 @@ class DirectProblem:
     family: ClassVar[str] = "direct"
 
     def workload(self, machine: Gpu) -> str:
-        """A line of text that equal convolutions on equal architectures share."""
+        """Returns a line of text that equal convolutions on equal architectures share."""
         sizes = " ".join(
             "x".join(map(str, v)) if isinstance(v, tuple) else str(v)
             for v in (
@@ -67,13 +67,13 @@ class DirectProblem:
 
     @property
     def multiply_adds(self) -> float:
-        """How many products are added up."""
+        """Returns how many products are added up."""
         results = self.batch * self.groups * self.rows * math.prod(self.out)
         return float(results * self.channels * math.prod(self.taps))
 
     @property
     def item(self) -> int:
-        """Bytes of an element of the image."""
+        """Returns the bytes of an element of the image."""
         return {"float32": 4, "int8": 1, "uint8": 1}.get(self.dtype, 2)
 
     def reach(self, axis: int, pixels: int) -> int:
@@ -86,13 +86,13 @@ class DirectProblem:
         return (pixels - 1) * self.strides[axis] + (self.taps[axis] - 1) * self.dilation[axis] + 1
 
     def to_record(self) -> Record:
-        """The sizes as JSON values."""
+        """Returns the sizes as JSON values."""
         values = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
         return {"family": self.family, **values}
 
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> DirectProblem:
-        """The problem whose ``to_record`` this is."""
+        """Returns the problem whose ``to_record`` this is."""
         values: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value
             for key, value in record.items()
@@ -128,7 +128,7 @@ class DirectPlan(Plan):
         return self.down * self.high, self.across * self.wide
 
     def tiles(self, shape: DirectProblem) -> tuple[int, int]:
-        """Blocks along y and x."""
+        """Returns the blocks along y and x."""
         return tuple(-(-e // t) for e, t in zip(shape.out[1:], self.tile, strict=True))  # type: ignore[return-value]
 
     def vector(self, shape: DirectProblem) -> int:
@@ -181,7 +181,7 @@ class DirectPlan(Plan):
 
     @property
     def name(self) -> str:
-        """The division of the work in words."""
+        """Returns the division of the work in words."""
         return (
             f"{self.groups} groups, {self.down}x{self.across} threads of "
             f"{self.row}x{self.high}x{self.wide}, {self.deep} deep"
@@ -235,7 +235,7 @@ def _divisors(size: int, most: int) -> list[int]:
 
 
 def direct_chosen(shape: DirectProblem, gpu: Gpu) -> DirectPlan | None:
-    """The plan expected to be fastest; None where none fits."""
+    """Returns the plan expected to be fastest; None where none fits."""
     count = gpu.multiprocessors
     return min(direct_plans(shape), key=lambda p: (_ticks(shape, p, count), str(p)), default=None)
 

@@ -24,11 +24,11 @@ class DirectConvolution(CudaRule[DirectProblem, DirectPlan]):
     plan_type = DirectPlan
 
     def matches(self, problem: DirectProblem, machine: Gpu) -> bool:
-        """Whether any plan fits a block of threads."""
+        """Tells whether any plan fits a block of threads."""
         return next(direct_plans(problem), None) is not None
 
     def default(self, problem: DirectProblem, machine: Gpu) -> DirectPlan:
-        """The plan that the model of the device expects to be fastest."""
+        """Returns the plan that the model of the device expects to be fastest."""
         plan = direct_chosen(problem, machine)
         if plan is None:
             raise PlanError(f"no plan fits {problem}")
@@ -37,7 +37,7 @@ class DirectConvolution(CudaRule[DirectProblem, DirectPlan]):
     def neighbours(
         self, problem: DirectProblem, plan: DirectPlan, machine: Gpu
     ) -> Iterator[DirectPlan]:
-        """All other plans: there are some twenty."""
+        """Returns all other plans: there are some twenty."""
         return (other for other in direct_plans(problem) if other != plan)
 
     def check(self, problem: DirectProblem, plan: DirectPlan, machine: Gpu) -> None:
@@ -51,7 +51,7 @@ class DirectConvolution(CudaRule[DirectProblem, DirectPlan]):
             raise PlanError(f"{plan.name} does not fit {problem}")
 
     def bare_operands(self, problem: DirectProblem) -> tuple[Any, ...]:
-        """The image and the filters."""
+        """Returns the image and the filters."""
         from tvm import te
 
         image = (problem.batch, problem.groups * problem.channels, *problem.image)
@@ -62,7 +62,7 @@ class DirectConvolution(CudaRule[DirectProblem, DirectPlan]):
         )
 
     def reference(self, problem: DirectProblem, plan: DirectPlan, *operands: Any) -> Any:
-        """The convolution of plain arrays; of 8-bit values the sums."""
+        """Returns the convolution of plain arrays; of 8-bit values the sums."""
         from collage_engine.kernels.cuda.direct.reference import direct_out, noted_direct, summed
 
         image, filters = operands
@@ -72,7 +72,7 @@ class DirectConvolution(CudaRule[DirectProblem, DirectPlan]):
         return direct_out(whole, problem, out, given)
 
     def write(self, problem: DirectProblem, plan: DirectPlan, epilogue: Any) -> Any:
-        """The schedule of the function that holds the convolution and what follows it."""
+        """Returns the schedule of the function that holds the convolution and what follows it."""
         from collage_engine.kernels.cuda.direct.schedule import scheduled_direct
 
         return scheduled_direct(epilogue)

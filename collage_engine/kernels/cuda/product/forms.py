@@ -16,7 +16,7 @@ from tvm import te, tirx
 
 from collage_engine.kernels.cuda.epilogue import OUT
 from collage_engine.kernels.cuda.indices import broadcast, fused, unfused, volume, where
-from collage_engine.kernels.cuda.product.plan import PLAIN, ProductPlan, Sizes
+from collage_engine.kernels.cuda.product.plan import PLAIN, ProductPlan, ProductSizes
 from collage_engine.kernels.cuda.product.reference import Element, noted_product
 from collage_engine.kernels.cuda.windows import Window
 
@@ -29,17 +29,17 @@ class Form(Protocol):
 
     @property
     def out(self) -> tuple[int, ...]:
-        """The shape of the result."""
+        """Returns the shape of the result."""
         ...
 
     @property
-    def sizes(self) -> Sizes:
-        """The sizes of the product."""
+    def sizes(self) -> ProductSizes:
+        """Returns the sizes of the product."""
         ...
 
     @property
     def how(self) -> dict[str, Any]:
-        """What the schedule has to know of the operator, as JSON values."""
+        """Returns what the schedule has to know of the operator, as JSON values."""
         ...
 
     def vectors(self, math: str) -> tuple[int, int]:
@@ -107,20 +107,20 @@ class Matmul:
 
     @property
     def merged(self) -> bool:
-        """Whether B is one matrix, so that the rows of all batches are taken together."""
+        """Tells whether B is one matrix, so that the rows of all batches are taken together."""
         return all(e == 1 for e in self.b[:-2])
 
     @property
-    def sizes(self) -> Sizes:
-        """The sizes of the product."""
+    def sizes(self) -> ProductSizes:
+        """Returns the sizes of the product."""
         a, out = self.a, self.out
         if self.merged:
-            return Sizes(1, volume(a[:-1]), out[-1], a[-1])
-        return Sizes(volume(out[:-2]), out[-2], out[-1], a[-1])
+            return ProductSizes(1, volume(a[:-1]), out[-1], a[-1])
+        return ProductSizes(volume(out[:-2]), out[-2], out[-1], a[-1])
 
     @property
     def how(self) -> dict[str, Any]:
-        """What the schedule has to know: the kind, and whether batches are merged."""
+        """Returns what the schedule has to know: the kind, and whether batches are merged."""
         return {"kind": "matmul", "merged": self.merged}
 
     def vectors(self, math: str) -> tuple[int, int]:
@@ -168,7 +168,7 @@ class Convolution:
 
     @property
     def out(self) -> tuple[int, ...]:
-        """The shape of the result."""
+        """Returns the shape of the result."""
         return self.window.out
 
     @property
@@ -180,14 +180,16 @@ class Convolution:
         return groups, weight[0] // groups, *weight[1:]
 
     @property
-    def sizes(self) -> Sizes:
-        """The sizes of the product."""
+    def sizes(self) -> ProductSizes:
+        """Returns the sizes of the product."""
         groups, rows, channels, *taps = self.filters
-        return Sizes(groups, rows, self.out[0] * volume(self.out[2:]), channels * volume(taps))
+        return ProductSizes(
+            groups, rows, self.out[0] * volume(self.out[2:]), channels * volume(taps)
+        )
 
     @property
     def how(self) -> dict[str, Any]:
-        """What the schedule has to know: the kind and the number of groups."""
+        """Returns what the schedule has to know: the kind and the number of groups."""
         return {"kind": "conv", "groups": self.window.groups}
 
     def vectors(self, math: str) -> tuple[int, int]:

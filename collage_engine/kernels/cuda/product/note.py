@@ -14,7 +14,7 @@ from collage_engine.kernels.cuda.product.reference import PRODUCT
 
 
 @dataclass(frozen=True)
-class Noted:
+class AnnotatedProduct:
     """The contents of a product's note."""
 
     plan: ProductPlan
@@ -25,11 +25,11 @@ class Noted:
 
     @property
     def tile(self) -> Tile:
-        """The tile of the plan."""
+        """Returns the tile of the plan."""
         return self.plan.tile
 
 
-def noted(function: tirx.PrimFunc) -> Noted | None:
+def annotated_product(function: tirx.PrimFunc) -> AnnotatedProduct | None:
     """Returns the note on the product in a function; None where it holds none."""
     schedule = Schedule(function)
     try:
@@ -37,7 +37,7 @@ def noted(function: tirx.PrimFunc) -> Noted | None:
     except Exception:  # TVM's own error class: there is no such block
         return None
     note = json.loads(str(schedule.get(block).annotations[PRODUCT]))
-    return Noted(
+    return AnnotatedProduct(
         ProductPlan.from_record(note["plan"]),
         tuple(note["out"]),
         tuple(note["sizes"]),

@@ -45,23 +45,23 @@ class Tile:
 
     @property
     def threads(self) -> int:
-        """The number of threads of a block."""
+        """Returns the number of threads of a block."""
         count = (self.m // self.thread[0]) * (self.n // self.thread[1])
         return count if self.math == PLAIN else count * WARP
 
     @property
     def depth_step(self) -> int:
-        """The length of the sum in one product of fragments."""
+        """Returns the length of the sum in one product of fragments."""
         return 8 if self.math == TF32 else 16
 
     @property
     def item(self) -> int:
-        """Bytes of an element in shared memory."""
+        """Returns the bytes of an element in shared memory."""
         return {PLAIN: 4, TF32: 4, S8: 1}.get(self.math, 2)
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of shared memory that a block uses.
+        """Returns the bytes of shared memory that a block uses.
 
         It holds a slice of A and one of B, and the tile of C where fragments pass through it.
         """
@@ -144,17 +144,17 @@ class ProductPlan(Plan):
 
     @property
     def name(self) -> str:
-        """The tile's and a thread's sizes, and the split."""
+        """Returns the tile's and a thread's sizes, and the split."""
         tile, (rows, columns) = self.tile, self.tile.thread
         return f"{tile.m}x{tile.n}x{tile.k} by {rows}x{columns}, split {self.split}"
 
     def to_record(self) -> Record:
-        """The parameters as JSON values."""
+        """Returns the parameters as JSON values."""
         return {"tile": self.tile.record(), "split": self.split}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> ProductPlan:
-        """The plan of a record.
+        """Returns the plan of a record.
 
         Raises:
             PlanError: A key is unknown or missing, or a value is of a wrong type or out of range.
@@ -166,7 +166,7 @@ class ProductPlan(Plan):
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ProductSizes:
     """The sizes of ``s`` products of ``m`` rows, ``n`` columns and sums of ``k`` terms."""
 
     s: int
@@ -180,7 +180,7 @@ class Sizes:
 
 
 def plans(
-    sizes: Sizes, math_: str, gpu: Gpu, most_splits: int = MOST_SPLITS
+    sizes: ProductSizes, math_: str, gpu: Gpu, most_splits: int = MOST_SPLITS
 ) -> Iterator[ProductPlan]:
     """Yields the plans that are worth trying: each tile, unsplit and split to fill the device."""
     count = gpu.multiprocessors
@@ -192,7 +192,7 @@ def plans(
             yield ProductPlan(tile, split)
 
 
-def _split(sizes: Sizes, tile: Tile, count: int) -> int:
+def _split(sizes: ProductSizes, tile: Tile, count: int) -> int:
     """Returns the power of two that gives each multiprocessor a block.
 
     It is smaller where the sum is too short for so many parts.
@@ -205,7 +205,9 @@ def _split(sizes: Sizes, tile: Tile, count: int) -> int:
     return int(min(2 ** math.floor(math.log2(wanted) + 0.5), 2 ** int(math.log2(most))))
 
 
-def chosen(sizes: Sizes, math_: str, gpu: Gpu, most_splits: int = MOST_SPLITS) -> ProductPlan:
+def chosen(
+    sizes: ProductSizes, math_: str, gpu: Gpu, most_splits: int = MOST_SPLITS
+) -> ProductPlan:
     """Returns the plan that is expected to be fastest; tuning may replace it by a measured one.
 
     In this rough model a multiprocessor works off its blocks' products and what they read, from
@@ -232,7 +234,7 @@ _TOGETHER = 1500.0
 """Bytes that the whole device gets from memory in a clock tick; chosen."""
 
 
-def _ticks(sizes: Sizes, plan: ProductPlan, count: int) -> float:
+def _ticks(sizes: ProductSizes, plan: ProductPlan, count: int) -> float:
     """Returns an estimate of the clock ticks that a product takes."""
     tile = plan.tile
     blocks = sizes.blocks(tile) * plan.split

@@ -14,7 +14,7 @@ from tvm import te, tirx
 from collage_engine.kernels.cuda.indices import where
 from collage_engine.kernels.cuda.product.fragments import ELEMENTS, SUMS
 from collage_engine.kernels.cuda.product.intrinsics import ROUND_TF32
-from collage_engine.kernels.cuda.product.plan import TF32, ProductPlan, Sizes
+from collage_engine.kernels.cuda.product.plan import TF32, ProductPlan, ProductSizes
 
 PRODUCT = "collage.product"
 """Key of the block's annotation that holds the plan and the layout of the result as JSON."""
@@ -29,7 +29,7 @@ Element = Callable[[Any, Any, Any], Any]
 def noted_product(
     at_a: Element,
     at_b: Element,
-    sizes: Sizes,
+    sizes: ProductSizes,
     plan: ProductPlan,
     dtype: str,
     how: dict[str, Any],
@@ -60,7 +60,12 @@ def noted_product(
 
 
 def product(
-    at_a: Element, at_b: Element, sizes: Sizes, plan: ProductPlan, dtype: str, note: dict[str, Any]
+    at_a: Element,
+    at_b: Element,
+    sizes: ProductSizes,
+    plan: ProductPlan,
+    dtype: str,
+    note: dict[str, Any],
 ) -> Any:
     """Returns the tensor C with whole tiles, where A and B are zero outside their sizes.
 

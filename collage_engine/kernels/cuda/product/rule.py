@@ -35,17 +35,17 @@ class TiledProduct(CudaRule[ProductProblem, ProductPlan]):
     plan_type = ProductPlan
 
     def matches(self, problem: ProductProblem, machine: Gpu) -> bool:
-        """Whether the product is large enough for tiles."""
+        """Tells whether the product is large enough for tiles."""
         return worthwhile(problem.sizes)
 
     def default(self, problem: ProductProblem, machine: Gpu) -> ProductPlan:
-        """The plan that the model of the device expects to be fastest."""
+        """Returns the plan that the model of the device expects to be fastest."""
         return chosen(problem.sizes, problem.math, machine)
 
     def neighbours(
         self, problem: ProductProblem, plan: ProductPlan, machine: Gpu
     ) -> Iterator[ProductPlan]:
-        """All other plans: there are some twenty."""
+        """Returns all other plans: there are some twenty."""
         return (other for other in plans(problem.sizes, problem.math, machine) if other != plan)
 
     def check(self, problem: ProductProblem, plan: ProductPlan, machine: Gpu) -> None:
@@ -56,18 +56,18 @@ class TiledProduct(CudaRule[ProductProblem, ProductPlan]):
             raise PlanError("sums of integers are not split")
 
     def gives_parts(self, plan: ProductPlan) -> bool:
-        """Whether the sums are split."""
+        """Tells whether the sums are split."""
         return plan.split > 1
 
     def adding_s(self, problem: ProductProblem, plan: ProductPlan) -> float:
-        """A launch, and the time to move the parts."""
+        """Returns a launch, and the time to move the parts."""
         if plan.split == 1:
             return 0.0
         size = problem.sizes
         return LAUNCH_S + 4.0 * size.s * size.m * size.n * (plan.split + 1) / BYTES_PER_S
 
     def bare_operands(self, problem: ProductProblem) -> tuple[Any, ...]:
-        """A and B."""
+        """Returns a and B."""
         from tvm import te
 
         size, element = problem.sizes, ELEMENTS.get(problem.math, "float32")
@@ -88,7 +88,7 @@ class TiledProduct(CudaRule[ProductProblem, ProductPlan]):
         return result_of(form, left, right, plan, element, given)
 
     def write(self, problem: ProductProblem, plan: ProductPlan, epilogue: Any) -> Any:
-        """The schedule of the function that holds the product and what follows it."""
+        """Returns the schedule of the function that holds the product and what follows it."""
         from collage_engine.kernels.cuda.product.schedule import scheduled
 
         return scheduled(epilogue)

@@ -12,7 +12,7 @@ from tvm import tirx
 from tvm.s_tir import Schedule
 
 from collage_engine.kernels.cuda.epilogue import epilogue
-from collage_engine.kernels.cuda.product.note import Noted, noted
+from collage_engine.kernels.cuda.product.note import AnnotatedProduct, annotated_product
 from collage_engine.kernels.cuda.product.plan import PLAIN
 from collage_engine.kernels.cuda.product.schedule_tensor_cores import tensor
 from collage_engine.kernels.cuda.product.schedule_threads import plain
@@ -26,7 +26,7 @@ def scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
     Raises:
         ToolchainError: The function holds more than one kernel can take in.
     """
-    found = noted(function)
+    found = annotated_product(function)
     if found is None:
         raise ToolchainError("there is no product to schedule")
     schedule = Schedule(function)
@@ -42,7 +42,7 @@ def scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
     return schedule.mod["main"]
 
 
-def axes_of(product: Noted) -> Callable[..., tuple[Any, ...]]:
+def axes_of(product: AnnotatedProduct) -> Callable[..., tuple[Any, ...]]:
     """Returns a function from an index of the result to (s, m, n), the axes of the product."""
     out, (s_size, m_size, _, _), split = product.out, product.sizes, product.plan.split
 

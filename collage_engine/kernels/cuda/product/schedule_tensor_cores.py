@@ -8,12 +8,12 @@ from tvm.s_tir import Schedule
 
 from collage_engine.kernels.cuda.product.fragments import ELEMENTS, RESULT, STAND_IN
 from collage_engine.kernels.cuda.product.intrinsics import finish_sources, intrinsics
-from collage_engine.kernels.cuda.product.note import Noted
+from collage_engine.kernels.cuda.product.note import AnnotatedProduct
 from collage_engine.kernels.cuda.product.plan import FRAGMENT, WARP
 from collage_engine.kernels.cuda.product.shared_memory import bind_blocks, fetch, pipeline, whole
 
 
-def tensor(schedule: Schedule, product: Noted, last: Any) -> None:
+def tensor(schedule: Schedule, product: AnnotatedProduct, last: Any) -> None:
     """Schedules a product on tensor cores.
 
     Args:

@@ -6,11 +6,11 @@ from typing import Any
 
 from tvm.s_tir import Schedule
 
-from collage_engine.kernels.cuda.product.note import Noted
+from collage_engine.kernels.cuda.product.note import AnnotatedProduct
 from collage_engine.kernels.cuda.product.shared_memory import bind_blocks, fetch, pipeline, whole
 
 
-def plain(schedule: Schedule, product: Noted, last: Any) -> None:
+def plain(schedule: Schedule, product: AnnotatedProduct, last: Any) -> None:
     """Schedules a product on plain threads.
 
     Args:

@@ -11,7 +11,7 @@ from typing import Any
 from tvm.s_tir import Schedule
 
 from collage_engine.kernels.cuda.product.fragments import SHARED
-from collage_engine.kernels.cuda.product.note import Noted
+from collage_engine.kernels.cuda.product.note import AnnotatedProduct
 from collage_engine.kernels.cuda.product.plan import FRAGMENT, PLAIN, S8, TF32, widest
 
 _REGISTERS = "tirx.manifest_shared_memory_local_stage"
@@ -34,7 +34,7 @@ def vector_of(length: int, tile_row: int, item: int) -> int:
 
 def fetch(
     schedule: Schedule,
-    product: Noted,
+    product: AnnotatedProduct,
     consumer: Any,
     operand: int,
     at: Any,
@@ -114,7 +114,7 @@ def bind_blocks(schedule: Schedule, s: Any, m0: Any, n0: Any) -> None:
     schedule.bind(n0, "blockIdx.x")
 
 
-def whole(product: Noted, vector: int) -> bool:
+def whole(product: AnnotatedProduct, vector: int) -> bool:
     """Returns whether every row of the result consists of whole vectors that no bound cuts."""
     n = product.sizes[2]
     row = n // product.out[0] if product.how["kind"] == "conv" else n

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <utility>
 
@@ -17,6 +18,7 @@ namespace collage {
 
 enum OrtSlot : int {
   kGetErrorMessage = 2,
+  kDisableTelemetryEvents = 6,
   kCreateSessionFromArray = 8,
   kRun = 9,
   kCreateSessionOptions = 10,
@@ -109,6 +111,8 @@ class OrtApi {
   }
 
   OrtApi() {
+    // Read when the library is loaded: no queue of events is made in the user's cache.
+    setenv("ORT_DISABLE_TELEMETRY", "1", 1);
     void* library = Open();
     auto get = reinterpret_cast<const Base* (*)()>(dlsym(library, "OrtGetApiBase"));
     if (get == nullptr) TVM_FFI_THROW(RuntimeError) << "libonnxruntime.so.1 has no OrtGetApiBase";

@@ -73,6 +73,8 @@ class Environment {
     api.Call(kSetGlobalSpinControl, options.get(), spin ? 1 : 0);
     api.Call(kCreateEnvWithGlobalThreadPools, kOrtError, static_cast<const char*>("collage"),
              static_cast<const void*>(options.get()), &env_);
+    // It would write the names of models and graphs to a queue in the user's cache.
+    api.Call(kDisableTelemetryEvents, static_cast<const void*>(env_));
     api.Call(kCreateCpuMemoryInfo, kOrtDeviceAllocator, kOrtMemTypeDefault, &memory_);
   }
   int threads_;

@@ -33,14 +33,14 @@ from collage_engine.toolchains.tvm.quantized_writer import Writer
 
 
 def signed_value(value: Any) -> Any:
-    """An 8-bit element as int8: an unsigned one 128 less."""
+    """Return an 8-bit element as int8: an unsigned one 128 less."""
     if str(value.ty.dtype) == "int8":
         return value
     return (value.astype("int32") - 128).astype("int8")
 
 
 def zero_of(data: Scaling) -> int:
-    """The data's zero point among the signed numbers that are multiplied."""
+    """Return the data's zero point among the signed numbers that are multiplied."""
     zero = data.single("the data")[1]
     return zero if data.dtype == "int8" else zero - 128
 
@@ -72,7 +72,7 @@ class ProductSums(_Sums):
 
     @property
     def out(self) -> tuple[int, ...]:
-        """The shape of the result."""
+        """Return the shape of the result."""
         return self.form.out
 
     def sums(self, x: Any, w: Any) -> Any:
@@ -91,12 +91,12 @@ class DirectSums(_Sums):
 
     @property
     def out(self) -> tuple[int, ...]:
-        """The shape of the result."""
+        """Return the shape of the result."""
         return self.window.out
 
     @property
     def operand(self) -> np.ndarray:
-        """The weights in the order in which the convolution reads them."""
+        """Return the weights in the order in which the convolution reads them."""
         return packed_filters(self.weights, self.shape)
 
     def sums(self, x: Any, w: Any) -> Any:
@@ -115,7 +115,7 @@ class CudaWriter(Writer):
 
     @property
     def architecture(self) -> str:
-        """The architecture of the device, for example ``sm_90a``."""
+        """Return the architecture of the device, for example ``sm_90a``."""
         return self.integers.function.instance.architecture
 
     def image(self, index: NodeIndex) -> Any:

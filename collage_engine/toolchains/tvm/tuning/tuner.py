@@ -25,7 +25,7 @@ class TvmTuner:
     """Called in a child process; the pipeline's own process never imports TVM for it."""
 
     def tasks(self, function: Function) -> list[TuneTask]:
-        """What can be tuned of a candidate. ``ToolchainError`` when it cannot be lowered."""
+        """Return what can be tuned of a candidate. ``ToolchainError`` when it cannot be lowered."""
         from collage_engine.kernels.choices import Choices, using
         from collage_engine.kernels.registry import RULES
         from collage_engine.kernels.scheduler import workload_of
@@ -75,13 +75,13 @@ class TvmTuner:
         return write_table(table)
 
     def kept(self, digest: str) -> dict[str, dict[str, Any]]:
-        """The table of that hash. ``ToolchainError`` when it is gone."""
+        """Return the table of that hash. ``ToolchainError`` when it is gone."""
         from collage_engine.kernels.choices import read_table
 
         return {workload: dict(choice) for workload, choice in read_table(digest).items()}
 
     def missing(self) -> str | None:
-        """What MetaSchedule lacks here; plans are tuned all the same."""
+        """Return what MetaSchedule lacks here; plans are tuned all the same."""
         if importlib.util.find_spec(COST_MODEL) is not None:
             return None
         return (

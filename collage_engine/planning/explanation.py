@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collage_engine.planning.conversions import conversions_of
-from collage_engine.planning.devices import device_words
-from collage_engine.planning.problem import make_placement, make_problem, with_conversions
+from collage_engine.planning.device_reasons import device_words
+from collage_engine.planning.search_problem import make_placement, make_problem, with_conversions
 from collage_engine.records.answers import ExplainAnswer, NoCandidate
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost_table import table_of

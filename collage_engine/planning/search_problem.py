@@ -15,10 +15,10 @@ from collage_engine.planning.conversions import (
     format_transitions,
     input_copies_us,
 )
-from collage_engine.planning.devices import with_devices
+from collage_engine.planning.deployment_limits import limit_verdicts, runtime_limits
+from collage_engine.planning.device_reasons import with_devices
 from collage_engine.planning.hand_overs import hand_overs
 from collage_engine.planning.infeasible import infeasible_details
-from collage_engine.planning.limits import limit_verdicts, runtime_limits
 from collage_engine.records.answers import SearchAnswer
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost_table import CostTable, table_of
@@ -95,7 +95,7 @@ def make_problem(
     constants: Mapping[str, float],
     settings: RunSettings,
 ) -> Problem:
-    """The search problem of candidates and their costs.
+    """Return the search problem of candidates and their costs.
 
     Args:
         graph: The model; its operators, numbered 0…N−1, are the problem's nodes.
@@ -132,7 +132,7 @@ def make_problem(
 
 
 def _priority(candidates: Sequence[Candidate], settings: RunSettings) -> tuple[str, ...]:
-    """Instances in the user's order of toolchains, each toolchain's default first."""
+    """Return the instances in the user's order of toolchains, each toolchain's default first."""
     order = {name: place for place, name in enumerate(settings.toolchains)}
     instances = dict.fromkeys(c.instance.id for c in candidates)
     by_id = {c.instance.id: c.instance for c in candidates}
@@ -152,7 +152,7 @@ def _priority(candidates: Sequence[Candidate], settings: RunSettings) -> tuple[s
 def problem_candidate(
     c: Candidate, costs: CostTable, percentile: int, besides_us: float = 0.0
 ) -> ProblemCandidate:
-    """A candidate as the search knows it.
+    """Return a candidate as the search knows it.
 
     Args:
         c: The candidate.

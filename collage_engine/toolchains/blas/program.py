@@ -58,7 +58,7 @@ class View:
 
     @property
     def contiguous(self) -> bool:
-        """Whether its elements lie row-major without gaps."""
+        """Tell whether its elements lie row-major without gaps."""
         return all(
             extent == 1 or stride == wanted
             for extent, stride, wanted in zip(
@@ -289,7 +289,10 @@ class BlasProgram:
         self.arena_bytes = self._place()
 
     def _place(self) -> int:
-        """Places buffers by first fit over their lifetimes; returns the arena's bytes."""
+        """Return the places buffers by first fit over their lifetimes.
+
+        Returns the arena's bytes.
+        """
         last: dict[int, int] = {id(b): b.made_by for b in self.buffers}
         for step in self.steps:
             for view in step.views():

@@ -1,9 +1,9 @@
-"""A guard against drifting clocks: a kernel whose time is known, run before and after a sample.
+"""The speed probe of a device: a kernel whose time is known, run before and after a sample.
 
 A device raises its clocks when work comes and lowers them when it gets hot or another process
-takes its power; candidates timed at different clocks must not be compared. The guard's kernel does
+takes its power; candidates timed at different clocks must not be compared. The probe's kernel does
 nothing but arithmetic, so its time tells the clock. It sets the level once the clocks have settled;
-a sample with the guard off that level is taken again.
+a sample with the probe off that level is taken again.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from collage_engine.records.errors import MeasureError
 THREADS = 256
 """Threads of a block of the speed probe; chosen."""
 STEPS = 20_000
-"""Dependent multiply-adds of a thread: some 50 µs on a device at its usual clocks."""
+"""Dependent multiply-adds of a thread of the speed probe; chosen, for some 50 µs at 1.7 GHz and
+four cycles each."""
 
+FUNCTION = b"collage_speed_probe"
 SOURCE = """
-extern "C" __global__ void collage_guard(float* out, int steps) {
+extern "C" __global__ void collage_speed_probe(float* out, int steps) {
   float value = threadIdx.x;
   for (int i = 0; i < steps; ++i) value = fmaf(value, 0.999f, 0.5f);
   if (value < 0.0f) *out = value;
@@ -34,7 +36,7 @@ extern "C" __global__ void collage_guard(float* out, int steps) {
 
 
 @dataclass(frozen=True)
-class GuardSettings:
+class SamplerSettings:
     """When the device's clock counts as steady; times are seconds."""
 
     drift: float = 0.03
@@ -47,18 +49,18 @@ class GuardSettings:
     retries: int = 3
 
 
-class Guard:
+class SteadySampler:
     """Takes each sample between two readings of the speed probe's kernel."""
 
     def __init__(
         self,
         read: Callable[[], float],
-        settings: GuardSettings | None = None,
+        settings: SamplerSettings | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Take ``read``, which runs the kernel once and returns its seconds."""
         self._read = read
-        self._settings = settings or GuardSettings()
+        self._settings = settings or SamplerSettings()
         self._clock = clock
         self.level: float | None = None
         """Seconds of the kernel at the clocks samples are taken at."""
@@ -99,7 +101,7 @@ class Guard:
         return best[1]
 
 
-class GuardKernel:
+class SpeedProbeKernel:
     """The kernel on the device, timed between events. Needs a context (any CUDA call made one)."""
 
     def __init__(
@@ -115,7 +117,7 @@ class GuardKernel:
         self._image = cubin
         self._check(self._driver.cuModuleLoadData(ctypes.byref(module), cubin))
         self._check(
-            self._driver.cuModuleGetFunction(ctypes.byref(self._function), module, b"collage_guard")
+            self._driver.cuModuleGetFunction(ctypes.byref(self._function), module, FUNCTION)
         )
         self._out, self._steps = ctypes.c_void_p(0), ctypes.c_int(STEPS)
         self._arguments = (ctypes.c_void_p * 2)(

@@ -1,0 +1,139 @@
+"""What it costs to pin the selection to each toolchain, as far as it is known without a search."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from collage_engine.drawing.formatting import counted, signed_time
+from collage_engine.records.candidate import CandidateRecord
+from collage_gui.document.document import Document
+
+
+@dataclass(frozen=True, kw_only=True)
+class PinPrice:
+    """The price of one toolchain for some operators: regret of the best placement that obeys."""
+
+    toolchain: str
+    us: float | None = None
+    """Extra time of the whole model in µs; None where it is not known."""
+    at_least: bool = False
+    """Whether the price may be higher: it was found for each operator by itself."""
+    unmeasured: int = 0
+    """Candidates of this toolchain here that have no cost: with them the price may be lower."""
+    reason: str = ""
+    """Why the toolchain cannot take the operators; empty where it can."""
+    is_now: bool = False
+    """Whether all the operators run there in the shown placement."""
+
+    @property
+    def text(self) -> str:
+        """``+26.9 µs``, ``at most +210 µs, 3 unmeasured``, ``computes no max_pool``."""
+        if self.reason:
+            return self.reason
+        if self.is_now:
+            return "as now"
+        if self.us is None:
+            return f"{self.unmeasured} unmeasured" if self.unmeasured else ""
+        price = signed_time(self.us) if self.us else "+0 µs"
+        if self.unmeasured:
+            return f"at most {price}, {self.unmeasured} unmeasured"
+        return f"at least {price}" if self.at_least else price
+
+
+def pin_prices(document: Document, toolchains: Iterable[str]) -> list[PinPrice]:
+    """The price of each toolchain for the selected operators.
+
+    For one operator it is the least regret of the toolchain's candidates that hold it, which is
+    exact. For several it is the largest of these, which is a lower bound, or the regret of one
+    candidate that holds them all.
+
+    Args:
+        document: The document, with its selection and what the engine said of it.
+        toolchains: Names of the toolchains that the menu offers.
+    """
+    operators = document.selection.operators
+    owners = document.placement.partitions
+    now = {owners[n].toolchain for n in operators if n in owners}
+    everywhere = all(n in owners for n in operators)
+    candidates = list(document.questions.candidates)
+    refused = refusals(document)
+    prices = []
+    for name in toolchains:
+        own = [c for c in candidates if c.instance.toolchain == name]
+        held = {n for c in own for n in c.nodes}
+        unmeasured = len(unmeasured_candidates(document, own, operators))
+        reason = ""
+        if candidates and not operators <= held:
+            reason = refused.get(name) or "no candidate here"
+        us, at_least = _price(document, own, operators)
+        prices.append(
+            PinPrice(
+                toolchain=name,
+                us=us,
+                at_least=at_least,
+                unmeasured=unmeasured,
+                reason=reason,
+                is_now=everywhere and now == {name},
+            )
+        )
+    return prices
+
+
+def _price(
+    document: Document, own: Collection[CandidateRecord], operators: frozenset[int]
+) -> tuple[float | None, bool]:
+    """The price in µs, and whether it is only a lower bound."""
+    regrets = document.costs.regrets
+
+    def least(wanted: frozenset[int]) -> float | None:
+        known = (regrets.get(c.id) for c in own if wanted <= set(c.nodes))
+        return min((us for us in known if us is not None), default=None)
+
+    together = least(operators)
+    singly = [least(frozenset({n})) for n in operators]
+    known = [us for us in singly if us is not None]
+    if len(known) < len(singly) or not known:
+        return together, False
+    bound = max(known)
+    return (together, False) if together is not None and together <= bound else (bound, True)
+
+
+def unmeasured_candidates(
+    document: Document, candidates: Iterable[CandidateRecord], operators: Collection[int]
+) -> list[CandidateRecord]:
+    """The candidates that hold some of the operators and have no cost yet."""
+    wanted = set(operators)
+    return [
+        c
+        for c in candidates
+        if document.costs.of(c.id).state == "unknown" and not wanted.isdisjoint(c.nodes)
+    ]
+
+
+def refusals(document: Document) -> dict[str, str]:
+    """Toolchain → why it has no candidate for the primary operator."""
+    explanation = document.questions.explanation
+    if explanation is None:
+        return {}
+    return {each.toolchain.split("[")[0]: each.reason for each in explanation.not_offered}
+
+
+def measuring_seconds(document: Document, candidates: int) -> float | None:
+    """About how long measuring so many candidates takes, by the last run; None without one."""
+    run = document.runs.shown_or_last()
+    if run is None or not run.candidates.measured or "measure" not in run.seconds:
+        return None
+    return run.seconds["measure"] / run.candidates.measured * candidates
+
+
+def measure_text(document: Document) -> str:
+    """What the menu offers to measure, and about how long it takes; empty where all is known."""
+    operators = document.selection.operators
+    left = unmeasured_candidates(document, document.questions.candidates, operators)
+    same = [c for c in left if set(c.nodes) == set(operators)]
+    if not same:
+        return ""
+    seconds = measuring_seconds(document, len(same))
+    about = f" (about {max(1, round(seconds))} s)" if seconds is not None else ""
+    return f"Measure {counted(len(same), 'unmeasured candidate')} of exactly these{about}"

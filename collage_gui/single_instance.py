@@ -1,0 +1,118 @@
+"""Hands the files of a second start over to the window that is open already.
+
+The window listens on a local socket whose name follows from the user's settings file; only this
+user can connect to it. A second start sends the paths as one JSON line and ends when they are
+taken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+
+from PySide6.QtCore import QObject
+from PySide6.QtNetwork import QLocalServer, QLocalSocket
+
+CONNECT_MS = 400
+"""How long a second start waits for the open window to accept it, in ms; chosen."""
+ANSWER_MS = 3000
+"""How long it waits for the answer; a window that is busy for longer is not used. Chosen."""
+LONGEST = 1 << 20
+"""Bytes of a message at most; chosen, room for thousands of paths."""
+
+
+def server_name(settings: str) -> str:
+    """The name of the socket of one user's windows.
+
+    Args:
+        settings: Path of the user's settings file.
+    """
+    user = str(os.getuid()) if hasattr(os, "getuid") else os.environ.get("USERNAME", "")
+    return "collage-explorer-" + hashlib.sha256(f"{user}:{settings}".encode()).hexdigest()[:16]
+
+
+def hand_over(name: str, paths: Sequence[str]) -> bool:
+    """Ask the open window to open files.
+
+    Args:
+        name: Name of its socket.
+        paths: The files.
+
+    Returns:
+        Whether a window took them.
+    """
+    socket = QLocalSocket()
+    socket.connectToServer(name)
+    if not socket.waitForConnected(CONNECT_MS):
+        return False
+    message = json.dumps([os.path.abspath(path) for path in paths]).encode() + b"\n"
+    socket.write(message)
+    socket.flush()
+    taken = socket.waitForReadyRead(ANSWER_MS) and bytes(socket.readAll().data())[:2] == b"ok"
+    socket.disconnectFromServer()
+    return taken
+
+
+class Handover(QObject):
+    """Listens for files of later starts; of several windows the first one listens."""
+
+    def __init__(
+        self, name: str, open_paths: Callable[[list[str]], None], parent: QObject | None = None
+    ) -> None:
+        """Begins to listen.
+
+        Args:
+            name: Name of the socket.
+            open_paths: Opens the files that arrive.
+            parent: The window.
+        """
+        super().__init__(parent)
+        self._open_paths = open_paths
+        self._buffers: dict[QLocalSocket, bytes] = {}
+        self._server = QLocalServer(self)
+        self._server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
+        self._server.newConnection.connect(self._connected)
+        if not self._server.listen(name) and not _answers(name):
+            QLocalServer.removeServer(name)  # a window that crashed left it behind
+            self._server.listen(name)
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._server.close()
+
+    def _connected(self) -> None:
+        while (socket := self._server.nextPendingConnection()) is not None:
+            self._buffers[socket] = b""
+            socket.readyRead.connect(lambda socket=socket: self._read(socket))
+            socket.disconnected.connect(lambda socket=socket: self._buffers.pop(socket, None))
+
+    def _read(self, socket: QLocalSocket) -> None:
+        data = self._buffers.get(socket, b"") + bytes(socket.readAll().data())
+        if len(data) > LONGEST:
+            socket.abort()
+            return
+        line, end, _ = data.partition(b"\n")
+        if not end:
+            self._buffers[socket] = data
+            return
+        try:
+            paths = json.loads(line)
+        except ValueError:
+            paths = None
+        if isinstance(paths, list) and all(isinstance(path, str) for path in paths):
+            socket.write(b"ok\n")
+            socket.flush()
+            self._open_paths(paths)
+        else:
+            socket.abort()
+
+
+def _answers(name: str) -> bool:
+    """Whether somebody listens on a socket."""
+    socket = QLocalSocket()
+    socket.connectToServer(name)
+    answers = socket.waitForConnected(CONNECT_MS)
+    socket.disconnectFromServer()
+    return answers

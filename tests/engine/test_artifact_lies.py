@@ -1,0 +1,99 @@
+"""An artifact runs only what its hashes cover: with the program, and with its own loaders."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collage_engine.artifact.artifact import LOADER_FILES, LOADERS
+from collage_engine.artifact.artifact_run import run_artifact
+from collage_engine.records.errors import ArtifactError
+from tests.support.artifact_cases import artifact_maker, compile_loader
+from tests.support.lying_artifacts import HARMLESS, MARK, REFUSED, apply
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """An artifact of MNIST that tells the truth."""
+    return artifact_maker({"tvm": ["tvm"]}, tmp_path_factory.mktemp)("tvm")
+
+
+@pytest.fixture(scope="module")
+def cpp_loader(tmp_path_factory) -> Path:
+    return compile_loader(tmp_path_factory.mktemp("loader"))
+
+
+@pytest.fixture
+def artifact(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(MARK, str(tmp_path / "executed"))
+    return Path(shutil.copytree(whole, tmp_path / "artifact"))
+
+
+def _shipped(artifact: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(artifact / "loader/run_artifact.py"), "--json"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=artifact)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_manifest_that_lies_is_refused_before_anything_runs(
+    name: str, artifact: Path, tmp_path: Path, cpp_loader: Path
+) -> None:
+    lie, says = REFUSED[name]
+    apply(lie, artifact)
+    with pytest.raises(ArtifactError, match=says) as error:
+        run_artifact(artifact)
+    assert str(artifact) in str(error.value) and str(error.value).isprintable()
+    done = _shipped(artifact)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, done.stderr
+    in_cpp = subprocess.run(
+        [str(cpp_loader), str(artifact)],
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert in_cpp.returncode == 1 and "agrees" not in in_cpp.stdout, in_cpp.stderr
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_modules_beside_the_loader_are_never_imported(
+    name: str, artifact: Path, tmp_path: Path
+) -> None:
+    apply(HARMLESS[name], artifact)
+    assert run_artifact(artifact)["max_rel_error"] <= 1e-4
+    done = _shipped(artifact)
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_manifest_that_is_a_pipe_is_not_waited_for(artifact: Path, cpp_loader: Path) -> None:
+    (artifact / "manifest.json").unlink()
+    os.mkfifo(artifact / "manifest.json")
+    with pytest.raises(ArtifactError, match="no regular file"):
+        run_artifact(artifact)
+    assert "no regular file" in _shipped(artifact).stderr
+    done = subprocess.run(
+        [str(cpp_loader), str(artifact)], env={}, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1 and "no regular file" in done.stderr
+
+
+def test_an_artifact_that_tells_the_truth_still_runs_with_all_three(
+    artifact: Path, cpp_loader: Path
+) -> None:
+    assert run_artifact(artifact)["max_rel_error"] <= 1e-4
+    assert _shipped(artifact).returncode == 0
+    done = subprocess.run(
+        [str(cpp_loader), str(artifact)], env={}, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert all(
+        (artifact / "loader" / name).read_bytes() == (LOADERS / name).read_bytes()
+        for name in LOADER_FILES
+    )

@@ -1,0 +1,63 @@
+"""No runtime writes or sends telemetry: ONNX Runtime's is off wherever it is loaded."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
+from tests.support.artifact_cases import MNIST
+from tests.support.toolchain_cases import available
+
+ROOT = Path(__file__).resolve().parents[2]
+_BY_PYTHON = f"""
+import numpy
+from collage_engine.toolchains.onnxruntime.python_session import open_session
+session = open_session({str(MNIST)!r}, 1, {{"Input3": numpy.zeros((1, 1, 28, 28), "float32")}})
+session.call()
+print("ran")
+"""
+_BY_THE_ADAPTER = """
+from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
+from tests.support.toolchain_cases import default_instance, imported, run, whole
+from tests.support.toolchain_models import small_net
+toolchain, net = OnnxRuntimeToolchain(), imported(small_net())
+function = whole(net, default_instance(toolchain))
+run(toolchain.compile(function), function, net.random_inputs(0))
+print("ran")
+"""
+_AS_IT_COMES = f"""
+import onnxruntime
+onnxruntime.InferenceSession({str(MNIST)!r}, providers=["CPUExecutionProvider"])
+print("ran")
+"""
+
+
+def _left_behind(script: str, folder: Path) -> list[str]:
+    """The files of Microsoft's that a script leaves in a user's folders that were empty."""
+    variables = {k: v for k, v in os.environ.items() if k != "ORT_DISABLE_TELEMETRY"}
+    variables |= {"HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
+    variables["PYTHONPATH"] = str(ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=variables, capture_output=True, text=True, timeout=500
+    )
+    assert done.stdout.strip() == "ran", done.stderr
+    return [p.name for p in folder.rglob("*") if p.is_file() and "Microsoft" in str(p)]
+
+
+@pytest.mark.parametrize("script", [_BY_PYTHON, _BY_THE_ADAPTER], ids=["python", "adapter"])
+def test_onnx_runtime_leaves_no_telemetry_behind(script: str, tmp_path: Path) -> None:
+    available(OnnxRuntimeToolchain())
+    assert _left_behind(script, tmp_path) == []
+
+
+def test_the_check_would_see_telemetry(tmp_path: Path) -> None:
+    import onnxruntime
+
+    if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 32):
+        pytest.skip("this version has no queue")
+    assert _left_behind(_AS_IT_COMES, tmp_path)

@@ -1,0 +1,201 @@
+"""One session, every face: desktop, report, CSV, JSON and command line show the same figures."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from collage_engine.cli import print_run as cli
+from collage_engine.drawing import figures
+from collage_engine.drawing.formatting import gain_text, time_text
+from collage_engine.drawing.latencies import latency_rows
+from collage_engine.records.graph import ModelRecord
+from collage_engine.records.placement import Placement, Run
+from collage_engine.report.report import latencies_csv, render
+from collage_engine.session.document import Document
+from tests.gui.canned import World
+
+
+@pytest.fixture
+def world() -> World:
+    made = World("small.onnx")
+    made.enumerate()
+    for candidate in list(made.candidates):
+        made.cost(candidate)
+    return made
+
+
+@pytest.fixture
+def session(world) -> Document:
+    """A session whose run exports a baseline although the search found a mix."""
+    run = world.finish_run({"budget_s": 60.0})
+    first, *rest = run.placement.partitions
+    moved = msgspec.structs.replace(first, candidate="another")
+    mix = msgspec.structs.replace(run.placement, measured_us=2600.0, partitions=(moved, *rest))
+    run = msgspec.structs.replace(
+        run,
+        winner="onnxruntime",
+        rivals=[mix],
+        costs=dict(world.costs),
+        placement=msgspec.structs.replace(run.placement, measured_us=run.baselines[0].measured_us),
+    )
+    model = ModelRecord(path="small.onnx", sha256="a" * 64, nodes=len(world.calls))
+    return Document(
+        model=model,
+        graph=world.graph,
+        candidates=list(world.candidates.values()),
+        runs=[run],
+    )
+
+
+def cells(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_latencies_are_the_same_on_every_face(drive, session, monkeypatch) -> None:
+    run = session.runs[0]
+    html = render(session, "html", run).decode()
+    table = cells(latencies_csv(session, run))
+    document = json.loads(render(session, "json", run))["run"]
+    console = Console(width=140, file=io.StringIO())
+    console.print(cli.latency_table(run, 140))
+    printed = console.file.getvalue()
+    d = drive()
+    page = d.open()
+    page.document.runs._take(type("Answer", (), {"runs": (run,)}))
+    page.document.runs.show(run.id)
+    bars = {bar.key: bar for bar in page.panels.runs.chart.bars}
+    chosen = run.placement.measured_us
+    assert document["placement"]["measured_us"] == chosen
+    for row, line in zip(latency_rows(run), table, strict=True):
+        assert line["placement"] == row.name
+        if row.us is None:
+            continue
+        assert float(line["measured_us"]) == row.us
+        for face in (html, printed):
+            assert time_text(row.us) in face and row.name in face
+        if not row.chosen:
+            gain = gain_text(row.us, chosen)
+            assert gain in html and gain in printed, "negative when faster, on every face"
+            assert float(line["against_chosen_percent"]) == pytest.approx(
+                100 * (row.us / chosen - 1)
+            )
+    for baseline in run.baselines:
+        assert bars[f"baseline:{baseline.name}"].value == baseline.measured_us
+    found = bars[f"found:{run.id}"]
+    assert found.value == 2600.0 and gain_text(2600.0, chosen) in found.note
+
+
+def test_the_three_times_of_a_partition_are_the_same_on_every_face(drive, session) -> None:
+    run = session.runs[0]
+    html = render(session, "html", run).decode()
+    by_partition = {line["partition"]: line for line in cells(render(session, "csv", run).decode())}
+    d = drive()
+    page = d.open()
+    page.document.runs._take(type("Answer", (), {"runs": (run,)}))
+    page.document.costs.add(session.candidates)
+    page.document.runs.show(run.id)
+    model = page.panels.partitions.model
+    titles = [column.title for column in model.columns]
+    for part in run.placement.partitions:
+        times = figures.partition_figures(part, run.costs)
+        line = by_partition[part.id]
+        assert float(line["expected_us"]) == pytest.approx(times.expected_us)
+        assert float(line["isolated_us"]) == pytest.approx(times.isolated_us)
+        assert float(line["last_run_us"]) == pytest.approx(times.last_run_us)
+        for us in (times.expected_us, times.isolated_us, times.last_run_us):
+            assert time_text(us) in html
+        row = next(r for r in model.rows if r.id == part.id)
+        values = {t: column.value(row) for t, column in zip(titles, model.columns, strict=True)}
+        assert values["Expected"] == times.expected_us
+        assert values["Last run"] == times.last_run_us
+        assert values["Difference"] == pytest.approx(times.difference_us)
+    for word in (figures.ISOLATED, figures.EXPECTED, figures.LAST_RUN):
+        assert f">{word}</th>" in html
+
+
+def test_the_best_mix_is_a_bar_and_a_view_when_a_baseline_won(drive, session) -> None:
+    run = session.runs[0]
+    d = drive()
+    page = d.open()
+    page.document.runs._take(type("Answer", (), {"runs": (run,)}))
+    page.document.runs.show(run.id)
+    assert "The best placement of the search" in page.panels.runs.remark.text()
+    page.panels.runs.chart.chosen.emit(f"found:{run.id}")
+    shown = page.document.placement.shown
+    assert shown.found_by == run.id and not shown.estimated
+    assert page.panels.runs.headline.text().startswith("2.60 ms measured")
+    assert figures.why_not_found(run) in render(session, "html", run).decode()
+
+
+def test_a_part_of_a_sum_is_no_sum(session) -> None:
+    placement = session.runs[0].placement
+    assert "add up to" in figures.partition_sum_text(placement)
+    first, *rest = placement.partitions
+    unknown = msgspec.structs.replace(first, estimated_us=None)
+    part = msgspec.structs.replace(placement, partitions=(unknown, *rest))
+    count = len(placement.partitions)
+    assert figures.partition_sum_text(part) == f"{count - 1} of {count} partitions have a cost"
+
+
+def test_a_run_that_measured_next_to_nothing_says_that_it_is_no_search(session) -> None:
+    run = session.runs[0]
+    counts = msgspec.structs.replace(
+        run.candidates, distinct=1980, measured=5, from_store=0, invalid=0
+    )
+    few = msgspec.structs.replace(run, candidates=counts)
+    assert "Only 5 of 1,980 candidates" in figures.few_measured_sentence(few)
+    assert figures.few_measured_sentence(run) == ""
+    assert figures.few_measured_sentence(few) in render(session, "html", few).decode()
+
+
+def test_the_drift_of_the_baselines_is_told_between_two_runs(session) -> None:
+    before = session.runs[0]
+    slower = [
+        msgspec.structs.replace(b, measured_us=b.measured_us * 1.04) if b.measured_us else b
+        for b in before.baselines
+    ]
+    after: Run = msgspec.structs.replace(before, id="run-2", baselines=slower)
+    assert figures.drift_text(after, before, "Run 1") == "baselines +4.0 % against Run 1"
+    assert figures.drift_text(before, before, "Run 1") == ""
+    us = figures.latency_us(after.placement)
+    assert figures.without_drift_us(after, before) == pytest.approx(us / 1.04)
+
+
+def test_a_tie_is_about_the_regret_and_has_no_percentage() -> None:
+    assert figures.regret_text(0.72, tied=True) == "+0.720 µs, within noise"
+    assert figures.regret_text(12.0, tied=False) == "+12.0 µs"
+    assert figures.regret_text(None, tied=True) == "tied"
+    assert "%" not in figures.regret_text(0.72, tied=True)
+    many = figures.ties_sentence(["oneDNN", "TVM", "oneDNN", "TVM"])
+    assert many.count("oneDNN") == 1 and "4 candidates of oneDNN, TVM" in many
+
+
+def test_an_unconfirmed_placement_has_no_measured_time() -> None:
+    text = figures.latency_text(Placement(partitions=(), estimated_us=12.0))
+    assert text == "12.0 µs expected"
+
+
+def test_all_runs_stand_side_by_side_with_the_drift_of_the_machine(drive, session) -> None:
+    before = session.runs[0]
+    slower = [
+        msgspec.structs.replace(b, measured_us=b.measured_us * 1.04) if b.measured_us else b
+        for b in before.baselines
+    ]
+    after = msgspec.structs.replace(before, id="run-2", name="again", baselines=slower)
+    d = drive()
+    page = d.open()
+    page.document.runs._take(type("Answer", (), {"runs": (before, after)}))
+    page.document.runs.show(before.id)
+    model = page.panels.runs.all_runs.model
+    row = next(place for place in range(2) if model.index(place, 0).data() == "again")
+    cells_of = {
+        column.title: model.index(row, at).data() for at, column in enumerate(model.columns)
+    }
+    assert cells_of["Drift"] == "+4.0" and cells_of["Against shown"] == "0.0"
+    assert float(cells_of["Without drift"]) < float(cells_of["Latency"])

@@ -1,0 +1,48 @@
+"""Names in files are chosen by whoever made the file: they are text, never markup."""
+
+from __future__ import annotations
+
+import msgspec
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QLabel
+
+from collage_gui.elided_label import plain_tip
+
+MARKUP = "<img src=x><b>bold</b>"
+
+
+def test_no_label_of_the_window_takes_markup(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    page.banner.show_message(f"{MARKUP} could not be read", "error")
+    d.window.banner.show_message(MARKUP)
+    labels = [*page.findChildren(QLabel), d.window.banner.label, d.window.selection_text]
+    wrong = [
+        label.objectName() or label.text()
+        for label in labels
+        if label.textFormat() != Qt.TextFormat.PlainText
+    ]
+    assert not wrong
+    assert d.window.welcome.engine.textFormat() == Qt.TextFormat.PlainText
+
+
+def test_tips_show_markup_as_it_is() -> None:
+    assert plain_tip("conv1") == "conv1"
+    assert "<img" not in plain_tip(MARKUP) and "&lt;img" in plain_tip(MARKUP)
+
+
+def test_why_escapes_everything_that_comes_from_a_file(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    shown = page.document.placement.shown
+    first, *rest = shown.placement.partitions
+    evil = msgspec.structs.replace(first, id=MARKUP, takes={0: MARKUP}, gives={0: MARKUP})
+    placement = msgspec.structs.replace(shown.placement, partitions=(evil, *rest))
+    page.document.show_placement(placement, MARKUP)
+    d.question(page, [first.nodes[0]])
+    page.panels.why.refresh()
+    assert MARKUP in page.panels.why.text.toPlainText()
+    assert "img" not in page.panels.why.text.toHtml().replace("&lt;img", "")
+    assert MARKUP in page.panels.runs.detail.text()

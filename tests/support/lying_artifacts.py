@@ -1,0 +1,118 @@
+"""Ways in which an artifact's manifest or folder can lie, for the loaders and the program."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+MARK = "COLLAGE_TEST_MARK"
+"""The environment variable that names the file which hostile code makes."""
+CODE = f"import os; open(os.environ[{MARK!r}], 'w').close()\n"
+"""Python that must never be run."""
+
+Lie = Callable[[Path, dict[str, Any]], None]
+
+
+def _environment(name: str, value: str) -> Lie:
+    def lie(folder: Path, manifest: dict[str, Any]) -> None:
+        manifest["environment"][name] = value.replace("FOLDER", str(folder))
+
+    return lie
+
+
+def _set(key: str, value: Any) -> Lie:
+    def lie(folder: Path, manifest: dict[str, Any]) -> None:
+        manifest[key] = value
+
+    return lie
+
+
+def _unlisted(name: str) -> Lie:
+    def lie(folder: Path, manifest: dict[str, Any]) -> None:
+        del manifest["files"][name]
+
+    return lie
+
+
+def _requires(place: str, *, listed: bool) -> Lie:
+    def lie(folder: Path, manifest: dict[str, Any]) -> None:
+        path = Path(place.replace("FOLDER", str(folder.parent)))
+        whole = path if path.is_absolute() else folder / path
+        whole.write_text(CODE)
+        if listed:
+            digest = hashlib.sha256(whole.read_bytes()).hexdigest()
+            manifest["files"][str(path)] = {"sha256": digest, "bytes": whole.stat().st_size}
+        manifest["requires"] = [{"file": str(path), "reason": "a lie"}]
+
+    return lie
+
+
+def _beside(name: str) -> Lie:
+    def lie(folder: Path, manifest: dict[str, Any]) -> None:
+        (folder / name).write_text(CODE)
+
+    return lie
+
+
+def _link_outside(folder: Path, manifest: dict[str, Any]) -> None:
+    outside = folder.parent / "outside.so"
+    (folder / "model.so").rename(outside)
+    (folder / "model.so").symlink_to(outside)
+
+
+def _pipe(name: str) -> Lie:
+    def lie(folder: Path, manifest: dict[str, Any]) -> None:
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+
+    return lie
+
+
+def _changed(folder: Path, manifest: dict[str, Any]) -> None:
+    with (folder / "model.so").open("ab") as stream:
+        stream.write(b"x")
+
+
+REFUSED: dict[str, tuple[Lie, str]] = {
+    "LD_PRELOAD": (_environment("LD_PRELOAD", "FOLDER/evil.so"), "LD_PRELOAD"),
+    "PYTHONPATH": (_environment("PYTHONPATH", "FOLDER"), "PYTHONPATH"),
+    "a path in a known variable": (_environment("OMP_WAIT_POLICY", "/tmp/x"), "OMP_WAIT_POLICY"),
+    "an environment that is a list": (_set("environment", []), "environment|cast|Cannot|type"),
+    "Python outside, not listed": (_requires("../evil.py", listed=False), "no hash of"),
+    "Python outside, listed": (_requires("../evil.py", listed=True), "outside the folder"),
+    "Python at an absolute path": (_requires("FOLDER/evil.py", listed=True), "outside the folder"),
+    "Python inside, not listed": (_requires("evil.py", listed=False), "no hash of"),
+    "no files": (_set("files", {}), "no hash of"),
+    "model.so is not listed": (_unlisted("model.so"), r"no hash of 'model\.so'"),
+    "model.so was changed": (_changed, r"model\.so has changed"),
+    "model.so is a link to outside": (_link_outside, "outside the folder"),
+    "model.so is a pipe": (_pipe("model.so"), r"model\.so is no regular file"),
+    "the sample is a pipe": (_pipe("sample_input.npz"), "no regular file"),
+    "an unlisted library": (_beside("libevil.so"), r"library 'libevil\.so'"),
+    "tolerance 1e99": (_set("tolerance", 1e99), "tolerance"),
+    "tolerance NaN": (_set("tolerance", float("nan")), "tolerance|NaN|JSON|manifest"),
+    "tolerance true": (_set("tolerance", True), "tolerance"),
+    "version 2": (_set("format_version", 2), "version"),
+    "version x": (_set("format_version", "x"), "version"),
+    "version true": (_set("format_version", True), "version"),
+}
+"""What has to be refused, with a pattern of the sentence."""
+
+HARMLESS: dict[str, Lie] = {
+    "numpy.py beside the loader": _beside("loader/numpy.py"),
+    "argparse.py beside the loader": _beside("loader/argparse.py"),
+    "tvm.py in the folder": _beside("tvm.py"),
+}
+"""What has to be without effect."""
+
+
+def apply(lie: Lie, folder: Path) -> None:
+    """Change an artifact in place."""
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    lie(folder, manifest)
+    path.write_text(json.dumps(manifest))
