@@ -94,20 +94,21 @@ class Automation(QObject):
             self._pictures()
 
     def _pictures(self) -> None:
-        if not self.screenshots:
-            self._export()
-            return
         assert self.page is not None
         page, document = self.page, self.page.document
+
+        def settled() -> bool:
+            return page.picture.drawn is not None and not page.picture.busy
+
+        if not self.screenshots:
+            self._wait(settled, self._export)
+            return
         folder = Path(self.screenshots)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             self.fail(f"{folder}: {error.strerror}")
             return
-
-        def settled() -> bool:
-            return page.picture.drawn is not None and not page.picture.busy
 
         def overview() -> None:
             page.navigation.fit()
@@ -165,16 +166,19 @@ class Automation(QObject):
         os.makedirs(folder, exist_ok=True)
         from collage_gui import exports
 
-        exports.save_tables(page.panels.tables(), os.path.join(folder, "tables"))
         if page.picture.drawn is not None:
             stem = Path(self.path).stem
             exports.save_svg(page.picture.drawn, os.path.join(folder, "graph.svg"), stem, False)
         report = os.path.join(folder, "report.html")
-        if page.document.runs.visible:
-            artifact = os.path.join(folder, "artifact")
-            page.export.report_to(report, lambda: page.export.artifact_to(artifact, self._done))
-        else:
-            page.export.report_to(report, self._done)
+
+        def documents() -> None:
+            if page.document.runs.visible:
+                artifact = os.path.join(folder, "artifact")
+                page.export.report_to(report, lambda: page.export.artifact_to(artifact, self._done))
+            else:
+                page.export.report_to(report, self._done)
+
+        page.export.csv_to(os.path.join(folder, "tables"), documents)
 
     def _done(self) -> None:
         if not self._ended:

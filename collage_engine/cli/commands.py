@@ -18,6 +18,7 @@ from collage_engine.cli.options import file_bytes, settings_from
 from collage_engine.cli.print_run import print_run, run_document
 from collage_engine.cli.progress import ProgressReport
 from collage_engine.cli.screen import ERR, complain, say
+from collage_engine.cli.search_command import search
 from collage_engine.drawing.formatting import counted, time_text
 from collage_engine.records.errors import (
     Cancelled,
@@ -30,17 +31,12 @@ from collage_engine.records.event import SHOWN
 from collage_engine.records.files import (
     check_writable,
     is_standard_output,
-    read_file,
     write_atomically,
 )
 from collage_engine.records.text import bounded
 from collage_engine.service.engine import Engine
 
 _LOG = logging.getLogger(__name__)
-
-MOST_PROBLEM_BYTES = 1 << 28
-"""Bytes of the largest search problem that is read, 256 MiB; chosen, some hundred times that of
-EfficientNet."""
 
 
 def dispatch(options: argparse.Namespace) -> int:
@@ -277,30 +273,6 @@ def _say_written(text: str, path: str | Path) -> None:
     (complain if is_standard_output(path) else say)(text)
 
 
-def _search(options: argparse.Namespace) -> int:
-    from collage_engine.search.command import main_search
-
-    try:
-        text = read_file(options.problem, MOST_PROBLEM_BYTES).decode()
-    except OSError as error:
-        raise UsageError(f"{options.problem}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{options.problem} is no text file") from error
-    try:
-        answer = main_search(text)
-    except UsageError as error:
-        raise UsageError(f"{options.problem}: {error}") from error
-    if options.json:
-        output.print_json(answer)
-    elif "infeasible" in answer:
-        say(f"no placement exists: {answer['infeasible']['reason']}")
-    else:
-        bound = "the least" if answer["optimal"] else f"at least {answer['lower_bound_us']} µs"
-        say(f"The placement costs {answer['cost_us']} µs ({bound}).")
-        say(f"Its candidates are {', '.join(map(str, answer['cover']))}")
-    return 0
-
-
 def _store(options: argparse.Namespace) -> int:
     import msgspec
 
@@ -338,7 +310,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "export": _export,
     "run": _run,
     "report": _report,
-    "search": _search,
+    "search": search,
     "store": _store,
     "serve": _serve,
 }

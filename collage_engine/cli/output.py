@@ -11,6 +11,7 @@ import msgspec
 from collage_engine.cli.screen import Columns, say, show
 from collage_engine.drawing.accuracy import tolerance_sentences
 from collage_engine.drawing.facts import changed_facts, run_facts
+from collage_engine.drawing.figures import regret_known
 from collage_engine.drawing.formatting import (
     bytes_text,
     counted,
@@ -155,12 +156,13 @@ def print_explanation(answer: ExplainAnswer, exported: str | None = None) -> Non
             cost,
             spread_text(spread, c.cost.median_us),
             *((_isolated_text(c.cost),) if within else ()),
-            time_text(answer.regrets.get(c.id)),
+            regret_known(c.id, answer.regrets, answer.regret_bounds, measured=c.cost.usable),
         )
     say()
     show(made.table)
     say(
-        "→ is chosen. The regret is what the best placement with the candidate costs more. "
+        "→ is chosen. The regret is what the best placement with the candidate costs more "
+        "(no placement: nothing can contain it here; not known: there was no time to find out). "
         "= is a tie: repeats, or run-to-run drift, differ by more than that."
     )
     if exported not in (None, answer.chosen) and any(c.id == exported for c in shown):

@@ -7,10 +7,20 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from collage_engine import __version__
-from collage_engine.cli.options import add_limit_options, add_run_options, duration, relative_error
+from collage_engine.cli.options import (
+    add_limit_options,
+    add_run_options,
+    duration,
+    positive,
+    relative_error,
+)
 
 Commands = Any
 """What ``add_subparsers`` returns; argparse keeps the type to itself."""
+
+SEARCH_TIME_LIMIT_S = 30.0
+"""Time limit of ``collage search`` in seconds, where none is given (chosen: whoever waits longer
+than that wants to have asked for it)."""
 
 PLACE_EXAMPLES = """\
 examples:
@@ -25,6 +35,14 @@ examples:
   collage place model.onnx -o out        the whole way, from a model to a compiled module
   collage run out --benchmark            run that module, check it and time it
   collage COMMAND --help                 what a command takes
+"""
+
+
+SEARCH_EXAMPLES = """\
+examples:
+  collage search problem.json --json > answer.json
+  collage search problem.json --check answer.json
+  gzip -dc problem.json.gz | collage search - --time-limit 2m --k-best 5
 """
 
 
@@ -279,9 +297,40 @@ def _add_report_command(commands: Commands) -> None:
 
 
 def _add_search_command(commands: Commands) -> None:
-    search = commands.add_parser("search", help="solve a placement problem given as JSON")
+    search = commands.add_parser(
+        "search", help="solve a placement problem given as JSON", epilog=SEARCH_EXAMPLES
+    )
     search.add_argument(
-        "problem", metavar="PROBLEM.json", help="nodes, candidates with costs, pins, transitions"
+        "problem",
+        nargs="?",
+        metavar="PROBLEM.json",
+        help="nodes, candidates with costs, pins, transitions; - reads standard input",
+    )
+    search.add_argument(
+        "--time-limit",
+        type=duration,
+        default=SEARCH_TIME_LIMIT_S,
+        metavar="TIME",
+        help=f"time for the answer (default: {SEARCH_TIME_LIMIT_S:g}s); where it is too short for "
+        "the best placement, the answer says how far from it the placement can be",
+    )
+    search.add_argument(
+        "--k-best",
+        type=positive,
+        metavar="N",
+        help="list the N best placements too, which may take as long again",
+    )
+    search.add_argument(
+        "--check",
+        metavar="PLACEMENT",
+        help="do not search: say whether this is a placement that keeps to pins and limits, and "
+        "what it costs; a JSON file (an answer, or a list of candidates by id or by nodes and "
+        "toolchain), or ids separated by commas",
+    )
+    search.add_argument(
+        "--schema",
+        action="store_true",
+        help="print the JSON schemas of problem, answer and check",
     )
     _add_json(search)
 

@@ -14,13 +14,18 @@ from collage_engine.drawing.formatting import (
     signed_time,
     time_text,
 )
+from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.accuracy import Accuracy
 from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.memory import MemoryUse
+from collage_engine.records.mixing import MixingBound
 from collage_engine.records.pin import PinVerdict
 from collage_engine.records.placement import CandidateCounts, Placement, Run
 from collage_engine.records.precision import FLOAT32, short
 from collage_engine.records.tuning import TuneCounts
+
+SMALL_GAIN = 0.0005
+"""Share of the time below which a gain is shown as none (chosen: 0.0 % with one decimal)."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,29 @@ def run_facts(run: Run) -> list[Fact]:
         facts += placement_facts(run.placement)
     if run.tuning is not None:
         facts += _tuning(run.tuning)
+    if run.mixing is not None:
+        facts.append(mixing_fact(run.mixing))
     return facts + _candidates(run.candidates)
+
+
+def mixing_fact(mixing: MixingBound) -> Fact:
+    """How much mixing toolchains could win over the best one alone, with what that assumes."""
+    name = toolchain_title(mixing.toolchain)
+    assumed = "if no candidate runs faster in the model than by itself"
+    if mixing.gain < SMALL_GAIN:
+        text = f"cannot be faster than {name} alone, {assumed}"
+    else:
+        text = f"at most {100 * mixing.gain:.1f} % faster than {name} alone, {assumed}"
+    if not mixing.proves:
+        text += "; what is not measured counts at its lower bound"
+    return Fact(
+        "Search",
+        "Mixing toolchains",
+        text,
+        f"By isolated costs {name} alone takes {time_text(mixing.alone_us)}. The fastest kernels "
+        "of all toolchains, with launches and hand-overs at no cost, take "
+        f"{time_text(mixing.bound_us)}.",
+    )
 
 
 def limit_facts(limits: Iterable[LimitVerdict]) -> list[Fact]:

@@ -306,6 +306,29 @@ def ending_sentences(run: Run) -> list[str]:
 # -- ties ------------------------------------------------------------------------------
 
 
+def regret_known(
+    candidate: str,
+    regrets: Mapping[str, float | None],
+    bounds: Mapping[str, float],
+    *,
+    measured: bool,
+) -> str:
+    """What is known of a candidate's regret: ``3 µs``, ``≥ 3 µs``, that it has none, or nothing.
+
+    Args:
+        candidate: Its id.
+        regrets: Exact regrets by id; None: no placement contains the candidate.
+        bounds: By id what a regret is at least, where it is not known.
+        measured: Whether the candidate has a cost.
+    """
+    if candidate in regrets:
+        regret = regrets[candidate]
+        return "no placement" if regret is None else time_text(regret)
+    if candidate in bounds:
+        return f"≥ {time_text(bounds[candidate])}"
+    return "not known" if measured else time_text(None)
+
+
 def regret_text(regret_us: float | None, tied: bool) -> str:
     """``+0.72 µs, within noise``: what a choice costs the whole model; ``tied`` is about it."""
     if regret_us is None:

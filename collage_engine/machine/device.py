@@ -173,13 +173,13 @@ def busy(window_s: float = 0.3) -> str | None:
     stolen = (second["steal"] - first["steal"]) / total
     if stolen > BUSY_SHARE / 3:
         return (
-            f"the machine is busy: {stolen:.0%} of its processors' time goes to other guests of "
-            "the host; timings will be less certain"
+            f"other guests of the host take {100 * stolen:.0f} % of this machine's processors; "
+            "timings are less certain"
         )
     if used > BUSY_SHARE:
         return (
-            f"the machine is busy: other programs use {used:.0%} of its processors; timings will "
-            "be less certain"
+            f"other programs use {100 * used:.0f} % of this machine's processors; timings are less "
+            "certain"
         )
     return None
 

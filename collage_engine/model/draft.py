@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -178,10 +179,10 @@ class Draft:
         self._taken = {v for op in self.ops for v in (*op.inputs, *op.outputs)}
         self._taken |= set(self.constants.names()) | {i.name for i in self.inputs}
 
-    @property
-    def output_names(self) -> set[str]:
-        """Names of the values that leave the graph."""
-        return {o.name for o in self.outputs}
+    @cached_property
+    def output_names(self) -> frozenset[str]:
+        """Names of the values that leave the graph, which no rewrite changes."""
+        return frozenset(o.name for o in self.outputs)
 
     def uses(self) -> Counter[str]:
         """How often each value is read, graph outputs counted."""
@@ -227,11 +228,11 @@ class Draft:
         graph.name = self._name or "model"
         graph.node.extend(op.to_proto() for op in self.ops)
         seen: set[str] = set()
+        copies: dict[str, count[int]] = {}
         for node in graph.node:  # ONNX Runtime wants every node's name to differ.
             if node.name in seen:
-                node.name = next(
-                    n for n in (f"{node.name}__{i}" for i in count(2)) if n not in seen
-                )
+                numbers = copies.setdefault(node.name, count(2))
+                node.name = next(n for n in (f"{node.name}__{i}" for i in numbers) if n not in seen)
             seen.add(node.name)
         graph.input.extend(self.inputs)
         graph.output.extend(self.outputs)

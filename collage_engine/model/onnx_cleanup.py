@@ -44,7 +44,7 @@ class CleanModel:
 
 def drop_dead(draft: Draft) -> None:
     """Drop nodes that no output needs, and constants that no node reads."""
-    needed = draft.output_names
+    needed = set(draft.output_names)
     kept = []
     for op in reversed(draft.ops):
         if any(o in needed for o in op.outputs):

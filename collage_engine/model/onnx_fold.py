@@ -218,7 +218,12 @@ def _rename_outputs(draft: Draft) -> None:
     kept = []
     for op in draft.ops:
         source = op.inputs[0] if op.inputs else ""
-        if op.type == "Identity" and source in made and source not in outputs | set(rename):
+        if (
+            op.type == "Identity"
+            and source in made
+            and source not in outputs
+            and source not in rename
+        ):
             rename[source] = op.outputs[0]
         else:
             kept.append(op)

@@ -344,6 +344,37 @@ def _slice(draft: Draft, op: Op) -> None:
     _need(steps is None or bool(np.all(steps)), "a step is 0")
 
 
+def _transpose(draft: Draft, op: Op) -> None:
+    shape, perm = draft.shape(op.inputs[0]), _integers(op, "perm")
+    _need(
+        shape is None or not perm or len(perm) == len(shape),
+        f"its perm {perm} does not fit {len(shape or ())} dimensions",
+    )
+
+
+def _einsum(draft: Draft, op: Op) -> None:
+    """Each letter stands for one size; equations with an ellipsis are left to ONNX."""
+    equation = str(op.attribute("equation", "")).replace(" ", "")
+    if "..." in equation:
+        return
+    terms = equation.partition("->")[0].split(",")
+    _need(
+        len(terms) == len(op.inputs),
+        f"its equation has {len(terms)} terms for {len(op.inputs)} inputs",
+    )
+    sizes: dict[str, int] = {}
+    for term, name in zip(terms, op.inputs, strict=True):
+        shape = draft.shape(name)
+        if shape is None:
+            continue
+        _need(len(term) == len(shape), f"'{shown(term)}' stands for a value of size {shape}")
+        for letter, extent in zip(term, shape, strict=True):
+            known = sizes.setdefault(letter, extent)
+            if known == 1:
+                sizes[letter] = extent
+            _need(extent in (1, sizes[letter]), f"'{letter}' is {known} and {extent}")
+
+
 def _tile(draft: Draft, op: Op) -> None:
     repeats = _constant(draft, op, 1)
     _need(repeats is None or bool((repeats >= 0).all()), "it repeats a negative number of times")
@@ -370,6 +401,7 @@ _RANGE_CHECKS: dict[str, _Check] = {
     "Conv": _convolution,
     "ConvInteger": _convolution,
     "ConvTranspose": _convolution,
+    "Einsum": _einsum,
     "Gather": _gather,
     "GatherElements": _gather,
     "GatherND": _coordinates,
@@ -383,6 +415,7 @@ _RANGE_CHECKS: dict[str, _Check] = {
     "Slice": _slice,
     "Split": _split,
     "Tile": _tile,
+    "Transpose": _transpose,
     "Upsample": _resize,
     **dict.fromkeys(_POOLS, _pool),
 }

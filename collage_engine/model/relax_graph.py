@@ -207,7 +207,8 @@ class Resolver:
         """Let each value know the (first) ONNX value that it is."""
         values = self._imported.values
         made = [o for node, _ in self._imported.bounds for o in node.output if o in values]
-        ordered = [n for n in values if n not in set(made)] + made
+        known = set(made)
+        ordered = [n for n in values if n not in known] + made
         for name in ordered:
             found = self._known.get(values[name])
             if found is None or found.form == "tuple":

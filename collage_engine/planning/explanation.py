@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from collage_engine.planning.conversions import conversions_of
 from collage_engine.planning.device_reasons import device_words
@@ -15,10 +16,12 @@ from collage_engine.records.format import border_words
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Run
 from collage_engine.search.api import Search, k_best, reuse, solve
-from collage_engine.search.explain import ExplainedCandidate, Explanation, Labels, explain_node, us
+from collage_engine.search.explain import Labels, explain_node, us
 from collage_engine.search.problem import CandidateId, Problem
 from collage_engine.search.run_to_run_drift import remeasured_median_interval
 from collage_engine.session.document import Document
+
+Amount = TypeVar("Amount", float, float | None)
 
 MOST_CANDIDATES = 200
 """Candidates listed for one node (a count; chosen: more fill screens that nobody reads)."""
@@ -94,7 +97,8 @@ def explain_document(
             *_converted(problem, [str(i) for i in answer.cover], node, labels),
         ),
         candidates=tuple(holding[:MOST_CANDIDATES]),
-        regrets=_regrets(explanation, holding[:MOST_CANDIDATES]),
+        regrets=_of_shown(answer.regrets, holding[:MOST_CANDIDATES]),
+        regret_bounds=_of_shown(answer.regret_bounds, holding[:MOST_CANDIDATES]),
         chosen=None if explanation.chosen is None else str(explanation.chosen),
         runner_up=runner_up,
         not_offered=not_offered,
@@ -164,9 +168,12 @@ def _calls(document: Document, chosen: CandidateRecord | None) -> list[str]:
     return [f"Library calls of {document.toolchain_title(library)} in it: {chosen.calls_text}"]
 
 
-def _regrets(explanation: Explanation, shown: list[CandidateRecord]) -> dict[str, float | None]:
-    lines: dict[str, ExplainedCandidate] = {str(line.candidate): line for line in explanation.lines}
-    return {c.id: lines[c.id].regret_us for c in shown if c.cost.usable}
+def _of_shown(
+    amounts: Mapping[CandidateId, Amount], shown: list[CandidateRecord]
+) -> dict[str, Amount]:
+    """Return the amounts of the candidates that are shown."""
+    ids = {c.id for c in shown}
+    return {str(name): amount for name, amount in amounts.items() if str(name) in ids}
 
 
 def _label(c: CandidateRecord, names: dict[int, str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.graph import GraphRecord, Node
 from collage_engine.records.pin import Pin
-from collage_engine.search.problem import Answer, Infeasible
+from collage_engine.search.problem import Answer, Conflict, Infeasible
 
 WithoutCandidates = Mapping[str, Mapping[int, str]]
 """Toolchain instance to operator number to the reason why it has no candidate for it."""
@@ -21,6 +21,9 @@ def infeasible_details(
 ) -> dict[str, object]:
     """Return what ``place --json`` prints as ``infeasible``: the reason, the pins and the nodes.
 
+    Where several sets of pins and limits contradict each other, ``reason`` names all of them; pins,
+    nodes and limits are those of the first, and ``further`` has the others.
+
     Args:
         graph: The model's graph.
         pins: The pins of the run.
@@ -30,16 +33,22 @@ def infeasible_details(
     found = answer.infeasible
     assert found is not None
     calls = [node for node in graph.nodes if node.form == "call"]
-    return {
-        "reason": _reason(calls, pins, found, without_candidates),
-        "pins": [_text(pins[k]) for k in found.pins],
-        "pin_indices": list(found.pins),
-        "nodes": list(found.nodes),
-        "constraints": list(found.limits),
-        "onnx_nodes": list(
-            dict.fromkeys(name for n in found.nodes for name in calls[n].onnx_nodes)
-        ),
-    }
+    conflicts: tuple[Infeasible | Conflict, ...] = (found, *found.further)
+    first, *further = (
+        {
+            "reason": _reason(calls, pins, conflict, without_candidates),
+            "pins": [_text(pins[k]) for k in conflict.pins],
+            "pin_indices": list(conflict.pins),
+            "nodes": list(conflict.nodes),
+            "constraints": list(conflict.limits),
+            "onnx_nodes": list(
+                dict.fromkeys(name for n in conflict.nodes for name in calls[n].onnx_nodes)
+            ),
+        }
+        for conflict in conflicts
+    )
+    reasons = [str(conflict["reason"]) for conflict in (first, *further)]
+    return {**first, "reason": "; besides, ".join(reasons), "further": further}
 
 
 def raise_infeasible(
@@ -57,7 +66,7 @@ def raise_infeasible(
 def _reason(
     calls: Sequence[Node],
     pins: Sequence[Pin],
-    found: Infeasible,
+    found: Infeasible | Conflict,
     without_candidates: WithoutCandidates,
 ) -> str:
     blamed = [pins[k] for k in found.pins]
@@ -81,9 +90,9 @@ def _reason(
     return f"{sentence}: {why}"
 
 
-def _beyond_limits(calls: Sequence[Node], found: Infeasible, pins: Sequence[str]) -> str:
+def _beyond_limits(calls: Sequence[Node], found: Infeasible | Conflict, pins: Sequence[str]) -> str:
     """Name the limits that leave no placement, the pins that matter, and uncovered nodes."""
-    sentence = found.reason.removesuffix(" under the pins").replace("no placement", "none", 1)
+    sentence = f"none keeps to {found.limits_text}"
     if pins:
         sentence += f" together with the pin{'s' if len(pins) > 1 else ''} {' and '.join(pins)}"
     return f"{sentence}: {NONE_LEFT} {_named(calls, found.nodes)}" if found.nodes else sentence

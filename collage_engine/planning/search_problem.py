@@ -324,6 +324,7 @@ def search_document(
         verdicts=verdicts,
         limits=tuple(limit_verdicts(answer)),
         regrets={str(i): us for i, us in answer.regrets.items()},
+        regret_bounds={str(i): us for i, us in answer.regret_bounds.items()},
         runners_up=tuple(placements[1:]),
         lower_bound_us=answer.lower_bound_us,
         optimal=answer.optimal,

@@ -33,7 +33,10 @@ class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: tuple[PinVerdict, ...] = ()
     limits: tuple[LimitVerdict, ...] = ()
     regrets: dict[str, float | None] = {}
-    """Candidate id → µs; None: in no feasible cover."""
+    """Candidate id → µs; None: no placement under the pins and limits contains it."""
+    regret_bounds: dict[str, float] = {}
+    """Candidate id → µs that its regret is at least, where the regret itself is not known. Of a
+    measured candidate that is neither here nor in ``regrets`` nothing is known."""
     runners_up: tuple[Placement, ...] = ()
     lower_bound_us: float | None = None
     optimal: bool = True
@@ -54,6 +57,9 @@ class ExplainAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Sentences, the decisive one first."""
     candidates: tuple[CandidateRecord, ...] = ()
     regrets: dict[str, float | None] = {}
+    """As in :class:`SearchAnswer`."""
+    regret_bounds: dict[str, float] = {}
+    """As in :class:`SearchAnswer`."""
     chosen: str | None = None
     runner_up: Placement | None = None
     not_offered: tuple[NoCandidate, ...] = ()

@@ -156,7 +156,8 @@ def check_writable(path: str | Path) -> None:
         return
     folder = target.parent
     if not folder.is_dir():
-        raise FileNotFoundError(errno.ENOENT, f"there is no folder {folder}", str(path))
+        named = folder if Path(path).parent.is_dir() else Path(path).parent
+        raise FileNotFoundError(errno.ENOENT, f"there is no folder {named}", str(path))
     if not os.access(folder, os.W_OK | os.X_OK):
         reason = f"no permission to write in the folder {folder}"
         raise PermissionError(errno.EACCES, reason, str(path))

@@ -11,6 +11,7 @@ from collage_engine.records.cost import Cost
 from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.machine_state import MachineState
 from collage_engine.records.memory import MemoryUse
+from collage_engine.records.mixing import MixingBound
 from collage_engine.records.pin import PinVerdict
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.records.tuning import TuneCounts
@@ -195,6 +196,9 @@ class Run(msgspec.Struct, kw_only=True):
     """Deployment constraints and their prices."""
     costs: dict[str, Cost] = {}
     """Candidate id → cost used in this run (not printed by ``place --json``)."""
+    mixing: MixingBound | None = None
+    """How much mixing toolchains could win over the best one alone; None: it is not known, or an
+    older version wrote the run."""
     rivals: list[Placement] = []
     """Runner-up covers, best first (not printed by ``place --json``)."""
     accuracy: Accuracy | None = None

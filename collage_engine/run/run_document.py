@@ -14,6 +14,7 @@ from collage_engine.candidates.menu import Menu, threads_of
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.planning.deployment_limits import limit_verdicts, size_warning
+from collage_engine.planning.mixing import mixing_bound
 from collage_engine.planning.search_problem import pin_verdicts
 from collage_engine.records.accuracy import RunTolerance
 from collage_engine.records.machine_state import MachineState
@@ -130,6 +131,7 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
             {candidate.id: candidate.instance for candidate in data.candidates},
         ),
         costs={name: cost for name, cost in costs.items() if cost.state != "unknown"},
+        mixing=mixing_bound(data.with_costs(data.costs.with_in_model({})).problem()),
         rivals=runners_up(inputs.placements, confirmation),
         tuning=inputs.tuning,
         tied=tied_with_winner(confirmation),

@@ -16,8 +16,9 @@ import time
 from typing import TYPE_CHECKING
 
 from collage_engine.search.check import check_cover
+from collage_engine.search.conflicts import explain_infeasible
 from collage_engine.search.limit_verdicts import verdicts_of_limits
-from collage_engine.search.pin_verdicts import explain_infeasible, verdicts_of_pins
+from collage_engine.search.pin_verdicts import verdicts_of_pins
 from collage_engine.search.problem import Answer, CandidateId, Problem
 from collage_engine.search.ranked_covers import RankedCover, best_covers
 from collage_engine.search.search import Search
@@ -25,6 +26,7 @@ from collage_engine.search.search import Search
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from collage_engine.search.problem import ProblemPin
     from collage_engine.search.solver import Solution
 
 __all__ = [
@@ -91,7 +93,7 @@ def _answer(
     checked = check_cover(problem, cover)
     if not isinstance(checked, float) or abs(checked - cost) > 1e-6 * max(1.0, cost):
         raise AssertionError(f"the search says its cover costs {cost} us, the check: {checked}")
-    exact, bounds = _regrets(search, solution)
+    exact, bounds, not_known = _regrets(search, problem.pins, solution)
     if with_bounds:
         bounds.update(_regret_bounds_of_unmeasured(problem, solution, search))
     optimal = solution.optimal
@@ -102,6 +104,7 @@ def _answer(
         cover=cover,
         regrets=exact,
         regret_bounds=bounds,
+        regrets_not_known=not_known,
         verdicts=verdicts_of_pins(search, problem.pins, solution),
         limit_verdicts=verdicts_of_limits(search, problem.pins, solution),
         states=solution.states,
@@ -153,24 +156,36 @@ def k_best(problem: Problem, k: int, *, previous: Search | None = None) -> list[
 
 
 def _regrets(
-    search: Search, solution: Solution
-) -> tuple[dict[CandidateId, float | None], dict[CandidateId, float]]:
-    """Return exact regrets of measured candidates, and bounds where only bounds are known."""
+    search: Search, pins: Sequence[ProblemPin], solution: Solution
+) -> tuple[dict[CandidateId, float | None], dict[CandidateId, float], tuple[CandidateId, ...]]:
+    """Return what is known of the regrets of measured candidates.
+
+    Returns:
+        Exact regrets (None: in no cover); bounds where only bounds are known; and the candidates
+        of which nothing is known.
+    """
     assert solution.cost is not None
     exact: dict[CandidateId, float | None] = {}
     bounds: dict[CandidateId, float] = {}
+    not_known: list[CandidateId] = []
+    allowed = search.allowed(pins)
+    chosen = set(solution.cover) if solution.optimal else set()
     for index, candidate in enumerate(search.problem.candidates):
         if candidate.state != "measured":
             continue
         total = solution.least_through.get(index)
         bound = solution.lower_bound_through.get(index)
-        if total is not None:
+        if index in chosen:
+            exact[candidate.id] = 0.0
+        elif total is not None:
             exact[candidate.id] = search.difference_us(total, solution.cost)
         elif bound is not None:
             bounds[candidate.id] = max(0.0, search.difference_us(bound, solution.cost))
-        else:
+        elif solution.others_in_no_cover or not allowed[index]:
             exact[candidate.id] = None
-    return exact, bounds
+        else:
+            not_known.append(candidate.id)
+    return exact, bounds, tuple(not_known)
 
 
 def _regret_bounds_of_unmeasured(

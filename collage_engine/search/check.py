@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from collage_engine.records.counted import counted
 from collage_engine.search.problem import HOST, PLAIN, toolchain_matches
 
@@ -24,78 +26,147 @@ if TYPE_CHECKING:
     )
 
 
-def check_cover(
-    problem: Problem, cover: Sequence[CandidateId], *, pins: bool = True
-) -> float | str:
+class CoverCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether some candidates are a cover of a problem under its pins and limits."""
+
+    valid: bool
+    """Whether it is a cover that keeps to all pins and limits: no fault was found."""
+    cost_us: float | None
+    """The cost of the cover; None where it is none."""
+    exclusive: bool
+    """No node is in two of its candidates."""
+    complete: bool
+    """Every node is in one of its candidates."""
+    acyclic: bool
+    """Its partitions can run in some order."""
+    keeps_pins: bool
+    keeps_limits: bool = msgspec.field(name="keeps_constraints")
+    faults: tuple[str, ...]
+    """What is wrong, each fault in a sentence."""
+
+
+def examine_cover(problem: Problem, cover: Sequence[CandidateId]) -> CoverCheck:
+    """Find out everything that is wrong with a cover, and what it costs.
+
+    Args:
+        problem: The problem.
+        cover: Ids of the cover's candidates, in any order.
+    """
+    chosen, unknown = _chosen(problem, cover)
+    owner, twice = _owners(chosen)
+    missing = [
+        f"node {node.id} is in no candidate of the placement"
+        for node in problem.nodes
+        if node.id not in owner
+    ]
+    pins, limits = _violated_pins(problem, chosen), _violated_limits(problem, chosen)
+    cycle = _cycle(problem, owner, len(chosen))
+    faults = [*unknown, *twice, *missing, *pins, *limits]
+    if cycle is not None:
+        names = ", ".join(str(chosen[part].id) for part in cycle)
+        faults.append(f"candidates {names} wait for each other")
+    cost = _cost(problem, chosen, owner) if not (unknown or twice or missing) else None
+    if isinstance(cost, str):
+        faults.append(cost)
+        cost = None
+    return CoverCheck(
+        valid=not faults,
+        cost_us=cost if cycle is None else None,
+        exclusive=not twice,
+        complete=not missing,
+        acyclic=cycle is None,
+        keeps_pins=not pins,
+        keeps_limits=not limits,
+        faults=tuple(faults),
+    )
+
+
+def check_cover(problem: Problem, cover: Sequence[CandidateId]) -> float | str:
     """Return a cover's cost in microseconds, or the sentence that says why it is none.
 
     Args:
         problem: The problem.
-        cover: Ids of its candidates.
-        pins: Whether the problem's pins and limits on runtimes are checked too.
+        cover: Ids of the cover's candidates, in any order.
     """
+    found = examine_cover(problem, cover)
+    if found.faults:
+        return found.faults[0]
+    assert found.cost_us is not None
+    return found.cost_us
+
+
+def _chosen(
+    problem: Problem, cover: Sequence[CandidateId]
+) -> tuple[list[ProblemCandidate], list[str]]:
+    """Return the candidates of a cover, and in words which of its ids are of none."""
     known = {str(c.id): c for c in problem.candidates}
     chosen: list[ProblemCandidate] = []
+    faults = []
     for name in cover:
         candidate = known.get(str(name))
         if candidate is None:
-            return f"there is no candidate {name}"
-        if candidate.state != "measured" or candidate.cost_us is None:
-            return f"candidate {name} is {candidate.state}, so it cannot be chosen"
-        chosen.append(candidate)
+            faults.append(f"there is no candidate {name}")
+        elif candidate.state != "measured" or candidate.cost_us is None:
+            faults.append(f"candidate {name} is {candidate.state}, so it cannot be chosen")
+        else:
+            chosen.append(candidate)
+    return chosen, faults
+
+
+def _owners(chosen: Sequence[ProblemCandidate]) -> tuple[dict[int, int], list[str]]:
+    """Return the place of the candidate that holds each node, and which nodes are in two."""
     owner: dict[int, int] = {}
+    faults = []
     for part, candidate in enumerate(chosen):
         for held in candidate.nodes:
             if held in owner:
                 other = chosen[owner[held]].id
-                return f"node {held} is in candidate {other} and in candidate {candidate.id}"
-            owner[held] = part
-    for node in problem.nodes:
-        if node.id not in owner:
-            return f"node {node.id} is in no candidate of the cover"
-    if pins:
-        violation = _violated_pin(problem, chosen) or _violated_limit(problem, chosen)
-        if violation is not None:
-            return violation
-    cycle = _cycle(problem, owner, len(chosen))
-    if cycle is not None:
-        names = ", ".join(str(chosen[part].id) for part in cycle)
-        return f"candidates {names} wait for each other"
-    return _cost(problem, chosen, owner)
+                faults.append(
+                    f"node {held} is in candidate {other} and in candidate {candidate.id}"
+                )
+            else:
+                owner[held] = part
+    return owner, faults
 
 
-def _violated_pin(problem: Problem, chosen: list[ProblemCandidate]) -> str | None:
-    """Return in words which pin the cover breaks; None when it honours all."""
-    for index, pin in enumerate(problem.pins):
-        for candidate in chosen:
-            if set(pin.nodes) & set(candidate.nodes) and not _honours(pin, candidate):
-                return f"candidate {candidate.id} breaks pin {index}"
-    return None
+def _violated_pins(problem: Problem, chosen: Sequence[ProblemCandidate]) -> list[str]:
+    """Return in words which pins the cover breaks."""
+    return [
+        f"candidate {candidate.id} breaks pin {index}"
+        for index, pin in enumerate(problem.pins)
+        for candidate in chosen
+        if set(pin.nodes) & set(candidate.nodes) and not _honours(pin, candidate)
+    ]
 
 
-def _violated_limit(problem: Problem, chosen: list[ProblemCandidate]) -> str | None:
-    """Return in words which limit on runtimes the cover breaks; None when it keeps to all."""
+def _violated_limits(problem: Problem, chosen: Sequence[ProblemCandidate]) -> list[str]:
+    """Return in words which limits on runtimes the cover breaks."""
     limits = problem.limits
     if limits is None:
-        return None
+        return []
     used: set[str] = set()
     for candidate in chosen:
         name = candidate.toolchain
         used.update(limits.needs.get(name, (name.split("[")[0],)))
+    faults = []
     if limits.allow is not None and not used.issubset(limits.allow):
-        return f"it uses {', '.join(sorted(used.difference(limits.allow)))}, which is not allowed"
+        others = ", ".join(sorted(used.difference(limits.allow)))
+        faults.append(f"it uses {others}, which is not allowed")
     if limits.max_runtimes is not None and len(used) > limits.max_runtimes:
-        return f"it uses {counted(len(used), 'runtime')}; at most {limits.max_runtimes} are allowed"
+        runtimes = counted(len(used), "runtime")
+        faults.append(f"it uses {runtimes}; at most {limits.max_runtimes} are allowed")
     known = {name: limits.runtimes[name] for name in used if name in limits.runtimes}
     size = limits.base_bytes + sum(runtime.bytes for runtime in known.values())
     if limits.max_bytes is not None and size > limits.max_bytes:
-        return f"it takes {size} bytes; at most {limits.max_bytes} are allowed"
+        faults.append(f"it takes {size} bytes; at most {limits.max_bytes} are allowed")
     if limits.licences is not None:
-        for name, runtime in sorted(known.items()):
-            for licence in runtime.licences:
-                if licence not in limits.licences:
-                    return f"{name} is under {licence}, which is not allowed"
-    return None
+        faults += [
+            f"{name} is under {licence}, which is not allowed"
+            for name, runtime in sorted(known.items())
+            for licence in runtime.licences
+            if licence not in limits.licences
+        ]
+    return faults
 
 
 def _honours(pin: ProblemPin, candidate: ProblemCandidate) -> bool:
@@ -111,30 +182,42 @@ def _honours(pin: ProblemPin, candidate: ProblemCandidate) -> bool:
 
 
 def _cycle(problem: Problem, owner: dict[int, int], parts: int) -> list[int] | None:
-    """Return partitions that no order can run, a superset of a cycle; None if one can."""
+    """Return partitions of which each waits for the next; None if some order can run all."""
     needs: list[set[int]] = [set() for _ in range(parts)]
     for node in problem.nodes:
+        taker = owner.get(node.id)
         for producer in node.inputs:
-            if owner[producer] != owner[node.id]:
-                needs[owner[node.id]].add(owner[producer])
+            giver = owner.get(producer)
+            if taker is not None and giver is not None and giver != taker:
+                needs[taker].add(giver)
+    left = set(range(parts))
+    free = [part for part in left if not needs[part]]
     users: list[list[int]] = [[] for _ in range(parts)]
     for part, producers in enumerate(needs):
         for producer in producers:
             users[producer].append(part)
-    left = [len(n) for n in needs]
-    ready = [part for part, count in enumerate(left) if count == 0]
-    run = 0
-    while ready:
-        part = ready.pop()
-        run += 1
+    waiting = [len(producers) for producers in needs]
+    while free:
+        part = free.pop()
+        left.discard(part)
         for user in users[part]:
-            left[user] -= 1
-            if left[user] == 0:
-                ready.append(user)
-    return None if run == parts else [part for part in range(parts) if left[part]]
+            waiting[user] -= 1
+            if waiting[user] == 0:
+                free.append(user)
+    if not left:
+        return None
+    path = [min(left)]
+    while True:  # every partition that is left waits for another one that is left
+        before = min(needs[path[-1]] & left)
+        if before in path:
+            return path[path.index(before) :]
+        path.append(before)
 
 
-def _cost(problem: Problem, chosen: list[ProblemCandidate], owner: dict[int, int]) -> float | str:
+def _cost(
+    problem: Problem, chosen: Sequence[ProblemCandidate], owner: dict[int, int]
+) -> float | str:
+    """Return what a cover costs, or in words which value cannot be converted."""
     transitions = problem.transitions
     amounts = [c.cost_us for c in chosen if c.cost_us is not None]
     amounts += [transitions.launch_us] * len(chosen)

@@ -6,7 +6,7 @@ These are pure functions of a problem, its answer and labels: nothing is searche
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -60,6 +60,11 @@ class Labels(msgspec.Struct, frozen=True, kw_only=True):
         return self.toolchains.get(name, name)
 
 
+RegretState = Literal["exact", "at least", "in no placement", "not known"]
+"""What is known of a candidate's regret: the amount, a lower bound, that it has none, or nothing
+(there was no time, or the candidate has neither a cost nor a bound)."""
+
+
 class ExplainedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """A candidate that holds the node, and why it was or was not chosen."""
 
@@ -70,8 +75,9 @@ class ExplainedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     chosen: bool
     cost_us: float | None
     spread_us: tuple[float, float] | None
+    regret: RegretState
     regret_us: float | None
-    """None: not known, or in no cover."""
+    """The regret where it is known exactly, else None."""
     regret_at_least_us: float | None
     """Where only a lower bound is known: shown with ≥."""
     tie: bool
@@ -130,7 +136,7 @@ def explain_node(
     ]
     for verdict in answer.verdicts:
         if node in problem.pins[verdict.pin].nodes and verdict.reason:
-            text.append(f"pin {verdict.pin}: {verdict.reason}")
+            text.append(f"pin {verdict.pin + 1}: {verdict.reason}")
     if runner_up is not None:
         text.append(explain_ranked_cover(problem, answer, runner_up, labels, node))
     return Explanation(
@@ -189,6 +195,8 @@ def _why_not(other: ProblemCandidate, answer: Answer) -> str:
     bound = answer.regret_bounds.get(other.id)
     if bound is not None:
         return f"the best placement with it costs ≥ {us(bound)} more"
+    if regret_state(answer, other.id) == "not known":
+        return "there was no time to find out what the best placement with it costs"
     return "it is in no placement (a pin, or its neighbours, rule it out)"
 
 
@@ -212,8 +220,13 @@ def _explained(
         )
     elif bound is not None:
         text = f"{name} loses by ≥ {us(bound)}"
+    elif regret_state(answer, candidate.id) == "not known":
+        text = (
+            f"{name} ({us(candidate.cost_us)}): there was no time to find out what the best "
+            "placement with it costs"
+        )
     else:
-        text = f"{name} is in no placement{' under the pins' if problem.pins else ''}"
+        text = f"{name} is in no placement{_under(problem)}"
     has_spread = candidate.state == "measured" and candidate.spread_us is not None
     return ExplainedCandidate(
         candidate=candidate.id,
@@ -223,11 +236,25 @@ def _explained(
         chosen=chosen,
         cost_us=candidate.cost_us,
         spread_us=spread_of(candidate) if has_spread else None,
+        regret=regret_state(answer, candidate.id),
         regret_us=regret,
         regret_at_least_us=bound,
         tie=tie,
         text=text,
     )
+
+
+def regret_state(answer: Answer, candidate: CandidateId) -> RegretState:
+    """Return what an answer knows of a candidate's regret."""
+    if candidate in answer.regrets:
+        return "in no placement" if answer.regrets[candidate] is None else "exact"
+    return "at least" if candidate in answer.regret_bounds else "not known"
+
+
+def _under(problem: Problem) -> str:
+    """Return ``under the pins and limits``, of those that there are."""
+    given = [word for word, some in (("pins", problem.pins), ("limits", problem.limits)) if some]
+    return f" under the {' and '.join(given)}" if given else ""
 
 
 def _unmeasured_in_words(name: str, candidate: ProblemCandidate, bound: float | None) -> str:

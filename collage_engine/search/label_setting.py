@@ -123,6 +123,8 @@ comparisons cost more time than the labels that they drop. Chosen; its effect on
 seen with ``python -m tests.benchmarks.bench_search``."""
 BUDGET_CHECK_MASK = 255
 """Work and time are checked at every state whose number has none of these bits (chosen)."""
+CLOCK_CHECK_LABELS = 256
+"""Labels of one state from which on the time is checked within it too (a count; chosen)."""
 EXTRAPOLATE_FROM_S = 3.0
 """Seconds after which the time of a pass is extrapolated to its end (chosen: the beginning of a
 short pass says little)."""
@@ -235,6 +237,8 @@ class LabelSetting:
             if not later:
                 continue
             self.work += len(later)
+            if len(later) > CLOCK_CHECK_LABELS:
+                self.check_clock()
             if move.node_set is None:
                 for demands, cost in later:
                     known = best.get(demands)
@@ -298,7 +302,9 @@ class LabelSetting:
         values = [self.space.values[position] for position in state.live]
         unconsumed = state.unconsumed
         kept: list[BackwardLabel] = []
-        for demands, cost in ordered:
+        for number, (demands, cost) in enumerate(ordered):
+            if number % CLOCK_CHECK_LABELS == CLOCK_CHECK_LABELS - 1:
+                self.check_clock()
             for other, least in kept[:DOMINANCE_COMPARISONS]:
                 slack = cost - least
                 for value, one, two, fresh in zip(values, other, demands, unconsumed, strict=True):
@@ -340,6 +346,8 @@ class LabelSetting:
                 there = arriving[target]
                 if there is None:
                     there = arriving[target] = {}
+                if len(labels) > CLOCK_CHECK_LABELS:
+                    self.check_clock()
                 self.extend_forward(labels, move, there)
                 if move.node_set is not None:
                     self.update_least_through(move, labels)
@@ -470,6 +478,15 @@ class LabelSetting:
                 cover.append(candidate)
             state = move.target
         return cover
+
+    def check_clock(self) -> None:
+        """Stop where the deadline has passed: a single state can have very many labels.
+
+        Raises:
+            SearchLimitExceeded: It has.
+        """
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            raise SearchLimitExceeded("out of time")
 
     def check_budget(self, done: int) -> None:
         """Stop early when work or time, extrapolated over all states, will exceed their limits.

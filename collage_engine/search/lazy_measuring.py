@@ -83,6 +83,8 @@ def rank_unmeasured(
             continue
         total = optimistic.least_through.get(index, optimistic.lower_bound_through.get(index))
         cost = None if total is None else search.to_us(total)
+        if cost is None and not optimistic.others_in_no_cover:
+            cost = search.to_us(optimistic.lower_bound)  # there was no time to know more
         matters = cost is not None and (limit is None or cost < limit)
         ranked.append(UnmeasuredCandidate(candidate=candidate.id, cost_us=cost, can_matter=matters))
     return sorted(ranked, key=lambda each: (each.cost_us is None, each.cost_us or 0.0))
@@ -196,6 +198,8 @@ class _LazyMeasuring:
         """Return unmeasured candidates with a cover that could cost within the margin."""
         best = self.search.find(self.problem.pins)
         through = {**best.lower_bound_through, **best.least_through}
+        if not best.others_in_no_cover:  # there was no time to know more of the other candidates
+            through = dict.fromkeys(self.unknown, best.lower_bound) | through
         return sorted(
             index
             for index in self.unknown

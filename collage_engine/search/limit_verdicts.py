@@ -1,20 +1,17 @@
-"""What each limit on runtimes costs, or which limits leave no cover."""
+"""What each limit on runtimes costs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from collage_engine.search.limited_search import RuntimeSets, branch_and_bound
 from collage_engine.search.limits import (
     LimitName,
-    RuntimeLimits,
     RuntimeLimitVerdict,
     limits_in_words,
     without_limit,
 )
-from collage_engine.search.problem import Infeasible
 
 if TYPE_CHECKING:
     from collage_engine.search.problem import ProblemPin
@@ -72,86 +69,4 @@ def _price_of(
         return price, "honoured, costs nothing"
     total = search.to_us(free.cost)
     share = f" ({100 * price / total:.1f} %)" if total > 0 else ""
-    return price, f"honoured, costs {price:.3g} us{share}"
-
-
-def infeasible_limits(search: Search, pins: Sequence[ProblemPin]) -> Infeasible | None:
-    """Return a minimal set of limits, and of pins, that leave no cover.
-
-    The set is found by deletion: every limit, then every pin, that can go without there being a
-    cover then goes.
-
-    Args:
-        search: A search of the problem, which has no cover under these pins and its limits.
-        pins: The pins that hold.
-
-    Returns:
-        What contradicts each other; None when there is no cover without limits either.
-    """
-    sets = search.runtime_sets
-    if sets is None or search.restricted(pins)([]).cost is None:
-        return None
-    texts = limits_in_words(sets.limits)
-
-    def feasible(kept: Sequence[LimitName], some: Sequence[ProblemPin]) -> bool:
-        fewer = RuntimeSets(search.problem, _only(sets.limits, kept))
-        return branch_and_bound(search.restricted(some), fewer).feasible
-
-    core = list(texts)
-    for name in texts:
-        rest = [k for k in core if k != name]
-        if not feasible(rest, pins):
-            core = rest
-    chosen = list(range(len(pins)))
-    for index in range(len(pins)):
-        fewer = [i for i in chosen if i != index]
-        if not feasible(core, [pins[i] for i in fewer]):
-            chosen = fewer
-    kept = _only(sets.limits, core)
-    remaining = RuntimeSets(search.problem, kept)
-    masks = list(islice(remaining.maximal_sets(), 2))
-    nodes: list[int] = []
-    if len(masks) == 1:
-        allowed = search.allowed([pins[i] for i in chosen], remaining.excluded(masks[0]))
-        nodes = search.solver.uncovered(allowed)
-    return Infeasible(
-        reason=f"no placement keeps to {' and '.join(_with_context(k, texts, kept) for k in core)}"
-        + (" under the pins" if chosen else ""),
-        pins=tuple(chosen),
-        nodes=tuple(nodes),
-        limits=tuple(core),
-    )
-
-
-def _only(limits: RuntimeLimits, kept: Sequence[LimitName]) -> RuntimeLimits:
-    """Return the same limits with these ones alone."""
-    for name in limits_in_words(limits):
-        if name not in kept:
-            limits = without_limit(limits, name)
-    return limits
-
-
-def _with_context(name: LimitName, texts: Mapping[LimitName, str], limits: RuntimeLimits) -> str:
-    """Return a limit that nothing keeps to in words, with what there is instead."""
-    most, least = limits.max_bytes, limits.base_bytes
-    if name == "max_bytes" and most is not None and least > most:
-        return f"{texts[name]} (the weights by themselves take {least / 1e6:.4g} MB)"
-    known = sorted({licence for each in limits.runtimes.values() for licence in each.licences})
-    if name == "licences" and known:
-        return f"{texts[name]} (here there are {', '.join(known)})"
-    return texts[name]
-
-
-def verdicts_without_cover(
-    limits: RuntimeLimits, infeasible: Infeasible
-) -> tuple[RuntimeLimitVerdict, ...]:
-    """Return the verdicts of limits where there is no cover."""
-    return tuple(
-        RuntimeLimitVerdict(
-            limit=name,
-            text=text,
-            state="infeasible" if name in infeasible.limits else "pending",
-            reason=infeasible.reason if name in infeasible.limits else None,
-        )
-        for name, text in limits_in_words(limits).items()
-    )
+    return price, f"honoured, costs {price:.3g} µs{share}"

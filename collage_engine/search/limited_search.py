@@ -239,7 +239,7 @@ def _add_regrets_of_other_sets(
     deadline = time.monotonic() + min(MOST_REGRETS_S, time_limit_s)
     through, floor = dict(solution.least_through), dict(solution.lower_bound_through)
     masks = list(islice(sets.maximal_sets(), MOST_SETS + 1))
-    complete = len(masks) <= MOST_SETS
+    complete = len(masks) <= MOST_SETS and solution.others_in_no_cover
     states = 0
     for mask in masks[:MOST_SETS]:
         if mask == chosen:
@@ -249,24 +249,33 @@ def _add_regrets_of_other_sets(
             break
         other = solve(sets.excluded(mask), regrets=True)
         states += other.states
+        # Without a cover there is nothing to add, unless it is only that none was found in time.
+        complete = complete and (other.others_in_no_cover or _proves_none(other))
         for index, cost in other.least_through.items():
             through[index] = min(cost, through.get(index, cost))
         for index, cost in other.lower_bound_through.items():
             floor[index] = min(cost, floor.get(index, cost))
     if not complete:
         relaxed = solve([], regrets=True)
+        states += relaxed.states
         least = {**relaxed.lower_bound_through, **relaxed.least_through}
-        for index, cost in list(through.items()):
-            if index in least and least[index] < cost and index not in solution.cover:
-                del through[index]
+        # A set that was not searched may hold a cheaper cover through a candidate, but none below
+        # the relaxation's. Where that is not known either, nothing is.
+        through = {index: cost for index, cost in through.items() if least.get(index) == cost}
         floor = {index: cost for index, cost in least.items() if index not in through}
+        complete = relaxed.others_in_no_cover
+    for index, cost in floor.items():
+        if cost < through.get(index, cost):
+            del through[index]
     solution.least_through = through
     solution.lower_bound_through = {i: cost for i, cost in floor.items() if i not in through}
-    for index, cost in list(through.items()):
-        if floor.get(index, cost) < cost:
-            del solution.least_through[index]
-            solution.lower_bound_through[index] = floor[index]
+    solution.others_in_no_cover = complete
     return states
+
+
+def _proves_none(solution: Solution) -> bool:
+    """Tell whether a solve has proved that there is no cover."""
+    return solution.cost is None and solution.decided
 
 
 def ranked_covers_within_limits(

@@ -112,6 +112,15 @@ def without_limit(limits: RuntimeLimits, name: LimitName) -> RuntimeLimits:
     return msgspec.structs.replace(limits, **{name: None})
 
 
+def only_limits(limits: RuntimeLimits, kept: Iterable[LimitName]) -> RuntimeLimits:
+    """Return the same limits with these ones alone."""
+    names = set(kept)
+    for name in limits_in_words(limits):
+        if name not in names:
+            limits = without_limit(limits, name)
+    return limits
+
+
 def check_limits(limits: RuntimeLimits) -> None:
     """Check that the limits make sense.
 

@@ -44,9 +44,12 @@ besides their spreads, as a share. It takes part in what is shown as a tie, and 
 of :mod:`collage_engine.search.uncertainty`; never in the choice.
 
 **Regret** of a candidate: least cost of any cover that contains it, less the least cost, both
-under the pins; null when it is in no cover. ``regret_bounds`` has what is only known to be at
-least that much: unmeasured candidates with ``lower_bound_us``, and, where the graph is too wide
-for exact regrets, the candidates that ``regrets`` leaves out.
+under the pins and limits. In ``regrets`` null means that no cover contains the candidate, and
+nothing else. ``regret_bounds`` has what is only known to be at least that much: unmeasured
+candidates with ``lower_bound_us``, and, where the graph is too wide or the time too short for exact
+regrets, measured ones (which may also be in no cover). ``regrets_not_known`` lists the measured
+candidates of which nothing is known at all. Every measured candidate is in exactly one of the
+three.
 """
 
 from __future__ import annotations
@@ -125,7 +128,7 @@ class ProblemPin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole search problem. Build it with :func:`read_problem`, or :func:`validate` your own."""
+    """A whole search problem."""
 
     nodes: tuple[ProblemNode, ...]
     candidates: tuple[ProblemCandidate, ...]
@@ -150,13 +153,29 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     contradicts: tuple[int, ...] = ()
 
 
+class Conflict(msgspec.Struct, frozen=True, kw_only=True):
+    """A minimal set of pins and limits that leaves no cover."""
+
+    reason: str
+    pins: tuple[int, ...] = ()
+    nodes: tuple[int, ...] = ()
+    """The nodes for which the pins and limits leave no candidate, if there are any."""
+    limits: tuple[LimitName, ...] = msgspec.field(default=(), name="constraints")
+    limits_text: str = msgspec.field(default="", name="constraints_text")
+    """The limits in words."""
+
+
 class Infeasible(msgspec.Struct, frozen=True, kw_only=True):
-    """Why there is no cover: nodes, or a minimal contradictory set of pins and limits."""
+    """Why there is no cover: nodes that nothing covers, or conflicts of pins and limits."""
 
     reason: str
     pins: tuple[int, ...] = ()
     nodes: tuple[int, ...] = ()
     limits: tuple[LimitName, ...] = msgspec.field(default=(), name="constraints")
+    limits_text: str = msgspec.field(default="", name="constraints_text")
+    """Up to here: the first conflict."""
+    further: tuple[Conflict, ...] = ()
+    """More conflicts, which have no pin and no limit in common with the others."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,6 +190,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     regrets: dict[CandidateId, float | None] = {}
     regret_bounds: dict[CandidateId, float] = {}
     """The regret is at least this."""
+    regrets_not_known: tuple[CandidateId, ...] = ()
+    """The measured candidates of which neither a regret nor a bound is known."""
     verdicts: tuple[Verdict, ...] = ()
     limit_verdicts: tuple[RuntimeLimitVerdict, ...] = msgspec.field(default=(), name="constraints")
     states: int = 0

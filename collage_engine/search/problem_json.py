@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
 import msgspec
 
@@ -23,14 +24,28 @@ def read_problem(text: str | bytes) -> Problem:
     Raises:
         UsageError: It is malformed; the sentence says what is wrong, and where.
     """
-    try:
-        problem = decode(text, Problem)
-    except msgspec.ValidationError as error:
-        raise UsageError(_located(str(error))) from error
-    except msgspec.DecodeError as error:
-        raise UsageError(f"the problem is not JSON: {error}") from error
+    problem: Problem = read_json(text, Problem, whole="the problem")
     validate(problem)
     return problem
+
+
+def read_json(text: str | bytes, kind: Any, *, whole: str) -> Any:
+    """Decode JSON as a value of a type, or say what is wrong with it.
+
+    Args:
+        text: The JSON document.
+        kind: The type.
+        whole: What the document is called in a sentence.
+
+    Raises:
+        UsageError: It is malformed; the sentence says what is wrong, and where.
+    """
+    try:
+        return decode(text, kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(_located(str(error), whole)) from error
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{whole} is not JSON: {_not_json(str(error), text)}") from error
 
 
 def problem_from(data: object) -> Problem:
@@ -46,11 +61,65 @@ def problem_from(data: object) -> Problem:
     return read_problem(encoded)
 
 
-def _located(message: str) -> str:
-    found = re.search(r" - at `(?:key in )?`?\$?\.?([^`]*)`$", message)
+def _located(message: str, whole: str) -> str:
+    """Return in words what a value should be, with its place in the document.
+
+    Args:
+        message: What msgspec says: ``Expected `int`, got `str` - at `$.nodes[0].id```.
+        whole: What the document is called.
+    """
+    found = re.search(r" - at `(key` in `)?\$?\.?([^`]*)`$", message)
+    where = whole if found is None else found.group(2) or whole
+    if found is not None and found.group(1):
+        where += " (a name of a field)"
+    said = message if found is None else message[: found.start()]
+    for pattern, words in _PATTERNS:
+        matched = re.fullmatch(pattern, said)
+        if matched is not None:
+            parts = [_type_in_words(part) for part in matched.groups()]
+            return f"{where}: {words.format(*parts)}"
+    return f"{where}: this value is not what it must be; `collage search --schema` shows what is"
+
+
+_PATTERNS = (
+    (r"Expected `([^`]*)`, got `([^`]*)`", "{0} is expected here, not {1}"),
+    (r"Expected `array` of length (\d+)(?:, got \d+)?", "a list of {0} values is expected here"),
+    (r"Object missing required field `([^`]*)`", "the field {0} is missing"),
+    (r"Object contains unknown field `([^`]*)`", "there is no field {0}"),
+    (r"(?:Number|Integer|Float) (?:value )?out of range", "the number is too large"),
+    (r"Invalid enum value (.*)", "{0} is none of the values that it may have"),
+)
+"""What msgspec says of values of wrong types, and the same as a sentence."""
+_TYPES = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "bool": "true or false",
+    "null": "null",
+    "array": "a list",
+    "object": "an object",
+}
+
+
+def _type_in_words(name: str) -> str:
+    """Return ``a whole number or null`` for ``int | null``; what is no type stays as it is."""
+    parts = name.split(" | ")
+    if not all(part in _TYPES for part in parts):
+        return name
+    return " or ".join(_TYPES[part] for part in parts)
+
+
+def _not_json(message: str, text: str | bytes) -> str:
+    """Return where a text stops being JSON, in lines and columns."""
+    found = re.search(r"\(byte (\d+)\)", message)
     if found is None:
-        return f"problem: {message}"
-    return f"{found.group(1) or 'problem'}: {message[: found.start()]}"
+        ends_early = "truncated" in message
+        return "it ends too early" if ends_early else message.removeprefix("JSON is malformed: ")
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else bytes(text)
+    before = data[: int(found.group(1))]
+    line, column = before.count(b"\n") + 1, len(before) - (before.rfind(b"\n") + 1) + 1
+    what = message[: found.start()].removeprefix("JSON is malformed: ").strip()
+    return f"{what} in line {line}, column {column}"
 
 
 def _amount(value: float | None, where: str) -> None:

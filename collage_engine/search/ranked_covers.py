@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -47,14 +48,19 @@ def best_covers(search: Search, pins: Iterable[ProblemPin], k: int) -> list[Rank
             time_limit_s=solver.time_limit_s,
         )
         return [_ranked(search, cost, cover, ranked[0][0]) for cost, cover in ranked]
-    solution = search.find(pins, regrets=solver.too_wide)
-    if solution.labels is None and solver.too_wide:  # it has only just turned out to be too wide
+    was_wide = solver.too_wide
+    solution = search.find(pins, regrets=was_wide)
+    has_neither = solution.labels is None and solution.program is None
+    if has_neither and solver.too_wide and not was_wide:  # it has only just turned out to be
         solution = search.find(pins)
     if solution.cost is None or k < 1:
         return []
     covers = [(solution.cost, solution.cover)]
     if solution.labels is not None:
         covers = enumerate_covers(solution.labels, k)
+    elif solution.program is not None:
+        deadline = time.monotonic() + solver.time_limit_s
+        covers = solution.program.ranked_covers(k, solution.cost, solution.cover, deadline)
     return [
         _ranked(search, cost, cover, solution.cost)
         for cost, cover in covers

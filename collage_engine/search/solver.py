@@ -2,8 +2,9 @@
 
 A :class:`Solver` knows nothing of pins and limits: it is given which candidates may be chosen. It
 solves exactly (:mod:`collage_engine.search.label_setting`, from a warm start where an earlier solve
-is near: :mod:`collage_engine.search.resolve`); where the state space is too large for that it falls
-back to beam search (:mod:`collage_engine.search.beam`), for good.
+is near: :mod:`collage_engine.search.resolve`). Where the state space is too large for that, it
+solves an integer program (:mod:`collage_engine.search.integer_program`), for good; and where that
+finds no cover in time, it falls back to beam search (:mod:`collage_engine.search.beam`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from collage_engine.search.beam import BeamSearch
+from collage_engine.search.integer_program import IntegerProgram, ProgramResult, runnable_order
 from collage_engine.search.label_setting import LabelSetting
+from collage_engine.search.pricing import IMPOSSIBLE
 from collage_engine.search.problem import PLAIN
 from collage_engine.search.resolve import IncrementalLabelSetting
 from collage_engine.search.state_space import StateSpace
@@ -34,6 +37,22 @@ EXACT_MOVES, EXACT_MOVES_PER_NODE = 300_000, 60
 that exploring takes about as long as the label setting may)."""
 EXACT_TIME_SHARE = 0.7
 """Share of the time limit that exact search may spend before beam search takes over (chosen)."""
+SMALL_GAP = 0.005
+"""Gap of the integer program's cover, as a share of its cost, from which on beam search tries to
+find a better one in the time that is left (chosen: where HiGHS had enough time it is smaller)."""
+WIDE_STATES = 2.0**12
+"""Estimated states for each node from which on exact search is not even tried. Chosen between the
+graphs that it solves (at most 2^6: NASNet, dense blocks) and those that it has never solved (from
+2^17 on: grids of 18 x 18, 24 branches, 24 lanes)."""
+PROGRAM_TIME_SHARE = 0.7
+"""Share of the time left on a wide graph that the integer program may take to find a cover; beam
+search takes the rest where it finds none (chosen)."""
+LEAST_REGRETS_S, REGRETS_TIME_SHARE = 2.0, 0.5
+"""How long exact regrets on a wide graph may take: so many seconds, or that share of the time that
+the best cover took, whichever is more (chosen: bounds are known without them)."""
+SAME_TIME = 1.1
+"""How much more time may be given than before for the same to be answered again on a wide graph, as
+a factor (chosen)."""
 DEFAULT_TIME_LIMIT_S = 60.0
 """Time limit of one solve in seconds, where none is given (chosen)."""
 WARM_START_SHARE = 0.25
@@ -54,12 +73,16 @@ class Solution:
     """Candidate to the exact least cost of a cover through it."""
     lower_bound_through: dict[int, int] = field(default_factory=dict)
     """The candidates whose least cover is only known to cost at least this."""
+    others_in_no_cover: bool = False
+    """Whether the candidates in neither of the two are proved to be in no cover."""
     states: int = 0
     """Labels kept, or steps of the beam search."""
     decided: bool = True
     """Whether it is known if there is a cover at all."""
     labels: LabelSetting | None = None
     """Labels of all states, or those of the states with covers up to ``cutoff``."""
+    program: IntegerProgram | None = None
+    """The integer program that proved the cover to cost least, for the covers that follow it."""
     cutoff: int | None = None
     """Every cover up to this cost lies in the states of ``labels``; None: every cover does."""
 
@@ -70,7 +93,20 @@ class Solution:
 
     def without_labels(self) -> Solution:
         """Return cost and cover alone, which take little memory."""
-        return replace(self, labels=None, least_through={}, lower_bound_through={})
+        return replace(
+            self, labels=None, least_through={}, lower_bound_through={}, others_in_no_cover=False
+        )
+
+
+@dataclass
+class _WideSolution:
+    """What an integer program found, for who asks the same again."""
+
+    allowed: tuple[bool, ...]
+    has_regrets: bool
+    seconds: float
+    """The time that it was given."""
+    solution: Solution
 
 
 class Solver:
@@ -100,13 +136,15 @@ class Solver:
         """When every solve ends, whatever its limit, in :func:`time.monotonic` seconds."""
         self.has_answered = False
         """Whether there is an answer already: then nothing is solved any more past ``deadline``."""
-        self.too_wide = False
-        """Whether the state space has proved too large for exact search."""
         self.usable, costs = usable_costs(problem, optimistic)
         self.space = StateSpace(problem, self.usable)
+        self.too_wide = self.space.mean_states > WIDE_STATES
+        """Whether the state space is, or has proved, too large for exact search."""
         self.weights = Weights(problem, self.space, costs)
         self._base: LabelSetting | None = None
         """The latest finished labels of both passes: warm starts use them."""
+        self._latest: _WideSolution | None = None
+        """What was found last, where the graph is wide."""
         self._repriced: set[int] = set()
         """Candidates that have been priced anew since ``_base``."""
 
@@ -120,6 +158,7 @@ class Solver:
         Raises:
             KeyError: A candidate was not usable when the solver was made.
         """
+        self._latest = None
         self._repriced.update(costs_us)
         gone = set()
         for index, us in costs_us.items():
@@ -167,7 +206,7 @@ class Solver:
             except SearchLimitExceeded:
                 # Cut short by earlier solves, it says nothing of how long a whole solve takes.
                 self.too_wide = limit > EXACT_TIME_SHARE * most
-        return self._beam(allowed, regrets, began + limit)
+        return self._wide(allowed, regrets, began + limit)
 
     def _exact(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Solution:
         moves = EXACT_MOVES + EXACT_MOVES_PER_NODE * len(self.problem.nodes)
@@ -182,6 +221,7 @@ class Solver:
         if regrets:
             labels.run_forward()
             solution.least_through = labels.least_through
+            solution.others_in_no_cover = True
             self._base, self._repriced = labels, set()
             labels.release_base()
         solution.states = sum(map(len, labels.forward_labels)) + sum(
@@ -204,6 +244,55 @@ class Solver:
             )
         return LabelSetting(self.space, self.weights, allowed, limit=self.work, deadline=deadline)
 
+    def _wide(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Solution:
+        """Solve where the state space is too large: by an integer program, else by beam search."""
+        now = time.monotonic()
+        if self._latest is not None:
+            known = self._latest
+            same = known.allowed == tuple(allowed) and (known.has_regrets or not regrets)
+            if same and (known.solution.optimal or deadline - now <= SAME_TIME * known.seconds):
+                return replace(known.solution)
+        offered = [
+            [c for c in nodes.candidates if allowed[c] and self.weights.cost[c] < IMPOSSIBLE]
+            for nodes in self.space.node_sets
+        ]
+        result = ProgramResult()
+        if deadline > now:
+            program = IntegerProgram(self.space, self.weights, offered)
+            result = program.solve(now + PROGRAM_TIME_SHARE * (deadline - now))
+            if result.infeasible:
+                return Solution(states=result.nodes)
+            optimal = result.cost is not None and result.lower_bound >= result.cost
+            if result.cost is not None and (
+                result.cost - result.lower_bound <= SMALL_GAP * result.cost
+            ):
+                if regrets and optimal:
+                    spent = time.monotonic() - now
+                    more = max(LEAST_REGRETS_S, REGRETS_TIME_SHARE * spent)
+                    program.find_regrets(result, min(deadline, now + spent + more))
+                solution = Solution(
+                    cost=result.cost,
+                    cover=runnable_order(self.space, result.cover),
+                    lower_bound=min(result.lower_bound, result.cost),
+                    least_through=result.least_through,
+                    lower_bound_through=result.lower_bound_through,
+                    others_in_no_cover=True,  # the relaxation bounds every candidate
+                    program=program if optimal else None,
+                    states=result.nodes,
+                )
+                self._latest = _WideSolution(tuple(allowed), regrets, deadline - now, solution)
+                return replace(solution)
+        found = self._beam(allowed, regrets, deadline)
+        if result.cost is not None and (found.cost is None or result.cost < found.cost):
+            found.cost, found.cover = result.cost, runnable_order(self.space, result.cover)
+            found.decided = True
+        if found.cost is not None:
+            found.lower_bound = max(found.lower_bound, min(result.lower_bound, found.cost))
+            for c, bound in result.lower_bound_through.items():
+                if c in found.lower_bound_through:
+                    found.lower_bound_through[c] = max(bound, found.lower_bound_through[c])
+        return found
+
     def _beam(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Solution:
         result = BeamSearch(self.space, self.weights, allowed, deadline).solve(regrets=regrets)
         bound = result.lower_bound
@@ -213,6 +302,7 @@ class Solver:
             lower_bound=bound if result.cost is None else min(bound, result.cost),
             least_through=result.least_through,
             lower_bound_through=result.lower_bound_through,
+            others_in_no_cover=True,  # beam search bounds every candidate that may be chosen
             labels=result.labels,
             cutoff=result.cutoff,
             states=result.states,

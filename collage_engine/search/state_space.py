@@ -42,7 +42,7 @@ from collage_engine.search.states import (
     State,
     tuple_selector,
 )
-from collage_engine.search.sweep_order import sweep_order
+from collage_engine.search.sweep_order import mean_states, sweep_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,6 +68,8 @@ class StateSpace:
         given = [tuple({place[i] for i in node.inputs}) for node in problem.nodes]
         self.order = sweep_order(given)
         """Position in the sweep to place in the problem."""
+        self.mean_states = mean_states(self.order, given)
+        """An estimate of the number of states for each node."""
         self.position = [0] * len(given)
         """Place in the problem to position in the sweep."""
         for position, at in enumerate(self.order):
@@ -345,7 +347,9 @@ class StateSpace:
                 raise SearchLimitExceeded(f"more than {limit} moves")
             if deadline is not None and not rank & 15 and time.monotonic() > deadline:
                 raise SearchLimitExceeded("out of time")
-            for state in waiting.pop(rank, ()):
+            for number, state in enumerate(waiting.pop(rank, ())):
+                if deadline is not None and number & 255 == 255 and time.monotonic() > deadline:
+                    raise SearchLimitExceeded("out of time")
                 ordered.append(state)
                 moves = self.moves(state)
                 steps += 1 + len(moves)

@@ -27,10 +27,7 @@ def sweep_order(inputs: Sequence[Sequence[int]]) -> list[int]:
     [0, 2, 1, 3, 4]
     """
     count = len(inputs)
-    users: list[list[int]] = [[] for _ in range(count)]
-    for node, producers in enumerate(inputs):
-        for producer in producers:
-            users[producer].append(node)
+    users = _users(inputs)
     given = list(range(count))
     depth = [0] * count
     for node in given:
@@ -42,6 +39,20 @@ def sweep_order(inputs: Sequence[Sequence[int]]) -> list[int]:
         _greedy_order(inputs, users),
     ]
     return min(orders, key=lambda order: _estimated_states(order, inputs, users))
+
+
+def mean_states(order: list[int], inputs: Sequence[Sequence[int]]) -> float:
+    """Estimate how many states there are for each node when it is swept over in this order."""
+    return _estimated_states(order, inputs, _users(inputs)) / max(len(order), 1)
+
+
+def _users(inputs: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Return the consumers of each node."""
+    users: list[list[int]] = [[] for _ in inputs]
+    for node, producers in enumerate(inputs):
+        for producer in producers:
+            users[producer].append(node)
+    return users
 
 
 def _estimated_states(

@@ -54,7 +54,7 @@ def run_search(opened: OpenDocument, params: p.RunSearch) -> SearchAnswer:
         if not now.candidates:
             raise UsageError("nothing has been measured yet: start a run first")
         answer, opened.search = search_document(now, params.settings, opened.search)
-        opened.regrets = answer.regrets
+        opened.regrets, opened.regret_bounds = answer.regrets, answer.regret_bounds
     return answer
 
 
@@ -69,6 +69,9 @@ def candidates_query(opened: OpenDocument, params: p.CandidatesQuery) -> p.Candi
     return p.CandidatesAnswer(
         candidates=tuple(shown),
         regrets={c.id: opened.regrets[c.id] for c in shown if c.id in opened.regrets},
+        regret_bounds={
+            c.id: opened.regret_bounds[c.id] for c in shown if c.id in opened.regret_bounds
+        },
         total=len(found),
     )
 

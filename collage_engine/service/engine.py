@@ -326,7 +326,7 @@ class Engine:
         with opened.searching:
             # Regrets shown from now on are those at the costs of this run.
             answer, opened.search = search_document(opened.snapshot(), settings, None)
-            opened.regrets = answer.regrets
+            opened.regrets, opened.regret_bounds = answer.regrets, answer.regret_bounds
         return outcome.run
 
     def run_cancel(self, params: p.RunCancel) -> None:

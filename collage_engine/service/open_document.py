@@ -54,6 +54,8 @@ class OpenDocument:
     """Of the last search: what a change of pins leaves as it was."""
     regrets: dict[str, float | None] = field(default_factory=dict)
     """Of the last search; replaced by every search."""
+    regret_bounds: dict[str, float] = field(default_factory=dict)
+    """Of the last search; replaced by every search."""
 
     files: dict[Path, set[str]] = field(default_factory=dict)
     """Session files that this document was read from or written to, with the ids of the runs that

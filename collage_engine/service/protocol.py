@@ -167,6 +167,9 @@ class CandidatesAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     candidates: tuple[CandidateRecord, ...]
     regrets: dict[str, float | None] = {}
+    """As in ``SearchAnswer``."""
+    regret_bounds: dict[str, float] = {}
+    """As in ``SearchAnswer``."""
     total: int = 0
 
 

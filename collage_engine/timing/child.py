@@ -14,7 +14,7 @@ from collage_engine.machine.processes import private_bytes
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.flag import Flag
-from collage_engine.store.store import Store
+from collage_engine.store.store import Store, StoreReader
 from collage_engine.timing.messages import Marker, OpenRequest, Phase, TimingReply, TimingRequest
 from collage_engine.timing.speed_probe import NAME as PROBE_CONSTANT
 from collage_engine.timing.speed_probe import Reading
@@ -186,6 +186,6 @@ class MeasuringChild:
         self._folder.cleanup()
 
 
-def _reference_of(store: Store | None) -> Reading | None:
+def _reference_of(store: StoreReader | None) -> Reading | None:
     known = store.constant(PROBE_CONSTANT) if store is not None else None
     return (known[0], known[1]) if known else None

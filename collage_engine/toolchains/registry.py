@@ -69,6 +69,9 @@ PROBE_SECONDS = 180.0
 """Seconds that one probe may take; chosen: enough to import TVM and to compile a runtime on a slow,
 busy machine."""
 
+LIFE = "COLLAGE_PROBE_LIFE"
+"""Environment variable of a probe: a descriptor that is closed when its parent ends."""
+
 Found = TypeVar("Found")
 _probed: dict[str, ToolchainState] = {}
 _children: set[subprocess.Popen[str]] = set()
@@ -263,6 +266,8 @@ def _child_environment() -> dict[str, str]:
 
 def _probe_in_child(name: str, timeout_s: float) -> ToolchainState:
     before = surroundings(name, _targets()[name])
+    # The child ends when nobody holds the other end any more, however this process ends.
+    life, held = os.pipe()
     # A session of its own: Ctrl-C is ours to handle, and a compiler it started ends with it.
     child = subprocess.Popen(
         _probe_command(name),
@@ -271,9 +276,11 @@ def _probe_in_child(name: str, timeout_s: float) -> ToolchainState:
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        env=_child_environment(),
+        env=_child_environment() | {LIFE: str(life)},
+        pass_fds=(life,),
         start_new_session=True,
     )
+    os.close(life)
     _LOG.info("probing %s in process %d", name, child.pid)
     with _probing:
         _children.add(child)
@@ -284,6 +291,7 @@ def _probe_in_child(name: str, timeout_s: float) -> ToolchainState:
         child.communicate()
         return _unavailable(name, f"probing it took longer than {timeout_s:g} s")
     finally:
+        os.close(held)
         with _probing:
             _children.discard(child)
     if child.returncode == 0:
@@ -337,14 +345,32 @@ def described_by_name(states: Sequence[ToolchainState]) -> list[ToolchainState]:
     return found
 
 
+def _end_with_parent() -> None:
+    """End this process, and what it has started, when its parent is gone."""
+    life = os.environ.pop(LIFE, "")
+    if not life:
+        return
+
+    def wait() -> None:
+        os.read(int(life), 1)
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    threading.Thread(target=wait, name="parent-watch", daemon=True).start()
+
+
 def _main(name: str) -> None:
     """Child process: print one toolchain's state, and what it rests on, as a line of JSON."""
+    _end_with_parent()
     try:
         toolchain = get(name)
     except ToolchainError as error:
         state = _unavailable(name, str(error))
     else:
-        state = described(toolchain.probe(), toolchain.about)
+        try:
+            found = toolchain.probe()
+        except ToolchainError as error:  # no answer, which is not kept
+            sys.exit(str(error))
+        state = described(found, toolchain.about)
     probed = Probed(state=state, files=files_in_use())
     sys.stdout.write("\n" + msgspec.json.encode(probed).decode() + "\n")
 

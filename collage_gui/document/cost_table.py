@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
+from collage_engine.records.answers import ExplainAnswer, SearchAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import UNKNOWN, Cost
 from collage_engine.service import protocol
@@ -38,6 +39,8 @@ class CostTable(QObject):
         """Candidate id → cost, where one is known."""
         self.regrets: dict[str, float | None] = {}
         """Candidate id → regret in µs; None where no valid placement contains it."""
+        self.regret_bounds: dict[str, float] = {}
+        """Candidate id → µs that its regret is at least, where the regret is not known."""
         self._asked_for = ""
         """The handle for which an answer is awaited."""
         self._ask_again = False
@@ -99,6 +102,27 @@ class CostTable(QObject):
         """Announce nothing any more: the document closes."""
         self._announce.stop()
 
+    def take_regrets(
+        self,
+        answer: protocol.CandidatesAnswer | ExplainAnswer | SearchAnswer,
+        about: Iterable[CandidateRecord] | None = None,
+    ) -> None:
+        """Take the regrets of an answer.
+
+        Args:
+            answer: The answer.
+            about: The candidates that it is about, by default all: what was known of their regrets
+                no longer holds.
+        """
+        if about is None:
+            self.regrets, self.regret_bounds = {}, {}
+        else:
+            for candidate in about:
+                self.regrets.pop(candidate.id, None)
+                self.regret_bounds.pop(candidate.id, None)
+        self.regrets.update(answer.regrets)
+        self.regret_bounds.update(answer.regret_bounds)
+
     def _candidates_failed(self, reason: str) -> None:
         self._asked_for = ""
         self._log.add("warning", reason)
@@ -109,7 +133,7 @@ class CostTable(QObject):
             self.refresh()
         self.candidates = {}
         self.add(answer.candidates)
-        self.regrets.update(answer.regrets)
+        self.take_regrets(answer, answer.candidates)
         self.candidates_changed.emit()
 
     def _emit_changed(self) -> None:

@@ -216,7 +216,7 @@ class Execution(QObject):
             if answer.verdicts:
                 self._pins.verdicts = answer.verdicts
             self.limits = answer.limits
-            self._costs.regrets.update(answer.regrets)
+            self._costs.take_regrets(answer)
             sentence = ""
             if answer.placement is not None:
                 self._placement.runners_up = answer.runners_up
@@ -243,7 +243,7 @@ class Execution(QObject):
         """Ask for regrets and runners-up of what a run measured; the shown placement stays."""
 
         def arrived(answer: SearchAnswer) -> None:
-            self._costs.regrets = dict(answer.regrets)
+            self._costs.take_regrets(answer)
             if answer.runners_up:
                 self._placement.runners_up = answer.runners_up
             self._costs.changed.emit()

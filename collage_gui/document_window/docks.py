@@ -21,6 +21,9 @@ NARROW_PX, LOW_PX = 1500, 860
 """A window that is narrower or lower than this, in pixels, has its panels in one column; chosen,
 since three docks around the graph leave it less than a third of such a window."""
 
+PANEL_LEAST = (240, 90)
+"""Least width and height of a panel, in pixels; chosen: below it a panel scrolls or cuts."""
+
 PLACES = {
     "around": {
         "outline": ("partitions", "model", "pins", "settings"),
@@ -95,6 +98,8 @@ class Docks:
             self.by_name[name] = dock
         for place in places:
             place.panel.setAutoFillBackground(True)
+            # Without this, a panel in front would widen its dock at the cost of the graph.
+            place.panel.setMinimumSize(*PANEL_LEAST)
         self.arrange("around")
 
     def arrange(self, arrangement: str) -> bool:

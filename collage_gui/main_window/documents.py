@@ -108,6 +108,7 @@ class Documents(QObject):
             path: The file.
             copy: Its recovery copy, which is opened instead.
         """
+        self._banner.clear("open")  # about a file that was tried before; others may follow it
         path = os.path.abspath(path)
         for page in self.pages:
             if path in (page.document.path, page.document.session_path) and copy is None:
@@ -159,7 +160,6 @@ class Documents(QObject):
     def _opened(self, page: DocumentWindow) -> None:
         document = page.document
         path = document.session_path or document.path
-        self._banner.clear("open")
         if os.path.exists(path):
             self._preferences.remember(path)
         if document.path and os.path.exists(document.path):

@@ -18,6 +18,7 @@ from collage_engine.drawing.figures import (
     ABOUT_ISOLATED,
     ABOUT_REGRET,
     isolated_us,
+    regret_known,
     regret_text,
 )
 from collage_engine.drawing.formatting import DASH, counted, duration_text, significant
@@ -101,6 +102,7 @@ class CandidatesPanel(QWidget):
                     "signed-time",
                     width=88,
                     about=ABOUT_REGRET,
+                    tip=self._regret_tip,
                 ),
                 Column(
                     "Isolated",
@@ -207,6 +209,13 @@ class CandidatesPanel(QWidget):
         if cost.state == "measured":
             return "stored" if cost.from_store else "measured"
         return cost.state
+
+    def _regret_tip(self, row: CandidateRecord) -> str:
+        """Say what is known of the regret, also where there is no amount to show."""
+        costs = self.document.costs
+        return regret_known(
+            row.id, costs.regrets, costs.regret_bounds, measured=costs.of(row.id).usable
+        )
 
     def _spread(self, row: CandidateRecord) -> float | None:
         cost = self.document.costs.of(row.id)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
-    QBoxLayout,
     QHBoxLayout,
     QLabel,
     QLineEdit,
@@ -31,8 +30,8 @@ from collage_gui.panels.transitions import TransitionsPage
 from collage_gui.theme import Theme
 
 NARROW_PX = 620
-"""Below this width, in pixels, bars and pages stand below each other; chosen, since side by side
-neither can be read."""
+"""Below this width, in pixels, the bars are a page beside the others; chosen, since side by side
+neither could be read."""
 
 
 class RunsPanel(QWidget):
@@ -79,6 +78,8 @@ class RunsPanel(QWidget):
         self.facts = FactsTable(document)
         self.tabs = QTabWidget()
         self.tabs.setObjectName("compareTabs")
+        self.tabs.setUsesScrollButtons(True)
+        self.tabs.setMinimumSize(120, 90)
         for page, title in (
             (self.changes, "Changes"),
             (self.all_runs, "All runs"),
@@ -88,10 +89,11 @@ class RunsPanel(QWidget):
         ):
             self.tabs.addTab(page, title)
 
-        self._box = QBoxLayout(QBoxLayout.Direction.LeftToRight, self)
+        self._box = QHBoxLayout(self)
         self._box.setContentsMargins(0, 0, 0, 0)
         self._box.setSpacing(0)
-        self._box.addWidget(self._bars_page(), 1)
+        self._bars = self._bars_page()
+        self._box.addWidget(self._bars, 1)
         self._box.addWidget(self.tabs, 1)
         for signal in (
             document.runs.changed,
@@ -105,11 +107,18 @@ class RunsPanel(QWidget):
         self.refresh()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Puts the pages below the bars where the panel is narrow."""
+        """Makes the bars the first page where the panel is narrow."""
         super().resizeEvent(event)
         narrow = event.size().width() < NARROW_PX
-        way = QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight
-        self._box.setDirection(way)
+        if narrow == (self.tabs.indexOf(self._bars) >= 0):
+            return
+        if narrow:
+            self.tabs.insertTab(0, self._bars, "Latency")
+            self.tabs.setCurrentIndex(0)
+        else:
+            self.tabs.removeTab(self.tabs.indexOf(self._bars))
+            self._box.insertWidget(0, self._bars, 1)
+        self._bars.show()
 
     def _bars_page(self) -> QScrollArea:
         left = QWidget()

@@ -168,6 +168,7 @@ def test_the_real_engine_killed_while_measuring_goes_on_after_a_restart(
         qtbot.waitUntil(lambda: page.picture.drawn is not None, timeout=60_000)
         document.selection.select([0])
         page.pins.pin_to("tvm")
+        page.panels.run_settings.budget.setValue(60)
         assert page.panels.run_settings.choose(SOME) == []
         page.runs.start()
         qtbot.waitUntil(lambda: len(document.costs.by_candidate) >= 10, timeout=120_000)
@@ -177,13 +178,9 @@ def test_the_real_engine_killed_while_measuring_goes_on_after_a_restart(
         window.banner.action.click()
         qtbot.waitUntil(lambda: document.handle != "", timeout=60_000)
         assert [pin.toolchain for pin in document.pins.current] == ["tvm"]
-        page.panels.run_settings.budget.setValue(60)
         page.runs.start()
         qtbot.waitUntil(
-            lambda: (
-                document.placement.shown is not None
-                and document.runs.find(document.placement.shown.run) is not None
-            ),
+            lambda: bool(document.runs.visible) and not document.execution.running,
             timeout=200_000,
         )
         run = document.runs.find(document.placement.shown.run)

@@ -73,14 +73,14 @@ def test_facts_of_a_run_and_of_the_one_it_is_compared_with(drive) -> None:
             text="at most 1 runtime",
             state="honoured",
             price_us=11.0,
-            reason="at most 1 runtime: honoured, costs 11 us (2.0 %)",
+            reason="at most 1 runtime: honoured, costs 11 µs (2.0 %)",
         )
     ]
     second.memory = MemoryUse(seen=MemorySeen(load_peak_bytes=3 << 20, run_peak_bytes=2 << 20))
     second.accuracy = Accuracy(precision="bfloat16", tolerance=0.01, samples=4, max_rel_error=2e-3)
     document.runs.show(second.id)
     found = _texts(page.panels.runs.facts)
-    assert found["Limits", "at most 1 runtime"] == ["honoured, costs 11 us (2.0 %)"]
+    assert found["Limits", "at most 1 runtime"] == ["honoured, costs 11 µs (2.0 %)"]
     assert found["Memory", "largest while loading"] == ["3.00 MiB"]
     assert found["Accuracy", "tolerance"] == ["0.01, kept on 4 sets of inputs"]
     document.comparison.set_reference(Reference("run", first.id))

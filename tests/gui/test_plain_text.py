@@ -44,5 +44,5 @@ def test_why_escapes_everything_that_comes_from_a_file(drive) -> None:
     d.question(page, [first.nodes[0]])
     page.panels.why.refresh()
     assert MARKUP in page.panels.why.text.toPlainText()
-    assert "img" not in page.panels.why.text.toHtml().replace("&lt;img", "")
+    assert "<img" not in page.panels.why.text.toHtml()
     assert MARKUP in page.panels.runs.detail.text()

@@ -368,7 +368,13 @@ def test_exports_write_pictures_tables_report_and_artifact(drive, monkeypatch) -
     assert ElementTree.parse(wanted[-1]).getroot().tag.endswith("svg")
     wanted.append(str(d.folder / "tables"))
     d.trigger("csv")
+    d.until(lambda: (d.folder / "tables" / "partitions.csv").exists())
     assert (d.folder / "tables" / "partitions.csv").read_text().startswith("Toolchain,")
+    for name in ("candidates", "latencies", "runs", "pins", "in-model", "changes"):
+        assert (d.folder / "tables" / f"{name}.csv").exists()
+    wanted.append(str(d.folder / "run.json"))
+    d.trigger("json")
+    d.until(lambda: (d.folder / "run.json").exists())
     wanted.append(str(d.folder / "report.html"))
     d.trigger("report")
     d.until(lambda: (d.folder / "report.html").exists())

@@ -34,7 +34,10 @@ def test_small_windows_have_their_panels_in_one_column_and_large_ones_around(dri
     assert page.docks.arrangement == "column"
     for place in page.panels.places():
         page.docks.reveal(place.key)
+        d.qtbot.wait(20)
         assert place.panel.isVisible(), f"{place.key} is behind a tab"
+        share = page.view.width() * page.view.height() / (1280 * 800)
+        assert share > 0.5, f"{place.key} takes its room from the graph"
     d.window.resize(1700, 1000)
     d.until(lambda: page.docks.arrangement == "around")
     shown = {dock.objectName() for dock in page.docks.shown}

@@ -124,6 +124,7 @@ class Campaign:
             self.new_store()
         service = number % SERVICE_EVERY == SERVICE_EVERY - 1
         started = self.start(service)
+        kind = "nothing"
         moment = time.monotonic() + self.random.uniform(0.1, LONGEST_S)
         while time.monotonic() < moment and started.poll() is None:
             time.sleep(0.02)
@@ -135,7 +136,7 @@ class Campaign:
             if service and kind != "command":
                 time.sleep(1.0)
         self.finish(started, service, number)
-        self.check(f"kill {number}")
+        self.check(f"kill {number} ({kind})")
 
     def kill_any(self, top: int) -> str:
         """Kill one process of a kind drawn among those that there are; the kind's name."""
@@ -171,7 +172,8 @@ class Campaign:
         while (left := self.orphans()) and time.monotonic() < deadline:
             time.sleep(0.05)
         if left:
-            self.report.faults.append(f"{when}: orphans {left}")
+            commands = [command_of(pid)[-120:] for pid in left]
+            self.report.faults.append(f"{when}: orphans {commands}")
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -234,6 +236,14 @@ class Campaign:
         if done % WHOLE_EVERY:
             self.whole_run(done - 1)
         return self.report
+
+
+def command_of(pid: int) -> str:
+    """How a process was started; empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
 
 
 def main() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -111,6 +112,41 @@ def wide(count: int, lanes: int = 24) -> Graph:
     return graph
 
 
+def branches(count: int, lanes: int = 24) -> Graph:
+    """Chains of equal length beside each other, between one node and another."""
+    graph = Graph()
+    node = graph.run(1)
+    graph.add(*[graph.run((count - 2) // lanes, node) for _ in range(lanes)])
+    return graph
+
+
+def six_branches(count: int) -> Graph:
+    return branches(count, lanes=6)
+
+
+def grid(count: int) -> Graph:
+    """A square in which every node takes the one above it and the one to its left."""
+    graph, side = Graph(), math.isqrt(count)
+    for row in range(side):
+        for column in range(side):
+            above = [(row - 1) * side + column] if row else []
+            graph.add(*above, *([row * side + column - 1] if column else []))
+    return graph
+
+
+def ladder(count: int, lanes: int = 6) -> Graph:
+    """Lanes that grow at random, half of the nodes taking a value of another lane too."""
+    rng, graph = random.Random(3), Graph()
+    front = [graph.add() for _ in range(lanes)]
+    while len(graph.inputs) < count:
+        lane = rng.randrange(lanes)
+        taken = {front[lane]}
+        if rng.random() < 0.5:
+            taken.add(front[rng.randrange(lanes)])
+        front[lane] = graph.add(*sorted(taken))
+    return graph
+
+
 SHAPES = {
     "chain": chain,
     "residual": residual,
@@ -119,6 +155,14 @@ SHAPES = {
     "dense": dense,
     "transformer": transformer,
 }
+WIDE_SHAPES = {
+    "wide": wide,
+    "branches": branches,
+    "six branches": six_branches,
+    "grid": grid,
+    "ladder": ladder,
+}
+"""Shapes whose state space grows with the power of their width."""
 
 
 def problem_on(

@@ -170,7 +170,10 @@ def test_infeasible_limits_are_said_with_the_nodes():
         outputs=(0,),
     )
     found = Infeasible(
-        reason="no placement keeps to at most 1 MB", nodes=(0,), limits=("max_bytes",)
+        reason="no placement keeps to at most 1 MB",
+        nodes=(0,),
+        limits=("max_bytes",),
+        limits_text="at most 1 MB",
     )
     details = infeasible_details(graph, (), Answer(infeasible=found), {})
     assert details["reason"] == (

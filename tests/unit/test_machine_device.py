@@ -76,9 +76,9 @@ def fake_ticks(monkeypatch, busy: int, steal: int):
 def test_busy(monkeypatch):
     assert fake_ticks(monkeypatch, 5, 0) is None
     sentence = fake_ticks(monkeypatch, 63, 0)
-    assert sentence is not None and "other programs use 63%" in sentence
+    assert sentence is not None and "other programs use 63 %" in sentence
     sentence = fake_ticks(monkeypatch, 0, 40)
-    assert sentence is not None and "40% of its processors' time goes to other guests" in sentence
+    assert sentence is not None and "other guests of the host take 40 %" in sentence
 
 
 def test_ticks_count_only_our_processors(tmp_path):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 
 import pytest
+from onnx import helper
 
 from collage_engine.model.onnx_checks import check_graph
+from collage_engine.model.onnx_cleanup import clean_up
 from collage_engine.model.onnx_file import parse_model, read_model
 from collage_engine.model.onnx_standard import MOST_NODES, check_standard
 from collage_engine.records.errors import ModelError, UsageError
-from tests.support.broken_models import laughs
+from tests.support.broken_models import laughs, model
 
 
 def _seconds(size: int) -> float:
@@ -50,3 +53,28 @@ def test_functions_that_double_are_counted_before_they_are_written_out() -> None
 def test_functions_within_the_limit_pass_all_checks() -> None:
     check_graph(laughs(3), "m.onnx")
     check_standard(laughs(3), "m.onnx")
+
+
+def _clean_up_lines(inputs: int) -> int:
+    """Lines of Python that cleaning up a Sum of so many inputs takes."""
+    node = helper.make_node("Sum", [f"x{i}" for i in range(inputs)], ["y"], name="sum")
+    made = model([node], {f"x{i}": [2] for i in range(inputs)})
+    lines = 0
+
+    def count(frame, event, argument):
+        nonlocal lines
+        lines += event == "line"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        clean_up(made, "m.onnx")
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+def test_cleaning_up_takes_work_in_proportion_to_the_model() -> None:
+    # Work that grew with the square would be sixteen times as much.
+    assert _clean_up_lines(400) < 6 * _clean_up_lines(100)

@@ -62,7 +62,7 @@ RUN = Run(
             text="at most 1 runtime",
             state="honoured",
             price_us=11.0,
-            reason="at most 1 runtime: honoured, costs 11.0 us (2.0 %)",
+            reason="at most 1 runtime: honoured, costs 11.0 µs (2.0 %)",
         )
     ],
     accuracy=Accuracy(
@@ -90,7 +90,7 @@ def values(run: Run) -> dict[tuple[str, str], str]:
 def test_everything_is_told_once() -> None:
     found = values(RUN)
     assert len(found) == len(run_facts(RUN))
-    assert found["Limits", "at most 1 runtime"] == "honoured, costs 11.0 us (2.0 %)"
+    assert found["Limits", "at most 1 runtime"] == "honoured, costs 11.0 µs (2.0 %)"
     assert found["Pins", "conv*=onednn"] == "honoured, +2.00 µs"
     assert found["Accuracy", "lowest precision admitted"] == "bf16"
     assert found["Accuracy", "partitions in bf16"] == "2 of 3, within 3.0e-03 each"

@@ -155,6 +155,24 @@ def test_without_a_compiler_what_one_has_compiled_is_used(
         builder.build(replace(source, library_version="2.0"))
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_compiler_that_is_killed_is_called_again_once(
+    source: builder.RuntimeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    count = tmp_path / "count"
+    body = (
+        f'[ "$1" = --version ] && exec g++ --version\n'
+        f"echo x >> {count}; [ $(wc -l < {count}) -gt {times} ] || kill -9 $$\n"
+        'exec g++ "$@"'
+    )
+    monkeypatch.setenv("CXX", str(fake_compiler(tmp_path, body)))
+    if times == 1:
+        assert builder.build(source).path.exists()
+    else:
+        with pytest.raises(builder.CompilerKilled, match="was killed before it was done"):
+            builder.build(source)
+
+
 def test_the_folder_of_a_build_that_was_killed_is_removed(source: builder.RuntimeSource) -> None:
     folder = builder.build(source).path.parent.parent
     old, young = (folder / "cutlass-x" / f"build-{name}" for name in ("old", "young"))

@@ -17,6 +17,7 @@ from collage_engine.search.api import Search, check, k_best, solve
 from collage_engine.search.beam import BeamSearch
 from collage_engine.search.problem import Answer, Problem
 from collage_engine.search.problem_json import problem_from
+from collage_engine.search.solver import Solution
 from tests.support.search_graphs import SHAPES, problem_on
 from tests.support.search_instances import BruteForce, random_problem
 
@@ -57,12 +58,15 @@ def compare_infeasible(
     found = answer.infeasible
     assert found is not None and answer.cover == (), f"seed {seed}: a cover where there is none"
     minimal = truth.minimal_contradictions(pins)
-    assert set(found.pins) in minimal, f"seed {seed}: {found.pins} is not minimal"
+    named = [set(found.pins), *(set(conflict.pins) for conflict in found.further)]
+    assert all(pins in minimal for pins in named), f"seed {seed}: {named} are not minimal"
+    assert sum(map(len, named)) == len(set().union(*named)), f"seed {seed}: not disjoint"
+    left = [pin for index, pin in enumerate(pins) if index not in set().union(*named)]
+    assert not named[0] or truth.honoured(left), f"seed {seed}: a conflict is not named"
     for verdict in answer.verdicts:
-        inside = verdict.pin in found.pins
-        assert verdict.state == ("infeasible" if inside else "pending")
-        if inside:
-            assert set(verdict.contradicts) == set(found.pins) - {verdict.pin}
+        own = next((conflict for conflict in named if verdict.pin in conflict), set())
+        assert verdict.state == ("infeasible" if own else "pending")
+        assert set(verdict.contradicts) == own - {verdict.pin}
 
 
 def compare_cover(
@@ -195,6 +199,80 @@ def test_bounded_search_is_right_in_what_it_claims(cyclic: bool) -> None:
                     f"seed {seed}"
                 )
     assert proved > 25 and exact > 150
+
+
+@pytest.mark.parametrize("cyclic", [False, True])
+def test_the_integer_program_is_right_in_what_it_claims(cyclic: bool) -> None:
+    """What takes over on wide graphs, tried where brute force can judge it."""
+    exact = several = 0
+    for seed in range(7 * 10**8, 7 * 10**8 + 60 * ROUNDS):
+        data = random_problem(seed, cyclic=cyclic, nodes=8)
+        truth = BruteForce(data)
+        allowed = sorted(truth.honoured(data.get("pins", [])))
+        problem = problem_from(data)
+        search = Search(problem)
+        search.solver.too_wide = True
+        found = search.find(problem.pins)
+        if not allowed:
+            assert found.cost is None and found.decided, f"seed {seed}"
+            continue
+        least = allowed[0][0]
+        assert found.optimal and found.cost is not None, f"seed {seed}"
+        assert abs(search.to_us(found.cost) - least) < NEAR, f"seed {seed}"
+        ids = [problem.candidates[c].id for c in found.cover]
+        assert check(problem, ids) == pytest.approx(float(least)), f"seed {seed}"
+        exact += compare_through(seed, search, found, truth, allowed)
+        ranked = k_best(problem, 4, previous=search)
+        assert len(ranked) == min(4, len(allowed)), f"seed {seed}"
+        for cover, (cost, _) in zip(ranked, allowed, strict=False):
+            assert abs(cover.cost_us - cost) < NEAR, f"seed {seed}"
+            assert check(problem, cover.cover) == pytest.approx(cover.cost_us)
+        assert len({truth.indices(cover.cover) for cover in ranked}) == len(ranked)
+        several += len(ranked) > 1
+    print(exact, several)
+    assert exact > 100 * ROUNDS and several > 5 * ROUNDS
+
+
+def compare_through(
+    seed: int, search: Search, found: Solution, truth: BruteForce, allowed: list[Any]
+) -> int:
+    """Check exact least covers and bounds of every candidate; return how many are exact."""
+    exact = 0
+    for name, index in truth.named("measured").items():
+        costs = [cost for cost, c in allowed if index in c]
+        if index in found.least_through:
+            exact += 1
+            assert abs(search.to_us(found.least_through[index]) - min(costs)) < NEAR
+        elif index in found.lower_bound_through:
+            bound = search.to_us(found.lower_bound_through[index])
+            assert not costs or bound <= min(costs) + NEAR, f"seed {seed}: {name}"
+        else:
+            assert found.others_in_no_cover and not costs, f"seed {seed}: {name}"
+    return exact
+
+
+def test_the_integer_program_keeps_to_limits_and_pins() -> None:
+    """The branch and bound over sets of runtimes is the same on wide graphs."""
+    solved = 0
+    for seed in range(8 * 10**8, 8 * 10**8 + 40 * ROUNDS):
+        data = random_problem(seed, nodes=6)
+        names = sorted({c["toolchain"] for c in data["candidates"]})
+        data["constraints"] = {"max_runtimes": 1 + seed % max(len(names), 1)}
+        problem = problem_from(data)
+        truth = solve(problem)
+        search = Search(problem)
+        search.solver.too_wide = True
+        answer = solve(problem, previous=search)
+        assert (answer.infeasible is None) == (truth.infeasible is None), f"seed {seed}"
+        if truth.cost_us is not None:
+            solved += 1
+            assert answer.optimal and answer.cost_us == pytest.approx(truth.cost_us)
+            for name, regret in answer.regrets.items():
+                assert regret == pytest.approx(truth.regrets[name]), f"seed {seed}: {name}"
+            for name, bound in answer.regret_bounds.items():
+                known = truth.regrets.get(name)
+                assert known is None or bound <= known + 1e-6
+    assert solved > 10
 
 
 def test_searching_again_after_a_pin_keeps_the_space() -> None:

@@ -86,7 +86,7 @@ def test_a_candidate_in_no_cover_and_a_pin() -> None:
     assert "it is in no placement (a pin" in told.text[0]
     assert "openblas's bias is in no placement under the pins" in told.text
     told = explain_node(problem, solve(problem), 0, LABELS)
-    assert "pin 0: node 0 on onnxruntime: honoured, costs 12 us" in told.text
+    assert "pin 1: node 0 on onnxruntime: honoured, costs 12 µs" in told.text
 
 
 def test_an_infeasible_problem_is_explained() -> None:

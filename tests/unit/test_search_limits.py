@@ -6,6 +6,7 @@ import itertools
 import os
 import random
 from collections import Counter
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
@@ -13,9 +14,12 @@ import pytest
 
 from collage_engine.records.errors import UsageError
 from collage_engine.search.api import Search, check, k_best, solve
+from collage_engine.search.explain import explain_node
 from collage_engine.search.limited_search import RuntimeSets
 from collage_engine.search.limits import RuntimeLimits
+from collage_engine.search.problem import Answer
 from collage_engine.search.problem_json import problem_from
+from collage_engine.search.solver import Solution
 from tests.support.search_graphs import SHAPES, problem_on
 from tests.support.search_instances import BruteForce, random_problem
 from tests.unit.test_search_exact import compare_cover, compare_regrets
@@ -98,9 +102,8 @@ def test_equals_brute_force(block: int) -> None:
         free = BruteForce(data).least(pins)
         if truth.least(pins) is None:
             assert answer.infeasible is not None and not answer.cover, f"seed {seed}"
-            if free is not None:
-                tally["infeasible"] += 1
-                blamed(seed, truth, pins, answer.infeasible)
+            tally["infeasible"] += free is not None
+            conflicts(seed, tally, truth, pins, answer)
             continue
         assert answer.infeasible is None, f"seed {seed}: {answer.infeasible}"
         tally["binding"] += free != truth.least(pins)
@@ -118,19 +121,163 @@ def test_equals_brute_force(block: int) -> None:
     assert min(tally[n] for n in ("infeasible", "binding", "prices", "regrets")) >= 3
 
 
-def blamed(seed: int, truth: LimitedForce, pins: list[dict[str, Any]], found: Any) -> None:
-    """What is named leaves no cover: no limit can go under all pins, no named pin can go."""
-    some = [pins[i] for i in found.pins]
-    truth.kept = found.limits
-    assert found.limits and truth.least(some) is None, f"seed {seed}: {found}"
-    for limit in found.limits:
-        truth.kept = tuple(name for name in found.limits if name != limit)
-        assert truth.least(pins) is not None, f"seed {seed}: {limit} is innocent"
-    truth.kept = found.limits
-    for place in range(len(some)):
-        rest = some[:place] + some[place + 1 :]
-        assert truth.least(rest) is not None, f"seed {seed}: a pin is innocent"
-    truth.kept = LIMITS
+def conflicts(
+    seed: int, tally: Counter[str], truth: LimitedForce, pins: list[dict[str, Any]], answer: Answer
+) -> None:
+    """Every named set leaves no cover, each proper part of it does; together nothing is missed."""
+
+    def feasible(some: Iterable[int | str]) -> bool:
+        truth.kept = tuple(c for c in some if isinstance(c, str))
+        found = truth.least([pins[c] for c in some if isinstance(c, int)]) is not None
+        truth.kept = LIMITS
+        return found
+
+    found = answer.infeasible
+    assert found is not None
+    everything: set[int | str] = {*range(len(pins)), *(v.limit for v in answer.limit_verdicts)}
+    if not feasible([]):
+        assert not found.pins and not found.limits and not found.further, f"seed {seed}"
+        return
+    named = [(*each.pins, *each.limits) for each in (found, *found.further)]
+    for core in named:
+        assert core and not feasible(core), f"seed {seed}: {core} leaves covers"
+        for size in range(len(core)):
+            for part in itertools.combinations(core, size):
+                assert feasible(part), f"seed {seed}: {part} of {core} is enough"
+        tally["pins and limits"] += len({type(c) for c in core}) > 1
+    left = everything.difference(*named)
+    assert len(left) == len(everything) - sum(map(len, named)), f"seed {seed}: not disjoint"
+    assert feasible(left), f"seed {seed}: a conflict in {left} is not named"
+    tally["several"] += len(named) > 1
+    for verdict in answer.verdicts:
+        own = next((core for core in named if verdict.pin in core), ())
+        assert verdict.state == ("infeasible" if own else "pending")
+        assert {verdict.pin, *verdict.contradicts} == {verdict.pin, *own} - set(LIMITS)
+    for limit in answer.limit_verdicts:
+        own = next((core for core in named if limit.limit in core), ())
+        assert limit.state == ("infeasible" if own else "pending")
+
+
+def crowded_problem(seed: int) -> dict[str, Any]:
+    """A few nodes with so many pins and limits that they mostly contradict each other."""
+    rng = random.Random(seed)
+    count = rng.randint(1, 4)
+    candidates = [
+        {"nodes": [node], "toolchain": name}
+        for node in range(count)
+        for name in CHAINS
+        if rng.random() < 0.7
+    ]
+    candidates += [
+        {"nodes": [node, node + 1], "toolchain": rng.choice(CHAINS)} for node in range(count - 1)
+    ]
+    pins: list[dict[str, Any]] = []
+    for _ in range(rng.randint(1, 4)):
+        nodes, name = [rng.randrange(count)], rng.choice(CHAINS)
+        pins.append(
+            rng.choice(
+                [
+                    {"nodes": nodes, "toolchain": name},
+                    {"nodes": nodes, "not_toolchain": name},
+                    {"nodes": nodes, "exactly": True},
+                    {"nodes": [min(nodes[0], max(count - 2, 0)), count - 1], "together": True},
+                ]
+            )
+        )
+    return {
+        "nodes": [{"id": n, "inputs": [n - 1] if n else []} for n in range(count)],
+        "outputs": [count - 1],
+        "candidates": [
+            {**c, "id": index, "cost_us": rng.randint(1, 9)} for index, c in enumerate(candidates)
+        ],
+        "transitions": {},
+        "pins": pins,
+        "constraints": random_constraints(rng),
+    }
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_conflicts_are_minimal_really_infeasible_and_all_named(block: int) -> None:
+    tally: Counter[str] = Counter()
+    for seed in range(6 * 10**9 + block * 10**6, 6 * 10**9 + block * 10**6 + 400 * ROUNDS):
+        data = crowded_problem(seed)
+        truth = LimitedForce(data)
+        if truth.least(data["pins"]) is None:
+            tally["infeasible"] += 1
+            conflicts(seed, tally, truth, data["pins"], solve(problem_from(data)))
+    print(dict(tally))
+    assert tally["infeasible"] > 50 and min(tally["pins and limits"], tally["several"]) > 10
+
+
+def test_pins_that_contradict_each_other_are_named_beside_limits_that_do() -> None:
+    data: dict[str, Any] = {
+        "nodes": [{"id": 0}],
+        "candidates": [{"id": 0, "nodes": [0], "toolchain": "a", "cost_us": 1}],
+        "pins": [{"nodes": [0], "toolchain": "z"}],
+        "constraints": {"allow": ["b"]},
+    }
+    found = solve(problem_from(data)).infeasible
+    assert found is not None and (found.pins, found.limits) == ((0,), ())
+    assert found.reason == (
+        "the pin cannot be honoured: node 0 on z (no candidate is left for node 0)"
+    )
+    (other,) = found.further
+    assert (other.pins, other.limits, other.nodes) == ((), ("allow",), (0,))
+    assert other.reason == (
+        "no placement keeps to only the runtimes b (no candidate is left for node 0)"
+    )
+
+
+def test_a_pin_is_not_blamed_alone_for_what_two_pins_and_a_limit_do() -> None:
+    data: dict[str, Any] = {
+        "nodes": [{"id": 0}],
+        "candidates": [{"id": n, "nodes": [0], "toolchain": n, "cost_us": 1} for n in ("a", "b")],
+        "pins": [{"nodes": [0], "toolchain": "a"}, {"nodes": [0], "toolchain": "b"}],
+        "constraints": {"allow": ["b"]},
+    }
+    answer = solve(problem_from(data))
+    assert answer.infeasible is not None
+    assert (answer.infeasible.pins, answer.infeasible.limits) == ((0, 1), ())
+    assert [v.state for v in answer.limit_verdicts] == ["pending"]
+    del data["pins"][1]
+    found = solve(problem_from(data)).infeasible
+    assert found is not None and (found.pins, found.limits) == ((0,), ("allow",))
+    assert found.reason == (
+        "no placement keeps to only the runtimes b together with the pin node 0 on a "
+        "(no candidate is left for node 0)"
+    )
+
+
+def test_regrets_that_there_was_no_time_for_are_not_known_rather_than_none() -> None:
+    """Null means that no cover contains a candidate; so a chosen one never has it."""
+    data = problem_on(SHAPES["residual"](60), seed=7)
+    data["constraints"] = {"max_runtimes": 2}
+    problem = problem_from(data)
+    search = Search(problem)
+    truth = solve(problem, previous=search)
+    assert not truth.regrets_not_known
+    search = Search(problem)
+    original = search.solver.solve
+
+    def without_regrets(*args: Any, **options: Any) -> Any:
+        """A solver whose time is over as soon as the best cover is known."""
+        solution = original(*args, **options)
+        return Solution(decided=False) if options.get("regrets") else solution
+
+    search.solver.solve = without_regrets  # type: ignore[method-assign]
+    answer = solve(problem, previous=search, with_bounds=False)
+    assert answer.cost_us == truth.cost_us
+    kinds = (set(answer.regrets), set(answer.regret_bounds), set(answer.regrets_not_known))
+    assert sum(map(len, kinds)) == len(problem.candidates) == len(set().union(*kinds))
+    for name, regret in answer.regrets.items():
+        assert truth.regrets[name] == regret
+    assert set(answer.cover) <= set(answer.regrets)
+    assert answer.regrets_not_known
+    told = explain_node(problem, answer, problem.nodes[0].id)
+    states = {line.candidate: line.regret for line in told.lines}
+    unknown = [name for name in states if name in answer.regrets_not_known]
+    assert unknown and all(states[name] == "not known" for name in unknown)
+    assert not any("in no placement" in line.text for line in told.lines)
 
 
 def test_k_best_keep_to_the_limits() -> None:
@@ -235,7 +382,7 @@ def test_limits_in_words_and_their_price() -> None:
     assert answer.cover == ("b0", "b1") and answer.cost_us == 6.0
     (verdict,) = answer.limit_verdicts
     assert verdict.price_us == 3.0
-    assert verdict.reason == "at most 1 runtime: honoured, costs 3 us (100.0 %)"
+    assert verdict.reason == "at most 1 runtime: honoured, costs 3 µs (100.0 %)"
     data["constraints"] = {"max_runtimes": 2, "max_bytes": 5, "base_bytes": 6}
     answer = solve(problem_from(data))
     assert answer.infeasible is not None and answer.infeasible.limits == ("max_bytes",)

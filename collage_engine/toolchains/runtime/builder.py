@@ -35,6 +35,8 @@ _LOG = logging.getLogger(__name__)
 HEADERS = Path(__file__).resolve().parent / "src"
 COMPILE_SECONDS = 600.0
 """Seconds that compiling a runtime may take; chosen, some ten times the longest seen."""
+KILLED = "signal terminated program"
+"""What GCC's driver says of a compiler that was ended by a signal."""
 RESTS_ON = "rests_on.json"
 """File beside a compiled runtime: the versions and files of the libraries that it was made for."""
 
@@ -98,6 +100,10 @@ class CannotBuild(ToolchainError):
     def __init__(self, reason: str, advice: str) -> None:
         super().__init__(reason)
         self.advice = advice
+
+
+class CompilerKilled(ToolchainError):
+    """A compiler was ended from outside: that says nothing of the runtime, so it is not kept."""
 
 
 def build_folder() -> Path:
@@ -167,7 +173,12 @@ def build(source: RuntimeSource) -> Runtime:
                 ffi_library = Path(tvm_ffi.libinfo.find_libtvm_ffi())
                 includes = [*tvm_ffi.libinfo.include_paths(), str(HEADERS)]
                 includes += [str(p) for p in (*source.shared, *source.includes)]
-                _compile(compiler, source, kind, includes, (ffi_library, *source.links), library)
+                parts = (compiler, source, kind, includes, (ffi_library, *source.links), library)
+                try:
+                    _compile(*parts)
+                except CompilerKilled as error:
+                    _LOG.warning("compiling %s again: %s", library, error)
+                    _compile(*parts)
                 _note_what_it_rests_on(folder, rests_on)
     except OSError as error:
         raise CannotBuild(
@@ -248,6 +259,10 @@ def _compile(
             raise ToolchainError(
                 f"compiling the {source.toolchain} runtime took longer than {COMPILE_SECONDS:g} s"
             ) from None
+        if done.returncode < 0 or KILLED in done.stderr:
+            raise CompilerKilled(
+                f"the compiler of the {source.toolchain} runtime was killed before it was done"
+            )
         if done.returncode != 0:
             reason = compiler_reason(done.stderr, f"exit status {done.returncode}")
             raise ToolchainError(f"the {source.toolchain} runtime does not compile: {reason}")

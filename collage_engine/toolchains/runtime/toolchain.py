@@ -38,6 +38,8 @@ class CppToolchain(Toolchain):
             version = self.version()
             kind = builder.load(self.source())
             self.check(kind)
+        except builder.CompilerKilled:
+            raise
         except ToolchainError as error:
             advice = error.advice if isinstance(error, builder.CannotBuild) else None
             return ToolchainState(

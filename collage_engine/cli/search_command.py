@@ -1,0 +1,132 @@
+"""``collage search``: a search problem from a file or a pipe, its answer on standard output."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from collage_engine.cli.output import print_json
+from collage_engine.cli.screen import complain, say
+from collage_engine.records.counted import counted
+from collage_engine.records.errors import UsageError
+from collage_engine.records.files import read_file
+from collage_engine.search.check import CoverCheck
+from collage_engine.search.command import main_check, main_search, schema
+
+STANDARD_INPUT = "-"
+MOST_BYTES = 1 << 28
+"""Bytes of the largest problem or placement that is read, 256 MiB (chosen: some hundred times the
+problem of EfficientNet)."""
+QUIET_S = 3.0
+"""Seconds after which the command says how long it may still take (chosen)."""
+
+
+def search(options: argparse.Namespace) -> int:
+    """Answer a problem, check a cover of it, or print the schemas; returns the exit status."""
+    if options.schema:
+        print_json(schema())
+        return 0
+    if options.problem is None:
+        raise UsageError("name the problem's file, or - for standard input")
+    if options.check == options.problem == STANDARD_INPUT:
+        raise UsageError("the problem and the placement cannot both come from standard input")
+    text = _read(options.problem)
+    if options.check is not None:
+        found = _about(options, lambda: main_check(text, _cover_text(options.check)))
+        return _print_check(found, options.json)
+    with _saying_how_long(options.time_limit):
+        answer = _about(
+            options,
+            lambda: main_search(text, time_limit_s=options.time_limit, ranked=options.k_best),
+        )
+    if options.json:
+        print_json(answer)
+    else:
+        _print_answer(answer)
+    return 0
+
+
+def _about(options: argparse.Namespace, work: Any) -> Any:
+    """Do some work; a sentence about what is malformed then begins with the problem's file."""
+    try:
+        return work()
+    except UsageError as error:
+        name = "standard input" if options.problem == STANDARD_INPUT else options.problem
+        raise UsageError(f"{name}: {error}") from error
+
+
+def _read(name: str) -> bytes:
+    """Return what is in a file, or on standard input."""
+    try:
+        if name != STANDARD_INPUT:
+            return read_file(name, MOST_BYTES)
+        data = sys.stdin.buffer.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{name}: {getattr(error, 'strerror', None) or error}") from error
+    if len(data) > MOST_BYTES:
+        raise UsageError(f"standard input has more than {MOST_BYTES >> 20} MiB")
+    return data
+
+
+def _cover_text(given: str) -> bytes:
+    """Return a placement as JSON: a file's content, or ids that were given directly."""
+    if given.lstrip().startswith(("[", "{")):
+        return given.encode("utf-8", "surrogateescape")
+    if given == STANDARD_INPUT or os.path.exists(given):
+        return _read(given)
+    return msgspec.json.encode([name.strip() for name in given.split(",") if name.strip()])
+
+
+@contextmanager
+def _saying_how_long(limit_s: float) -> Iterator[None]:
+    """Say on standard error, once the work takes long, when it will end."""
+    text = f"searching; this takes at most about {limit_s:g} s (--time-limit)"
+    timer = threading.Timer(QUIET_S, complain, (text,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _print_answer(answer: dict[str, Any]) -> None:
+    if "infeasible" in answer:
+        infeasible = answer["infeasible"]
+        say(f"no placement exists: {infeasible['reason']}")
+        for conflict in infeasible["further"]:
+            say(f"besides: {conflict['reason']}")
+        return
+    if answer["cost_us"] is None:
+        say("No placement was found in time, and none is proved not to exist (--time-limit).")
+        return
+    bound = "the least" if answer["optimal"] else f"at least {answer['lower_bound_us']} µs"
+    say(f"The placement costs {answer['cost_us']} µs ({bound}).")
+    say(f"Its candidates are {', '.join(map(str, answer['cover']))}")
+    for verdict in (*answer["verdicts"], *answer["constraints"]):
+        say(verdict["reason"])
+    for place, ranked in enumerate(answer.get("ranked_covers", ()), start=1):
+        names = ", ".join(map(str, ranked["cover"]))
+        say(f"{place}. {ranked['cost_us']} µs, {ranked['regret_us']} µs more: {names}")
+
+
+def _print_check(found: CoverCheck, as_json: bool) -> int:
+    """Print what is wrong with a placement; the exit status is 1 where anything is."""
+    if as_json:
+        print_json(found)
+    elif found.valid:
+        say(f"This is a placement that keeps to all pins and limits. It costs {found.cost_us} µs.")
+    else:
+        say(f"This is no placement as asked for: {counted(len(found.faults), 'fault')}.")
+        for fault in found.faults:
+            say(fault)
+        if found.cost_us is not None:
+            say(f"Its cost is {found.cost_us} µs.")
+    return 0 if found.valid else 1

@@ -1,0 +1,706 @@
+"""The search as an integer program, solved by HiGHS, where the state space is too large.
+
+The program has a binary variable x for each candidate; every node lies in exactly one chosen
+candidate (set partitioning). For each value v, each atom a of it (being handed to a toolchain or
+converted to a format, see :mod:`~collage_engine.search.pricing`) and each price p of that atom, a
+variable y in [0, 1] says that the price is paid. For every consuming node n, with the candidates
+that hold v but not n in the order of the price that their values have for a::
+
+    x(candidates that hold n, not v, and demand a)
+        <= x(candidates that hold v, not n, whose price of a is at most q) + sum of y of prices > q
+
+for every price q. These are the facets of the projection of each edge's local polytope (Wainwright
+and Jordan 2008, section 4.1), which is why the linear relaxation is nearly tight: hand-overs are
+paid in it as they are in covers. A price that is ``IMPOSSIBLE`` has no y.
+
+Partitions that wait for each other are cut off when they are found (Dantzig, Fulkerson and Johnson
+1954 for subtours): if partition i is entered at node a_i and left at node b_i, each feeding the
+next, then of the k groups of candidates that hold a_i and b_i and no other of these nodes at most k
+- 1 can be chosen from. Pairs are separated in the linear relaxation already, longer cycles in
+integer solutions.
+
+What is certified: the bound of the linear relaxation, which is computed from its duals as Neumaier
+and Shcherbina (2004) do, so that it holds whatever HiGHS rounds. The bound after branching is
+HiGHS's own, less ``TRUSTED_DIGITS`` of it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from collage_engine.search.greedy_cover import greedy_cover
+from collage_engine.search.pricing import IMPOSSIBLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from collage_engine.search.pricing import Prices, Value
+    from collage_engine.search.state_space import StateSpace
+    from collage_engine.search.weights import Weights
+
+    Floats = NDArray[np.float64]
+    Ranked = tuple[int, list[int]]
+    """The cost of a cover, and its candidates."""
+    Cut = tuple[tuple[int, ...], int]
+    """Columns, and how many of them may be chosen at most."""
+
+TRUSTED_DIGITS = 1e-6
+"""Share of a bound of HiGHS within which it is not trusted: its tolerances on feasibility and
+integrality (option ``mip_feasibility_tolerance``). A cover that costs no more than this above the
+bound is taken as the best."""
+ROUNDING = 1e-9
+"""Share of the bound of the linear relaxation that floating-point sums may be off (chosen: far more
+than the 1e-16 of a sum, times its terms)."""
+LARGEST_COST = 1e4
+"""The largest objective coefficient after scaling (chosen: HiGHS advises to stay below 1e6; its
+absolute tolerances of 1e-7 then resolve 1e-11 of the most expensive candidate)."""
+FRACTIONAL_TIME_SHARE = 0.6
+"""Share of the time in which a cover is looked for that agrees with the relaxation where that is
+integer, before the whole program is solved (chosen)."""
+MOST_CUT_ROUNDS = 20
+"""Rounds of separation in the linear relaxation (a count; chosen: one to four are usual)."""
+VIOLATED = 1e-4
+"""By how much a relaxed solution must violate a cut for it to be added (chosen)."""
+CHOSEN_FROM = 0.5
+"""A binary variable from which on it is 1 in a solution."""
+INTEGRAL = 1e-5
+"""How far a binary variable may lie from 0 or 1 in a solution (chosen: ten times HiGHS's own
+tolerance)."""
+POLL_S = 0.1
+"""Seconds between two looks for an interrupt while HiGHS works (chosen: below the second within
+which a cancel is answered)."""
+STOP_S = 0.8
+"""Seconds that HiGHS gets to stop after an interrupt; then it is left to itself (chosen)."""
+
+
+@dataclass
+class ProgramResult:
+    """What the integer program has found; amounts are internal integers."""
+
+    cost: int | None = None
+    """Cost of the best cover found; None when none was."""
+    cover: list[int] = field(default_factory=list)
+    lower_bound: int = 0
+    """No cover costs less."""
+    lower_bound_through: dict[int, int] = field(default_factory=dict)
+    """Per candidate what a cover through it costs at least; empty when there was no time."""
+    least_through: dict[int, int] = field(default_factory=dict)
+    """Candidate to the exact least cost of a cover through it, where that is known."""
+    infeasible: bool = False
+    """Whether it is proved that there is no cover."""
+    relaxed: bool = False
+    """Whether the linear relaxation was solved: else nothing was found out."""
+    nodes: int = 0
+    """Nodes of the branch and bound."""
+
+
+class IntegerProgram:
+    """The integer program of a state space under one choice of allowed candidates."""
+
+    def __init__(
+        self, space: StateSpace, weights: Weights, offered: Sequence[Sequence[int]]
+    ) -> None:
+        """Build the program.
+
+        Args:
+            space: The state space; its states are not used.
+            weights: Costs of the candidates.
+            offered: Per node set the candidates that may be chosen.
+        """
+        self.space = space
+        self.weights = weights
+        self.offered = offered
+        self.candidates = [c for nodes in space.node_sets for c in offered[nodes.index]]
+        """Column to candidate; the columns of y come after these."""
+        self.column = {c: at for at, c in enumerate(self.candidates)}
+        self.columns_of_set: list[list[int]] = [
+            [self.column[c] for c in offered[nodes.index]] for nodes in space.node_sets
+        ]
+        self.holding: list[list[int]] = [[] for _ in range(space.count)]
+        """Position to the node sets that hold it and have a candidate."""
+        for nodes in space.node_sets:
+            if offered[nodes.index]:
+                for member in nodes.members:
+                    self.holding[member].append(nodes.index)
+        self.members = [frozenset(nodes.members) for nodes in space.node_sets]
+        costs = [weights.cost[c] for c in self.candidates]
+        self._costs = costs
+        self._rows = _Rows()
+        for sets in self.holding:
+            row = [at for s in sets for at in self.columns_of_set[s]]
+            self._rows.add(1.0, 1.0, row, [1.0] * len(row))
+        for position, value in enumerate(space.values):
+            if value is not None:
+                self._add_value(position, value)
+        top = max((cost for cost in costs if cost < IMPOSSIBLE), default=1)
+        self.unit = max(1.0, float(top) / LARGEST_COST)
+        """Internal cost of one unit of the objective."""
+        self.objective: Floats = np.array([float(cost) / self.unit for cost in costs])
+        self._cuts: set[Cut] = set()
+        self._best: list[Ranked] = []
+        """The best covers found so far, where several were asked for."""
+        self._ranked: set[frozenset[int]] = set()
+        """Covers that were cut off since they are among the best that were asked for already."""
+        self._prices = [0] * space.count
+        """Per position the dual price of its node in the relaxation, in internal units."""
+        self._highs: Any = None
+        self._stop = False
+        """Whether HiGHS is to stop what it does."""
+
+    # -- the model ---------------------------------------------------------------------------
+
+    def _add_value(self, position: int, value: Value) -> None:
+        """Add the columns and rows that make transitions of a value cost what they do."""
+        prices_of, demands_of = self.weights.prices, self.weights.demands
+        sources: list[tuple[int, Prices, int]] = []
+        for s in self.holding[position]:
+            nodes = self.space.node_sets[s]
+            if position not in nodes.produced:
+                continue
+            slot = nodes.produced.index(position)
+            sources += [
+                (s, prices_of[self.candidates[at]][slot], at) for at in self.columns_of_set[s]
+            ]
+        paid: dict[tuple[int, int], int] = {}
+        for consumer in value.consumers:
+            outside = [(p, at) for s, p, at in sources if consumer not in self.members[s]]
+            demanding: dict[int, list[int]] = {}
+            for s in self.holding[consumer]:
+                if position in self.members[s]:
+                    continue
+                nodes = self.space.node_sets[s]
+                slot = nodes.consumed.index(position)
+                for at in self.columns_of_set[s]:
+                    mask = demands_of[self.candidates[at]][slot]
+                    for atom in range(len(value.atoms)):
+                        if mask >> atom & 1:
+                            demanding.setdefault(atom, []).append(at)
+            for atom, takers in demanding.items():
+                self._add_demand(atom, takers, outside, paid)
+
+    def _add_demand(
+        self,
+        atom: int,
+        takers: list[int],
+        outside: list[tuple[Prices, int]],
+        paid: dict[tuple[int, int], int],
+    ) -> None:
+        """Add the rows of one demand at one consuming node.
+
+        Args:
+            atom: The atom that is demanded.
+            takers: Columns of the candidates that demand it there.
+            outside: Prices and column of each candidate that hands the value to that node.
+            paid: (atom, price) to the column of y; columns are added to it.
+        """
+        groups: dict[int, list[int]] = {}
+        for prices, at in outside:
+            groups.setdefault(prices.prices[atom], []).append(at)
+        ascending = sorted(groups)
+        if not any(ascending):
+            return  # it is free whoever produces the value
+        cheap: list[int] = []
+        for rank, price in enumerate(ascending):
+            dearer = [p for p in ascending[rank:] if 0 < p < IMPOSSIBLE]
+            if price:
+                for p in dearer:
+                    if (atom, p) not in paid:
+                        paid[atom, p] = len(self._costs)
+                        self._costs.append(p)
+                extra = [paid[atom, p] for p in dearer]
+                row = [*takers, *cheap, *extra]
+                values = [1.0] * len(takers) + [-1.0] * (len(cheap) + len(extra))
+                self._rows.add(-np.inf, 0.0, row, values)
+            cheap = cheap + groups[price]
+
+    # -- solving -----------------------------------------------------------------------------
+
+    def solve(self, deadline: float) -> ProgramResult:
+        """Find the least-cost cover, or as good a one and as good a bound as time allows.
+
+        Args:
+            deadline: When to end, in :func:`time.monotonic` seconds.
+        """
+        result = ProgramResult()
+        if not all(self.holding):
+            result.infeasible = True
+            return result
+        if not self._relax(result, deadline) or result.infeasible:
+            return result
+        greedy = greedy_cover(self.space, self.weights, self.offered, self._prices)
+        if greedy is not None:
+            result.cost, result.cover = greedy
+        self._branch_where_fractional(result, deadline)
+        if result.cost is not None and result.lower_bound >= result.cost * (1 - TRUSTED_DIGITS):
+            result.lower_bound = result.cost
+        else:
+            self._branch(result, deadline)
+        return result
+
+    def _branch_where_fractional(self, result: ProgramResult, deadline: float) -> None:
+        """Find a cover that agrees with the relaxed solution wherever that is integer.
+
+        The relaxation is nearly tight, so little is left to be decided, and that falls apart into
+        small programs (relaxation-enforced neighbourhood search, Berthold 2014).
+
+        Args:
+            result: The relaxation's bounds; the cover is added to it.
+            deadline: When to end, in :func:`time.monotonic` seconds.
+        """
+        values = np.array(self._highs.getSolution().col_value)[: len(self.candidates)]
+        fixed = np.flatnonzero(values > 1.0 - INTEGRAL).astype(np.int32)
+        none, one = np.zeros(len(fixed)), np.ones(len(fixed))
+        self._highs.changeColsBounds(len(fixed), fixed, one, one)
+        now = time.monotonic()
+        found = ProgramResult()
+        self._branch(found, now + FRACTIONAL_TIME_SHARE * (deadline - now))
+        self._highs.changeColsBounds(len(fixed), fixed, none, one)
+        result.nodes += found.nodes
+        self._take(result, found.cover or None)
+
+    def ranked_covers(self, k: int, cost: int, cover: list[int], deadline: float) -> list[Ranked]:
+        """Return the k least-cost covers, the best first; fewer where there are, or time is, fewer.
+
+        Each one found is cut off and the program is solved again.
+
+        Args:
+            k: How many covers are wanted.
+            cost: The cost of the best cover, which :meth:`solve` has proved.
+            cover: The best cover.
+            deadline: When to end, in :func:`time.monotonic` seconds.
+
+        Returns:
+            Per cover its cost and its candidates, in an order in which they can run.
+        """
+        found = self._best
+        if not found:
+            found.append((cost, cover))
+        while len(found) < k:
+            columns = tuple(sorted(self.column[c] for c in found[-1][1]))
+            self._add_cuts([(columns, len(columns) - 1)])
+            self._ranked.add(frozenset(found[-1][1]))
+            following = ProgramResult()
+            self._branch(following, deadline)
+            if following.cost is None or following.lower_bound < following.cost:
+                break  # there is none, or another one may come before it
+            found.append((following.cost, runnable_order(self.space, following.cover)))
+        return found[:k]
+
+    def find_regrets(self, result: ProgramResult, deadline: float) -> None:
+        """Find exact least covers through candidates, as far as linear programs decide them.
+
+        Each candidate in turn is forced into the relaxation. Where its solution is integer and has
+        no cycle, it is the least cover through the candidate; else it is a better bound.
+
+        Args:
+            result: What :meth:`solve` returned, with a cover that is proved to cost least.
+            deadline: When to end, in :func:`time.monotonic` seconds.
+        """
+        import highspy  # see _relax
+
+        assert result.cost is not None
+        result.least_through.update(dict.fromkeys(result.cover, result.cost))
+        self._set_kind(highspy.HighsVarType.kContinuous)
+        by_bound = sorted(result.lower_bound_through, key=result.lower_bound_through.__getitem__)
+        for c in by_bound:
+            if c in result.least_through:
+                continue
+            if time.monotonic() > deadline:
+                break
+            self._highs.changeColBounds(self.column[c], 1.0, 1.0)
+            status = self._run(deadline)
+            self._highs.changeColBounds(self.column[c], 0.0, 1.0)
+            if status == highspy.HighsModelStatus.kInfeasible:
+                del result.lower_bound_through[c]
+            if status != highspy.HighsModelStatus.kOptimal:
+                continue
+            least = float(self._highs.getInfo().objective_function_value)
+            bound = max(result.lower_bound_through[c], self._internal(least, TRUSTED_DIGITS))
+            result.lower_bound_through[c] = bound
+            cover = self._integer_cover()
+            cost = None if cover is None else cover_cost(self.space, self.weights, cover)
+            if cover is not None and cost is not None and not cycles_of(self.space, cover):
+                result.least_through[c] = max(cost, result.cost)
+        for c in result.least_through:
+            result.lower_bound_through.pop(c, None)
+
+    def _integer_cover(self) -> list[int] | None:
+        """Return the candidates of HiGHS's solution; None where it is not integer."""
+        values = np.array(self._highs.getSolution().col_value)[: len(self.candidates)]
+        if np.any((values > INTEGRAL) & (values < 1.0 - INTEGRAL)):
+            return None
+        return [self.candidates[at] for at in np.flatnonzero(values > CHOSEN_FROM)]
+
+    def _set_kind(self, kind: Any) -> None:
+        """Make the columns of all candidates integer or continuous."""
+        count = len(self.candidates)
+        columns = np.arange(count, dtype=np.int32)
+        self._highs.changeColsIntegrality(count, columns, np.array([kind] * count))
+
+    def _relax(self, result: ProgramResult, deadline: float) -> bool:
+        """Solve the linear relaxation with cuts; False when there was no time."""
+        import highspy  # it takes as long to load as all of the search: only where it is needed
+
+        highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+        self._highs = highs
+        for option, value in (
+            ("output_flag", False),
+            ("threads", 1),
+            ("random_seed", 0),
+            ("mip_rel_gap", 0.0),
+            ("mip_abs_gap", 1e-7),
+        ):
+            highs.setOptionValue(option, value)
+        for interrupts in (highs.cbSimplexInterrupt, highs.cbMipInterrupt):
+            interrupts.subscribe(self._interrupt)
+        model = highspy.HighsLp()
+        model.num_col_, model.num_row_ = len(self._costs), len(self._rows.low)
+        model.col_cost_ = self.objective
+        model.col_lower_, model.col_upper_ = np.zeros(len(self._costs)), np.ones(len(self._costs))
+        model.row_lower_, model.row_upper_ = np.array(self._rows.low), np.array(self._rows.high)
+        model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        model.a_matrix_.start_ = np.array(self._rows.starts, dtype=np.int32)
+        model.a_matrix_.index_ = np.array(self._rows.columns, dtype=np.int32)
+        model.a_matrix_.value_ = np.array(self._rows.values)
+        highs.passModel(model)
+        for _ in range(MOST_CUT_ROUNDS):
+            status = self._run(deadline)
+            if status == highspy.HighsModelStatus.kInfeasible:
+                result.infeasible = True
+                return True
+            if status != highspy.HighsModelStatus.kOptimal:
+                return result.relaxed
+            result.relaxed = True
+            self._certify(result)
+            found = self._violated_pairs(np.array(highs.getSolution().col_value))
+            if not self._add_cuts(found):
+                break
+        return True
+
+    def _run(self, deadline: float) -> Any:
+        """Let HiGHS work until the deadline, answering interrupts; returns the model's status."""
+        import highspy  # see _relax
+
+        status = self._run_once(deadline)
+        if status == highspy.HighsModelStatus.kSolveError:
+            # HiGHS 1.15's presolve sometimes returns a solution that breaks a row, and notices it.
+            self._highs.setOptionValue("presolve", "off")
+            status = self._run_once(deadline)
+            self._highs.setOptionValue("presolve", "choose")
+        return status
+
+    def _run_once(self, deadline: float) -> Any:
+        """Start HiGHS in a thread and wait for it; returns the model's status."""
+        highs = self._highs
+        highs.setOptionValue("time_limit", max(0.0, deadline - time.monotonic()))
+        worker = threading.Thread(target=highs.run, daemon=True)
+        worker.start()
+        try:
+            while worker.is_alive():
+                worker.join(POLL_S)
+                if time.monotonic() > deadline:  # some of its steps look at no clock of their own
+                    self._stop = True
+        except BaseException:
+            self._stop = True
+            worker.join(STOP_S)
+            raise
+        self._stop = False
+        return highs.getModelStatus()
+
+    def _interrupt(self, event: Any) -> None:
+        """End HiGHS's work when it asks and it is to stop."""
+        if self._stop:
+            event.interrupt()
+
+    def _certify(self, result: ProgramResult) -> None:
+        """Compute bounds that hold whatever was rounded from the duals of the relaxation."""
+        solution = self._highs.getSolution()
+        low, high = np.array(self._rows.low), np.array(self._rows.high)
+        dual: Floats = np.array(solution.row_dual)
+        # A dual whose side of the row is open counts for nothing.
+        dual = np.where((dual > 0) & np.isinf(low) | (dual < 0) & np.isinf(high), 0.0, dual)
+        sides = np.where(dual > 0, low, high)
+        constant = float(np.sum(dual[dual != 0] * sides[dual != 0]))
+        sizes = np.diff(np.array(self._rows.starts))
+        spread = np.repeat(dual, sizes) * np.array(self._rows.values)
+        priced = np.bincount(np.array(self._rows.columns), spread, len(self._costs))
+        reduced = self.objective - priced
+        bound = constant + float(np.minimum(reduced, 0.0).sum())
+        base = self._internal(bound, ROUNDING)
+        if base < result.lower_bound:
+            return
+        result.lower_bound = base
+        self._prices = [int(y * self.unit) for y in dual[: self.space.count]]
+        result.lower_bound_through = {
+            c: base + max(0, self._internal(float(reduced[at]), ROUNDING))
+            for at, c in enumerate(self.candidates)
+        }
+
+    def _internal(self, amount: float, doubt: float) -> int:
+        """Convert an amount of the objective to an internal one, rounded down by ``doubt``."""
+        return int((amount - doubt * max(1.0, abs(amount))) * self.unit)
+
+    def _branch(self, result: ProgramResult, deadline: float) -> None:
+        """Run branch and bound until its solution has no cycle, or time is over."""
+        import highspy  # see _relax
+
+        highs = self._highs
+        self._set_kind(highspy.HighsVarType.kInteger)
+        while time.monotonic() < deadline:
+            if result.cover:
+                values = np.zeros(len(self.candidates))
+                values[[self.column[c] for c in result.cover]] = 1.0
+                columns = np.arange(len(self.candidates), dtype=np.int32)
+                highs.setSolution(len(columns), columns, values)
+            status = self._run(deadline)
+            info = highs.getInfo()
+            result.nodes += max(0, int(info.mip_node_count))
+            if status == highspy.HighsModelStatus.kInfeasible:
+                result.infeasible = True
+                return
+            proved = float(info.mip_dual_bound)
+            if np.isfinite(proved):
+                result.lower_bound = max(result.lower_bound, self._internal(proved, TRUSTED_DIGITS))
+            cover = self._integer_cover() if info.primal_solution_status else None
+            if cover is None:
+                return
+            cycles = cycles_of(self.space, cover)
+            if cycles:
+                self._take(result, self._without_cycles(cover))
+                if not self._add_cuts([self._cut_off(cycle) for cycle in cycles]):
+                    return
+                continue
+            self._take(result, cover)
+            if status == highspy.HighsModelStatus.kOptimal and result.cost is not None:
+                # HiGHS's bound meets the cover up to its tolerances.
+                result.lower_bound = max(result.lower_bound, result.cost)
+            return
+
+    def _take(self, result: ProgramResult, cover: list[int] | None) -> None:
+        """Keep a cover if it costs less than the one known."""
+        if cover is None or frozenset(cover) in self._ranked:
+            return
+        cost = cover_cost(self.space, self.weights, cover)
+        if cost is not None and (result.cost is None or cost < result.cost):
+            result.cost, result.cover = cost, cover
+
+    # -- cycles ------------------------------------------------------------------------------
+
+    def _add_cuts(self, cuts: Iterable[Cut]) -> bool:
+        """Add cuts to the program; returns whether any of them is new."""
+        new = [cut for cut in dict.fromkeys(cuts) if cut not in self._cuts]
+        for columns, most in new:
+            self._cuts.add((columns, most))
+            self._rows.add(-np.inf, float(most), columns, [1.0] * len(columns))
+            self._highs.addRow(
+                -np.inf,
+                float(most),
+                len(columns),
+                np.array(columns, dtype=np.int32),
+                np.ones(len(columns)),
+            )
+        return bool(new)
+
+    def _without_cycles(self, cover: list[int]) -> list[int] | None:
+        """Return the cover with a partition of each cycle split into single nodes.
+
+        Of a cycle the partition is split for which that costs least, transitions aside. None where
+        some cycle has no partition whose nodes all have candidates of their own.
+        """
+        weights = self.weights
+        while cycles := cycles_of(self.space, cover):
+            for cycle in cycles:
+                entered = {position for position, _ in cycle}
+                best: tuple[int, int, list[int]] | None = None
+                for c in cover:
+                    members = self.space.node_set_of[c].members
+                    if entered.isdisjoint(members) or len(members) < 2:
+                        continue
+                    singles = [self._cheapest_single(member) for member in members]
+                    if None in singles:
+                        continue
+                    parts = [at for at in singles if at is not None]
+                    more = sum(weights.cost[part] for part in parts) - weights.cost[c]
+                    if best is None or more < best[0]:
+                        best = more, c, parts
+                if best is None:
+                    return None
+                _, split, parts = best
+                cover = [c for c in cover if c != split] + parts
+        return cover
+
+    def _cheapest_single(self, position: int) -> int | None:
+        """Return the cheapest candidate that holds only this node; None where there is none."""
+        columns = [
+            at
+            for s in self.holding[position]
+            if len(self.members[s]) == 1
+            for at in self.columns_of_set[s]
+        ]
+        candidates = [self.candidates[at] for at in columns]
+        return min(candidates, key=self.weights.cost.__getitem__, default=None)
+
+    def _violated_pairs(self, values: Floats) -> list[Cut]:
+        """Return cuts for pairs of partitions that wait for each other in a relaxed solution."""
+        weight: dict[tuple[int, int], float] = {}
+        for nodes in self.space.node_sets:
+            share = float(sum(values[at] for at in self.columns_of_set[nodes.index]))
+            if share > VIOLATED and nodes.size > 1:
+                for one in nodes.members:
+                    for other in nodes.members:
+                        if one != other:
+                            weight[one, other] = weight.get((one, other), 0.0) + share
+        found = []
+        for (left, entered), share in weight.items():
+            for there in self.space.consumers[left]:
+                for back in self.space.inputs[entered]:
+                    if there == entered or back == left:
+                        continue
+                    if share + weight.get((back, there), 0.0) > 1.0 + VIOLATED:
+                        cut = self._cut_off([(entered, left), (there, back)])
+                        if sum(values[at] for at in cut[0]) > cut[1] + VIOLATED:
+                            found.append(cut)
+        return found
+
+    def _cut_off(self, cycle: Sequence[tuple[int, int]]) -> Cut:
+        """Return the cut that forbids a cycle.
+
+        Args:
+            cycle: For each partition the node where it is entered and the one where it is left.
+        """
+        nodes = {node for ends in cycle for node in ends}
+        columns = []
+        for entered, left in cycle:
+            others = nodes - {entered, left}
+            for s in self.holding[entered]:
+                if left in self.members[s] and others.isdisjoint(self.members[s]):
+                    columns += self.columns_of_set[s]
+        return tuple(sorted(columns)), len(cycle) - 1
+
+
+class _Rows:
+    """The rows of a program, in compressed form."""
+
+    def __init__(self) -> None:
+        self.low: list[float] = []
+        self.high: list[float] = []
+        self.starts: list[int] = [0]
+        self.columns: list[int] = []
+        self.values: list[float] = []
+
+    def add(self, low: float, high: float, columns: Sequence[int], values: Sequence[float]) -> None:
+        """Add one row."""
+        self.low.append(low)
+        self.high.append(high)
+        self.columns.extend(columns)
+        self.values.extend(values)
+        self.starts.append(len(self.columns))
+
+
+def cover_cost(space: StateSpace, weights: Weights, cover: Iterable[int]) -> int | None:
+    """Return the cost of disjoint candidates that hold every node; None where it is impossible.
+
+    Args:
+        space: The state space.
+        weights: Costs of the candidates.
+        cover: The candidates, in any order.
+    """
+    total = 0
+    source: dict[int, Prices] = {}
+    demanded: dict[int, int] = {}
+    for c in cover:
+        nodes = space.node_set_of[c]
+        total += weights.cost[c]
+        source.update(zip(nodes.produced, weights.prices[c], strict=True))
+        for position, mask in zip(nodes.consumed, weights.demands[c], strict=True):
+            demanded[position] = demanded.get(position, 0) | mask
+    total += sum(source[position][mask] for position, mask in demanded.items() if mask)
+    return total if total < IMPOSSIBLE else None
+
+
+class _Quotient:
+    """The quotient graph of disjoint candidates that hold every node."""
+
+    def __init__(self, space: StateSpace, cover: Iterable[int]) -> None:
+        owner = {member: c for c in cover for member in space.node_set_of[c].members}
+        self.feeds: dict[int, dict[int, tuple[int, int]]] = {c: {} for c in owner.values()}
+        """Candidate to those that it feeds, each with the edge that does: (producer, consumer)."""
+        waiting = dict.fromkeys(self.feeds, 0)
+        for position, producers in enumerate(space.inputs):
+            for producer in producers:
+                giver, taker = owner[producer], owner[position]
+                if giver != taker and taker not in self.feeds[giver]:
+                    self.feeds[giver][taker] = (producer, position)
+                    waiting[taker] += 1
+        self.order: list[int] = []
+        """The candidates in an order in which they can run, without those that wait for a cycle."""
+        place = {c: space.node_set_of[c].first for c in self.feeds}
+        ready = [(place[c], c) for c, count in waiting.items() if not count]
+        heapq.heapify(ready)
+        while ready:
+            _, c = heapq.heappop(ready)
+            self.order.append(c)
+            for after in self.feeds[c]:
+                waiting[after] -= 1
+                if not waiting[after]:
+                    heapq.heappush(ready, (place[after], after))
+        self.left = {c for c, count in waiting.items() if count}
+
+
+def runnable_order(space: StateSpace, cover: Iterable[int]) -> list[int]:
+    """Return the candidates of a cover in an order in which they can run."""
+    return _Quotient(space, cover).order
+
+
+def cycles_of(space: StateSpace, cover: Iterable[int]) -> list[list[tuple[int, int]]]:
+    """Return disjoint cycles of partitions that wait for each other.
+
+    Args:
+        space: The state space.
+        cover: Disjoint candidates that hold every node.
+
+    Returns:
+        Per cycle, for each partition in turn, the position where it is entered and where it is
+        left to the next one; empty when the partitions can run in some order.
+    """
+    quotient = _Quotient(space, cover)
+    feeds, left = quotient.feeds, set(quotient.left)
+    cycles = []
+    while left:
+        cycle = _shortest_cycle(feeds, left)
+        if not cycle:
+            break
+        ends = zip([cycle[-1], *cycle[:-1]], cycle, [*cycle[1:], cycle[0]], strict=True)
+        cycles.append([(feeds[before][at][1], feeds[at][after][0]) for before, at, after in ends])
+        left -= set(cycle)
+    return cycles
+
+
+def _shortest_cycle(feeds: Mapping[int, Mapping[int, object]], left: set[int]) -> list[int]:
+    """Return a shortest cycle through the first partition that is on any; empty when none is."""
+    for first in sorted(left):
+        before: dict[int, int] = {}
+        layer = [first]
+        while layer and first not in before:
+            following = []
+            for c in layer:
+                for after in feeds[c]:
+                    if after in left and after not in before:
+                        before[after] = c
+                        following.append(after)
+            layer = following
+        if first in before:
+            cycle = [first]
+            while before[cycle[-1]] != first:
+                cycle.append(before[cycle[-1]])
+            return cycle[::-1]
+        left = left - {first}
+    return []

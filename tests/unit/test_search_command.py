@@ -1,0 +1,256 @@
+"""``collage search`` as a tool of its own: pipes, time limits, checks of covers, schemas."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from collage_engine.cli.main import main
+from collage_engine.records.errors import UsageError
+from collage_engine.resources import resource
+from collage_engine.search.command import main_check, main_search, schema
+from collage_engine.search.problem_json import read_problem
+from tests.support.search_graphs import grid, problem_on
+from tests.support.search_instances import random_problem
+
+EXAMPLE = resource("search/example.json").read_bytes()
+
+
+def collage(
+    capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0
+) -> tuple[str, str]:
+    assert main(["search", *arguments]) == status
+    shown = capsys.readouterr()
+    return shown.out, shown.err
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> str:
+    path = tmp_path / "problem.json"
+    path.write_bytes(EXAMPLE)
+    return str(path)
+
+
+def test_the_example_shows_every_part_of_a_problem() -> None:
+    problem = read_problem(EXAMPLE)
+    assert problem.pins and problem.limits and problem.priority and problem.drift
+    assert problem.transitions.pairs and problem.transitions.formats
+    assert {c.state for c in problem.candidates} == {"measured", "unknown", "invalid"}
+    answer = main_search(EXAMPLE)
+    assert answer["optimal"] and answer["cover"]
+
+
+def test_a_problem_comes_from_a_pipe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, example: str
+) -> None:
+    from_file, _ = collage(capsys, example, "--json")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(EXAMPLE)))
+    piped, _ = collage(capsys, "-", "--json")
+    one, other = json.loads(from_file), json.loads(piped)
+    assert one.pop("seconds") >= 0 and other.pop("seconds") >= 0 and one == other
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"nodes": 7}')))
+    _, said = collage(capsys, "-", status=2)
+    assert said == "collage: standard input: nodes: a list is expected here, not a whole number\n"
+
+
+def test_ranked_covers_are_listed(capsys: pytest.CaptureFixture[str], example: str) -> None:
+    answer = json.loads(collage(capsys, example, "--json", "--k-best", "3")[0])
+    ranked = answer["ranked_covers"]
+    assert len(ranked) == 3 and ranked[0]["cover"] == answer["cover"]
+    costs = [cover["cost_us"] for cover in ranked]
+    assert costs == sorted(costs) and ranked[0]["regret_us"] == 0
+    words, _ = collage(capsys, example, "--k-best", "3")
+    assert len([line for line in words.splitlines() if line[:2] in ("1.", "2.", "3.")]) == 3
+
+
+def test_an_answer_passes_the_check_in_any_form_and_order(
+    capsys: pytest.CaptureFixture[str], example: str, tmp_path: Path
+) -> None:
+    answer = main_search(EXAMPLE)
+    known = {c.id: c for c in read_problem(EXAMPLE).candidates}
+    parts = [
+        {"nodes": list(known[name].nodes)[::-1], "toolchain": known[name].toolchain}
+        for name in answer["cover"][::-1]
+    ]
+    file = tmp_path / "answer.json"
+    file.write_text(json.dumps(answer))
+    ids = ",".join(answer["cover"][::-1])
+    for cover in (str(file), ids, json.dumps(answer["cover"]), json.dumps({"cover": parts})):
+        found = json.loads(collage(capsys, example, "--json", "--check", cover)[0])
+        assert found["valid"] and found["cost_us"] == pytest.approx(answer["cost_us"])
+        assert found["faults"] == []
+
+
+@pytest.mark.parametrize(
+    ("cover", "wrong", "fault"),
+    [
+        (["p", "q"], "acyclic", "candidates p, q wait for each other"),
+        (["a0", "a1", "a2"], "complete", "node 3 is in no candidate of the placement"),
+        (
+            ["a0", "p", "a1", "a2"],
+            "exclusive",
+            "node 0 is in candidate a0 and in candidate p",
+        ),
+        (["b0", "a1", "a2", "a3"], "keeps_pins", "candidate b0 breaks pin 0"),
+        (["a0", "c1", "a2", "a3"], "keeps_constraints", "it uses c, which is not allowed"),
+        (["a0", "a1", "a2", "a3", "x"], "", "there is no candidate x"),
+    ],
+)
+def test_every_fault_of_a_cover_has_its_sentence(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, cover: list[str], wrong: str, fault: str
+) -> None:
+    def each(name: str, nodes: list[int]) -> dict[str, Any]:
+        return {"id": name, "nodes": nodes, "toolchain": name[0], "cost_us": 1}
+
+    singles = [each(f"{chain}{n}", [n]) for chain in "abc" for n in range(4)]
+    crossed = [{**each(n, nodes), "toolchain": "a"} for n, nodes in (("p", [0, 3]), ("q", [1, 2]))]
+    problem = {
+        "nodes": [{"id": 0}, {"id": 1, "inputs": [0]}, {"id": 2}, {"id": 3, "inputs": [2]}],
+        "candidates": [*singles, *crossed],
+        "pins": [{"nodes": [0], "toolchain": "a"}],
+        "constraints": {"allow": ["a", "b"]},
+    }
+    file = tmp_path / "problem.json"
+    file.write_text(json.dumps(problem))
+    shown, _ = collage(capsys, str(file), "--json", "--check", ",".join(cover), status=1)
+    found = json.loads(shown)
+    assert fault in found["faults"] and not found["valid"]
+    names = ("exclusive", "complete", "acyclic", "keeps_pins", "keeps_constraints")
+    if wrong:
+        assert found[wrong] is False
+    assert [n for n in names if not found[n]] in ([wrong], [], ["exclusive", "complete"])
+    words, _ = collage(capsys, str(file), "--check", ",".join(cover), status=1)
+    assert fault in words
+
+
+def test_a_part_that_means_no_candidate_or_several_is_refused() -> None:
+    problem: dict[str, Any] = {
+        "nodes": [{"id": 0}],
+        "candidates": [
+            {"id": n, "nodes": [0], "toolchain": "a", "cost_us": 1, "gives": {"0": f}}
+            for n, f in enumerate(("plain", "nhwc"))
+        ],
+    }
+    text = json.dumps(problem)
+    with pytest.raises(UsageError, match="candidates 0, 1 all have nodes 0 on a; name one"):
+        main_check(text, json.dumps([{"nodes": [0], "toolchain": "a"}]))
+    with pytest.raises(UsageError, match="no candidate has exactly nodes 0 on b"):
+        main_check(text, json.dumps([{"nodes": [0], "toolchain": "b"}]))
+    with pytest.raises(
+        UsageError, match="the placement is not JSON: expected ',' or ']' in line 1, column 4"
+    ):
+        main_check(text, b"[0 1]")
+
+
+def test_the_schemas_are_those_in_the_resources(capsys: pytest.CaptureFixture[str]) -> None:
+    """After a wanted change: ``collage search --schema > resources/search/schema.json``."""
+    shown, _ = collage(capsys, "--schema")
+    assert resource("search/schema.json").read_text() == shown
+
+
+def fits(value: Any, wanted: dict[str, Any], definitions: dict[str, Any]) -> bool:
+    """Whether a JSON value fits a schema, as far as msgspec's schemas go."""
+    if "$ref" in wanted:
+        return fits(value, definitions[wanted["$ref"].rpartition("/")[2]], definitions)
+    if "anyOf" in wanted:
+        return any(fits(value, each, definitions) for each in wanted["anyOf"])
+    if "enum" in wanted:
+        return value in wanted["enum"]
+    kind = wanted.get("type")
+    if kind == "object":
+        known, more = wanted.get("properties", {}), wanted.get("additionalProperties", False)
+        return (
+            isinstance(value, dict)
+            and set(wanted.get("required", ())) <= set(value)
+            and all(
+                fits(each, known[name], definitions)
+                if name in known
+                else isinstance(more, dict) and fits(each, more, definitions)
+                for name, each in value.items()
+            )
+        )
+    if kind == "array":
+        items = wanted.get("items", {})
+        return isinstance(value, list) and (
+            not items or all(fits(each, items, definitions) for each in value)
+        )
+    types: dict[Any, tuple[type, ...]] = {
+        "integer": (int,),
+        "number": (int, float),
+        "string": (str,),
+        "boolean": (bool,),
+        "null": (type(None),),
+    }
+    return isinstance(value, types[kind]) and (kind == "boolean" or not isinstance(value, bool))
+
+
+def test_problems_and_answers_fit_their_schemas() -> None:
+    kinds = schema()
+
+    def check(value: Any, name: str) -> None:
+        whole = kinds[name]  # type: ignore[index]
+        assert fits(value, whole, whole["$defs"]), f"{name} {value}"
+
+    feasible = 0
+    for seed in range(60):
+        data = random_problem(seed)
+        check(data, "problem")
+        answer = main_search(json.dumps(data), ranked=2)
+        check(answer, "answer")
+        if "cover" in answer:
+            feasible += 1
+            found = main_check(json.dumps(data), json.dumps(answer))
+            check(json.loads(msgspec.json.encode(found)), "check")
+    assert 10 < feasible < 60
+    assert not fits({"nodes": 7}, kinds["problem"], kinds["problem"]["$defs"])
+
+
+def test_names_move_no_terminal(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    hostile = "\x1b]0;PWNED\x07"
+    problem: dict[str, Any] = {
+        "nodes": [{"id": 0}],
+        "candidates": [{"id": hostile, "nodes": [0], "toolchain": hostile, "cost_us": 1}],
+    }
+    file = tmp_path / "problem.json"
+    for more in ({}, {"pins": [{"nodes": [0], "toolchain": f"other{hostile}"}]}, {hostile: 1}):
+        file.write_text(json.dumps(problem | more))
+        status = 2 if hostile in more else 0
+        for shown in collage(capsys, str(file), status=status):
+            assert "\x1b" not in shown and "\x07" not in shown
+        shown, said = collage(capsys, str(file), "--json", status=status)
+        assert "\x1b" not in shown + said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "name the problem's file, or - for standard input"),
+        (["none.json"], "none.json: No such file or directory"),
+        (["-", "--check", "-"], "cannot both come from standard input"),
+    ],
+)
+def test_wrong_usage_is_said(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    assert said in collage(capsys, *arguments, status=2)[1]
+
+
+def test_a_grid_keeps_the_time_limit(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """18 × 18 nodes and 3 toolchains: a graph too wide to be searched exactly."""
+    data = problem_on(grid(18 * 18), per_node=4)
+    data["candidates"] = [c for c in data["candidates"] if c["toolchain"] != "openblas"]
+    file = tmp_path / "grid.json"
+    file.write_text(json.dumps(data))
+    begun = time.process_time()
+    answer = json.loads(collage(capsys, str(file), "--json", "--time-limit", "3s")[0])
+    assert time.process_time() - begun < 10
+    assert answer["cost_us"] >= answer["lower_bound_us"] > 0
+    found = json.loads(collage(capsys, str(file), "--json", "--check", json.dumps(answer))[0])
+    assert found["valid"]
