@@ -234,22 +234,24 @@ def tied_with_winner(confirmation: Confirmation) -> list[str]:
     The rounds that chose the winner and the fresh ones ran in different processes, and the place of
     a process's memory makes a difference by itself. So one is slower than the winner only where
     both sets of rounds say so, and by more than equal modules in different processes differ.
+    Contenders that are the same module were timed once, under the name of the first of them.
     """
     winner = confirmation.winner
     differences = confirmation.differences
     equal_us = RANKING.near * (winner.measured_us or 0.0)
     by_name = {outcome.contender.name: outcome for outcome in confirmation.results}
+    timed_as = {by_name[name].contender.key: name for name in differences if name in by_name}
+    tied = {
+        name
+        for name, apart in differences.items()
+        if apart.tied or name in confirmation.tied or abs(apart.us) <= equal_us
+    }
     return [
         name
         for name, outcome in by_name.items()
         if name != winner.contender.name
         and (name == "collage" or outcome.contender.kind != "collage")
-        and name in differences
-        and (
-            differences[name].tied
-            or name in confirmation.tied
-            or abs(differences[name].us) <= equal_us
-        )
+        and timed_as.get(outcome.contender.key) in tied
     ]
 
 

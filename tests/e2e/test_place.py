@@ -91,6 +91,7 @@ def test_the_document_has_what_is_promised(placed):
     parts = ("measured", "from_trials", "from_store", "skipped")
     assert counts["distinct"] == sum(counts[part] for part in parts)
     assert counts["from_trials"] > 0
+    assert counts["from_trials"] > 0
     names = {base["name"]: base for base in document["baselines"]}
     for toolchain in document["toolchains"]:
         if toolchain["available"]:

@@ -16,10 +16,11 @@ from collage_engine.trials.contender import (
     ContenderResult,
 )
 from collage_engine.trials.ranking import Difference
+from tests.support.scripted_workers import cover
 
 
 def result(name: str, kind: ContenderKind) -> ContenderResult:
-    return ContenderResult(contender=Contender(name=name, kind=kind))
+    return ContenderResult(contender=Contender(name=name, kind=kind, cover=cover(name)))
 
 
 def test_only_intervals_around_nought_are_ties() -> None:
@@ -60,7 +61,8 @@ def test_a_difference_counts_only_where_both_sets_of_rounds_tell_it() -> None:
     slower = Difference(us=-3.0, low_us=-4.0, high_us=-2.0, coverage=0.96, rounds=9)
     little = Difference(us=-0.9, low_us=-1.0, high_us=-0.8, coverage=0.96, rounds=9)
     fast = ContenderResult(
-        contender=Contender(name="collage", kind="collage"), rounds_us=(100.0, 100.0, 100.0)
+        contender=Contender(name="collage", kind="collage", cover=cover("collage")),
+        rounds_us=(100.0, 100.0, 100.0),
     )
 
     def tied(apart: Difference, *selection: str) -> list[str]:
@@ -78,6 +80,22 @@ def test_a_difference_counts_only_where_both_sets_of_rounds_tell_it() -> None:
     assert tied(slower) == []
     assert tied(slower, "tvm") == ["tvm"], "the rounds that chose the winner could not tell"
     assert tied(little) == ["tvm"], "equal modules in different processes differ by as much"
+
+
+def test_who_shares_the_module_of_a_tied_contender_is_tied_too() -> None:
+    shared = Contender(name="collage", kind="collage", cover=cover("tvm"))
+    other = result("onednn", "whole-model")
+    even = Difference(us=0.0, low_us=-1.0, high_us=1.0, coverage=0.96, rounds=9)
+    confirmation = Confirmation(
+        results=(ContenderResult(contender=shared), result("tvm", "whole-model"), other),
+        winner=other,
+        named="onednn",
+        tied=(),
+        differences={"collage": even},  # both were timed in one process
+        in_place_us=(),
+        residual=(),
+    )
+    assert tied_with_winner(confirmation) == ["collage", "tvm"]
 
 
 def a_run(**fields: Any) -> Run:

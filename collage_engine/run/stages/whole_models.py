@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import tempfile
 from dataclasses import dataclass
@@ -18,12 +19,14 @@ from collage_engine.model.importer import ImportedModel
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost
 from collage_engine.records.counted import counted
+from collage_engine.records.errors import MeasureError
 from collage_engine.records.event import Provisional
 from collage_engine.records.placement import Run
 from collage_engine.run.contenders import first_contenders
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.provisional import ProvisionalInputs, provisional_document
 from collage_engine.store.keys import KeyMaker
+from collage_engine.store.measurement import Measurement
 from collage_engine.trials.confirmation_plan import kept_back
 from collage_engine.trials.contender import ContenderResult, Sample
 from collage_engine.trials.placement_process import TrialModel
@@ -114,8 +117,10 @@ class TimeWholeModels:
             report.detail = _detail(known)
         if known.unreached:
             control.cut("whole-models")
+        found = with_trial_costs(inputs.open_model.model, inputs.menu, data, known)
+        keep_costs(inputs.open_model, inputs.menu, data, found)
         return WholeModelResult(
-            data=with_trial_costs(inputs.open_model.model, inputs.menu, data, known),
+            data=found,
             whole_models=known,
             budget=budget.keeping_back(*kept_back(known, budget.left_s, weights)),
         )
@@ -135,12 +140,15 @@ def with_trial_costs(
     """The data with costs of partitions that were tried in whole models, where none were known.
 
     A whole model takes in a search what it took in its trial, so that there is a cover with a cost
-    from the first trial on. The store does not get these costs, since they are not isolated ones.
+    from the first trial on. What several partitions took in one trial is taken only where no whole
+    model in one partition may be exported: these are no isolated costs.
     """
     makers = KeyMaker(model.graph, model.constant)
     costs: dict[str, Cost] = {}
     new: dict[str, Candidate] = {}
-    for outcome in known.timed:
+    in_one = [one for one in known.timed if len(one.contender.cover) == 1]
+    enough = any(one.contender.eligible for one in in_one)
+    for outcome in in_one if enough else known.timed:
         for candidate, us in _partition_times(outcome):
             if data.costs.known(candidate.id) or candidate.id in costs or us <= 0:
                 continue
@@ -149,6 +157,46 @@ def with_trial_costs(
                 key = menu.keys.key(makers.form_of(candidate), candidate.instance)
                 new[candidate.id] = msgspec.structs.replace(candidate, key=key)
     return data.with_candidates([*data.candidates, *new.values()], data.costs.with_isolated(costs))
+
+
+def keep_costs(open_model: OpenModel, menu: Menu, before: ProblemData, found: ProblemData) -> None:
+    """Store what whole models in one partition took, so that a later run rests on the same costs.
+
+    Args:
+        open_model: The model, with the store.
+        menu: The toolchains with their versions.
+        before: The data before the trials.
+        found: The data with their costs.
+    """
+    operators = len(open_model.model.graph.operators)
+    new = [
+        candidate
+        for candidate in found.candidates
+        if len(candidate.nodes) == operators
+        and candidate.key
+        and not before.costs.known(candidate.id)
+        and found.costs.known(candidate.id)
+    ]
+    # A store that cannot be written is told of when measuring needs it; the answer stands.
+    with contextlib.suppress(MeasureError):
+        open_model.store.put_many(
+            Measurement(
+                key=candidate.key,
+                cost=msgspec.structs.replace(
+                    found.costs.isolated_cost(candidate.id), fingerprint=menu.keys.fingerprint
+                ),
+                label=candidate.label,
+                instance=candidate.instance,
+                device=menu.device_text,
+                versions={
+                    name: version
+                    for name, version in menu.versions.items()
+                    if name == candidate.instance.toolchain
+                },
+                model=open_model.model.record.sha256,
+            )
+            for candidate in new
+        )
 
 
 def _partition_times(outcome: ContenderResult) -> list[tuple[Candidate, float]]:
