@@ -66,6 +66,7 @@ def placed(tmp_path_factory):
         folder / "s.collage",
         "--pin",
         "depthwise=exactly",
+        "--no-in-place",
         cache=cache,
     )
     assert done.returncode == 0, done.stderr

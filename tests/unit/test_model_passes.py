@@ -95,7 +95,6 @@ def test_expand_takes_the_branch_that_is_known():
     assert passes.EXPAND.run(d)
     assert types(d) == ["Abs", "Identity"] and d.ops[0].names == ["choice"]
     assert not passes.EXPAND.run(d), "nothing is left to expand"
-    passes.BRANCHES.run(d)
 
 
 def test_a_batch_normalization_becomes_part_of_its_convolution():
