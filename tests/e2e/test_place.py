@@ -124,8 +124,7 @@ def test_the_second_run_measures_nothing_anew_and_joins_the_session(placed, cach
     document, _, session = placed
     again = tmp_path / "again.collage"
     shutil.copyfile(session, again)
-    options = ("--session", again, "--confirm", "quick")
-    done = collage("place", MNIST, "-o", tmp_path / "out", *options, cache=cache)
+    done = collage("place", MNIST, "-o", tmp_path / "out", "--session", again, cache=cache)
     assert done.returncode == 0, done.stderr
     assert "Confirming end to end" in done.stderr
     assert "Confirming" not in done.stdout
@@ -260,7 +259,7 @@ def test_explain_compare_report_and_export_work_on_the_session(placed, cache, tm
 def test_a_second_interrupt_ends_the_run_and_keeps_what_was_measured(tmp_path):
     cache = tmp_path / "fresh"
     process = subprocess.Popen(
-        [sys.executable, "-m", "collage_engine", "place", MNIST, "-o", tmp_path / "out", *THREE],
+        [sys.executable, "-m", "collage_engine", "place", str(MNIST), "-o", str(tmp_path / "out")],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
