@@ -10,6 +10,7 @@ import numpy as np
 from onnx import ModelProto, ValueInfoProto, helper, numpy_helper, shape_inference
 
 from collage_engine.model.importer import ImportedModel, import_onnx
+from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains.base import Function, Toolchain
 
@@ -74,7 +75,7 @@ def whole(
 ) -> Function:
     """All calls of a model as one function."""
     graph = model.graph
-    nodes = graph.close(graph.to_indices(tuple(range(len(graph.operators)))))
+    nodes = graph.close(graph.to_indices(map(OperatorNumber, range(len(graph.operators)))))
     inputs, outputs = graph.boundary(nodes)
     return Function(symbol, model, graph, nodes, inputs, outputs, instance, spin)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from onnx import ModelProto
 
@@ -14,7 +16,7 @@ def mobilenet_v2(size: int = 224, classes: int = 1000, batch: int = 1) -> ModelP
     net = Net("mobilenet_v2", opset=13, seed=2)
     zero, six = net.const(0.0, np.float32), net.const(6.0, np.float32)
 
-    def block(x: str, taken: int, given: int, kernel: int, act: bool, **more: int) -> str:
+    def block(x: str, taken: int, given: int, kernel: int, act: bool, **more: Any) -> str:
         x = net.conv(x, taken, given, kernel, bias=False, gain=2.0 if act else 1.0, **more)
         x = net.batch_norm(x, given)
         return net.op("Clip", x, zero, six) if act else x
@@ -176,7 +178,7 @@ def efficientnet_b0(size: int = 224, classes: int = 1000, stages: int = 7) -> Mo
     def silu(x: str) -> str:
         return net.op("Mul", x, net.op("Sigmoid", x))
 
-    def block(x: str, taken: int, given: int, kernel: int, act: bool, **more: int) -> str:
+    def block(x: str, taken: int, given: int, kernel: int, act: bool, **more: Any) -> str:
         x = net.conv(x, taken, given, kernel, bias=False, gain=3.0 if act else 1.5, **more)
         x = net.batch_norm(x, given)
         return silu(x) if act else x
