@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -89,9 +90,10 @@ def test_the_engine_says_what_moved(made, supported, monkeypatch):
 
 def test_an_artifact_whose_sample_is_gone_loads_without(made, site, tmp_path):
     """Deployed without its samples, it has nothing to be run on."""
-    for path in ("model.so", "manifest.json", "loader"):
-        (tmp_path / path).symlink_to(made[3] / path)
-    done = run_bare(site, "-c", BARE, "{}", cwd=tmp_path)
+    folder = shutil.copytree(
+        made[3], tmp_path / "deployed", ignore=shutil.ignore_patterns("sample_*.npz")
+    )
+    done = run_bare(site, "-c", BARE, "{}", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["said"][0] == 0
 
@@ -137,7 +139,7 @@ def test_a_contender_is_timed_as_it_will_be_deployed(made, supported, tmp_path, 
             env={"TVM_USE_RUNTIME_LIB": "1"},
             name="contender",
         ) as worker:
-            assert worker.call(request, 300.0, None)[1] < 1e-4
+            assert worker.call(request, 300.0, None).max_rel < 1e-4
             return worker.call(PeakMemory(), 300.0, None)
 
     moved = seen()
