@@ -55,12 +55,11 @@ def check_environment(variables: Mapping[str, str]) -> None:
     Raises:
         ArtifactError: The loaders would refuse one of them.
     """
-    unknown = sorted(variables.keys() - set(run_artifact.KNOWN_VARIABLES))
+    unknown = sorted(name for name in variables if not run_artifact.is_known(name))
     if unknown:
         raise ArtifactError(
             f"the placement needs the environment variable {unknown[0]}, which artifacts may not "
-            "set: "
-            "leave the toolchain out that asks for it"
+            "set: leave the toolchain out that asks for it"
         )
 
 

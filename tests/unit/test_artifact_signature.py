@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from collage_engine.artifact.artifact import LOADERS
-from collage_engine.artifact.loader.run_artifact import KNOWN_VARIABLES
+from collage_engine.artifact.loader.run_artifact import KNOWN_ENDINGS, is_known
 from collage_engine.artifact.manifest import check_environment
 from collage_engine.artifact.signature import SIGNATURE, Signer, verify_signature
 from collage_engine.cli.main import main
@@ -92,9 +92,10 @@ def test_without_the_package_the_sentence_says_what_to_install(keys, monkeypatch
 
 def test_both_loaders_know_the_same_variables_and_export_refuses_others() -> None:
     text = (LOADERS / "check_files.h").read_text()
-    listed = re.search(r"kKnownVariables\[\] = \{(.*?)\}", text, re.DOTALL)
-    assert listed and tuple(re.findall(r'"(\w+)"', listed[1])) == KNOWN_VARIABLES
-    check_environment(dict.fromkeys(KNOWN_VARIABLES, "1"))
+    listed = re.search(r"kKnownEndings\[\] = \{(.*?)\}", text, re.DOTALL)
+    assert listed and tuple(re.findall(r'"(\w+)"', listed[1])) == KNOWN_ENDINGS
+    for name in ("PATH", "LD_PRELOAD", "_NUM_THREADS", "x_NUM_THREADS", "A=B_NUM_THREADS", ""):
+        assert not is_known(name), name
     with pytest.raises(ArtifactError, match="LD_LIBRARY_PATH"):
         check_environment({"LD_LIBRARY_PATH": "/x"})
 

@@ -22,26 +22,36 @@
 
 namespace collage {
 
-// The variables that a manifest may set; run_artifact.py has the same list.
-constexpr const char* kKnownVariables[] = {
-    "GOMP_SPINCOUNT",
-    "KMP_BLOCKTIME",
-    "MKL_NUM_THREADS",
-    "MKL_THREADING_LAYER",
-    "OMP_DYNAMIC",
-    "OMP_NUM_THREADS",
-    "OMP_WAIT_POLICY",
-    "OPENBLAS_NUM_THREADS",
-    "TVM_BIND_THREADS",
-    "TVM_NUM_THREADS",
-    "TVM_THREAD_POOL_SPIN_COUNT",
+// How the name ends of a variable that a manifest may set; run_artifact.py has the same list.
+constexpr const char* kKnownEndings[] = {
+    "_BIND_THREADS",
+    "_BLOCKTIME",
+    "_DYNAMIC",
+    "_NUM_THREADS",
+    "_SPINCOUNT",
+    "_SPIN_COUNT",
+    "_THREADING_LAYER",
+    "_WAIT_POLICY",
 };
+
+// Whether a manifest may set a variable of this name.
+inline bool IsKnown(const std::string& name) {
+  if (name.size() < 2 || name.size() > 61 || name[0] < 'A' || name[0] > 'Z') return false;
+  for (const char c : name) {
+    if (!((c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_')) return false;
+  }
+  for (const std::string ending : kKnownEndings) {
+    if (name.size() >= ending.size() &&
+        name.compare(name.size() - ending.size(), ending.size(), ending) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
 
 // Throws unless a manifest may set this variable to this value: a number or a word, never a path.
 inline void CheckVariable(const std::string& name, const std::string& value) {
-  bool known = false;
-  for (const char* each : kKnownVariables) known = known || name == each;
-  if (!known) {
+  if (!IsKnown(name)) {
     throw std::runtime_error("the manifest sets the environment variable '" + name.substr(0, 80) +
                              "', which no artifact does");
   }

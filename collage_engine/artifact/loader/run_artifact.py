@@ -48,21 +48,26 @@ from pathlib import Path
 FORMAT, FORMAT_VERSION = "collage-artifact", 1
 """What the manifest says that it is; both loaders and the program take this version."""
 MANIFEST = "manifest.json"
-KNOWN_VARIABLES = (
-    "GOMP_SPINCOUNT",
-    "KMP_BLOCKTIME",
-    "MKL_NUM_THREADS",
-    "MKL_THREADING_LAYER",
-    "OMP_DYNAMIC",
-    "OMP_NUM_THREADS",
-    "OMP_WAIT_POLICY",
-    "OPENBLAS_NUM_THREADS",
-    "TVM_BIND_THREADS",
-    "TVM_NUM_THREADS",
-    "TVM_THREAD_POOL_SPIN_COUNT",
+KNOWN_ENDINGS = (
+    "_BIND_THREADS",
+    "_BLOCKTIME",
+    "_DYNAMIC",
+    "_NUM_THREADS",
+    "_SPINCOUNT",
+    "_SPIN_COUNT",
+    "_THREADING_LAYER",
+    "_WAIT_POLICY",
 )
-"""The environment variables that a manifest may set: numbers of threads, and whether they spin. The
-loader in C++ has the same list."""
+"""How the name ends of an environment variable that a manifest may set: numbers of threads, and
+whether they spin. Each library has its own prefix. The loader in C++ has the same list."""
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{1,60}")
+
+
+def is_known(variable: str) -> bool:
+    """Whether a manifest may set an environment variable of this name."""
+    return bool(_VARIABLE.fullmatch(variable)) and variable.endswith(KNOWN_ENDINGS)
+
+
 _VALUE = re.compile(r"[A-Za-z0-9_,]{1,32}")
 """What a variable may be set to: a number or a word, never a path."""
 _SAMPLES = ("sample_input.npz", "sample_output.npz")
@@ -132,7 +137,7 @@ def _check_manifest(manifest):
     if not isinstance(variables, dict):
         raise Damaged("the manifest has no environment")
     for name, value in variables.items():
-        if name not in KNOWN_VARIABLES:
+        if not is_known(name):
             raise Damaged(
                 f"the manifest sets the environment variable {name!r:.80}, which no artifact does"
             )
