@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib.util
 import json
 import subprocess
@@ -385,7 +386,18 @@ def test_the_cpp_loader_refuses_what_needs_python(tmp_path: Path) -> None:
     )
     artifact = tmp_path / "artifact"
     artifact.mkdir()
-    (artifact / "manifest.json").write_text(json.dumps({"requires": [{"reason": "because of X"}]}))
+    files = ("model.so", "sample_input.npz", "sample_output.npz", "part.py")
+    for name in files:
+        (artifact / name).write_bytes(b"")
+    manifest = {
+        "format": "collage-artifact",
+        "format_version": 1,
+        "tolerance": 1e-4,
+        "environment": {},
+        "files": {name: {"sha256": hashlib.sha256(b"").hexdigest()} for name in files},
+        "requires": [{"file": "part.py", "reason": "because of X"}],
+    }
+    (artifact / "manifest.json").write_text(json.dumps(manifest))
     done = subprocess.run([str(program), str(artifact)], capture_output=True, text=True)
     assert done.returncode == 1
     assert "runs from Python only: because of X" in done.stderr

@@ -219,7 +219,8 @@ def run_python_parts(folder, manifest):
     """What ``model.so`` calls in Python, where a toolchain was built without its C++ headers."""
     for about in manifest.get("requires", []):
         code = listed_source(folder, manifest, about["file"])
-        exec(code, {"__name__": "collage_python_part", "__file__": str(folder / about["file"])})
+        place = str(Path(folder) / about["file"])
+        exec(code, {"__name__": "collage_python_part", "__file__": place})
 
 
 def load_cuda(folder):
