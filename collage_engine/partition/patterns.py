@@ -12,6 +12,7 @@ node it was tried on and what was found there (the idea of the onnxscript rewrit
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -35,7 +36,7 @@ Bound = dict[int, tuple["Pattern", NodeIndex]]
 
 
 @dataclass(frozen=True, eq=False)
-class Pattern:
+class Pattern(ABC):
     """A part of a pattern. The same object used twice must match the same node."""
 
     name: str = field(default="", kw_only=True)
@@ -80,9 +81,9 @@ class Pattern:
         trace.fail(self, index, found, len(bound))
         return False
 
+    @abstractmethod
     def expand(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
-        """Return every way in which this part matches at a node; subclasses define it."""
-        raise NotImplementedError(type(self).__name__)
+        """Return every way in which this part matches at a node."""
 
     @cached_property
     def root_ops(self) -> frozenset[str] | None:

@@ -205,9 +205,6 @@ class _Wrapping(PartitionRule):
     def below(self) -> Sequence[PartitionRule]:
         return (self.sub_rule,)
 
-    def candidates(self, scope: Scope) -> list[CandidatePartition]:
-        raise NotImplementedError(type(self).__name__)
-
 
 @dataclass(frozen=True)
 class CompositeRule(_Wrapping):
