@@ -38,8 +38,14 @@ print("ran")
 
 
 def _left_behind(script: str, folder: Path) -> list[str]:
-    """The files of Microsoft's that a script leaves in a user's folders that were empty."""
-    variables = {k: v for k, v in os.environ.items() if k != "ORT_DISABLE_TELEMETRY"}
+    """The files of Microsoft's that a script leaves in a user's folders that were empty.
+
+    The environment is a user's, not that of this process: the runtime sends nothing where a
+    variable such as ``CI`` says that it runs in a continuous-integration job, and then the check
+    would see nothing.
+    """
+    kept = ("PATH", "LANG", "TMPDIR", "LD_LIBRARY_PATH")
+    variables = {name: os.environ[name] for name in kept if name in os.environ}
     variables |= {"HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
     variables["PYTHONPATH"] = str(ROOT)
     done = subprocess.run(
