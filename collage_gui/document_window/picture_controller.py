@@ -64,6 +64,8 @@ class PictureController(QObject):
         self._isolated: LegendEntry | None = None
         self._highlighted: list[int] = []
         """Operators that a search found, or that are of the same operator."""
+        self._measured_now: tuple[int, ...] = ()
+        """Operators of the candidate that the run under way measures."""
         self._ties: dict[str, str] = {}
         """The ties that are drawn now."""
         self._focus: frozenset[int] = frozenset()
@@ -76,6 +78,8 @@ class PictureController(QObject):
         document.graph_changed.connect(self._graph_changed)
         document.placement.changed.connect(self._placement_changed)
         document.costs.changed.connect(self._costs_changed)
+        document.execution.progress_changed.connect(self._progress_changed)
+        document.execution.running_changed.connect(self._progress_changed)
         document.costs.candidates_changed.connect(self._update_ties)
         document.questions.explanation_changed.connect(self._update_ties)
         document.comparison.reference_changed.connect(self.recolour)
@@ -323,6 +327,16 @@ class PictureController(QObject):
             self.recolour()
         self._update_ties()
 
+    def _progress_changed(self) -> None:
+        """Mark the operators that are measured now; where they are the same, nothing is done."""
+        progress, stages = self._document.execution.progress, self._document.execution.stages
+        operators: tuple[int, ...] = ()
+        if progress is not None and progress.stage in stages and not stages[progress.stage].done:
+            operators = progress.nodes
+        if operators != self._measured_now:
+            self._measured_now = operators
+            self.update_marks()
+
     def _update_ties(self) -> None:
         """New costs and regrets may settle a tie, or make one."""
         if self.mode == "toolchain" and self._document.ties() != self._ties:
@@ -377,6 +391,7 @@ class PictureController(QObject):
                 primary=display.box_of[primary] if primary is not None else None,
                 candidate=boxes(candidate.nodes) if candidate is not None else frozenset(),
                 highlighted=boxes(self._highlighted),
+                measured_now=boxes(self._measured_now),
                 pinned=pinned,
                 dimmed=boxes_outside(self.drawn, self._isolated),
                 stale=stale_text(document),
@@ -392,6 +407,7 @@ class PictureController(QObject):
             "tie": any(style.tied for style in styles),
             "expected": any(style.dashed for style in styles),
             "pin": pinned,
+            "measured now": bool(self._measured_now),
         }
         return [mark for mark, used in use.items() if used]
 

@@ -62,7 +62,7 @@ class DocumentWindow(QMainWindow):
         self.view = GraphView()
         self.view.minimap_wanted = preferences.get("minimap")
         self.view.message = "Reading the model…"
-        self.strip = ProgressStrip(document.execution)
+        self.strip = ProgressStrip(document)
         self.setCentralWidget(self._centre())
         self.panels = Panels(document, theme, preferences)
         self.docks = Docks(self, self.panels.places())
