@@ -218,6 +218,8 @@ class Run(msgspec.Struct, kw_only=True):
     confirmation: Literal["full", "quick", "trial"] = "full"
     """How the placement was confirmed: against all baselines, against the few that matter most in
     few rounds, or by nothing but the trial of the first stage, since the time had ended."""
+    first_answer_s: float | None = None
+    """Seconds from the run's begin to its first provisional placement; None: there was none."""
     provisional: bool = False
     """Whether the run still goes on, and may find a better placement."""
     tables: dict[str, dict[str, Any]] = {}
