@@ -13,6 +13,7 @@ from typing import Any
 
 from collage_engine.api import Session, earlier_session, run_artifact
 from collage_engine.cli import output
+from collage_engine.cli.farm_command import farm, place_many
 from collage_engine.cli.interrupts import interruptible_engine
 from collage_engine.cli.options import file_bytes, settings_from
 from collage_engine.cli.print_run import print_run, run_document
@@ -20,6 +21,7 @@ from collage_engine.cli.progress import ProgressReport
 from collage_engine.cli.screen import ERR, complain, say
 from collage_engine.cli.search_command import search
 from collage_engine.drawing.formatting import counted, time_text
+from collage_engine.farm.farms import DaskFarms
 from collage_engine.records.errors import (
     Cancelled,
     CollageError,
@@ -63,12 +65,15 @@ def _place(options: argparse.Namespace) -> int:
 
     began = time.monotonic()
     settings = settings_from(options)
+    if len(options.model) > 1:
+        return place_many(options, settings)
+    (model,) = options.model
     check_target_folder(Path(options.output))
     if options.session:
         _of_session_option(lambda: earlier_session(options.session))
     not_saved: SessionError | None = None
     with ProgressReport(ERR) as progress, interruptible_engine(progress, keep=True) as engine:
-        session = Session.of_model(engine, options.model, settings.shapes)
+        session = Session.of_model(engine, model, settings.shapes)
         if options.session:
             _of_session_option(lambda: session.continue_from(options.session))
         session.pin(*options.pin)
@@ -298,7 +303,7 @@ def _store(options: argparse.Namespace) -> int:
 def _serve(options: argparse.Namespace) -> int:
     from collage_engine.service.server import main
 
-    return main(getattr(options, "verbose", 0))
+    return main(getattr(options, "verbose", 0), DaskFarms())
 
 
 _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
@@ -312,5 +317,6 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "report": _report,
     "search": search,
     "store": _store,
+    "farm": farm,
     "serve": _serve,
 }

@@ -53,6 +53,14 @@ def names(text: str) -> tuple[str, ...]:
     return found
 
 
+def numbers(text: str) -> tuple[int, ...]:
+    """``0,2,3`` → (0, 2, 3)."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts or not all(re.fullmatch(r"\d+", part) for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers: write 0,1")
+    return tuple(map(int, parts))
+
+
 def positive(text: str) -> int:
     """Read a positive whole number."""
     if not re.fullmatch(r"\d+", text) or int(text) < 1:
@@ -236,6 +244,8 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
         max_runtimes=getattr(options, "max_runtimes", 0),
         max_artifact_bytes=getattr(options, "max_artifact_size", 0),
         licences=tuple(getattr(options, "licences", ())),
+        farm=getattr(options, "farm", ""),
+        pool=getattr(options, "pool", ""),
     )
 
 

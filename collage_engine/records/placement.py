@@ -218,6 +218,9 @@ class Run(msgspec.Struct, kw_only=True):
     confirmation: Literal["full", "quick", "trial"] = "full"
     """How the placement was confirmed: against all baselines, against the few that matter most in
     few rounds, or by nothing but the trial of the first stage, since the time had ended."""
+    measured_on: str = ""
+    """Name of the machine of a farm that ran whole models and confirmed the placement; empty: the
+    run was on no farm."""
     provisional: bool = False
     """Whether the run still goes on, and may find a better placement."""
     tables: dict[str, dict[str, Any]] = {}
