@@ -7,15 +7,17 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from collage_engine.api import Session, earlier_session, run_artifact
+import msgspec
+
+from collage_engine.api import Session, earlier_session, place_on, run_artifact
 from collage_engine.cli import output
 from collage_engine.cli.interrupts import interruptible_engine
-from collage_engine.cli.options import file_bytes, settings_from
-from collage_engine.cli.print_run import print_run, run_document
+from collage_engine.cli.options import file_bytes, settings_from, shape_choices
+from collage_engine.cli.print_run import print_run, print_shapes, run_document
 from collage_engine.cli.progress import ProgressReport
 from collage_engine.cli.screen import ERR, complain, say
 from collage_engine.cli.search_command import search
@@ -33,6 +35,8 @@ from collage_engine.records.files import (
     is_standard_output,
     write_atomically,
 )
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.text import bounded
 from collage_engine.service.engine import Engine
 
@@ -63,11 +67,17 @@ def _place(options: argparse.Namespace) -> int:
 
     began = time.monotonic()
     settings = settings_from(options)
+    choices = shape_choices(options)
     check_target_folder(Path(options.output))
+    if len(choices) > 1:
+        return _place_shapes(options, settings, choices, began)
     if options.session:
         _of_session_option(lambda: earlier_session(options.session))
     not_saved: SessionError | None = None
     with ProgressReport(ERR) as progress, interruptible_engine(progress, keep=True) as engine:
+        if choices:
+            (shapes,) = engine.input_shapes(options.model, choices)
+            settings = msgspec.structs.replace(settings, shapes=shapes)
         session = Session.of_model(engine, options.model, settings.shapes)
         if options.session:
             _of_session_option(lambda: session.continue_from(options.session))
@@ -86,6 +96,34 @@ def _place(options: argparse.Namespace) -> int:
     if not_saved is not None:
         return not_saved.exit_status
     return Cancelled.exit_status if run.ended == "stopped" else 0
+
+
+def _place_shapes(
+    options: argparse.Namespace,
+    settings: RunSettings,
+    choices: Sequence[ShapeChoice],
+    began: float,
+) -> int:
+    """Place a model for several shapes, for one artifact."""
+    session = None if options.session is None else Path(options.session)
+    with ProgressReport(ERR) as progress, interruptible_engine(progress, keep=True) as engine:
+        placed = place_on(
+            engine,
+            options.model,
+            choices,
+            settings,
+            options.output,
+            nearest=options.nearest,
+            pins=options.pin,
+            session=session,
+            spent_s=time.monotonic() - began,
+        )
+    if options.json:
+        runs = [run_document(run) for run in placed.runs]
+        output.print_json({**placed.document(), "runs": runs})
+    else:
+        print_shapes(placed)
+    return Cancelled.exit_status if any(run.ended == "stopped" for run in placed.runs) else 0
 
 
 def _of_session_option(check: Callable[[], object]) -> None:
@@ -225,6 +263,9 @@ def _run(options: argparse.Namespace) -> int:
     )
     if options.json:
         output.print_json(result)
+        return 0
+    if "entries" in result:
+        output.print_entries(result["entries"])
         return 0
     say(f"largest error against the sample: {result['max_rel_error']:.1e} (relative)")
     if options.benchmark:

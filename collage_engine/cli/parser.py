@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from collage_engine import __version__
 from collage_engine.cli.options import (
+    add_dimension_options,
     add_limit_options,
     add_run_options,
     duration,
@@ -26,6 +27,7 @@ PLACE_EXAMPLES = """\
 examples:
   collage place model.onnx -o out
   collage place model.onnx -o out --toolchains NAME,NAME --budget 2m
+  collage place model.onnx -o out --dim batch=1,4,16
   collage place model.onnx -o out --pin 'conv1*=onednn' --pin 'layer4*=!tvm'
 """
 
@@ -117,6 +119,7 @@ def _add_place_command(commands: Commands) -> None:
         "-o", "--output", required=True, metavar="DIR", help="folder of the compiled artifact"
     )
     add_run_options(place)
+    add_dimension_options(place)
     _add_budgets(place)
     place.add_argument(
         "--inputs",
