@@ -16,6 +16,7 @@ Need = Literal[
     "running",
     "pins",
     "run",
+    "two placements",
 ]
 """What must be there for an action to be enabled; ``still`` is a document that does not run,
 ``idle`` one that could run."""
@@ -682,6 +683,17 @@ ACTIONS: tuple[ActionSpec, ...] = (
     ),
     ActionSpec(
         "changes", "Show changes in the graph", "Compare", ".picture.show_changes", (), "", "run"
+    ),
+    ActionSpec(
+        "split",
+        "Two placements side by side",
+        "Compare",
+        ".split.toggle",
+        ("Ctrl+Alt+2",),
+        "The shown placement beside another one, with linked pan, zoom and selection",
+        "two placements",
+        checkable=True,
+        group="split",
     ),
     ActionSpec(
         "artifact",

@@ -35,6 +35,7 @@ from collage_engine.records.files import (
     is_standard_output,
     write_atomically,
 )
+from collage_engine.records.operator_titles import operator_titles
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.text import bounded
@@ -184,11 +185,11 @@ def _candidates(options: argparse.Namespace) -> int:
     settings = settings_from(options)
     with ProgressReport(ERR) as progress, interruptible_engine(progress) as engine:
         session = Session.of_model(engine, options.model, settings.shapes)
-        candidates = session.candidates(settings)
+        candidates, graph = session.candidates(settings), session.graph
     if options.json:
         output.print_json({"model": session.model, "candidates": candidates})
     else:
-        output.print_candidates(candidates)
+        output.print_candidates(candidates, operator_titles(graph))
     return 0
 
 
@@ -209,7 +210,8 @@ def _explain(options: argparse.Namespace) -> int:
         output.print_json(answer)
     else:
         output.print_node(session.document, numbers)
-        output.print_explanation(answer, _exported(session, numbers[0]))
+        titles = operator_titles(session.graph)
+        output.print_explanation(answer, titles, _exported(session, numbers[0]))
         if session.runs:
             output.print_tolerance(session.runs[-1])
     return 0

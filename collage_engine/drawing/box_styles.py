@@ -27,6 +27,7 @@ from collage_engine.drawing.palette import (
 )
 from collage_engine.drawing.scene import Scene
 from collage_engine.records.cost import Cost
+from collage_engine.records.operator_titles import short_name
 from collage_engine.records.placement import Partition, Placement
 
 Mode = Literal["toolchain", "cost", "gain", "in-model", "state", "device", "changes"]
@@ -84,8 +85,6 @@ _SAME_GAIN = 0.02
 """Shares of latency below which two times count as the same in the legend; chosen."""
 _AS_ESTIMATED = 0.05
 """Largest share by which an in-model time differs from an estimate that it confirms; chosen."""
-_NAMED_OPERATORS = 3
-"""Operators in the title of a collapsed partition; chosen so that it fits into the box."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +92,8 @@ class BoxStyle:
     """How one box is drawn. ``colour`` fills its strip, or the whole box where it is small."""
 
     title: str
+    name: str = ""
+    """What tells it from others of the same title: its name in the user's file."""
     detail: str = ""
     value: str = ""
     """A number at the right edge, e.g. the partition's cost."""
@@ -406,6 +407,7 @@ def _operator(
         share = us / largest_us if us is not None and largest_us else None
     return BoxStyle(
         title=scene.graph.title(operator),
+        name=short_name(node.onnx_nodes[0]) if node.onnx_nodes else "",
         detail=node_shapes(node),
         value=value,
         dashed=dashed,
@@ -429,12 +431,13 @@ def _group(
     # A time is honest only where every partition in the group lies in it wholly and is known.
     honest = bool(known) and len(known) == len(partitions)
     largest_us = colouring.largest_us
-    title = box.label
+    title, name = box.label, ""
     if scene.groups[box.group or ""].kind == "partition":
-        names = [scene.graph.title(o) for o in box.members[:_NAMED_OPERATORS]]
-        title = "+".join(names) + ("…" if len(box.members) > _NAMED_OPERATORS else "")
+        title = scene.graph.label(box.members)
+        name = next((short_name(each) for each in scene.graph.onnx_names(box.members)), "")
     return BoxStyle(
         title=title,
+        name=name,
         detail=counted(len(box.members), "operator"),
         value=time_text(sum(known)) if honest else "",
         dashed=dashed,

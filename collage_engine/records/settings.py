@@ -49,3 +49,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Refuse to export figures that were taken while others used the machine."""
     confirm: bool = True
     name: str = ""
+    farm: str = ""
+    """Address of a farm's scheduler, or path of a scheduler file; empty: none, but this machine."""
+    pool: str = ""
+    """Name of the farm's pool that measures; empty: the one with the most machines."""

@@ -182,6 +182,8 @@ class PlacementProcess:
         self.memory: MemorySeen | None = None
         self.build_s = 0.0
         self.load_s = 0.0
+        self._is_given = False
+        """Whether the module was built before, by others, who may want it later."""
         self._files = files
         self._module_folder = module_folder
         self._tolerance = tolerance
@@ -203,7 +205,7 @@ class PlacementProcess:
 
     def use(self, folder: Path, built: BuiltModule) -> None:
         """Take a module that was built before instead of building one."""
-        self.folder, self.built = folder, built
+        self.folder, self.built, self._is_given = folder, built, True
 
     def build(self, builder: Any, cancelled: Flag | None = None) -> None:
         """Have a worker of ``BUILD_JOB`` build the placement; ``failure`` says where it cannot.
@@ -352,8 +354,8 @@ class PlacementProcess:
             worker.close()
 
     def discard(self) -> None:
-        """End the process and remove the module: what was wanted of it is known."""
+        """End the process and remove a module of its own: what was wanted of it is known."""
         self.close()
-        if self.folder is not None:
+        if self.folder is not None and not self._is_given:
             (self.folder / MODULE_FILE).unlink(missing_ok=True)
-            self.folder = None
+        self.folder = None

@@ -131,7 +131,8 @@ class TrialRunner:
         contender = Contender(name="trial", kind="collage", cover=proposal.cover)
         process = self.process(contender, proposal.tolerance)
         try:
-            process.build(self._builder())
+            if process.folder is None:
+                process.build(self._builder())
             if process.failure is None:
                 process.load()
             if process.failure is not None:

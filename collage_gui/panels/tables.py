@@ -67,6 +67,8 @@ class Column:
     width: int = 90
     about: str = ""
     """What the column is: the tip of its header."""
+    also_found_by: Callable[[Any], str] | None = None
+    """A text that the filter finds as well, though it is not shown."""
     stretches: bool = False
     """Whether it takes the width that the other columns leave."""
 
@@ -181,7 +183,9 @@ class RowsModel(QAbstractTableModel):
         self.order = order
 
     def _matches(self, row: Any, words: list[str]) -> bool:
-        text = " ".join(self._text(row, at) for at in range(len(self.columns))).lower()
+        texts = [self._text(row, at) for at in range(len(self.columns))]
+        texts += [c.also_found_by(row) for c in self.columns if c.also_found_by is not None]
+        text = " ".join(texts).lower()
         return all(word in text for word in words)
 
     def _text(self, row: Any, at: int) -> str:

@@ -21,6 +21,7 @@ from collage_engine.trials.placement_process import TrialModel
 from collage_engine.trials.proposals import Proposal, Trial, run_proposals
 from collage_engine.trials.refinement import refine_covers
 from collage_engine.trials.runner import NOT_REACHED, TrialRunner
+from collage_engine.trials.whole_models import WholeModels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,7 @@ class RefineInputs:
     sample: Sample
     further_samples: tuple[Sample, ...]
     tolerance: float
+    whole_models: WholeModels
     budget: RunBudget
 
 
@@ -69,6 +71,7 @@ class Refine:
                 inputs.tolerance,
                 folder,
                 cancelled=part.cancelled,
+                modules=inputs.whole_models.modules,
             )
             tried: list[MeasuredCover] = []
 
