@@ -347,7 +347,7 @@ class Session:
 
     def report(
         self,
-        kind: Literal["html", "csv", "json", "svg", "graphml"],
+        kind: Literal["html", "csv", "shapes", "json", "svg", "graphml", "md"],
         run: str | None = None,
         *,
         peers: bytes | None = None,
@@ -355,7 +355,8 @@ class Session:
         """The content of a report's file.
 
         Args:
-            kind: The file's format.
+            kind: The file's format; ``csv`` lists the candidates, ``shapes`` (CSV, too) the
+                shapes that were placed for one artifact.
             run: Id, name or number of the run; the newest by default.
             peers: Results of ``tests.benchmarks.peers``, shown as a table in HTML.
         """

@@ -289,8 +289,13 @@ def _run(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace) -> int:
     path = Path(options.output)
     kind = path.suffix.lstrip(".").lower()
-    if kind not in ("html", "csv", "json", "svg", "graphml"):
-        raise UsageError(f"-o {path}: the name must end in .html, .csv, .json, .svg or .graphml")
+    if path.name.lower().endswith(".shapes.csv"):
+        kind = "shapes"
+    elif kind not in ("html", "csv", "json", "svg", "graphml", "md"):
+        raise UsageError(
+            f"-o {path}: the name must end in .html, .md, .csv, .shapes.csv, .json, .svg or "
+            ".graphml"
+        )
     try:
         check_writable(path)
     except OSError as error:

@@ -289,7 +289,7 @@ def _add_report_command(commands: Commands) -> None:
         "--output",
         required=True,
         metavar="FILE",
-        help="ends in .html, .csv, .json, .svg or .graphml",
+        help="ends in .html, .md, .csv (candidates), .shapes.csv, .json, .svg or .graphml",
     )
     report.add_argument("--run", help="id, name or number of the run (default: last)")
     report.add_argument(

@@ -155,7 +155,9 @@ sys.path.insert(0, sys.argv[1] + "/loader")
 import run_artifact
 import numpy as np
 pool = run_artifact.load(sys.argv[1], streams=2)
-inputs = {b: np.random.default_rng(b).standard_normal((b, 64)).astype("float32") for b in (1, 2, 4)}
+def image(b):
+    return {"image": np.random.default_rng(b).standard_normal((b, 64)).astype("float32")}
+inputs = {b: image(b) for b in (1, 2, 4)}
 alone = {b: pool(inputs[b])[0] for b in inputs}
 def ask(b):
     for _ in range(50):

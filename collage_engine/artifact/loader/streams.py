@@ -12,7 +12,9 @@ from __future__ import annotations
 import os
 import queue
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Any
 
 
 def shares(streams, threads):
@@ -41,11 +43,11 @@ class Pool:
         threads: Threads of each instance.
     """
 
-    def __init__(self, make, streams, threads):
+    def __init__(self, make: Callable[[int], Any], streams: int, threads: int) -> None:
         self.streams = streams
         self._waiting: queue.SimpleQueue = queue.SimpleQueue()
-        self._workers = []
-        self.first = None
+        self._workers: list[threading.Thread] = []
+        self.first: Any = None
         """The first instance, for what it says of itself."""
         for number, processors in enumerate(shares(streams, threads)):
             made: Future = Future()
@@ -82,7 +84,7 @@ class Pool:
         """Run the inputs on the first free instance; returns a ``Future`` of the outputs."""
         return self.apply(lambda model: model(inputs))
 
-    def apply(self, function, *arguments):
+    def apply(self, function: Callable[..., Any], *arguments: Any) -> Future:
         """Call a function with an instance, in its thread; returns a ``Future`` of its result."""
         result: Future = Future()
         self._waiting.put((result, function, arguments))
@@ -92,7 +94,7 @@ class Pool:
         """Outputs of the inputs, one array each; waits for an instance."""
         return self.submit(inputs).result()
 
-    def close(self):
+    def close(self) -> None:
         """End the threads, after what was submitted before."""
         for _ in self._workers:
             self._waiting.put(None)

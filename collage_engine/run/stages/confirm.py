@@ -34,6 +34,7 @@ from collage_engine.trials.confirmation_plan import (
     with_left_out,
 )
 from collage_engine.trials.contender import Contender, Sample
+from collage_engine.trials.objective import confirming_settings
 from collage_engine.trials.placement_process import TrialModel
 from collage_engine.trials.runner import NOT_REACHED, Module, TrialRunner
 from collage_engine.trials.whole_models import WholeModels
@@ -191,6 +192,7 @@ class Confirm:
                     inputs.tolerance,
                     folder,
                     cancelled=control.cancelled,
+                    settings=confirming_settings(inputs.data.settings),
                     modules=modules,
                 )
                 with runner:

@@ -29,6 +29,7 @@ from collage_engine.store.keys import KeyMaker
 from collage_engine.store.measurement import Measurement
 from collage_engine.trials.confirmation_plan import kept_back
 from collage_engine.trials.contender import Contender, ContenderResult, Sample
+from collage_engine.trials.objective import trial_settings
 from collage_engine.trials.placement_process import TrialModel
 from collage_engine.trials.runner import TrialRunner
 from collage_engine.trials.whole_models import TrialTime, WholeModels, time_whole_models
@@ -124,6 +125,7 @@ class TimeWholeModels:
                 inputs.tolerance,
                 folder,
                 cancelled=control.cancelled,
+                settings=trial_settings(data.settings),
             )
             with runner:
                 known = time_whole_models(runner, contenders, given)
