@@ -62,7 +62,7 @@ USE_GRAPH = "relax.backend.use_cuda_graph"
 """TVM's pass option: what runs between two points that the host must see is one CUDA graph."""
 
 
-def may_spin(cover: Sequence[Candidate] | Sequence[Part]) -> bool:
+def may_spin(cover: Cover) -> bool:
     """Threads may spin only while a single runtime owns the process."""
     return len({name for part in cover for name in part.instance.runtimes}) <= 1
 

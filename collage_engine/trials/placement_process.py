@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from collage_engine.build.build import may_spin
 from collage_engine.build.build_job import BuildCover
 from collage_engine.build.built import MODULE_FILE, BuiltModule, attribute_kernels
 from collage_engine.lowering.npz import write_npz
@@ -90,7 +89,7 @@ class Deployment:
 
     def fits(self, built: BuiltModule) -> bool:
         """Whether a module was built as this deployment wants it."""
-        return built.spin == (may_spin(built.parts) if self.spin is None else self.spin)
+        return self.spin is None or built.spin == self.spin
 
 
 ALONE = Deployment()

@@ -207,7 +207,9 @@ class Confirm:
                 confirmation = confirmation_of_trials(known)
             confirmation = with_left_out(confirmation, inputs.contenders, known)
             report.detail = f"{confirmation.named} wins"
-        inputs.open_model.keep_modules(_worth_keeping(confirmation, modules))
+        latency = inputs.data.settings.objective == "latency"
+        # Those for another objective may be built otherwise, which their keys do not say.
+        inputs.open_model.keep_modules(_worth_keeping(confirmation, modules) if latency else {})
         left_out = sum(one.reason == NOT_REACHED or one.from_trial for one in confirmation.results)
         if left_out and not quick:
             control.cut("confirm")
