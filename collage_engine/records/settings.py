@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from collage_engine.records.run_parts import RunParts
+
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The options of ``collage place``, by value, so that an engine elsewhere can take them."""
@@ -48,6 +50,8 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     strict: bool = False
     """Refuse to export figures that were taken while others used the machine."""
     confirm: bool = True
+    parts: RunParts = RunParts()
+    """Parts of the run that a benchmark switches off; there is no option for it."""
     name: str = ""
     farm: str = ""
     """Address of a farm's scheduler, or path of a scheduler file; empty: none, but this machine."""

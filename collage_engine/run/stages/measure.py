@@ -132,7 +132,8 @@ class Measure:
             drift_here = BUSY_DRIFT if noisy else DEFAULT_DRIFT
             part = control.within(seconds)
             work = _Measurement(inputs, measuring, part, drift_here, data)
-            if settings.confirmation == "quick" and has_cover(data):
+            quick = settings.confirmation == "quick" and has_cover(data)
+            if quick or not settings.parts.isolated_costs:
                 work.take_stored(_stored_constants(inputs, control))
             elif seconds < WORTH_MEASURING_S:
                 work.take_stored(_stored_constants(inputs, control))
@@ -262,8 +263,10 @@ class _Measurement:
             self.data, left_out = self.measure_needed_by_precision(self.data, budget)
         # In this order: which merged candidates there are follows from the stored costs, so that
         # a run from the store proposes the same ones and finds them there.
-        store = self.open_model.store
-        self.data, again = remeasure(self.data, self.measuring, store, budget, self.drift_here)
+        again = False
+        if self.settings.parts.repeats:
+            store = self.open_model.store
+            self.data, again = remeasure(self.data, self.measuring, store, budget, self.drift_here)
         if again and self.settings.measure != "all":
             self.data, left_out = self.measure_needed(self.data, budget, audit=False)
         self.data = self.coalesce(self.data, budget)
