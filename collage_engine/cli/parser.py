@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from collage_engine import __version__
 from collage_engine.cli.options import (
+    add_dimension_options,
     add_limit_options,
     add_run_options,
     duration,
@@ -31,6 +32,7 @@ PLACE_EXAMPLES = """\
 examples:
   collage place model.onnx -o out
   collage place model.onnx -o out --toolchains NAME,NAME --budget 2m
+  collage place model.onnx -o out --dim batch=1,4,16
   collage place model.onnx -o out --pin 'conv1*=onednn' --pin 'layer4*=!tvm'
 """
 
@@ -142,6 +144,7 @@ def _add_place_command(commands: Commands) -> None:
         help="of the farm's pools the one that measures, by its name or a part of it (default: the "
         "one with the most machines)",
     )
+    add_dimension_options(place)
     _add_budgets(place)
     place.add_argument(
         "--inputs",
@@ -311,7 +314,7 @@ def _add_report_command(commands: Commands) -> None:
         "--output",
         required=True,
         metavar="FILE",
-        help="ends in .html, .csv, .json, .svg or .graphml",
+        help="ends in .html, .md, .csv (candidates), .shapes.csv, .json, .svg or .graphml",
     )
     report.add_argument("--run", help="id, name or number of the run (default: last)")
     report.add_argument(

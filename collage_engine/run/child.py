@@ -15,6 +15,7 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.records.errors import CollageError
 from collage_engine.records.results import Opened, RunUpdate
+from collage_engine.records.shapes import ShapeChoice
 from collage_engine.store.measurement import Measurement
 from collage_engine.timing.exchange import Exchange, Stored
 
@@ -101,6 +102,17 @@ def _open(control: RunControl, path: str, shapes: dict[str, tuple[int, ...]]) ->
     )
 
 
+def _resolve_shapes(
+    control: RunControl, path: str, choices: tuple[ShapeChoice, ...]
+) -> tuple[dict[str, tuple[int, ...]], ...]:
+    """The sizes of the inputs that each choice of dimensions gives; nothing is imported."""
+    from collage_engine.model.dimensions import input_shapes
+    from collage_engine.model.onnx_file import read_without_weights
+
+    model = read_without_weights(path)
+    return tuple(input_shapes(model, each.dims, each.shapes, path) for each in choices)
+
+
 def _prepare(control: RunControl, path: str, shapes: dict[str, tuple[int, ...]]) -> None:
     """Have the model open for the job that follows."""
     _opened(path, shapes)
@@ -178,6 +190,7 @@ def _enumerate(control: RunControl, path: str, shapes: Any, settings: Any) -> An
 
 _JOBS: dict[str, Callable[..., Any]] = {
     "open": _open,
+    "shapes": _resolve_shapes,
     "prepare": _prepare,
     "forget": _forget,
     "preflight": _preflight,

@@ -31,6 +31,7 @@ OPEN_LIMIT_S = 300.0
 """Seconds for opening a model; chosen, some ten times the largest seen."""
 _LIMITS_S = {
     "open": OPEN_LIMIT_S,
+    "shapes": OPEN_LIMIT_S,
     "prepare": OPEN_LIMIT_S,
     "forget": 60.0,
     "preflight": 1800.0,
@@ -135,7 +136,7 @@ class PipelineClient:
             if ticket.cancelled.is_set():
                 # The signal came before the child could handle it.
                 raise Cancelled("cancelled; what was measured is kept") from None
-            if name in ("open", "prepare"):
+            if name in ("open", "shapes", "prepare"):
                 raise ModelError(f"{arguments['path']} cannot be opened: {error}") from error
             raise CollageError(
                 f"the engine's pipeline process died during {name}: {error}; "
@@ -186,7 +187,7 @@ class PipelineClient:
                 on_message=on_event,
             )
         except WorkerTimeout as error:
-            if name in ("open", "prepare"):
+            if name in ("open", "shapes", "prepare"):
                 raise ModelError(
                     f"{arguments['path']} was not opened within {error.seconds:g} s and is given "
                     "up: "

@@ -123,13 +123,16 @@ class Needed:
         Returns:
             The costs; where a candidate is unmeasured, its bounds and why it is unmeasured.
         """
-        self._measure(
+        base = [c for c in self._candidates if self._parts.is_base(c)]
+        kept = [
             c
             for c in self._candidates
-            if len(c.nodes) == self._operators
-            or self._parts.is_base(c)
-            or (c.instance.id, c.nodes) in self._keep
-        )
+            if len(c.nodes) == self._operators or (c.instance.id, c.nodes) in self._keep
+        ]
+        # Once a whole model has a cost, other large candidates tell least and take longest.
+        has_answer = any(len(c.nodes) == self._operators and c.key in self._costs for c in kept)
+        for wanted in (base, kept) if has_answer else ((*base, *kept),):
+            self._measure(wanted)
         self.certified = self._measure_until_certain()
         for _ in range(AUDITS if audit else 0):
             if not self.certified or not self._left() or self._audit_passes():
@@ -228,6 +231,9 @@ class Needed:
 
     def _bounds(self) -> dict[CandidateId, float]:
         certified = self._table.certified_bound_us
+        if not self._data.settings.parts.heuristic_bounds:
+            unknown = (c.id for c in self._candidates if c.key not in self._costs)
+            return {name: certified.get(name, 0.0) for name in unknown}
         return {
             candidate.id: max(us, certified.get(candidate.id, 0.0))
             for candidate, us in zip(self._candidates, self._parts.bounds(self._costs), strict=True)
