@@ -11,6 +11,8 @@ from collage_engine.drawing.box_styles import ColouringData, LegendEntry, Mode, 
 from collage_engine.drawing.columns import Layout
 from collage_engine.drawing.groups import Group, display_graph, partition_groups
 from collage_engine.drawing.hand_overs import hand_overs
+from collage_engine.drawing.memory_figures import partition_memory
+from collage_engine.drawing.roofline import PartitionRoof, partition_roofs
 from collage_engine.drawing.scene import layout_request, outlines, scene
 from collage_gui.document.comparison import Reference
 from collage_gui.document.document import Document
@@ -328,8 +330,26 @@ class PictureController(QObject):
                 document.comparison.reference_partitions() if self.mode == "gain" and is_own else {}
             ),
             changes=self._changes(),
+            roofs=self._roofs(shown) if self.mode == "roofline" else {},
+            weights=self._weights(shown) if self.mode == "memory" else {},
             ties=self._ties if self.mode == "toolchain" and is_own else {},
         )
+
+    def _roofs(self, shown: Shown | None) -> dict[str, PartitionRoof]:
+        """Partition → its time beside its certified bound."""
+        if shown is None:
+            return {}
+        candidates = self._document.costs.candidates.values()
+        roofs = partition_roofs(shown.placement, candidates)
+        return {roof.partition.id: roof for roof in roofs}
+
+    def _weights(self, shown: Shown | None) -> dict[str, int]:
+        """Partition → bytes of the weights that it reads."""
+        graph = self._document.graph
+        if shown is None or graph is None:
+            return {}
+        counted = partition_memory(graph, shown.placement)
+        return {each.partition.id: each.weights for each in counted}
 
     def _changes(self) -> dict[int, str] | None:
         """Operator → what became of it since the reference run; None without a comparison."""
@@ -486,6 +506,11 @@ def mode_refusal(document: Document, mode: Mode) -> str:
     partitions = shown.placement.partitions
     if mode == "in-model" and all(p.in_place_us is None for p in partitions):
         return "The shown placement was not profiled in a confirmed run."
+    known = document.costs.candidates
+    if mode == "roofline" and not any(
+        p.candidate in known and known[p.candidate].lower_bound_us is not None for p in partitions
+    ):
+        return "No partition has a certified lower bound."
     if mode == "changes" and len(document.runs.visible) < 2:
         return "There is no other run to compare with."
     if mode == "device" and len({p.device for p in partitions}) < 2:
