@@ -108,11 +108,7 @@ def run(
             capture_output=True,
             text=True,
             cwd=ROOT,
-            env={
-                "COLLAGE_BUILD_DIR": str(toolchain_cache / "native"),
-                **os.environ,
-                "COLLAGE_CACHE_DIR": str(cache),
-            },
+            env={**os.environ, "COLLAGE_CACHE_DIR": str(cache)},
         )
         seconds = time.monotonic() - began
     document = json.loads(done.stdout) if done.returncode == 0 else None
