@@ -33,8 +33,11 @@ from collage_gui.graph_view.linked_views import LinkedViews
 from collage_gui.graph_view.picture import Picture
 from collage_gui.graph_view.view import GraphView
 
-CHOICE_LETTERS = 16
+CHOICE_LETTERS = 10
 """Letters that the list of placements shows; chosen, so that two headers fit 600 pixels."""
+HEADER_PX = 40
+"""Height of the lines above the views, in pixels; chosen: a list fits. They must be of one height,
+since the views are compared side by side."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ class SplitWidget(QSplitter):
         row.setSpacing(8)
         for widget in widgets:
             row.addWidget(widget, 1 if isinstance(widget, ElidedLabel) else 0)
-        line.setFixedHeight(line.sizeHint().height() + 4)
+        line.setFixedHeight(max(HEADER_PX, line.sizeHint().height()))
         return line
 
     def _pane(self, line: QWidget, view: GraphView) -> QWidget:
@@ -250,12 +253,14 @@ class SplitController(QObject):
         assert now is not None
         widget.about_main.setText(_about(now))
         run = document.runs.find(now.run or now.found_by)
-        texts = [_about(choice.shown, with_title=False)]
-        texts.append(
-            against_text(latency_us(choice.shown.placement), latency_us(now.placement), now.title)
-        )
+        other = choice.shown.placement
+        texts = [
+            latency_text(other),
+            against_text(latency_us(other), latency_us(now.placement), now.title),
+        ]
         if run is not None and choice.run is not None and choice.run is not run:
             texts.append(drift_text(choice.run, run, now.title))
+        texts.append(toolchains_text(other))
         widget.about_other.setText(" · ".join(filter(None, texts)))
         for label in (widget.about_main, widget.about_other):
             label.setToolTip(plain_tip(label.text()))
@@ -322,7 +327,8 @@ class SplitController(QObject):
         self._document.selection.select(next(owner, (operator,)), operator)
 
 
-def _about(shown: Shown, with_title: bool = True) -> str:
+def _about(shown: Shown) -> str:
     """``Run 2 · 441 µs measured · 11 partitions, TVM and oneDNN``."""
-    parts = [latency_text(shown.placement), toolchains_text(shown.placement)]
-    return " · ".join([shown.title, *parts] if with_title else parts)
+    return " · ".join(
+        [shown.title, latency_text(shown.placement), toolchains_text(shown.placement)]
+    )

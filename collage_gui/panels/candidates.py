@@ -47,7 +47,7 @@ STATES = (
 
 def candidate_title(record: CandidateRecord) -> str:
     """A candidate among those of the same operators: toolchain, options, formats if not plain."""
-    words = border_words(record.takes, record.gives).removeprefix("takes and gives ")
+    words = border_words(record.takes, record.gives).removeprefix("input and output ")
     return toolchain_title(record.instance.id) + (f" · {words}" if words else "")
 
 

@@ -24,6 +24,8 @@ from collage_gui.theme import Theme
 
 TOOLCHAIN_ROWS = 4
 """Rows of the table of toolchains that are seen without scrolling; chosen."""
+HEADER_PX, ROW_PX = 52, 26
+"""Heights of a table's header with a scroll bar, and of its rows, in pixels before scaling."""
 NOT_MEASURED = "not measured"
 
 
@@ -40,12 +42,12 @@ class MemoryPage(QWidget):
                     lambda r: r.toolchain,
                     toolchain=lambda r: r.toolchain,
                     text=lambda r: toolchain_title(r.toolchain),
-                    width=150,
+                    width=110,
                 ),
-                Column("Partitions", lambda r: r.partitions, "number", width=86),
                 Column("Weights", lambda r: r.weights, "bytes", width=96, about=ABOUT_WEIGHTS),
-                Column("Given", lambda r: r.stored, "bytes", width=110, about=ABOUT_STORED),
                 Column("Held, packed", lambda r: r.packed, "bytes", width=118, about=ABOUT_PACKED),
+                Column("Given", lambda r: r.stored, "bytes", width=110, about=ABOUT_STORED),
+                Column("Partitions", lambda r: r.partitions, "number", width=86),
             ]
         )
         self.by_toolchain.unknown = NOT_MEASURED
@@ -56,9 +58,9 @@ class MemoryPage(QWidget):
                     lambda r: r.partition.instance,
                     toolchain=lambda r: r.partition.toolchain,
                     text=lambda r: toolchain_title(r.partition.instance),
-                    width=140,
+                    width=96,
                 ),
-                Column("Operators", self._operators, width=150, stretches=True),
+                Column("Operators", self._operators, width=128, stretches=True),
                 Column("Weights", lambda r: r.weights, "bytes", width=92, about=ABOUT_WEIGHTS),
                 Column("Inputs", lambda r: r.inputs, "bytes", width=92, about=ABOUT_INPUTS),
                 Column("Outputs", lambda r: r.outputs, "bytes", width=92, about=ABOUT_OUTPUTS),
@@ -68,7 +70,7 @@ class MemoryPage(QWidget):
         self.toolchains = Table(
             self.by_toolchain, "memoryByToolchain", "Weights of each toolchain", theme
         )
-        self.toolchains.setFixedHeight(theme.scaled(30 + 26 * TOOLCHAIN_ROWS))
+        self.theme = theme
         self.partitions = Table(
             self.by_partition, "memoryByPartition", "Bytes of each partition", theme
         )
@@ -94,7 +96,11 @@ class MemoryPage(QWidget):
         use = run.memory if run is not None else None
         parts = partition_memory(document.graph, shown.placement)
         self.by_partition.set_rows(parts)
-        self.by_toolchain.set_rows(toolchain_memory(parts, use))
+        rows = toolchain_memory(parts, use)
+        self.by_toolchain.set_rows(rows)
+        self.toolchains.setFixedHeight(
+            self.theme.scaled(HEADER_PX + ROW_PX * min(len(rows), TOOLCHAIN_ROWS))
+        )
         measured = (
             f"Measured in the last run: {memory_text(use)}."
             if use is not None

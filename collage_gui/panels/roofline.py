@@ -21,7 +21,7 @@ from collage_gui.elided_label import plain
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
 
-LEFT_COLUMN = 4
+LEFT_COLUMN = 2
 
 
 class RooflinePage(QWidget):
@@ -37,12 +37,12 @@ class RooflinePage(QWidget):
                     lambda r: r.partition.instance,
                     toolchain=lambda r: r.partition.toolchain,
                     text=lambda r: toolchain_title(r.partition.instance),
-                    width=140,
+                    width=96,
                 ),
-                Column("Operators", self._operators, width=150, stretches=True),
+                Column("Operators", self._operators, width=128, stretches=True),
+                Column("Left to win", lambda r: r.left_us, "time", width=104, about=ABOUT_LEFT),
                 Column("Time", lambda r: r.us, "time", width=86, about=ABOUT_TIME),
                 Column("Bound", lambda r: r.bound_us, "time", width=86, about=ABOUT_BOUND),
-                Column("Left to win", lambda r: r.left_us, "time", width=104, about=ABOUT_LEFT),
                 Column(
                     "Of the roofline",
                     lambda r: None if r.efficiency is None else 100 * r.efficiency,
