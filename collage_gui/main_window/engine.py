@@ -54,6 +54,7 @@ class Engine(QObject):
     def start(self) -> None:
         """Start the engine's process."""
         self._client.start()
+        self.changed.emit()
 
     def restart(self) -> None:
         """End the engine's process and start another one; the documents are opened again."""

@@ -113,7 +113,7 @@ class CandidatesPanel(QWidget):
                     "time",
                     about=ABOUT_ISOLATED,
                     tip=lambda r: cost_tip(d.costs.of(r.id)),
-                    width=76,
+                    width=92,
                 ),
                 Column("Ops", lambda r: len(r.nodes), "number", width=48, about="Operators"),
                 Column(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
+from collage_engine.drawing.farm_words import working_text
 from collage_engine.drawing.figures import latency_text, toolchains_text
 from collage_engine.drawing.formatting import STAGE_TITLES, duration_text
 from collage_engine.records.event import Progress
@@ -90,6 +91,7 @@ class ProgressStrip(QWidget):
         box.addWidget(self.cancel)
         execution.running_changed.connect(self.refresh)
         execution.progress_changed.connect(self.refresh)
+        document.farm.changed.connect(self.refresh)
         self.refresh()
 
     def refresh(self) -> None:
@@ -147,12 +149,18 @@ class ProgressStrip(QWidget):
         return "   ".join(marks)
 
     def _best(self) -> str:
-        """``Best so far: 16.8 ms measured (1 partition, TVM)``."""
+        """``2 of 3 machines measuring · Best so far: 16.8 ms measured (1 partition, TVM)``."""
         run = self._execution.provisional
-        if run is None or run.placement is None:
-            return "No placement is timed yet" if self._execution.running else ""
-        placement = run.placement
-        return f"Best so far: {latency_text(placement)} ({toolchains_text(placement)})"
+        texts = []
+        if run is not None and run.placement is not None:
+            placement = run.placement
+            texts = [f"Best so far: {latency_text(placement)} ({toolchains_text(placement)})"]
+        elif self._execution.running:
+            texts = ["No placement is timed yet"]
+        status = self._document.farm.status
+        if status is not None and self._execution.running:
+            texts.insert(0, working_text(status))
+        return " · ".join(texts)
 
 
 def progress_text(progress: Progress) -> str:

@@ -39,6 +39,11 @@ BUDGET_TIP = (
     "Its best placement so far is kept when the time is over."
 )
 
+FARM_TIP = (
+    "Address of a farm's scheduler, such as tls://10.0.0.1:8786, or path of its scheduler file. "
+    "Its machines then measure the candidates."
+)
+
 
 class RunSettingsPanel(QWidget):
     """The fields of the next run's settings."""
@@ -101,6 +106,10 @@ class RunSettingsPanel(QWidget):
         self.inputs.setObjectName("inputs")
         self.inputs.setToolTip("Choose an .npz file of representative inputs, keyed by input name")
         self.inputs.clicked.connect(self._choose_inputs)
+        self.farm = QLineEdit(placeholderText="none: this machine measures")
+        self.farm.setObjectName("farm")
+        self.farm.setToolTip(FARM_TIP)
+        self.farm.editingFinished.connect(self._farm_edited)
         self.name = QLineEdit(placeholderText="Name of the run")
         self.name.setObjectName("newRunName")
         self.check = QPushButton("Check before running")
@@ -145,6 +154,7 @@ class RunSettingsPanel(QWidget):
             ("Tolerance", self.tolerance),
             ("Input sizes", self.shapes),
             ("Inputs", self.inputs),
+            ("Farm", self.farm),
             ("Name", self.name),
         ):
             form.addRow(label, field)
@@ -222,6 +232,7 @@ class RunSettingsPanel(QWidget):
             inputs_npz=self._inputs,
             placements=self.document.execution.own_placements,
             name=self.name.text().strip(),
+            farm=self.farm.text().strip(),
             refine_budget_s=float(self.refine.value()),
             measure=self.measure.currentData(),
             **self.limits.settings(),
@@ -250,7 +261,11 @@ class RunSettingsPanel(QWidget):
         self.refine.setValue(round(settings.refine_budget_s))
         self.measure.setCurrentIndex(max(0, self.measure.findData(settings.measure)))
         self.limits.restore(settings)
+        self.farm.setText(settings.farm)
         self._opened()
+
+    def _farm_edited(self) -> None:
+        self.document.farm.configure(self.farm.text())
 
     def _shapes_edited(self) -> None:
         try:
