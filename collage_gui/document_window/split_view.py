@@ -24,6 +24,7 @@ from collage_engine.drawing.figures import (
     toolchains_text,
 )
 from collage_engine.records.placement import Placement, Run
+from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.document.shown_placement import Shown, same_placement
 from collage_gui.document_window.picture_controller import PictureController
@@ -65,7 +66,7 @@ class SplitWidget(QSplitter):
         self.setChildrenCollapsible(False)
         self.other = GraphView()
         self.other.setObjectName("secondGraphView")
-        self.other.setAccessibleName("Graph of the compared placement")
+        self.other.setAccessibleName(words.SECOND_GRAPH)
         self.other.minimap_wanted = False
         self.other.legend_wanted = False
         self.about_main, self.about_other = ElidedLabel(), ElidedLabel()
@@ -73,21 +74,21 @@ class SplitWidget(QSplitter):
         self.about_other.setObjectName("splitOther")
         self.choice = QComboBox()
         self.choice.setObjectName("splitChoice")
-        self.choice.setAccessibleName("Placement in the second view")
+        self.choice.setAccessibleName(words.SECOND_PLACEMENT)
         self.choice.setMinimumContentsLength(CHOICE_LETTERS)
         policy = QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon
         self.choice.setSizeAdjustPolicy(policy)
         self.choice.activated.connect(lambda _: self.chosen.emit(self.choice.currentData()))
         self.dim = QCheckBox("Differences only")
         self.dim.setObjectName("splitDim")
-        self.dim.setToolTip("Dim the operators that both placements run in the same partition")
+        self.dim.setToolTip(words.ABOUT_DIFFERENCES_ONLY)
         self.dim.setChecked(True)
         self.dim.toggled.connect(lambda _: self.dimming_changed.emit())
         self.close_button = QToolButton()
         self.close_button.setText("✕")
         self.close_button.setObjectName("closeSplit")
-        self.close_button.setAccessibleName("Close the split view")
-        self.close_button.setToolTip("Close the split view")
+        self.close_button.setAccessibleName(words.CLOSE_THE_SPLIT_VIEW)
+        self.close_button.setToolTip(words.CLOSE_THE_SPLIT_VIEW)
         self.close_button.clicked.connect(self.closed)
         self._main_line = self._line(self.about_main, self.dim)
         self._second = self._pane(

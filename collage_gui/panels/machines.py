@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtWidgets import QLabel, QTabWidget, QVBoxLayout, QWidget
 
 from collage_engine.drawing.farm_words import farm_sentence, machine_state
+from collage_gui import words
 from collage_gui.document.farm import Farm
 from collage_gui.elided_label import plain
 from collage_gui.panels.tables import Column, RowsModel, Table
@@ -94,9 +95,9 @@ class MachinesPanel(QWidget):
         """Show what the farm said last, and what went wrong."""
         farm, status = self._farm, self._farm.status
         if not farm.address:
-            self.summary.setText("No farm is configured.")
+            self.summary.setText(words.NO_FARM)
         elif status is None:
-            self.summary.setText(f"Asking {farm.address} for its machines…")
+            self.summary.setText(words.asking_the_farm(farm.address))
         else:
             self.summary.setText(farm_sentence(status))
         error = farm.error or (status.last_error if status is not None else "")

@@ -17,6 +17,7 @@ from collage_engine.drawing.memory_figures import (
     toolchain_memory,
 )
 from collage_engine.drawing.palette import toolchain_title
+from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.elided_label import plain
 from collage_gui.panels.tables import Column, RowsModel, Table
@@ -68,11 +69,11 @@ class MemoryPage(QWidget):
             ]
         )
         self.toolchains = Table(
-            self.by_toolchain, "memoryByToolchain", "Weights of each toolchain", theme
+            self.by_toolchain, "memoryByToolchain", words.WEIGHTS_OF_EACH_TOOLCHAIN, theme
         )
         self.theme = theme
         self.partitions = Table(
-            self.by_partition, "memoryByPartition", "Bytes of each partition", theme
+            self.by_partition, "memoryByPartition", words.BYTES_OF_EACH_PARTITION, theme
         )
         self.partitions.selectionModel().selectionChanged.connect(self._select)
         self.summary = plain(QLabel(wordWrap=True))
@@ -90,7 +91,7 @@ class MemoryPage(QWidget):
         if shown is None or document.graph is None:
             self.by_toolchain.set_rows([])
             self.by_partition.set_rows([])
-            self.summary.setText("There is no placement yet.")
+            self.summary.setText(words.NO_PLACEMENT)
             return
         run = document.runs.find(shown.run)
         use = run.memory if run is not None else None

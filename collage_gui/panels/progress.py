@@ -9,6 +9,7 @@ from collage_engine.drawing.farm_words import working_text
 from collage_engine.drawing.figures import latency_text, toolchains_text
 from collage_engine.drawing.formatting import STAGE_TITLES, duration_text
 from collage_engine.records.event import Progress
+from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.elided_label import ElidedLabel, plain_tip
 
@@ -62,13 +63,13 @@ class ProgressStrip(QWidget):
         self.best = ElidedLabel()
         self.best.setObjectName("bestSoFar")
         self.best.setProperty("small", True)
-        self.keep = QPushButton("Stop and keep the best so far")
+        self.keep = QPushButton(words.STOP_AND_KEEP)
         self.keep.setObjectName("stopAndKeep")
-        self.keep.setToolTip("Confirm the best placement so far quickly, and end the run with it")
+        self.keep.setToolTip(words.ABOUT_STOP_AND_KEEP)
         self.keep.clicked.connect(self.keep_wanted)
         self.cancel = QPushButton("Cancel")
         self.cancel.setObjectName("cancelRun")
-        self.cancel.setToolTip("End the run without a result; what was measured is kept")
+        self.cancel.setToolTip(words.ABOUT_CANCEL)
         self.cancel.clicked.connect(self.cancel_wanted)
         first, second = QHBoxLayout(), QHBoxLayout()
         for line in (first, second):
@@ -111,7 +112,7 @@ class ProgressStrip(QWidget):
         self.best.setToolTip(plain_tip(self.best.text()))
         if execution.cancelling:
             self.stage.setText("Cancelling…")
-            self.now.setText("What was measured is kept.")
+            self.now.setText(words.MEASUREMENTS_ARE_KEPT)
             return
         title = STAGE_TITLES.get(stage, "Starting")
         self.stage.setText(f"Stopping: {title.lower()}" if execution.stopping else title)
