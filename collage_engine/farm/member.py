@@ -73,6 +73,9 @@ SIGN_OF_LIFE_S = 5.0
 KNOWN_COSTS_S = 30.0
 """Seconds that a run waits for the costs that the coordinator has stored; chosen: without them it
 measures again."""
+LOCKS_S = 15.0
+"""Seconds to wait for another member's processors; chosen: one that has just lost its supervisor
+takes some seconds to end."""
 HELLO_S = 600.0
 """Seconds for probing the toolchains, whose runtimes may have to be compiled first; chosen."""
 QUICK_READINGS = 16
@@ -109,15 +112,21 @@ class ProcessorLocks:
         if self._held:
             return
         folder = Path(tempfile.gettempdir())
+        ends = time.monotonic() + LOCKS_S
         for number in allowed_processors():
-            try:
-                lock = HeldLock(folder / f"collage-farm-processor{number}.lock", wait=False)
-            except OSError as error:
-                self.release()
-                raise FarmError(
-                    f"another member of a farm measures on processor {number} of this machine: "
-                    "stop it, or give each its own with `collage farm join --processors`"
-                ) from error
+            while True:
+                try:
+                    lock = HeldLock(folder / f"collage-farm-processor{number}.lock", wait=False)
+                    break
+                except OSError as error:
+                    if time.monotonic() > ends:
+                        self.release()
+                        raise FarmError(
+                            f"another member of a farm measures on processor {number} of this "
+                            "machine: stop it, or give each its own with `collage farm join "
+                            "--processors`"
+                        ) from error
+                    time.sleep(LOOK_S)
             self._held.append(lock)
 
     def release(self) -> None:
