@@ -96,7 +96,11 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
             types: Element type and shape of its values, as far as they are known.
             opaque: What is to become opaque operators.
         """
-        super().__init__({}, "float32", keep_params_in_input=False, sanitize=True)
+        # Asked for itself, TVM takes a size of 0 for one that is not known.
+        shapes = {
+            i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in model.graph.input
+        }
+        super().__init__(shapes, "float32", keep_params_in_input=False, sanitize=True)
         self._model = model
         self._path = path
         self._types = types

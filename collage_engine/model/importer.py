@@ -26,7 +26,7 @@ from collage_engine.model.onnx_checks import check_graph, set_shapes
 from collage_engine.model.onnx_cleanup import CleanModel, clean_up
 from collage_engine.model.onnx_file import read_model
 from collage_engine.model.onnx_index import OnnxIndex
-from collage_engine.model.onnx_standard import check_standard
+from collage_engine.model.onnx_standard import check_standard, in_known_opset
 from collage_engine.model.op_pattern import kind_of
 from collage_engine.model.op_probe import probe_kind
 from collage_engine.model.opaque import OpaqueOperator, is_opaque
@@ -174,6 +174,7 @@ def _import(
 ) -> ImportedModel:
     check_graph(model, path)
     check_standard(model, path)
+    model = in_known_opset(model)
     given = set_shapes(model, shapes, path)
     onnx_nodes = len(model.graph.node)
     clean = clean_up(model, path)

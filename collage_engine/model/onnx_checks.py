@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto, shape_inference
+from onnx import (
+    ModelProto,
+    TensorProto,
+    TensorShapeProto,
+    TypeProto,
+    ValueInfoProto,
+    shape_inference,
+)
 
 from collage_engine.model.draft import Op, node_name
 from collage_engine.model.onnx_outer_values import outer_values
@@ -141,9 +148,9 @@ def set_shapes(
             for size in shape:
                 tensor.shape.dim.add().dim_value = size
     zero = any(
-        d.dim_value == 0 and d.HasField("dim_value")
-        for v in inputs.values()
-        for d in v.type.tensor_type.shape.dim
+        d.HasField("dim_value") and d.dim_value == 0
+        for value in inputs.values()
+        for d in value.type.tensor_type.shape.dim
     )
     _refuse_open_sizes(inputs, sizes, path, zero and _has_empty_inputs(model))
     return {name: tuple(shape) for name, shape in shapes.items()}
@@ -196,8 +203,8 @@ def _refuse_open_sizes(
 def _has_empty_inputs(model: ModelProto) -> bool:
     """Whether an input size of 0 is meant, and does not stand for one that is left open.
 
-    It is where the sizes of all outputs are declared, none is 0, and they are what follows from
-    the inputs' sizes as they stand.
+    It is where the sizes of all outputs are declared, none is 0, and nothing that follows from the
+    inputs' sizes as they stand contradicts them.
     """
     declared = {o.name: o.type.tensor_type.shape for o in model.graph.output}
     if not all(
@@ -213,7 +220,17 @@ def _has_empty_inputs(model: ModelProto) -> bool:
         inferred = shape_inference.infer_shapes(copy, data_prop=True).graph.output
     except (shape_inference.InferenceError, ValueError):
         return False
-    return all(o.type.tensor_type.shape == declared[o.name] for o in inferred)
+    return all(_fits(o.type.tensor_type, declared[o.name]) for o in inferred)
+
+
+def _fits(inferred: TypeProto.Tensor, declared: TensorShapeProto) -> bool:
+    """Whether what is inferred of a value's sizes does not contradict what is declared."""
+    if not inferred.HasField("shape"):
+        return True
+    return len(inferred.shape.dim) == len(declared.dim) and all(
+        not a.HasField("dim_value") or a.dim_value == b.dim_value
+        for a, b in zip(inferred.shape.dim, declared.dim, strict=True)
+    )
 
 
 def _known(dim: object) -> bool:
