@@ -215,7 +215,7 @@ def clean_up(model: ModelProto, path: str = "") -> CleanModel:
     for name, (element, shape) in draft.types.items():
         if shape is not None and element and name not in draft.output_names:
             clean.graph.value_info.append(helper.make_tensor_value_info(name, element, shape))
-    names = {op.outputs[0]: tuple(op.names) for op in draft.ops}
+    names = {next((o for o in op.outputs if o), ""): tuple(op.names) for op in draft.ops}
     return CleanModel(clean, names, draft.types, order, draft.partial, frozenset(draft.structured))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 
 from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.opaque import is_opaque
 from collage_engine.partition.matching import Match
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.numbering import NodeIndex, NodeSet
@@ -52,7 +53,7 @@ def against_onnx(
     node = graph.nodes[index]
     if open_sizes and any(value.is_open for value in node.types):
         return open_sizes
-    if node.op not in FORMS and not node.onnx_nodes:
+    if node.op not in FORMS and not node.onnx_nodes and not is_opaque(node.op):
         return f"{node.op} has no ONNX form"
     for value in (*node.types, *(t for i in node.inputs for t in graph.nodes[i].types)):
         if value.dtype not in types:
