@@ -15,7 +15,7 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 pytest.importorskip("PySide6.QtWidgets")
 
 ROOT = Path(__file__).resolve().parents[2]
-SOME = ("tvm", "onnxruntime", "onednn")
+SOME = ("onnxruntime", "onednn")
 """Toolchains of runs whose point is not the whole menu."""
 SCRIPTED = f"command:{sys.executable} {ROOT / 'tests' / 'gui' / 'scripted_engine.py'}"
 
@@ -167,7 +167,7 @@ def test_the_real_engine_killed_while_measuring_goes_on_after_a_restart(
         document = page.document
         qtbot.waitUntil(lambda: page.picture.drawn is not None, timeout=60_000)
         document.selection.select([0])
-        page.pins.pin_to("tvm")
+        page.pins.pin_to("onednn")
         page.panels.run_settings.budget.setValue(60)
         assert page.panels.run_settings.choose(SOME) == []
         page.runs.start()
@@ -177,7 +177,7 @@ def test_the_real_engine_killed_while_measuring_goes_on_after_a_restart(
         assert "What was measured is kept" in window.banner.label.text()
         window.banner.action.click()
         qtbot.waitUntil(lambda: document.handle != "", timeout=60_000)
-        assert [pin.toolchain for pin in document.pins.current] == ["tvm"]
+        assert [pin.toolchain for pin in document.pins.current] == ["onednn"]
         page.runs.start()
         qtbot.waitUntil(
             lambda: bool(document.runs.visible) and not document.execution.running,
@@ -185,7 +185,7 @@ def test_the_real_engine_killed_while_measuring_goes_on_after_a_restart(
         )
         run = document.runs.find(document.placement.shown.run)
         assert run.candidates.from_store >= 10, "what was measured before the kill is used"
-        assert document.placement.partition_of(0).toolchain == "tvm"
+        assert document.placement.partition_of(0).toolchain == "onednn"
         assert run.pins[0].state == "honoured"
     finally:
         window.closing = True
