@@ -67,8 +67,6 @@ def placed(tmp_path_factory):
         "--pin",
         "depthwise=exactly",
         "--no-in-place",
-        "--confirm",
-        "quick",
         cache=cache,
     )
     assert done.returncode == 0, done.stderr
