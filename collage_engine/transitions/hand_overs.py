@@ -20,7 +20,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from collage_engine.bounds.heuristic import CALL
-from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.machine.constants import pair_name
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerError, WorkerTimeout
 from collage_engine.records.flag import Flag
@@ -28,7 +27,6 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import MEASURING_PROTOCOL
 from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
-from collage_engine.timing.child import MEMORY_SHARE
 from collage_engine.timing.messages import Marker
 from collage_engine.transitions.chain_bench import HandoverRequest, LeftOut, Pair
 
@@ -157,12 +155,9 @@ class _Measurement:
             Cancelled: the user stopped it.
         """
         deadline = time.monotonic() + LIMIT_S
-        limit = int(memory_bytes() * MEMORY_SHARE)
         with (
             tempfile.TemporaryDirectory(prefix="collage-transitions-") as folder,
-            Worker(
-                self.job, env=self.env, memory_limit_bytes=limit, name="collage-transitions"
-            ) as child,
+            Worker(self.job, env=self.env, name="collage-transitions") as child,
         ):
             marker = Marker(Path(folder) / "marker", create=True)
             self.request = replace(self.request, marker_path=str(marker.path))
