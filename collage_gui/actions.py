@@ -16,6 +16,7 @@ Need = Literal[
     "running",
     "pins",
     "run",
+    "two placements",
 ]
 """What must be there for an action to be enabled; ``still`` is a document that does not run,
 ``idle`` one that could run."""
@@ -489,6 +490,30 @@ ACTIONS: tuple[ActionSpec, ...] = (
         "changes",
     ),
     ActionSpec(
+        "colour_roofline",
+        "Colour by what is left to win",
+        "Graph",
+        ".picture.set_mode",
+        ("8",),
+        "Each partition's time above its certified lower bound",
+        "graph",
+        True,
+        "colour",
+        "roofline",
+    ),
+    ActionSpec(
+        "colour_memory",
+        "Colour by bytes of weights",
+        "Graph",
+        ".picture.set_mode",
+        ("9",),
+        "The weights that each partition reads",
+        "graph",
+        True,
+        "colour",
+        "memory",
+    ),
+    ActionSpec(
         "pin_menu",
         "Pin to a toolchain…",
         "Pin",
@@ -682,6 +707,17 @@ ACTIONS: tuple[ActionSpec, ...] = (
     ),
     ActionSpec(
         "changes", "Show changes in the graph", "Compare", ".picture.show_changes", (), "", "run"
+    ),
+    ActionSpec(
+        "split",
+        "Two placements side by side",
+        "Compare",
+        ".split.toggle",
+        ("Ctrl+Alt+2",),
+        "The shown placement beside another one, with linked pan, zoom and selection",
+        "two placements",
+        checkable=True,
+        group="split",
     ),
     ActionSpec(
         "artifact",

@@ -38,9 +38,12 @@ LOADERS = Path(__file__).resolve().parent / "loader"
 LOADER_FILES = (
     "run_artifact.py",
     "huge_pages.py",
+    "entries.py",
+    "streams.py",
     "run_artifact.cc",
     "check_files.h",
     "huge_pages.h",
+    "entries.h",
 )
 
 

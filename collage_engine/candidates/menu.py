@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -103,6 +103,7 @@ def make_menu(
     settings: RunSettings,
     target: TargetChoice,
     on_host: tuple[int, ...] = (),
+    on_probe: Callable[[str], None] = lambda name: None,
 ) -> Menu:
     """Enumerate the candidates of a model for a run's settings.
 
@@ -112,6 +113,7 @@ def make_menu(
         settings: Toolchains, threads and precision.
         target: What the candidates are compiled for.
         on_host: Operator numbers that get candidates on the host too, in a run on a device.
+        on_probe: Is told the name of each toolchain that is looked for in a child process.
 
     Raises:
         UsageError: The settings name a toolchain that does not exist or has no such target.
@@ -119,7 +121,7 @@ def make_menu(
     """
     while True:
         try:
-            return _menu(model, store, settings, target, on_host)
+            return _menu(model, store, settings, target, on_host, on_probe)
         except ToolchainFault as fault:
             if fault.toolchain in left_out():
                 raise ToolchainError(f"{fault.toolchain}: {fault}") from fault
@@ -132,10 +134,11 @@ def _menu(
     settings: RunSettings,
     target: TargetChoice,
     on_host: tuple[int, ...],
+    on_probe: Callable[[str], None],
 ) -> Menu:
     graph = model.graph
     on_demand = [name for name in settings.toolchains if name in ON_DEMAND]
-    states = [*probe_all(), *probe_all(on_demand)]
+    states = [*probe_all(on_child=on_probe), *probe_all(on_demand, on_child=on_probe)]
     choice = _chosen_toolchains({state.name: state for state in states}, settings, target)
     threads = threads_of(settings)
     sources = [

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,12 +103,18 @@ class OpenModel:
             return None
         return stat.st_size, stat.st_mtime_ns
 
-    def menu(self, settings: RunSettings, on_host: tuple[int, ...] = ()) -> Menu:
+    def menu(
+        self,
+        settings: RunSettings,
+        on_host: tuple[int, ...] = (),
+        on_probe: Callable[[str], None] = lambda name: None,
+    ) -> Menu:
         """Return the menu for these settings, with the costs that the store holds now.
 
         Args:
             settings: Toolchains, threads, precision and target.
             on_host: Operator numbers that get candidates on the host too, in a run on a device.
+            on_probe: Is told the name of each toolchain that is looked for in a child process.
 
         Raises:
             UsageError: The target, the precision or a toolchain does not exist.
@@ -119,7 +125,7 @@ class OpenModel:
         key = _menu_key(settings, on_host)
         menu = self._menus.pop(key, None)
         if menu is None:
-            menu = make_menu(self.model, self.store, settings, target, on_host)
+            menu = make_menu(self.model, self.store, settings, target, on_host, on_probe)
         self._menus[key] = menu
         while len(self._menus) > MENUS_KEPT:
             self._menus.pop(next(iter(self._menus)))

@@ -16,6 +16,7 @@ from collage_engine.drawing.formatting import (
     bytes_text,
     counted,
     gain_text,
+    significant,
     spread_text,
     time_text,
 )
@@ -24,7 +25,9 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison
 from collage_engine.records.cost import Cost
 from collage_engine.records.format import border_words
+from collage_engine.records.operator_titles import joined_titles, operator_titles
 from collage_engine.records.placement import Run
+from collage_engine.records.shapes import items_of
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.session.document import Document
 
@@ -38,6 +41,26 @@ def print_json(document: Any) -> None:
     data = msgspec.json.format(msgspec.json.encode(document), indent=2)
     sys.stdout.write(data.decode() + "\n")
     sys.stdout.flush()
+
+
+def print_entries(entries: Sequence[dict[str, Any]]) -> None:
+    """Print how the entries of an artifact for several shapes did, one row each."""
+    timed = ("p50", "p90", "p99", "items per second", "expected")
+    shown = timed if any("median_us" in entry for entry in entries) else ()
+    table = Columns("shape", "largest error", *shown, right=("largest error", *shown))
+    for entry in entries:
+        dims = " ".join(f"{name}={size}" for name, size in entry["dims"].items())
+        shape = dims or ", ".join(f"{n} {list(s)}" for n, s in entry["inputs"].items())
+        cells = [shape, f"{entry['max_rel_error']:.1e}"]
+        if shown:
+            items = items_of(entry["inputs"])
+            cells += [time_text(entry[f"{name}_us"]) for name in ("p50", "p90", "p99")]
+            cells += [
+                significant(items * 1e6 / entry["median_us"]),
+                time_text(entry["expected_us"]),
+            ]
+        table.add(*cells)
+    show(table.table)
 
 
 def print_toolchains(states: Sequence[ToolchainState]) -> None:
@@ -56,14 +79,24 @@ def print_toolchains(states: Sequence[ToolchainState]) -> None:
                 say(f"  to use it: {state.install}")
 
 
-def candidate_text(c: CandidateRecord) -> str:
-    """Operators of a candidate, and its formats where they are not plain."""
+def candidate_text(c: CandidateRecord, titles: Sequence[str]) -> str:
+    """Operators of a candidate, and its formats where they are not plain.
+
+    Args:
+        c: The candidate.
+        titles: What each operator of the graph is called.
+    """
     words = border_words(c.takes, c.gives)
-    return operators_text(c.label) + (f" ({words})" if words else "")
+    return joined_titles([titles[n] for n in c.nodes]) + (f" ({words})" if words else "")
 
 
-def print_candidates(candidates: Sequence[CandidateRecord]) -> None:
-    """Print one line for each candidate: nodes, toolchain, and the cost if that is stored."""
+def print_candidates(candidates: Sequence[CandidateRecord], titles: Sequence[str]) -> None:
+    """Print one line for each candidate: nodes, toolchain, and the cost if that is stored.
+
+    Args:
+        candidates: The candidates of a model.
+        titles: What each operator of the model is called.
+    """
     made = Columns(
         "toolchain",
         "nodes",
@@ -78,7 +111,7 @@ def print_candidates(candidates: Sequence[CandidateRecord]) -> None:
         made.add(
             c.instance.id,
             nodes_text(c.nodes),
-            candidate_text(c),
+            candidate_text(c, titles),
             cost,
             f"{c.rule} | {c.calls_text}" if c.composites else c.rule,
         )
@@ -86,11 +119,6 @@ def print_candidates(candidates: Sequence[CandidateRecord]) -> None:
     distinct = len({c.key for c in candidates})
     unknown = sum(c.cost.state == "unknown" for c in candidates)
     say(f"{counted(len(candidates), 'candidate')}, {distinct} distinct, {unknown} not measured yet")
-
-
-def operators_text(label: str) -> str:
-    """``conv2d+add+relu``: operators without their namespace."""
-    return label.replace("nn.", "")
 
 
 def nodes_text(nodes: Sequence[int]) -> str:
@@ -109,8 +137,9 @@ def print_node(document: Document, numbers: Sequence[int]) -> None:
     calls = [node for node in document.graph.nodes if node.form == "call"]
     number = numbers[0]
     node = calls[number]
-    names = f" ({', '.join(node.onnx_nodes)})" if node.onnx_nodes else ""
-    say(f"node {number}: {operators_text(node.op)}{names}", style="bold")
+    title = operator_titles(document.graph)[number]
+    names = "".join(f" '{name}'" for name in node.onnx_nodes)
+    say(f"node {number}: {title}{names}, internally {node.op}", style="bold")
     if len(numbers) > 1:
         say(f"this ONNX node became operators {nodes_text(numbers)}; explain them by number")
 
@@ -121,10 +150,15 @@ def print_tolerance(run: Run) -> None:
         say(sentence)
 
 
-def print_explanation(answer: ExplainAnswer, exported: str | None = None) -> None:
+def print_explanation(
+    answer: ExplainAnswer, titles: Sequence[str], exported: str | None = None
+) -> None:
     """Print an explanation in sentences, then the candidates that hold the node, best first.
 
-    ``exported``: the candidate that the last run exported there, where another is chosen here.
+    Args:
+        answer: The explanation.
+        titles: What each operator of the model is called.
+        exported: The candidate that the last run exported there, where another is chosen here.
     """
     for sentence in answer.words:
         say(sentence)
@@ -152,7 +186,7 @@ def print_explanation(answer: ExplainAnswer, exported: str | None = None) -> Non
             else "",
             c.instance.id,
             nodes_text(c.nodes),
-            candidate_text(c),
+            candidate_text(c, titles),
             cost,
             spread_text(spread, c.cost.median_us),
             *((_isolated_text(c.cost),) if within else ()),
@@ -177,7 +211,7 @@ def print_explanation(answer: ExplainAnswer, exported: str | None = None) -> Non
         say(f"{left} more: --json lists them")
     for c in answer.candidates:
         if c.cost.state == "invalid":
-            what = f"{c.instance.id} on {candidate_text(c)} ({nodes_text(c.nodes)})"
+            what = f"{c.instance.id} on {candidate_text(c, titles)} ({nodes_text(c.nodes)})"
             say(f"invalid: {what}: {c.cost.reason}")
 
 

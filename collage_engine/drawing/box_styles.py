@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from collage_engine.drawing.formatting import (
+    bytes_text,
     counted,
     gain_text,
     node_shapes,
@@ -25,11 +26,23 @@ from collage_engine.drawing.palette import (
     toolchain_look,
     toolchain_title,
 )
+from collage_engine.drawing.roofline import PartitionRoof
 from collage_engine.drawing.scene import Scene
 from collage_engine.records.cost import Cost
+from collage_engine.records.operator_titles import short_name
 from collage_engine.records.placement import Partition, Placement
 
-Mode = Literal["toolchain", "cost", "gain", "in-model", "state", "device", "changes"]
+Mode = Literal[
+    "toolchain",
+    "cost",
+    "gain",
+    "in-model",
+    "state",
+    "device",
+    "changes",
+    "roofline",
+    "memory",
+]
 
 MODES: dict[Mode, str] = {
     "toolchain": "Toolchain",
@@ -39,6 +52,8 @@ MODES: dict[Mode, str] = {
     "state": "Measured or estimated",
     "device": "Device",
     "changes": "Changes between runs",
+    "roofline": "Left to win",
+    "memory": "Bytes of weights",
 }
 """What the colour modes are called."""
 
@@ -84,8 +99,6 @@ _SAME_GAIN = 0.02
 """Shares of latency below which two times count as the same in the legend; chosen."""
 _AS_ESTIMATED = 0.05
 """Largest share by which an in-model time differs from an estimate that it confirms; chosen."""
-_NAMED_OPERATORS = 3
-"""Operators in the title of a collapsed partition; chosen so that it fits into the box."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +106,8 @@ class BoxStyle:
     """How one box is drawn. ``colour`` fills its strip, or the whole box where it is small."""
 
     title: str
+    name: str = ""
+    """What tells it from others of the same title: its name in the user's file."""
     detail: str = ""
     value: str = ""
     """A number at the right edge, e.g. the partition's cost."""
@@ -147,6 +162,10 @@ class ColouringData:
     """Partition id → time of the same operators in the chosen baseline, where comparable."""
     changes: Mapping[int, str] | None = None
     """Operator → a key of ``CHANGES``."""
+    roofs: Mapping[str, PartitionRoof] | None = None
+    """Partition id → its time beside its certified bound."""
+    weights: Mapping[str, int] | None = None
+    """Partition id → bytes of the weights that it reads."""
     ties: Mapping[str, str] | None = None
     """Partition id → another toolchain whose cost on the same operators is as good."""
 
@@ -182,7 +201,7 @@ def style_boxes(
         legend = [
             _legend_entry(mode, label, samples[label], count) for label, count in counts.items()
         ]
-    if mode == "cost":
+    if mode in ("cost", "roofline", "memory"):
         order = [name for _, name in _COST_STEPS]
         place = {
             e.label: order.index(e.label.split(" of ")[0]) for e in legend if " of " in e.label
@@ -270,10 +289,35 @@ class _Colouring:
         if not known or not self.largest_us:
             return replace(style, tag="?"), "unknown"
         share = max(known) / self.total_us
+        return self._by_share(style, share, time_text(self.total_us), style.value)
+
+    def _by_roofline(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
+        """By the time above the certified bounds, as a share of the latency."""
+        roofs = self.data.roofs or {}
+        left = [us for p in partitions if p.id in roofs and (us := roofs[p.id].left_us) is not None]
+        if not left or not self.total_us:
+            return replace(style, tag="?"), "no certified bound"
+        value = f"{time_text(max(left))} left" if style.value else ""
+        return self._by_share(style, max(left) / self.total_us, time_text(self.total_us), value)
+
+    def _by_memory(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
+        """By the bytes of weights, as a share of those of all partitions."""
+        weights = self.data.weights or {}
+        known = [weights[p.id] for p in partitions if p.id in weights]
+        total = sum(weights.values())
+        if not known or not total:
+            return replace(style, tag="?"), "not counted"
+        value = bytes_text(max(known)) if style.value and max(known) else ""
+        return self._by_share(style, max(known) / total, bytes_text(total), value)
+
+    def _by_share(
+        self, style: BoxStyle, share: float, whole: str, value: str
+    ) -> tuple[BoxStyle, str]:
+        """A step of the scale by a share of something, which the legend names."""
         step = next(at for at, (least, _) in enumerate(_COST_STEPS) if share >= least)
         colour = sequential(1 - step / (len(_COST_STEPS) - 1))
-        label = f"{_COST_STEPS[step][1]} of {time_text(self.total_us)}"
-        return _coloured(style, colour, filled=True), label
+        label = f"{_COST_STEPS[step][1]} of {whole}"
+        return _coloured(style, colour, filled=True, value=value), label
 
     def _by_gain(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
         reference = self.data.reference_us or {}
@@ -330,6 +374,8 @@ _BY_PARTITIONS: dict[
     "in-model": _Colouring._by_in_model,
     "state": _Colouring._by_state,
     "device": _Colouring._by_device,
+    "roofline": _Colouring._by_roofline,
+    "memory": _Colouring._by_memory,
 }
 """Modes that colour a box by the partitions in it."""
 
@@ -406,6 +452,7 @@ def _operator(
         share = us / largest_us if us is not None and largest_us else None
     return BoxStyle(
         title=scene.graph.title(operator),
+        name=short_name(node.onnx_nodes[0]) if node.onnx_nodes else "",
         detail=node_shapes(node),
         value=value,
         dashed=dashed,
@@ -429,12 +476,13 @@ def _group(
     # A time is honest only where every partition in the group lies in it wholly and is known.
     honest = bool(known) and len(known) == len(partitions)
     largest_us = colouring.largest_us
-    title = box.label
+    title, name = box.label, ""
     if scene.groups[box.group or ""].kind == "partition":
-        names = [scene.graph.title(o) for o in box.members[:_NAMED_OPERATORS]]
-        title = "+".join(names) + ("…" if len(box.members) > _NAMED_OPERATORS else "")
+        title = scene.graph.label(box.members)
+        name = next((short_name(each) for each in scene.graph.onnx_names(box.members)), "")
     return BoxStyle(
         title=title,
+        name=name,
         detail=counted(len(box.members), "operator"),
         value=time_text(sum(known)) if honest else "",
         dashed=dashed,

@@ -14,6 +14,7 @@ one quantity has one name, one sign and one direction everywhere:
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -254,6 +255,37 @@ def few_measured_sentence(run: Run) -> str:
         f"Only {number_text(known)} of {number_text(counts.distinct)} candidates were measured: "
         "this compares whole models and is no search. A larger measuring budget makes it one."
     )
+
+
+def measuring_s(run: Run, candidates: int) -> float | None:
+    """About how long measuring so many candidates takes, by the rate of a run.
+
+    Args:
+        run: A run.
+        candidates: How many distinct candidates.
+
+    Returns:
+        Seconds; None where the run measured none.
+    """
+    if not run.candidates.measured or "measure" not in run.seconds:
+        return None
+    return run.seconds["measure"] / run.candidates.measured * candidates
+
+
+def enough_budget_s(run: Run) -> float | None:
+    """The budget with which a run like this one would measure every candidate that could matter.
+
+    Returns:
+        Whole minutes, in seconds: what the run took, and at its rate what it left out; None where
+        it left nothing out or has no rate.
+    """
+    counts = run.candidates
+    known = counts.measured + counts.from_store + counts.from_trials + counts.invalid
+    left = counts.distinct - counts.proven - counts.assumed - known
+    more = measuring_s(run, left) if left > 0 else None
+    if more is None:
+        return None
+    return 60.0 * math.ceil((sum(run.seconds.values()) + more) / 60)
 
 
 def unmeasured_text(counts: CandidateCounts) -> str:

@@ -10,82 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from collage_engine.drawing.formatting import short_operator
 from collage_engine.records.graph import GraphRecord, Node
 from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.operator_titles import joined_titles, operator_title, short_name
 
-ONNX_TYPES = {
-    "nn.conv1d": "Conv",
-    "nn.conv2d": "Conv",
-    "nn.conv3d": "Conv",
-    "nn.conv1d_transpose": "ConvTranspose",
-    "nn.conv2d_transpose": "ConvTranspose",
-    "nn.max_pool1d": "MaxPool",
-    "nn.max_pool2d": "MaxPool",
-    "nn.max_pool3d": "MaxPool",
-    "nn.avg_pool1d": "AveragePool",
-    "nn.avg_pool2d": "AveragePool",
-    "nn.avg_pool3d": "AveragePool",
-    "nn.adaptive_avg_pool2d": "GlobalAveragePool",
-    "nn.batch_norm": "BatchNormalization",
-    "nn.layer_norm": "LayerNormalization",
-    "nn.group_norm": "GroupNormalization",
-    "nn.instance_norm": "InstanceNormalization",
-    "nn.relu": "Relu",
-    "nn.leakyrelu": "LeakyRelu",
-    "nn.prelu": "PRelu",
-    "nn.gelu": "Gelu",
-    "nn.silu": "Silu",
-    "nn.softmax": "Softmax",
-    "nn.log_softmax": "LogSoftmax",
-    "nn.softplus": "Softplus",
-    "nn.dropout": "Dropout",
-    "nn.pad": "Pad",
-    "nn.attention": "Attention",
-    "matmul": "MatMul",
-    "add": "Add",
-    "subtract": "Sub",
-    "multiply": "Mul",
-    "divide": "Div",
-    "power": "Pow",
-    "maximum": "Max",
-    "minimum": "Min",
-    "negative": "Neg",
-    "abs": "Abs",
-    "sqrt": "Sqrt",
-    "exp": "Exp",
-    "log": "Log",
-    "erf": "Erf",
-    "tanh": "Tanh",
-    "sigmoid": "Sigmoid",
-    "clip": "Clip",
-    "mean": "ReduceMean",
-    "sum": "ReduceSum",
-    "max": "ReduceMax",
-    "min": "ReduceMin",
-    "argmax": "ArgMax",
-    "argmin": "ArgMin",
-    "reshape": "Reshape",
-    "flatten": "Flatten",
-    "permute_dims": "Transpose",
-    "expand_dims": "Unsqueeze",
-    "squeeze": "Squeeze",
-    "concat": "Concat",
-    "split": "Split",
-    "strided_slice": "Slice",
-    "take": "Gather",
-    "astype": "Cast",
-    "where": "Where",
-    "tile": "Tile",
-    "broadcast_to": "Expand",
-    "image.resize2d": "Resize",
-    "cumsum": "CumSum",
-}
-"""Relax operator → the ONNX operator that people know it as."""
 _KINDS_NAMED = 3
 """Kinds of operators that the name of a group lists; chosen."""
-_OPERATORS_NAMED = 4
-"""Operators that the label of a partition names; chosen."""
 
 
 @dataclass(frozen=True)
@@ -123,19 +53,9 @@ class OperatorGraph:
         return self.outputs[item - len(self.inputs)]
 
     def title(self, operator: int) -> str:
-        """What an operator is in the user's file: ``Conv``, ``Conv bias``, ``Relu``.
-
-        Where an addition came from the same ONNX node as the product before it, it is that
-        node's bias. An operator that ONNX does not have keeps its internal name.
-        """
-        call = self.calls[operator]
-        if call.op == "add" and call.onnx_nodes:
-            for at in self.predecessors[operator]:
-                if at < self.count and set(self.calls[at].onnx_nodes) & set(call.onnx_nodes):
-                    product = ONNX_TYPES.get(self.calls[at].op)
-                    if product in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
-                        return f"{product} bias"
-        return ONNX_TYPES.get(call.op) or short_operator(call.op)
+        """What an operator is in the user's file: ``Conv``, ``Conv bias``, ``Relu``."""
+        producers = (self.calls[at] for at in self.predecessors[operator] if at < self.count)
+        return operator_title(self.calls[operator], producers)
 
     def content(self, operators: Sequence[int]) -> str:
         """The operators of a group in short, the most frequent first: ``Conv ×9, Add ×8``."""
@@ -144,10 +64,19 @@ class OperatorGraph:
         return ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in named)
 
     def label(self, operators: Sequence[int]) -> str:
-        """The operators of a partition in short: ``conv2d+add+relu``, ``divide+… (23)``."""
-        names = [short_operator(self.calls[n].op) for n in operators if n < self.count]
-        more = f"… ({len(names)})" if len(names) > _OPERATORS_NAMED else ""
-        return "+".join(names[:_OPERATORS_NAMED]) + more
+        """The operators of a partition in short, by ONNX type: ``Conv+Relu``."""
+        return joined_titles([self.title(n) for n in operators if n < self.count])
+
+    def label_with_name(self, operators: Sequence[int]) -> str:
+        """The same with the name of the first one in the file: ``Conv+Relu · layer1.0/conv1``."""
+        names = self.onnx_names(operators)
+        first = f" · {short_name(names[0])}" if names else ""
+        return self.label(operators) + first
+
+    def onnx_names(self, operators: Sequence[int]) -> list[str]:
+        """The names in the user's file of the ONNX nodes that operators came from, each once."""
+        names = (name for n in operators if n < self.count for name in self.calls[n].onnx_nodes)
+        return list(dict.fromkeys(names))
 
     def producers(self, operator: int) -> tuple[int, ...]:
         """The operators whose values an operator reads."""

@@ -202,9 +202,19 @@ def _refuse_open_sizes(
     if unknown:
         said = "; ".join(f"'{name}' is {shape}" for name, shape, _ in unknown)
         options = " ".join(f"--shape {name}={example}" for name, _, example in unknown)
+        if named := _open_names(inputs):
+            options += " or " + " ".join(f"--dim {name}=1" for name in named)
         raise ModelError(
             f"{path} has inputs of unknown size ({said}): give them, for example {options}"
         )
+
+
+def _open_names(inputs: dict[str, ValueInfoProto]) -> list[str]:
+    """The named dimensions that are open; none where an open one has no name."""
+    dims = [d for value in inputs.values() for d in value.type.tensor_type.shape.dim]
+    unknown = [d.dim_param for d in dims if not _known(d)]
+    ranked = all(value.type.tensor_type.HasField("shape") for value in inputs.values())
+    return list(dict.fromkeys(unknown)) if ranked and all(unknown) else []
 
 
 def _known(dim: object) -> bool:

@@ -54,8 +54,7 @@ def describe(graph: DataflowGraph, index: NodeIndex) -> str:
     """Return a node in a few words, for reasons."""
     node = graph.nodes[index]
     if node.form == "call":
-        named = f" '{node.name}'" if node.name else ""
-        return f"{node.op}{named} (node {index})"
+        return f"{node.op} '{node.name}'" if node.name else f"{node.op} (node {index})"
     if node.form == "constant":
         return f"constant {node.types[0]}" if node.types else "a constant"
     if node.form == "parameter":

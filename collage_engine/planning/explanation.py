@@ -14,6 +14,7 @@ from collage_engine.records.cost_table import table_of
 from collage_engine.records.counted import counted
 from collage_engine.records.format import border_words
 from collage_engine.records.graph import GraphRecord
+from collage_engine.records.operator_titles import joined_titles, onnx_type, operator_titles
 from collage_engine.records.placement import Run
 from collage_engine.search.api import Search, k_best, reuse, solve
 from collage_engine.search.explain import Labels, explain_node, us
@@ -68,10 +69,14 @@ def explain_document(
     )
     search = reuse(problem, previous)
     answer = solve(problem, previous=search)
+    shown = _exported_cover(document, problem)
     ranked = k_best(problem, 2, previous=search)
     second = ranked[1] if len(ranked) > 1 else None
     labels = labels_of(document)
-    explanation = explain_node(problem, answer, node, labels, refusals=refusals, runner_up=second)
+    explanation = explain_node(
+        problem, answer, node, labels, refusals=refusals, runner_up=second, shown=shown
+    )
+    cover = shown or answer.cover
     by_id = {c.id: c for c in document.candidates}
     order = {str(line.candidate): place for place, line in enumerate(explanation.lines)}
     holding.sort(key=lambda c: order[c.id])
@@ -92,9 +97,9 @@ def explain_document(
             *explanation.text[:1],
             *_when_remeasured(by_id.get(str(explanation.chosen)), problem.drift),
             *explanation.text[1:],
-            *_calls(document, by_id.get(str(explanation.chosen))),
-            *device_words(problem, answer.cover, node),
-            *_converted(problem, [str(i) for i in answer.cover], node, labels),
+            *_calls(document, by_id.get(str(explanation.chosen)), labels),
+            *device_words(problem, cover, node),
+            *_converted(problem, [str(i) for i in cover], node, labels),
         ),
         candidates=tuple(holding[:MOST_CANDIDATES]),
         regrets=_of_shown(answer.regrets, holding[:MOST_CANDIDATES]),
@@ -106,10 +111,30 @@ def explain_document(
     ), search
 
 
+def _exported_cover(document: Document, problem: Problem) -> tuple[CandidateId, ...]:
+    """Return the cover that the newest run exported; empty where it cannot be explained.
+
+    It can where it was made under the pins of now, and consists of candidates of the problem.
+    """
+    run = document.runs[-1] if document.runs else None
+    if run is None or run.placement is None:
+        return ()
+    if [verdict.pin for verdict in run.pins] != [pin.text for pin in document.pins]:
+        return ()
+    known = {str(c.id): c for c in problem.candidates}
+    exported = [part.candidate for part in run.placement.partitions]
+    if any(name not in known or known[name].state != "measured" for name in exported):
+        return ()
+    held = {node for name in exported for node in known[name].nodes}
+    if held != {node.id for node in problem.nodes}:
+        return ()
+    return tuple(known[name].id for name in exported)
+
+
 def _of_the_run(
     document: Document, node: int, labels: Labels, chosen: CandidateId | None
 ) -> list[str]:
-    """Say what the newest run exported for this node, where that is not the search's own cover."""
+    """Say what the newest run exported for this node, where a baseline won or pins changed."""
     run = document.runs[-1] if document.runs else None
     if run is None or run.placement is None:
         return []
@@ -124,7 +149,7 @@ def _of_the_run(
         return [
             f"The run exported another of the search's placements, the fastest end to end: in it "
             f"this node runs on {labels.toolchain(instance)} ({part.id}). What follows is about "
-            f"the placement with the least estimate."
+            f"the placement with the least expected latency."
         ]
     text = (
         f"The run exported the baseline {_baseline_name(run, labels)}, so this node runs on "
@@ -137,7 +162,9 @@ def _of_the_run(
             else f": it is tied with the search's best placement end to end ({us(took)} "
             f"and {us(ours)}) and simpler"
         )
-    return [text + ". What follows is about the placement with the least estimate."]
+    if part.candidate == str(chosen):
+        return [text + "."]
+    return [text + ". What follows is about the placement with the least expected latency."]
 
 
 def _baseline_name(run: Run, labels: Labels) -> str:
@@ -160,12 +187,15 @@ def _when_remeasured(chosen: CandidateRecord | None, drift: float) -> list[str]:
     ]
 
 
-def _calls(document: Document, chosen: CandidateRecord | None) -> list[str]:
+def _calls(document: Document, chosen: CandidateRecord | None, labels: Labels) -> list[str]:
     """Say which operators of the chosen candidate are one library call each."""
     if chosen is None or not chosen.composites:
         return []
     library = chosen.instance.library or chosen.instance.toolchain
-    return [f"Library calls of {document.toolchain_title(library)} in it: {chosen.calls_text}"]
+    calls = "; ".join(
+        f"{name} ({', '.join(labels.node(n) for n in of)})" for name, of in chosen.composites
+    )
+    return [f"Library calls of {document.toolchain_title(library)} in it: {calls}."]
 
 
 def _of_shown(
@@ -176,10 +206,10 @@ def _of_shown(
     return {str(name): amount for name, amount in amounts.items() if str(name) in ids}
 
 
-def _label(c: CandidateRecord, names: dict[int, str]) -> str:
+def _label(c: CandidateRecord, names: dict[int, str], titles: Sequence[str]) -> str:
     """Name a candidate by its operators; by their number and both ends where there are many."""
     words = border_words(c.takes, c.gives)
-    operators = c.label.replace("nn.", "")
+    operators = joined_titles([titles[n] for n in c.nodes])
     if len(c.nodes) > OPERATORS_NAMED:
         ends = f"{names[c.nodes[0]]} to {names[c.nodes[-1]]}"
         operators = f"group of {counted(len(c.nodes), 'operator')}, {ends}"
@@ -213,7 +243,7 @@ def node_names(graph: GraphRecord) -> dict[int, str]:
             uses[name] = uses.get(name, 0) + 1
     names = {}
     for number, node in enumerate(calls):
-        short = node.op.removeprefix("nn.")
+        short = onnx_type(node.op)
         first = node.onnx_nodes[0] if node.onnx_nodes else ""
         if not first:
             names[number] = f"{short} {number}"
@@ -230,9 +260,9 @@ def labels_of(document: Document) -> Labels:
         name, _, config = instance.rstrip("]").partition("[")
         words = config.replace("=", " ").replace(",", ", ")
         toolchains[instance] = document.toolchain_title(name) + (f" ({words})" if words else "")
-    names = node_names(document.graph)
+    names, titles = node_names(document.graph), operator_titles(document.graph)
     return Labels(
         nodes=names,
-        candidates={c.id: _label(c, names) for c in document.candidates},
+        candidates={c.id: _label(c, names, titles) for c in document.candidates},
         toolchains=toolchains,
     )

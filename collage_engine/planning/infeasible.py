@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.graph import GraphRecord, Node
+from collage_engine.records.operator_titles import onnx_type
 from collage_engine.records.pin import Pin
 from collage_engine.search.problem import Answer, Conflict, Infeasible
 
@@ -139,10 +140,10 @@ def _is_one_of(instance: str, wanted: set[str]) -> bool:
 
 
 def _named(calls: Sequence[Node], nodes: Sequence[int]) -> str:
-    """Return ``'conv1' (conv2d), 'fc' (matmul) and 7 more nodes``."""
+    """Return ``'conv1' (Conv), 'fc' (MatMul) and 7 more nodes``."""
     named = []
     for number in nodes[:NODES_NAMED]:
-        op = calls[number].op.removeprefix("nn.")
+        op = onnx_type(calls[number].op)
         names = calls[number].onnx_nodes
         named.append(f"'{names[0]}' ({op})" if names else f"node {number} ({op})")
     left = len(nodes) - NODES_NAMED

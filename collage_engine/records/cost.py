@@ -33,6 +33,8 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     measured_at: str | None = None
     """ISO 8601, UTC."""
     fingerprint: str | None = None
+    machine: str = ""
+    """Name of the machine of a farm that measured it; empty: none did, but this machine."""
     from_store: bool = False
     slowness: float = 1.0
     """How much slower than the speed probe's reference the machine was while this was measured;

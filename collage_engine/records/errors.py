@@ -55,3 +55,7 @@ class Cancelled(CollageError):
     """The user stopped the work; what was measured is kept."""
 
     exit_status = 130
+
+
+class FarmError(CollageError):
+    """A farm cannot be reached or used, or has lost the machines that the work needs."""

@@ -52,6 +52,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
     """Items per second."""
     now: str = ""
     """What is being worked on."""
+    nodes: tuple[int, ...] = ()
+    """The operators that are being worked on, by their numbers; empty where they are not known."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from collage_engine.records.run_parts import RunParts
+
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The options of ``collage place``, by value, so that an engine elsewhere can take them."""
@@ -28,6 +30,11 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     refine_budget_s: float = 0.0
     """Time for improving the best covers on end-to-end measurements (the paper's second level)."""
     shapes: dict[str, tuple[int, ...]] = {}
+    objective: Literal["latency", "throughput", "p99"] = "latency"
+    """What the confirmation compares: the median of single calls, the calls that ``streams``
+    instances finish together, or the 99th percentile of single calls."""
+    streams: int = 1
+    """Instances that run at once, each with ``threads`` threads; above 1 for throughput only."""
     precision: str = "float32"
     tolerance: float | None = None
     """Bound on the whole model's max_rel_error; None: the precision's own."""
@@ -48,4 +55,10 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     strict: bool = False
     """Refuse to export figures that were taken while others used the machine."""
     confirm: bool = True
+    parts: RunParts = RunParts()
+    """Parts of the run that a benchmark switches off; there is no option for it."""
     name: str = ""
+    farm: str = ""
+    """Address of a farm's scheduler, or path of a scheduler file; empty: none, but this machine."""
+    pool: str = ""
+    """Name of the farm's pool that measures; empty: the one with the most machines."""

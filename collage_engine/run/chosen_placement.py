@@ -56,12 +56,19 @@ def chosen_placement(
 
 
 def with_profiled_costs(data: ProblemData, confirmation: Confirmation) -> ProblemData:
-    """The same with costs of the winner's partitions that have none, from the winner's profile."""
-    built = confirmation.winner.built
+    """The same with costs of the winner's partitions that have none, from the winner's profile.
+
+    They are the profile's shares of the measured time, since profiling takes time of its own. They
+    stand for the winner's own partitions alone: what a partition takes in one placement says little
+    of what it takes in another one.
+    """
+    built, measured_us = confirmation.winner.built, confirmation.winner.measured_us
     if built is None:
         return data
+    total_us = sum(confirmation.in_place_us)
+    share = min(1.0, measured_us / total_us) if measured_us and total_us > 0 else 1.0
     seen = {
-        part.candidate: Cost(state="measured", median_us=us)
+        part.candidate: Cost(state="measured", median_us=us * share)
         for part, us in zip(built.parts, confirmation.in_place_us, strict=False)
         if not data.costs.cost(part.candidate).usable
     }

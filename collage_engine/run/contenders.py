@@ -59,14 +59,19 @@ def first_contenders(open_model: OpenModel, menu: Menu, data: ProblemData) -> li
     return sorted(first, key=lambda one: _promise(one, menu, data))
 
 
+def is_secondary(contender: Contender) -> bool:
+    """Whether a contender is a variant of others: another configuration, a greedy partitioning."""
+    return contender.kind == "greedy" or any(c.instance.config for c in contender.cover)
+
+
 def _promise(
     contender: Contender, menu: Menu, data: ProblemData
-) -> tuple[bool, bool, float, int, int, int]:
+) -> tuple[bool, bool, float, bool, int, int]:
     """Sorts what is likely to be fast first.
 
-    What may win comes first; then what the store knows, by its costs; then complete runtimes, which
-    optimise whole models and are ready soon; last what TVM compiles kernel by kernel. A toolchain's
-    default configuration comes before its other ones.
+    What may win comes first; then what the store knows, by its costs; then each toolchain's default
+    configuration alone: complete runtimes, which optimise whole models and are ready soon, before
+    what TVM compiles kernel by kernel; last the ``is_secondary``.
     """
     costs = [data.costs.isolated_cost(candidate.id) for candidate in contender.cover]
     known = all(cost.usable for cost in costs)
@@ -74,8 +79,8 @@ def _promise(
         not contender.eligible,
         not known,
         sum(cost.at() for cost in costs) if known else 0.0,
+        is_secondary(contender),
         max(_preparation(menu, candidate.instance) for candidate in contender.cover),
-        sum(len(candidate.instance.config) for candidate in contender.cover),
         contender.order,
     )
 

@@ -46,6 +46,10 @@ from collage_engine.trials.ranking import RANKING
 from collage_engine.trials.tolerance import accuracy_of
 from collage_engine.tuning.tables import tables_of
 
+TIED_WITHIN = 0.06
+"""A tie is never told of contenders whose times differ by more than this share of the winner's;
+chosen: the several percent that the place of a process's memory was seen to make."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentInputs:
@@ -140,6 +144,7 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         ended=_ended(control),
         unmeasured=unmeasured,
         confirmation=inputs.confirmed_how,
+        first_answer_s=control.first_answer_s,
     )
 
 
@@ -233,18 +238,24 @@ def tied_with_winner(confirmation: Confirmation) -> list[str]:
 
     The rounds that chose the winner and the fresh ones ran in different processes, and the place of
     a process's memory makes a difference by itself. So one is slower than the winner only where
-    both sets of rounds say so, and by more than equal modules in different processes differ.
+    both sets of rounds say so, and by more than equal modules in different processes differ. What
+    took clearly longer is no tie even where the rounds scatter too much to prove it.
     Contenders that are the same module were timed once, under the name of the first of them.
     """
     winner = confirmation.winner
     differences = confirmation.differences
     equal_us = RANKING.near * (winner.measured_us or 0.0)
+    most_us = TIED_WITHIN * winner.measured_us if winner.measured_us else math.inf
     by_name = {outcome.contender.name: outcome for outcome in confirmation.results}
     timed_as = {by_name[name].contender.key: name for name in differences if name in by_name}
     tied = {
         name
         for name, apart in differences.items()
-        if apart.tied or name in confirmation.tied or abs(apart.us) <= equal_us
+        if abs(apart.us) <= equal_us
+        or (
+            (apart.tied or name in confirmation.tied)
+            and max(abs(apart.us), abs(_longer_us(by_name[name], winner))) <= most_us
+        )
     }
     return [
         name
@@ -253,6 +264,13 @@ def tied_with_winner(confirmation: Confirmation) -> list[str]:
         and (name == "collage" or outcome.contender.kind != "collage")
         and timed_as.get(outcome.contender.key) in tied
     ]
+
+
+def _longer_us(outcome: ContenderResult, winner: ContenderResult) -> float:
+    """By how much the time that is shown of a contender is more than the winner's."""
+    if outcome.measured_us is None or winner.measured_us is None:
+        return 0.0
+    return outcome.measured_us - winner.measured_us
 
 
 def _apparent_loss_us(confirmation: Confirmation, baselines: Sequence[Baseline]) -> float | None:
@@ -274,7 +292,9 @@ def _baseline(inputs: DocumentInputs, outcome: ContenderResult) -> Baseline:
     assert contender.kind != "collage"
     estimated = None
     if contender.cover:
-        data = with_profiled_costs(inputs.data, inputs.confirmation)
+        is_winner = contender.key == inputs.confirmation.winner.contender.key
+        confirmation = inputs.confirmation
+        data = with_profiled_costs(inputs.data, confirmation) if is_winner else inputs.data
         estimated = baseline_placement(data, outcome).estimated_us
     error = outcome.max_rel_error
     return Baseline(

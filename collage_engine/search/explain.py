@@ -103,6 +103,7 @@ def explain_node(
     *,
     refusals: Mapping[str, str] | None = None,
     runner_up: RankedCover | None = None,
+    shown: Sequence[CandidateId] = (),
 ) -> Explanation:
     """Explain why a node runs where it does.
 
@@ -113,8 +114,11 @@ def explain_node(
         labels: What things are called.
         refusals: Toolchain to the reason why it has no candidate for the node.
         runner_up: The second-best cover, to say what it does differently.
+        shown: The cover that the reader looks at, where that is not the answer's own: a run found
+            it to be faster end to end.
     """
     labels = labels or Labels()
+    least, answer = answer, msgspec.structs.replace(answer, cover=tuple(shown) or answer.cover)
     holding = [c for c in problem.candidates if node in c.nodes]
     cover = {str(name) for name in answer.cover}
     chosen = next((c for c in holding if str(c.id) in cover), None)
@@ -137,7 +141,9 @@ def explain_node(
     for verdict in answer.verdicts:
         if node in problem.pins[verdict.pin].nodes and verdict.reason:
             text.append(f"pin {verdict.pin + 1}: {verdict.reason}")
-    if runner_up is not None:
+    if {str(name) for name in least.cover} != cover:
+        text.append(_of_the_least(problem, least, answer, labels, node))
+    elif runner_up is not None:
         text.append(explain_ranked_cover(problem, answer, runner_up, labels, node))
     return Explanation(
         node=node,
@@ -276,13 +282,35 @@ def _loss_in_words(
     ours = list({str(owner[n].id): owner[n] for n in candidate.nodes}.values())
     tie = is_tie(ours, candidate, regret, problem.drift)
     if regret == 0:
-        return tie, f"{name} is in a placement that costs exactly as much: a tie"
+        return tie, f"{name} is in a placement that is expected to take the least time"
     text = f"{name} loses by {us(regret)}"
     if is_tie(ours, candidate, regret):
         return tie, f"{text}; the repeats scatter by more than that: a tie"
     if tie:
         return tie, f"{text}; that is within the run-to-run drift: a tie"
     return tie, text
+
+
+def _of_the_least(problem: Problem, least: Answer, shown: Answer, labels: Labels, node: int) -> str:
+    """Say in one sentence what the cover with the least cost has for a node.
+
+    Args:
+        problem: The problem.
+        least: The answer, with the cover of the least cost.
+        shown: The answer with the cover that is explained.
+        labels: What things are called.
+        node: The node that the reader looks at.
+    """
+
+    def holder(answer: Answer) -> ProblemCandidate | None:
+        cover = {str(name) for name in answer.cover}
+        return next((c for c in problem.candidates if node in c.nodes and str(c.id) in cover), None)
+
+    one, other = holder(least), holder(shown)
+    text = f"The placement with the least expected latency ({us(least.cost_us)})"
+    if one is None or (other is not None and one.id == other.id):
+        return f"{text} has the same here, and differs elsewhere"
+    return f"{text} has {labels.toolchain(one.toolchain)}'s {labels.candidate(one)} here"
 
 
 def explain_ranked_cover(

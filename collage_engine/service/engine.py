@@ -10,7 +10,7 @@ import logging
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,15 @@ from collage_engine.records.answers import InsideAnswer, PreflightAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import Cancelled, CollageError, ProtocolError, UsageError
 from collage_engine.records.event import Done, Event, Measured, Provisional
+from collage_engine.records.farm import FarmStatus
 from collage_engine.records.placement import Run
 from collage_engine.records.results import Opened, RunUpdate
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
+from collage_engine.service.farms import Farms, NoFarms, RunsJobs
 from collage_engine.service.open_document import OpenDocument, check_settings
 from collage_engine.service.paths import file_name, user_path
 from collage_engine.service.run_client import PipelineClient, Ticket
@@ -45,9 +48,12 @@ _TICKET: ContextVar[Ticket | None] = ContextVar("ticket", default=None)
 
 
 class Engine:
-    """One method a request; ``listener`` receives events with the document they belong to."""
+    """One method a request; ``listener`` receives events with the document they belong to.
 
-    def __init__(self, listener: Listener | None = None) -> None:
+    ``farms`` runs what is to be measured on other machines; without them such runs are refused.
+    """
+
+    def __init__(self, listener: Listener | None = None, farms: Farms | None = None) -> None:
         self._listener = listener or (lambda document, event: None)
         self._documents: dict[str, OpenDocument] = {}
         self._pipeline = PipelineClient("pipeline")
@@ -57,8 +63,9 @@ class Engine:
         """Answers about a document while the pipeline is busy with a run."""
         self._starting = threading.Lock()
         """One run at a time, whatever document it is of."""
-        self._run_ticket: Ticket | None = None
-        """Of the run that the pipeline does."""
+        self._farms: Farms = farms or NoFarms()
+        self._runs: dict[Ticket, RunsJobs] = {}
+        """The runs under way, and what does each of them; on a farm there may be several."""
         self._methods: dict[str, Callable[[Any], Any]] = {
             "hello": self.hello,
             "toolchains.list": lambda _: self.toolchains(),
@@ -81,6 +88,7 @@ class Engine:
             "export.report": self._of_document(answers.export_report),
             "session.open": self.session_open,
             "session.save": self.session_save,
+            "farm.status": self.farm_status,
         }
 
     def _of_document(self, answer: Callable[[OpenDocument, Any], Any]) -> Callable[[Any], Any]:
@@ -112,6 +120,7 @@ class Engine:
         """Stop every child; what was measured is in the store."""
         self._pipeline.close()
         self._side.close()
+        self._farms.close()
         for opened in self._documents.values():
             if opened.temporary:
                 opened.temporary.cleanup()
@@ -161,6 +170,27 @@ class Engine:
         document = Document(model=opened.model, graph=opened.graph)
         return self._admit(document, temporary=temporary)
 
+    def input_shapes(
+        self, path: str | Path, choices: Sequence[ShapeChoice]
+    ) -> tuple[dict[str, tuple[int, ...]], ...]:
+        """The sizes of a model's inputs that values for its symbolic dimensions give.
+
+        Args:
+            path: The model's file.
+            choices: What the user asked for.
+
+        Returns:
+            For each choice the sizes of inputs by name, as ``model.open`` takes them.
+
+        Raises:
+            UsageError: The model has no such dimension, or a value contradicts it.
+            ModelError: The file is no model.
+        """
+        found: tuple[dict[str, tuple[int, ...]], ...] = self._side_job(
+            "shapes", path=str(user_path(str(path)).resolve()), choices=tuple(choices)
+        )
+        return found
+
     def _admit(
         self,
         document: Document,
@@ -178,7 +208,7 @@ class Engine:
         """Forget a document and free what it takes; its run, if it has one, is stopped."""
         opened = self.document(params.document)
         if opened.running is not None:
-            self._pipeline.cancel(opened.running)
+            self._runner(opened.running).cancel(opened.running)
         self._documents.pop(params.document, None)
         path = opened.document.model.path
         if all(other.document.model.path != path for other in list(self._documents.values())):
@@ -301,11 +331,13 @@ class Engine:
             self._listener(handle, event)
 
         quick = settings.confirmation == "quick"
-        self._run_ticket = opened.running or Ticket()
+        ticket = opened.running or Ticket()
+        runner = self._farms.jobs(settings) if settings.farm else self._pipeline
+        self._runs[ticket] = runner
         try:
-            outcome: RunUpdate = self._pipeline.job(
+            outcome: RunUpdate = runner.job(
                 "run",
-                ticket=self._run_ticket,
+                ticket=ticket,
                 on_event=on_event,
                 **opened.model_arguments(),
                 settings=settings,
@@ -316,7 +348,7 @@ class Engine:
                 spent_s=spent_s,
             )
         finally:
-            self._run_ticket = None
+            self._runs.pop(ticket, None)
             opened.provisional = None
         opened.take(outcome)
         assert outcome.run is not None
@@ -335,27 +367,33 @@ class Engine:
         if running is None:
             return
         if params.keep:
-            self._pipeline.keep(running)
+            self._runner(running).keep(running)
         else:
-            self._pipeline.cancel(running)
+            self._runner(running).cancel(running)
+
+    def _runner(self, ticket: Ticket) -> RunsJobs:
+        """What does a run; the pipeline where the run has not begun."""
+        return self._runs.get(ticket, self._pipeline)
 
     @property
     def has_run(self) -> bool:
         """Whether a run is under way."""
-        return self._run_ticket is not None
+        return bool(self._runs)
 
     def keep(self) -> bool:
         """Have the run under way end with its best placement so far (the first Ctrl-C).
 
         Whatever else is under way is stopped at once. False: nothing was.
         """
-        running = self._run_ticket
-        return self.cancel() if running is None else self._pipeline.keep(running)
+        running = list(self._runs.items())
+        if not running:
+            return self.cancel()
+        return any([runner.keep(ticket) for ticket, runner in running])
 
     def cancel(self) -> bool:
         """Stop whatever the pipeline does (Ctrl-C on the command line); False: it did nothing."""
-        stopped = [client.cancel() for client in (self._pipeline, self._side)]
-        return any(stopped)
+        farms = dict.fromkeys(self._runs.values()).keys() - {self._pipeline}
+        return any([client.cancel() for client in (self._pipeline, self._side, *farms)])
 
     def measure_now(self, params: p.MeasureNow) -> p.CandidatesAnswer:
         """Measure chosen operators as one partition; UsageError while a run is under way."""
@@ -406,6 +444,10 @@ class Engine:
             "export", **opened.model_arguments(), run=run, out=params.path
         )
         return p.Exported(path=params.path, content=content)
+
+    def farm_status(self, params: p.FarmQuery) -> FarmStatus:
+        """Show a farm's machines, pools and placements; FarmError where it cannot be reached."""
+        return self._farms.status(params.address)
 
     def _side_job(self, name: str, **arguments: Any) -> Any:
         """Do a job of the request being served in a child that is idle, if there is one."""

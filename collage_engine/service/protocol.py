@@ -23,6 +23,7 @@ from collage_engine.records.answers import WeightStatistics as WeightStatistics
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison
 from collage_engine.records.cost import Cost
+from collage_engine.records.farm import FarmStatus
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Run
@@ -30,7 +31,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Device, ToolchainState
 from collage_engine.records.versions import SERVICE_PROTOCOL
 
-ReportFormat = Literal["html", "csv", "latencies", "runs", "json", "svg", "graphml"]
+ReportFormat = Literal["html", "csv", "latencies", "runs", "shapes", "json", "svg", "graphml", "md"]
 """What ``export.report`` writes."""
 
 
@@ -243,8 +244,8 @@ class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
     document: str
     run: str | None = None
     format: ReportFormat = "html"
-    """``csv``: all candidates; also as CSV, ``latencies``: the run beside its baselines, and
-    ``runs``: all runs."""
+    """``csv``: all candidates; also as CSV, ``latencies``: the run beside its baselines,
+    ``runs``: all runs, and ``shapes``: the shapes that were placed with this run's."""
     peers: bytes | None = None
     """For html: a results file of the benchmark against other runtimes, shown as a table."""
 
@@ -267,6 +268,16 @@ class SessionSave(msgspec.Struct, frozen=True, kw_only=True):
 
     document: str
     path: str
+
+
+class FarmQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """``farm.status``: the machines, pools and placements of a farm. Answer: ``FarmStatus``.
+
+    An error of kind ``FarmError`` says why the farm cannot be reached.
+    """
+
+    address: str
+    """As in ``RunSettings.farm``."""
 
 
 class MeasuredMany(msgspec.Struct, frozen=True, kw_only=True):
@@ -307,6 +318,7 @@ METHODS: dict[str, tuple[type, type]] = {
     "export.report": (ExportReport, Exported),
     "session.open": (SessionOpen, ModelAnswer),
     "session.save": (SessionSave, Exported),
+    "farm.status": (FarmQuery, FarmStatus),
 }
 """Method → (type of params, type of result). Errors: code −32000 with the sentence as message
 and ``data: {kind, exit_status}``; −32601 unknown method; −32602 bad params, naming the field."""

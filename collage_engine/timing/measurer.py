@@ -238,7 +238,7 @@ class _MeasureCall:
                     continue
                 if self.out_of_time():
                     break
-                self.progress(next(iter(wanted.values())).label)
+                self.progress(next(iter(wanted.values())).label, group.nodes)
                 self.group(group.nodes, list(wanted.values()))
                 self.measurer.child.renew_if_bloated()
         except Cancelled:
@@ -383,13 +383,13 @@ class _MeasureCall:
                 )
             )
         self.announce(key, cost)
-        self.progress(candidate.label)
+        self.progress(candidate.label, candidate.nodes)
 
     def announce(self, key: str, cost: Cost) -> None:
         for candidate in self.by_key[key]:
             self.tell(Measured(candidate=candidate.id, cost=cost))
 
-    def progress(self, now: str) -> None:
+    def progress(self, now: str, nodes: tuple[int, ...] = ()) -> None:
         done = self.outcome.measured
         elapsed = time.monotonic() - self.began
         rate = done / elapsed if done and elapsed > 0 else None
@@ -397,7 +397,15 @@ class _MeasureCall:
         if left is not None and self.deadline is not None:
             left = min(left, max(0.0, self.deadline - time.monotonic()))
         self.tell(
-            Progress(stage="measure", done=done, total=self.total, left_s=left, rate=rate, now=now)
+            Progress(
+                stage="measure",
+                done=done,
+                total=self.total,
+                left_s=left,
+                rate=rate,
+                now=now,
+                nodes=nodes,
+            )
         )
 
 

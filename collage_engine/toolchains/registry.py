@@ -17,7 +17,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -186,10 +186,17 @@ def onnx_evaluator() -> EvaluatesOnnx | None:
     return next(having(EvaluatesOnnx), None)  # type: ignore[type-abstract]
 
 
-def probe(name: str, limits: ProbeLimits = PROBE, *, anew: bool = False) -> ToolchainState:
+def probe(
+    name: str,
+    limits: ProbeLimits = PROBE,
+    *,
+    anew: bool = False,
+    on_child: Callable[[str], None] = lambda name: None,
+) -> ToolchainState:
     """Return what a child process found out about one toolchain; asked once per process.
 
     An earlier process's answer is taken, while what it rests on is as it was, unless ``anew``.
+    ``on_child`` is told the name before a child is started, which may compile a runtime.
     """
     _check(name)
     if name in left_out():
@@ -199,6 +206,7 @@ def probe(name: str, limits: ProbeLimits = PROBE, *, anew: bool = False) -> Tool
     if known is None:
         known = None if anew else recall(name, _targets()[name])
         if known is None:
+            on_child(name)
             known = _probe_in_child(name, limits)
         with _probing:
             known = _probed.setdefault(name, known)
@@ -206,7 +214,11 @@ def probe(name: str, limits: ProbeLimits = PROBE, *, anew: bool = False) -> Tool
 
 
 def probe_all(
-    names: Sequence[str] | None = None, limits: ProbeLimits = PROBE, *, anew: bool = False
+    names: Sequence[str] | None = None,
+    limits: ProbeLimits = PROBE,
+    *,
+    anew: bool = False,
+    on_child: Callable[[str], None] = lambda name: None,
 ) -> tuple[ToolchainState, ...]:
     """States of the toolchains, in the given order; two children at a time.
 
@@ -214,6 +226,7 @@ def probe_all(
         names: Which ones; None: all, also entry points that are not used, with the reason.
         limits: When a probe is ended.
         anew: Whatever this process or an earlier one found before.
+        on_child: Is told the name of each toolchain for which a child is started.
 
     Returns:
         The states, each with a colour, letters and a pattern of its own.
@@ -225,7 +238,9 @@ def probe_all(
         forget_probes()
     pool = ThreadPoolExecutor(max_workers=2)
     try:
-        states = tuple(pool.map(lambda name: probe(name, limits, anew=anew), chosen))
+        states = tuple(
+            pool.map(lambda name: probe(name, limits, anew=anew, on_child=on_child), chosen)
+        )
     except BaseException:  # Ctrl-C: what is being probed is ended, the rest not begun
         pool.shutdown(wait=False, cancel_futures=True)
         end_probes()

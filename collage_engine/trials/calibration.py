@@ -146,7 +146,8 @@ def calibrate(
 
 def is_worthwhile(found: Found, candidates: Sequence[Candidate], costs: CostTable) -> bool:
     """Tell whether there is anything to learn: whole models take what they take in isolation."""
-    in_pieces = any(costs.cost(c.id).usable and c.rule != "whole-model" for c in candidates)
+    operators = max((len(c.nodes) for c in candidates), default=0)
+    in_pieces = any(costs.cost(c.id).usable and len(c.nodes) < operators for c in candidates)
     return len(found[1][0].partitions) > 1 or in_pieces
 
 

@@ -85,11 +85,13 @@ class TrialTime:
     Attributes:
         left_s: seconds that are left for it now; once there is an answer, nothing begins that is
             not likely to end within them.
+        is_wanted: whether there is time for a contender, once there is an answer.
         on_answer: is told what is known whenever there is a faster answer than before.
         on_progress: is told of each step.
     """
 
     left_s: Callable[[], float]
+    is_wanted: Callable[[Contender], bool] = lambda contender: True
     on_answer: Callable[[WholeModels], None] = lambda known: None
     on_progress: OnProgress = lambda done, total, now: None
 
@@ -149,7 +151,9 @@ class _WholeModelTrials:
 
     def may_go_on(self) -> bool:
         """Tell whether further contenders may begin: there is no answer yet, or time for them."""
-        return self.best is None or self.given.left_s() > self.batch_s
+        if self.best is None:
+            return True
+        return self.given.left_s() > self.batch_s and self.given.is_wanted(self.waiting[0])
 
     def is_over(self) -> bool:
         return self.given.left_s() <= 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from collage_engine.drawing.figures import measuring_s
 from collage_engine.drawing.formatting import counted, signed_time
 from collage_engine.records.candidate import CandidateRecord
 from collage_gui.document.document import Document
@@ -122,9 +123,7 @@ def refusals(document: Document) -> dict[str, str]:
 def measuring_seconds(document: Document, candidates: int) -> float | None:
     """About how long measuring so many candidates takes, by the last run; None without one."""
     run = document.runs.shown_or_last()
-    if run is None or not run.candidates.measured or "measure" not in run.seconds:
-        return None
-    return run.seconds["measure"] / run.candidates.measured * candidates
+    return measuring_s(run, candidates) if run is not None else None
 
 
 def measure_text(document: Document) -> str:

@@ -40,7 +40,7 @@ def find_operators(graph: OperatorGraph, text: str, regular: bool) -> list[int]:
     matching = []
     for at, node in enumerate(graph.calls):
         names = node.onnx_nodes or (node.name,)
-        if any(matches(line) for line in (*names, node.op, node_shapes(node))):
+        if any(matches(line) for line in (*names, graph.title(at), node.op, node_shapes(node))):
             matching.append(at)
     return matching
 

@@ -38,6 +38,8 @@ class Panels:
             "candidates": self.candidates.model.as_csv(),
             "pins": self.pins.model.as_csv(),
             "in-model": self.runs.in_model.rows_model.as_csv(),
+            "roofline": self.runs.roofline.model.as_csv(),
+            "memory": self.runs.memory.by_partition.as_csv(),
             "changes": self.runs.changes.model.as_csv(),
         }
 

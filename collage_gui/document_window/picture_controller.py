@@ -11,9 +11,12 @@ from collage_engine.drawing.box_styles import ColouringData, LegendEntry, Mode, 
 from collage_engine.drawing.columns import Layout
 from collage_engine.drawing.groups import Group, display_graph, partition_groups
 from collage_engine.drawing.hand_overs import hand_overs
+from collage_engine.drawing.memory_figures import partition_memory
+from collage_engine.drawing.roofline import PartitionRoof, partition_roofs
 from collage_engine.drawing.scene import layout_request, outlines, scene
 from collage_gui.document.comparison import Reference
 from collage_gui.document.document import Document
+from collage_gui.document.shown_placement import Shown
 from collage_gui.document_window import collapsed_groups
 from collage_gui.graph_view.layout_client import LayoutClient
 from collage_gui.graph_view.painter import PaintTheme
@@ -39,6 +42,10 @@ class PictureController(QObject):
     mode_changed = Signal()
     groups_changed = Signal()
     """Partitions are drawn as one box each from now on, or no more."""
+    picture_changed = Signal()
+    """There is another layout."""
+    colours_changed = Signal()
+    marks_changed = Signal()
 
     def __init__(
         self,
@@ -62,8 +69,11 @@ class PictureController(QObject):
         self._collapse_decided = False
         """Whether the user has chosen what is collapsed; before, the size of the graph decides."""
         self._isolated: LegendEntry | None = None
+        self._dimmed: frozenset[int] = frozenset()
         self._highlighted: list[int] = []
         """Operators that a search found, or that are of the same operator."""
+        self._measured_now: tuple[int, ...] = ()
+        """Operators of the candidate that the run under way measures."""
         self._ties: dict[str, str] = {}
         """The ties that are drawn now."""
         self._focus: frozenset[int] = frozenset()
@@ -76,6 +86,8 @@ class PictureController(QObject):
         document.graph_changed.connect(self._graph_changed)
         document.placement.changed.connect(self._placement_changed)
         document.costs.changed.connect(self._costs_changed)
+        document.execution.progress_changed.connect(self._progress_changed)
+        document.execution.running_changed.connect(self._progress_changed)
         document.costs.candidates_changed.connect(self._update_ties)
         document.questions.explanation_changed.connect(self._update_ties)
         document.comparison.reference_changed.connect(self.recolour)
@@ -83,7 +95,7 @@ class PictureController(QObject):
         document.pins.changed.connect(self.update_marks)
         document.selection.changed.connect(self._selection_changed)
         document.selection.candidate_changed.connect(self.update_marks)
-        view.boxes_selected.connect(self._select_boxes)
+        view.boxes_selected.connect(self.select_boxes)
         view.box_opened.connect(self.open_box)
         view.left_group.connect(self.leave_group)
         view.legend_chosen.connect(self._isolate)
@@ -134,6 +146,7 @@ class PictureController(QObject):
             self.drawn = Picture(laid_out)
             self._apply_colours(self.drawn)
             self._view.show_picture(self.drawn, keep_view=keep_view)
+            self.picture_changed.emit()
             self.update_marks()
             if keep_view:
                 self._view.zoom_to_boxes(laid_out.boxes_of(self._focus))
@@ -180,6 +193,11 @@ class PictureController(QObject):
             self.collapsed = self._partition_ids()
         self.lay_out()
         self.groups_changed.emit()
+
+    def show_operators(self) -> None:
+        """Draw operators, not partitions: two placements have different ones."""
+        if self._partitions_collapsed:
+            self.collapse_partitions()
 
     def expand_all(self) -> None:
         """Draw every operator as a box of its own."""
@@ -272,11 +290,21 @@ class PictureController(QObject):
         self._apply_colours(self.drawn)
         self._view.colours_changed()
         self.update_marks()
+        self.colours_changed.emit()
 
     def _apply_colours(self, picture: Picture) -> None:
         self._ties = self._document.ties()
-        styles, legend = style_boxes(picture.scene, self.mode, self._colouring_data())
-        shown = self._document.placement.shown
+        self.colour(picture, self._document.placement.shown)
+
+    def colour(self, picture: Picture, shown: Shown | None) -> None:
+        """Colour a picture of the graph by a placement.
+
+        Args:
+            picture: A picture of this document's graph.
+            shown: The placement: the shown one, or another that is compared with it.
+        """
+        data = self._colouring_data(shown)
+        styles, legend = style_boxes(picture.scene, self.mode, data)
         partitions = shown.placement.partitions if shown is not None else ()
         total = sum(p.estimated_us or 0.0 for p in partitions)
         shares = {p.id: (p.estimated_us or 0.0) / total for p in partitions} if total else {}
@@ -284,9 +312,9 @@ class PictureController(QObject):
         crossing = hand_overs(picture.scene, shown.placement if shown is not None else None)
         picture.set_colours(styles, legend, parts, shares, crossing)
 
-    def _colouring_data(self) -> ColouringData:
+    def _colouring_data(self, shown: Shown | None) -> ColouringData:
         document = self._document
-        shown = document.placement.shown
+        is_own = shown is document.placement.shown
         partitions = shown.placement.partitions if shown is not None else ()
         candidates = document.costs.candidates
         return ColouringData(
@@ -299,11 +327,29 @@ class PictureController(QObject):
                 if p.candidate in candidates
             },
             reference_us=(
-                document.comparison.reference_partitions() if self.mode == "gain" else {}
+                document.comparison.reference_partitions() if self.mode == "gain" and is_own else {}
             ),
             changes=self._changes(),
-            ties=self._ties if self.mode == "toolchain" else {},
+            roofs=self._roofs(shown) if self.mode == "roofline" else {},
+            weights=self._weights(shown) if self.mode == "memory" else {},
+            ties=self._ties if self.mode == "toolchain" and is_own else {},
         )
+
+    def _roofs(self, shown: Shown | None) -> dict[str, PartitionRoof]:
+        """Partition → its time beside its certified bound."""
+        if shown is None:
+            return {}
+        candidates = self._document.costs.candidates.values()
+        roofs = partition_roofs(shown.placement, candidates)
+        return {roof.partition.id: roof for roof in roofs}
+
+    def _weights(self, shown: Shown | None) -> dict[str, int]:
+        """Partition → bytes of the weights that it reads."""
+        graph = self._document.graph
+        if shown is None or graph is None:
+            return {}
+        counted = partition_memory(graph, shown.placement)
+        return {each.partition.id: each.weights for each in counted}
 
     def _changes(self) -> dict[int, str] | None:
         """Operator → what became of it since the reference run; None without a comparison."""
@@ -322,6 +368,16 @@ class PictureController(QObject):
         if self.mode == "state":
             self.recolour()
         self._update_ties()
+
+    def _progress_changed(self) -> None:
+        """Mark the operators that are measured now; where they are the same, nothing is done."""
+        progress, stages = self._document.execution.progress, self._document.execution.stages
+        operators: tuple[int, ...] = ()
+        if progress is not None and progress.stage in stages and not stages[progress.stage].done:
+            operators = progress.nodes
+        if operators != self._measured_now:
+            self._measured_now = operators
+            self.update_marks()
 
     def _update_ties(self) -> None:
         """New costs and regrets may settle a tie, or make one."""
@@ -377,11 +433,19 @@ class PictureController(QObject):
                 primary=display.box_of[primary] if primary is not None else None,
                 candidate=boxes(candidate.nodes) if candidate is not None else frozenset(),
                 highlighted=boxes(self._highlighted),
+                measured_now=boxes(self._measured_now),
                 pinned=pinned,
-                dimmed=boxes_outside(self.drawn, self._isolated),
+                dimmed=boxes_outside(self.drawn, self._isolated) | self._dimmed,
                 stale=stale_text(document),
             )
         )
+        self.marks_changed.emit()
+
+    def dim(self, boxes: frozenset[int]) -> None:
+        """Dim boxes beside those that the legend dims, e.g. what two placements have in common."""
+        if boxes != self._dimmed:
+            self._dimmed = boxes
+            self.update_marks()
 
     def _marks_in_use(self, pinned: bool) -> list[str]:
         """Which marks the legend must explain now."""
@@ -392,6 +456,7 @@ class PictureController(QObject):
             "tie": any(style.tied for style in styles),
             "expected": any(style.dashed for style in styles),
             "pin": pinned,
+            "measured now": bool(self._measured_now),
         }
         return [mark for mark, used in use.items() if used]
 
@@ -399,7 +464,13 @@ class PictureController(QObject):
         self._isolated = entry
         self.update_marks()
 
-    def _select_boxes(self, boxes: set[int], primary: int | None) -> None:
+    def select_boxes(self, boxes: set[int], primary: int | None) -> None:
+        """Select the operators of boxes.
+
+        Args:
+            boxes: Numbers of the scene.
+            primary: The box whose operator is to be explained, if any.
+        """
         if self.drawn is None:
             return
         items = self.drawn.scene.display.boxes
@@ -435,6 +506,11 @@ def mode_refusal(document: Document, mode: Mode) -> str:
     partitions = shown.placement.partitions
     if mode == "in-model" and all(p.in_place_us is None for p in partitions):
         return "The shown placement was not profiled in a confirmed run."
+    known = document.costs.candidates
+    if mode == "roofline" and not any(
+        p.candidate in known and known[p.candidate].lower_bound_us is not None for p in partitions
+    ):
+        return "No partition has a certified lower bound."
     if mode == "changes" and len(document.runs.visible) < 2:
         return "There is no other run to compare with."
     if mode == "device" and len({p.device for p in partitions}) < 2:

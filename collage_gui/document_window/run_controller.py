@@ -6,7 +6,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from collage_engine.drawing.figures import best_found
+from collage_engine.drawing.figures import (
+    best_found,
+    enough_budget_s,
+    few_measured_sentence,
+)
 from collage_engine.drawing.formatting import counted, duration_text, number_text
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.records.answers import PreflightAnswer
@@ -51,7 +55,17 @@ class RunController:
         """Run with the settings of the panel."""
         if self._document.operators is not None and not self._document.execution.running:
             self._banner.clear("run")
+            self._banner.clear("few measured")
             self._document.execution.start(self._settings.settings())
+
+    def _start_within(self, budget_s: float) -> None:
+        """Run with another budget, which the settings keep.
+
+        Args:
+            budget_s: Seconds.
+        """
+        self._settings.budget.setValue(round(budget_s))
+        self.start()
 
     def search_or_start(self) -> None:
         """Search again where costs are known, else run."""
@@ -171,8 +185,20 @@ class RunController:
 
     def _show_warnings(self) -> None:
         visible = self._document.runs.visible
-        if visible and visible[-1].warnings:
-            text = " ".join(sentence(warning) for warning in visible[-1].warnings)
+        if not visible:
+            return
+        run = visible[-1]
+        few, budget_s = few_measured_sentence(run), enough_budget_s(run)
+        text = " ".join(sentence(warning) for warning in run.warnings)
+        if few and budget_s is not None and not run.provisional:
+            self._banner.show_message(
+                f"{few} {text}".strip(),
+                "warning",
+                f"Run for {duration_text(budget_s)}",
+                lambda: self._start_within(budget_s),
+                topic="few measured",
+            )
+        elif text:
             self._banner.show_message(text, "warning", "Measure again", self.start, topic="drift")
 
     def _searched(self, infeasible: str) -> None:

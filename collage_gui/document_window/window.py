@@ -21,6 +21,7 @@ from collage_gui.document_window.panels import Panels
 from collage_gui.document_window.picture_controller import PictureController
 from collage_gui.document_window.pin_controller import PinController
 from collage_gui.document_window.run_controller import RunController
+from collage_gui.document_window.split_view import SplitController, SplitWidget
 from collage_gui.elided_label import all_plain
 from collage_gui.graph_view.view import GraphView
 from collage_gui.panels.progress import ProgressStrip
@@ -62,13 +63,15 @@ class DocumentWindow(QMainWindow):
         self.view = GraphView()
         self.view.minimap_wanted = preferences.get("minimap")
         self.view.message = "Reading the model…"
-        self.strip = ProgressStrip(document.execution)
+        self.split_widget = SplitWidget(self.view)
+        self.strip = ProgressStrip(document)
         self.setCentralWidget(self._centre())
         self.panels = Panels(document, theme, preferences)
         self.docks = Docks(self, self.panels.places())
         self._sized = False
 
         self.picture = PictureController(document, self.view, theme, preferences, self)
+        self.split = SplitController(document, self.split_widget, self.view, self.picture, self)
         self.navigation = Navigation(document, self.view, self.picture, self.find_bar)
         files = DocumentFiles(document, self.banner, self)
         self.pins = PinController(document, self.view, self.picture, files, self.banner)
@@ -88,7 +91,7 @@ class DocumentWindow(QMainWindow):
         column.setSpacing(0)
         column.addWidget(self.banner)
         column.addWidget(self.find_bar)
-        column.addWidget(self.view, 1)
+        column.addWidget(self.split_widget, 1)
         column.addWidget(self.view.legend)
         column.addWidget(self.strip)
         return centre
@@ -98,7 +101,8 @@ class DocumentWindow(QMainWindow):
         self._preferences.changed.connect(self._preference_changed)
         document.graph_changed.connect(self._show_note)
         document.failed.connect(lambda reason: self.banner.show_message(reason, "error"))
-        self.view.menu_wanted.connect(self._open_menu)
+        for view in (self.view, self.split_widget.other):
+            view.menu_wanted.connect(self._open_menu)
         self.strip.cancel_wanted.connect(self.runs.cancel)
         self.strip.keep_wanted.connect(self.runs.stop_and_keep)
         panels.candidates.measure_wanted.connect(self.runs.measure)

@@ -49,6 +49,8 @@ class Canvas(QAbstractScrollArea):
 
     legend_chosen = Signal(object)
     """The ``LegendEntry`` that is isolated, or None."""
+    moved = Signal()
+    """Scale or place changed."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -83,6 +85,8 @@ class Canvas(QAbstractScrollArea):
         self._prepare.timeout.connect(self._make_overview)
         self.minimap = Minimap(self, self)
         self.minimap_wanted = True
+        self.legend_wanted = True
+        """Whether the legend below explains the colours; a second view of a graph needs none."""
         self.legend = Legend(self)
         self.legend.isolated.connect(self.legend_chosen)
 
@@ -113,7 +117,8 @@ class Canvas(QAbstractScrollArea):
         if self._theme is not None:
             self.minimap.refresh(self.picture, self._theme)
             entries = self.picture.legend if self.picture else []
-            self.legend.show_entries(entries, self._theme)
+            if self.legend_wanted:
+                self.legend.show_entries(entries, self._theme)
         self._place_overlays()
         self.viewport().update()
 
@@ -186,6 +191,13 @@ class Canvas(QAbstractScrollArea):
         self._fit_next = False
         self._changed(gesture=True)
 
+    def go_where(self, other: Canvas) -> None:
+        """Show the same part of the scene as another view, in the same size."""
+        self.scale = other.scale
+        middle = other.visible_area().center()
+        self._fit_next = False
+        self.centre_on(middle)
+
     def zoom_to_boxes(self, boxes: Iterable[int]) -> None:
         """Show boxes and a little of what is around them."""
         if self.picture is None:
@@ -213,6 +225,7 @@ class Canvas(QAbstractScrollArea):
         self.minimap.setVisible(self._minimap_useful())
         self.minimap.update()
         self.viewport().update()
+        self.moved.emit()
 
     def repaint_viewport(self) -> None:
         """Paint the view again soon."""

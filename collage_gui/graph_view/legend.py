@@ -138,6 +138,12 @@ def _paint_pin(painter: QPainter, sample: QRectF, c: Colours) -> None:
     painter.drawEllipse(sample.center(), 2.5, 2.5)
 
 
+def _paint_measured_now(painter: QPainter, sample: QRectF, c: Colours) -> None:
+    painter.setPen(QPen(QColor(c.focus), 2, Qt.PenStyle.DashDotLine))
+    painter.setBrush(Qt.BrushStyle.NoBrush)
+    painter.drawRoundedRect(sample, 3, 3)
+
+
 def _paint_hand_over(painter: QPainter, sample: QRectF, c: Colours) -> None:
     middle, right = sample.center().y(), sample.right()
     painter.setPen(QPen(QColor(c.text), 2))
@@ -153,6 +159,7 @@ MARKS = {
     "tie": "tie",
     "expected": "expected, not confirmed",
     "pin": "pinned",
+    "measured now": "being measured",
 }
 """Marks of the picture that the legend explains, where they occur."""
 MARK_TIPS = {
@@ -162,12 +169,14 @@ MARK_TIPS = {
     "corner has its colour.",
     "expected": "Dashed boxes belong to a placement that no run has confirmed yet.",
     "pin": "A pin demands or forbids something here.",
+    "measured now": "The run measures a candidate that consists of these operators.",
 }
 _MARK_PAINTERS: dict[str, Callable[[QPainter, QRectF, Colours], None]] = {
     "hand-over": _paint_hand_over,
     "tie": _paint_tie,
     "expected": _paint_expected,
     "pin": _paint_pin,
+    "measured now": _paint_measured_now,
 }
 
 

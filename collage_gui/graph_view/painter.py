@@ -38,6 +38,9 @@ STRIP = 28.0
 FAR_PX, NEAR_PX = 9.0, 30.0
 """Heights of a box on the screen below which it is drawn far, and from which it is drawn near;
 chosen."""
+NAME_GAP, LEAST_NAME = 6.0, 30.0
+"""Room between an operator's type and its name, and the least room in which a name is written, in
+scene units; chosen, about four letters."""
 TIE_MARK = 13.0
 """Side of the mark of a tie, in scene units; chosen."""
 RING_LIMIT = 3000
@@ -409,8 +412,12 @@ class _BoxPainter:
         painter.setPen(self._text_colour(style))
         name = self._elided(style.title, first.width())
         painter.drawText(first, Qt.AlignmentFlag.AlignVCenter, name)
+        first.setLeft(first.left() + painter.fontMetrics().horizontalAdvance(name) + NAME_GAP)
         painter.setFont(self.theme.sized(11))
         painter.setPen(quiet)
+        if style.name and first.width() > LEAST_NAME:
+            name = self._elided(style.name, first.width(), Qt.TextElideMode.ElideMiddle)
+            painter.drawText(first, Qt.AlignmentFlag.AlignVCenter, name)
         second = QRectF(area.left(), area.top() + 23, area.width(), 17)
         item = self.picture.scene.display.boxes[box]
         enlarged = self.scale > 1.5 and item.kind == "operator"
@@ -472,11 +479,12 @@ def _jumps(painter: QPainter, picture: Picture, visible: np.ndarray, theme: Pain
 def _rings(
     painter: QPainter, picture: Picture, marks: Marks, area: QRectF, scale: float, c: Colours
 ) -> None:
-    """Selection, picked candidate and highlights, as rings of constant width on the screen."""
+    """Rings of constant width on the screen: what is measured now, highlights, the selection."""
     painter.setBrush(Qt.BrushStyle.NoBrush)
     width = 2.5 / scale
     grow = min(14.0, 4.0 / scale) if scale < 1 else 3.0
     for boxes, colour, line in (
+        (marks.measured_now, c.focus, Qt.PenStyle.DashDotLine),
         (marks.highlighted, c.quiet, Qt.PenStyle.DotLine),
         (marks.candidate, c.accent, Qt.PenStyle.DashLine),
         (marks.selected, c.accent, Qt.PenStyle.SolidLine),

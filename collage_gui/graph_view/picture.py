@@ -44,6 +44,8 @@ class Marks:
     dimmed: frozenset[int] = frozenset()
     hovered: int | None = None
     """The box under the pointer."""
+    measured_now: frozenset[int] = frozenset()
+    """Boxes whose operators are being measured."""
     stale: str = ""
     """Why the picture is out of date; empty while it is not."""
 

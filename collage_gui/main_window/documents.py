@@ -151,6 +151,7 @@ class Documents(QObject):
             document.comparison.reference_changed,
             page.picture.mode_changed,
             page.picture.groups_changed,
+            page.split.changed,
             page.panels.run_settings.threads.valueChanged,
             page.panels.run_settings.budget.valueChanged,
         ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collage_engine.drawing.figures import best_found
 from collage_gui.actions import Need
 from collage_gui.document.document import Document
 
@@ -23,5 +24,14 @@ def available(document: Document | None) -> frozenset[Need]:
         "running": running,
         "pins": bool(document.pins.current),
         "run": bool(document.runs.visible),
+        "two placements": _two_placements(document),
     }
     return frozenset(need for need, is_met in met.items() if is_met)
+
+
+def _two_placements(document: Document) -> bool:
+    """Whether there is a placement beside the shown one."""
+    runs = document.runs.visible
+    found = any(run.winner != "collage" and best_found(run) is not None for run in runs)
+    known = len(runs) > 1 or found or bool(document.placement.runners_up)
+    return known and document.placement.shown is not None

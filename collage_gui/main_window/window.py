@@ -138,6 +138,7 @@ class MainWindow(QMainWindow):
         self.action_set.refresh(document, page.picture.mode if page is not None else "")
         collapsed = page is not None and page.picture.partitions_collapsed
         self.action_set.by_id["collapse_partitions"].setChecked(collapsed)
+        self.action_set.by_id["split"].setChecked(page is not None and page.split.is_open)
         self.toolbar.show_page(page)
         self.selection_text.setText(selection_text(document))
 

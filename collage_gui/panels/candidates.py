@@ -22,10 +22,12 @@ from collage_engine.drawing.figures import (
     regret_text,
 )
 from collage_engine.drawing.formatting import DASH, counted, duration_text, significant
+from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_look, toolchain_title
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import border_words
 from collage_gui.document.document import Document
+from collage_gui.document.pin_prices import measure_text
 from collage_gui.panels.bar_chart import Bar, BarChart
 from collage_gui.panels.cost_text import cost_tip
 from collage_gui.panels.tables import Column, RowsModel, Table
@@ -33,6 +35,8 @@ from collage_gui.theme import Theme
 
 COST_COLUMN, REGRET_COLUMN, ISOLATED_COLUMN = 2, 3, 4
 """Regrets are hidden where none is known, isolated costs where no cost is another."""
+NAMES_IN_TIP = 12
+"""Names of ONNX nodes that the tip of a candidate lists; chosen."""
 STATES = (
     ("", "All states"),
     ("measured", "Measured"),
@@ -41,22 +45,21 @@ STATES = (
 )
 
 
-def operators_text(record: CandidateRecord) -> str:
-    """Operators of a candidate, and its formats where they are not plain."""
-    words = border_words(record.takes, record.gives)
-    return record.label.replace("nn.", "") + (f" ({words})" if words else "")
-
-
 def candidate_title(record: CandidateRecord) -> str:
     """A candidate among those of the same operators: toolchain, options, formats if not plain."""
     words = border_words(record.takes, record.gives).removeprefix("takes and gives ")
     return toolchain_title(record.instance.id) + (f" · {words}" if words else "")
 
 
-def operators_tip(record: CandidateRecord) -> str:
-    """All operators of a candidate, and which of them are one library call."""
-    calls = f"\nlibrary calls: {record.calls_text}" if record.composites else ""
-    return f"{operators_text(record)}\n{counted(len(record.nodes), 'operator')}{calls}"
+def operators_tip(record: CandidateRecord, graph: OperatorGraph | None) -> str:
+    """A candidate's nodes in the file, what it is internally, and its library calls."""
+    names = graph.onnx_names(record.nodes)[:NAMES_IN_TIP] if graph is not None else []
+    left = len(record.nodes) - len(names)
+    lines = [*names, *([f"and {left} more"] if names and left > 0 else [])]
+    lines.append(f"{counted(len(record.nodes), 'operator')}, internally {record.label}")
+    if record.composites:
+        lines.append("Library calls: " + ", ".join(name for name, _ in record.composites))
+    return "\n".join(lines)
 
 
 class CandidatesPanel(QWidget):
@@ -82,11 +85,11 @@ class CandidatesPanel(QWidget):
                 ),
                 Column(
                     "Operators",
-                    lambda r: r.label.replace("nn.", ""),
+                    self._operators,
                     width=118,
                     stretches=True,
-                    text=operators_text,
-                    tip=operators_tip,
+                    tip=lambda r: operators_tip(r, d.operators),
+                    also_found_by=lambda r: r.label,
                 ),
                 Column(
                     "Expected",
@@ -191,6 +194,13 @@ class CandidatesPanel(QWidget):
         document.costs.changed.connect(self._recost)
         document.execution.running_changed.connect(self._enable)
         self.refresh()
+
+    def _operators(self, record: CandidateRecord) -> str:
+        """Operators of a candidate by ONNX type and name, and its formats if not plain."""
+        graph = self.document.operators
+        words = border_words(record.takes, record.gives)
+        text = graph.label_with_name(record.nodes) if graph is not None else record.label
+        return text + (f" ({words})" if words else "")
 
     def _ordered(self) -> None:
         self._own_order = True
@@ -343,6 +353,7 @@ class CandidatesPanel(QWidget):
             and not self.document.execution.running
             and bool(self.document.handle)
         )
+        self.measure.setText(measure_text(self.document) or "Measure on every toolchain now")
         self.measure.setEnabled(free)
         self.again.setEnabled(free)
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from collage_engine.drawing.formatting import DASH, signed_time
 from collage_engine.drawing.palette import toolchain_title
-from collage_gui.document.comparison import Reference
 from collage_gui.document.document import Document
-from collage_gui.panels.references import fill_references
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
 
@@ -25,10 +23,6 @@ class ChangesPage(QWidget):
     def __init__(self, document: Document, theme: Theme) -> None:
         super().__init__()
         self.document = document
-        self.reference = QComboBox()
-        self.reference.setObjectName("referenceRun")
-        self.reference.setAccessibleName("Compare with")
-        self.reference.activated.connect(self._reference_chosen)
         self.in_graph = QPushButton("Show in graph")
         self.in_graph.setObjectName("showChanges")
         self.in_graph.clicked.connect(self.wanted_in_graph)
@@ -61,17 +55,14 @@ class ChangesPage(QWidget):
         page = QVBoxLayout(self)
         page.setContentsMargins(8, 8, 8, 4)
         head = QHBoxLayout()
-        head.addWidget(QLabel("Against"))
-        head.addWidget(self.reference, 1)
-        head.addWidget(self.in_graph)
+        head.addWidget(self.note, 1)
+        head.addWidget(self.in_graph, 0, Qt.AlignmentFlag.AlignTop)
         page.addLayout(head)
-        page.addWidget(self.note)
         page.addWidget(self.table, 1)
         page.addStretch(0)
 
     def refresh(self) -> None:
         """Show what differs from the reference."""
-        fill_references(self.reference, self.document)
         comparison = self.document.comparison.result
         rows = [] if comparison is None else [n for n in comparison.nodes if n.change != "same"]
         self.model.set_rows(rows)
@@ -86,18 +77,17 @@ class ChangesPage(QWidget):
             per = ", ".join(
                 f"{toolchain_title(t)} {a} → {b}" for t, (a, b) in comparison.by_toolchain.items()
             )
+            before = self.document.comparison.reference_time()[0]
             return (
-                f"{counts['moved']} moved, {counts['regrouped']} regrouped, "
+                f"Against {before}: {counts['moved']} moved, {counts['regrouped']} regrouped, "
                 f"{counts['same']} same · "
                 f"{signed_time(comparison.delta_us)} · partitions: {per}"
             )
         if self.document.comparison.reference.kind == "run":
             return "Show another run to compare it with this one."
-        return "Choose a run to compare with, to see which nodes moved between toolchains."
-
-    def _reference_chosen(self) -> None:
-        kind, name = self.reference.currentData()
-        self.document.comparison.set_reference(Reference(kind, name))
+        return (
+            "Choose a run in “Against” in the toolbar, to see which nodes moved between toolchains."
+        )
 
     def _node_name(self, node: int) -> str:
         graph = self.document.operators

@@ -83,7 +83,7 @@ class InModelTable(Table):
                     p.estimated_us,
                     p.in_place_us,
                     p.nodes,
-                    graph.label(p.nodes) if graph is not None else "",
+                    graph.label_with_name(p.nodes) if graph is not None else "",
                 )
                 for p in shown.placement.partitions
             ]

@@ -171,7 +171,8 @@ class InsidePanel(QWidget):
             "Operator",
             [
                 ("name", graph.name(document.selection.primary)),
-                ("op", node.op),
+                ("type", graph.title(document.selection.primary)),
+                ("internally", node.op),
                 ("number", document.selection.primary),
                 ("kind", node.kind),
                 ("ONNX nodes", ", ".join(node.onnx_nodes)),
@@ -192,14 +193,14 @@ class InsidePanel(QWidget):
         add(
             "Producers",
             [
-                (graph.calls[n].op, graph.name(n), ("node", n))
+                (graph.title(n), graph.name(n), ("node", n))
                 for n in graph.producers(document.selection.primary)
             ],
         )
         add(
             "Consumers",
             [
-                (graph.calls[n].op, graph.name(n), ("node", n))
+                (graph.title(n), graph.name(n), ("node", n))
                 for n in graph.consumers(document.selection.primary)
             ],
         )

@@ -17,6 +17,8 @@ MOST_SHOWN = 400
 """A selection of more operators is not shown in the tree; chosen, since it would open it all."""
 
 
+TOOLCHAIN = 2
+"""Column of the toolchain."""
 LEAST_NAME = 170
 """Least width of the column of names, in pixels; chosen, room for a name of twenty letters."""
 
@@ -29,7 +31,7 @@ class ModelTree(QTreeWidget):
         self.document = document
         self.setObjectName("modelTree")
         self.setAccessibleName("Operators of the model")
-        self.setHeaderLabels(["Name", "Operator", "Shape", "Toolchain"])
+        self.setHeaderLabels(["Type and name", "Shape", "Toolchain", "Name in the file"])
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.setUniformRowHeights(True)
         self.setTextElideMode(Qt.TextElideMode.ElideMiddle)
@@ -83,12 +85,7 @@ class ModelTree(QTreeWidget):
                 node = graph.calls[entry]
                 name = graph.name(entry)
                 item = QTreeWidgetItem(
-                    [
-                        name.rsplit("/", 1)[-1] or name,
-                        graph.title(entry),
-                        node_shapes(node),
-                        "",
-                    ]
+                    [graph.label_with_name([entry]), node_shapes(node), "", name]
                 )
                 item.setToolTip(0, plain_tip(name))
                 item.setData(0, Qt.ItemDataRole.UserRole, entry)
@@ -115,7 +112,7 @@ class ModelTree(QTreeWidget):
     def _label(self, operator: int) -> None:
         item = self._items[operator]
         partition = self.document.placement.partition_of(operator)
-        item.setText(3, toolchain_title(partition.toolchain) if partition else "")
+        item.setText(TOOLCHAIN, toolchain_title(partition.toolchain) if partition else "")
         if partition:
             item.setIcon(0, toolchain_icon(partition.toolchain))
 
@@ -123,7 +120,7 @@ class ModelTree(QTreeWidget):
         owners = self.document.placement.partitions
         for operator, item in self._items.items():
             partition = owners.get(operator)
-            item.setText(3, toolchain_title(partition.toolchain) if partition else "")
+            item.setText(TOOLCHAIN, toolchain_title(partition.toolchain) if partition else "")
             if partition:
                 item.setIcon(0, toolchain_icon(partition.toolchain))
 

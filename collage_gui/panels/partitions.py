@@ -124,7 +124,7 @@ class PartitionsPanel(QWidget):
 
     def _label(self, row: Partition) -> str:
         graph = self.document.operators
-        return row.id if graph is None else graph.label(row.nodes)
+        return row.id if graph is None else graph.label_with_name(row.nodes)
 
     def _difference(self, row: Partition) -> float | None:
         return partition_figures(row, self.document.costs.by_candidate).difference_us

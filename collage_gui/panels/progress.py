@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QVBoxLayou
 from collage_engine.drawing.figures import latency_text, toolchains_text
 from collage_engine.drawing.formatting import STAGE_TITLES, duration_text
 from collage_engine.records.event import Progress
-from collage_gui.document.execution import Execution
+from collage_gui.document.document import Document
 from collage_gui.elided_label import ElidedLabel, plain_tip
 
 STEPS = {
@@ -39,9 +39,10 @@ class ProgressStrip(QWidget):
     keep_wanted = Signal()
     """End the run with the best placement so far."""
 
-    def __init__(self, execution: Execution) -> None:
+    def __init__(self, document: Document) -> None:
         super().__init__()
-        self._execution = execution
+        self._document = document
+        self._execution = execution = document.execution
         self.setObjectName("progressStrip")
         self.stage = ElidedLabel()
         self.stage.setProperty("heading", True)
@@ -121,8 +122,15 @@ class ProgressStrip(QWidget):
         self.bar.setValue(progress.done)
         self.counts.setText(progress_text(progress))
         self.counts.setToolTip(progress_text(progress))
-        self.now.setText(progress.now)
-        self.now.setToolTip(plain_tip(progress.now))
+        self.now.setText(self._now(progress))
+        self.now.setToolTip(plain_tip(self.now.text()))
+
+    def _now(self, progress: Progress) -> str:
+        """What is worked on: operators as the graph names them, else what the engine says."""
+        graph = self._document.operators
+        if graph is None or not progress.nodes:
+            return progress.now
+        return graph.label_with_name(progress.nodes)
 
     def _steps(self, now: str) -> str:
         """``✓ Candidates  ✓ Whole models  ▸ Measure  · Search  · Confirm``."""

@@ -24,6 +24,8 @@ from collage_gui.panels.bar_chart import BarChart
 from collage_gui.panels.changes import ChangesPage
 from collage_gui.panels.facts import FactsTable
 from collage_gui.panels.in_model_times import InModelTable
+from collage_gui.panels.memory import MemoryPage
+from collage_gui.panels.roofline import RooflinePage
 from collage_gui.panels.run_bars import run_bars
 from collage_gui.panels.run_headline import detail, headline, remark
 from collage_gui.panels.transitions import TransitionsPage
@@ -75,6 +77,8 @@ class RunsPanel(QWidget):
         self.all_runs = AllRunsPage(document, theme)
         self.in_model = InModelTable(document, theme)
         self.transitions = TransitionsPage(document, self.in_model.iconSize())
+        self.roofline = RooflinePage(document, theme)
+        self.memory = MemoryPage(document, theme)
         self.facts = FactsTable(document)
         self.tabs = QTabWidget()
         self.tabs.setObjectName("compareTabs")
@@ -85,6 +89,8 @@ class RunsPanel(QWidget):
             (self.all_runs, "All runs"),
             (self.in_model, "In-model times"),
             (self.transitions, "Transitions"),
+            (self.roofline, "Roofline"),
+            (self.memory, "Memory"),
             (self.facts, "Facts"),
         ):
             self.tabs.addTab(page, title)
@@ -156,6 +162,8 @@ class RunsPanel(QWidget):
         self.all_runs.refresh()
         self.in_model.refresh(run)
         self.transitions.refresh()
+        self.roofline.refresh()
+        self.memory.refresh()
         self.facts.show_facts(run)
 
     def _fields(self, run: Run | None) -> None:

@@ -41,7 +41,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.drawing.formatting import DASH, MINUS, significant
+from collage_engine.drawing.formatting import DASH, MINUS, bytes_text, significant
 from collage_engine.drawing.palette import ToolchainLook, toolchain_look
 from collage_engine.records.text import plain_cell
 from collage_gui.elided_label import plain_tip
@@ -59,7 +59,7 @@ class Column:
 
     title: str
     value: Callable[[Any], Any]
-    kind: Literal["text", "number", "time", "signed-time", "percent"] = "text"
+    kind: Literal["text", "number", "time", "signed-time", "percent", "share", "bytes"] = "text"
     text: Callable[[Any], str] | None = None
     tip: Callable[[Any], str] | None = None
     toolchain: Callable[[Any], str | None] | None = None
@@ -67,6 +67,8 @@ class Column:
     width: int = 90
     about: str = ""
     """What the column is: the tip of its header."""
+    also_found_by: Callable[[Any], str] | None = None
+    """A text that the filter finds as well, though it is not shown."""
     stretches: bool = False
     """Whether it takes the width that the other columns leave."""
 
@@ -83,6 +85,8 @@ class RowsModel(QAbstractTableModel):
         self._filter = ""
         self._keep: Callable[[Any], bool] | None = None
         self._units: list[tuple[str, float]] = [("", 1.0)] * len(self.columns)
+        self.unknown = DASH
+        """What stands where a value is not known."""
         self.bold: Callable[[Any], bool] | None = None
         self.faded: Callable[[Any], bool] | None = None
 
@@ -141,7 +145,7 @@ class RowsModel(QAbstractTableModel):
                 values = [abs(v) for v in self._numbers(column) if math.isfinite(v)]
                 middle = statistics.median(values) if values else 0.0
                 self._units[at] = ("ms", 1e-3) if middle >= 10_000 else ("µs", 1.0)
-            elif column.kind == "percent":
+            elif column.kind in ("percent", "share"):
                 self._units[at] = ("%", 1.0)
 
     def _numbers(self, column: Column) -> list[float]:
@@ -181,7 +185,9 @@ class RowsModel(QAbstractTableModel):
         self.order = order
 
     def _matches(self, row: Any, words: list[str]) -> bool:
-        text = " ".join(self._text(row, at) for at in range(len(self.columns))).lower()
+        texts = [self._text(row, at) for at in range(len(self.columns))]
+        texts += [c.also_found_by(row) for c in self.columns if c.also_found_by is not None]
+        text = " ".join(texts).lower()
         return all(word in text for word in words)
 
     def _text(self, row: Any, at: int) -> str:
@@ -190,9 +196,11 @@ class RowsModel(QAbstractTableModel):
             return column.text(row)
         value = column.value(row)
         if value is None:
-            return DASH
+            return self.unknown
         if column.kind == "text":
             return str(value)
+        if column.kind == "bytes":
+            return bytes_text(value)
         if column.kind == "number":
             return f"{value:,}".replace(",", THIN) if isinstance(value, int) else significant(value)
         value = float(value) * self._units[at][1]
@@ -200,6 +208,8 @@ class RowsModel(QAbstractTableModel):
             return DASH
         if column.kind == "percent":
             return f"{'+' if value > 0 else MINUS if value < 0 else ''}{abs(value):.1f}"
+        if column.kind == "share":
+            return f"{value:.0f}"
         text = significant(value)
         if abs(value) >= 10_000:
             text = (MINUS if value < 0 else "") + f"{abs(value):,.0f}".replace(",", THIN)
@@ -272,9 +282,8 @@ class RowsModel(QAbstractTableModel):
         """
         out = io.StringIO()
         writer = csv.writer(out)
-        writer.writerow(
-            c.title + (" (us)" if c.kind in ("time", "signed-time") else "") for c in self.columns
-        )
+        units = {"time": " (us)", "signed-time": " (us)", "bytes": " (bytes)"}
+        writer.writerow(c.title + units.get(c.kind, "") for c in self.columns)
         for row in self.rows:
             cells = (column.value(row) for column in self.columns)
             writer.writerow([plain_cell(cell) if isinstance(cell, str) else cell for cell in cells])

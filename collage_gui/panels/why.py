@@ -76,8 +76,8 @@ class WhyPanel(QWidget):
         others = len(self.document.selection.operators) - 1
         more = f" and {others} more" if others > 0 else ""
         return [
-            f"<h3>{escape(graph.name(primary))}{more}</h3><p class='q'>{escape(node.op)} · "
-            f"{escape(node_shapes(node))} · operator {primary}</p>"
+            f"<h3>{escape(graph.title(primary))} · {escape(graph.name(primary))}{more}</h3>"
+            f"<p class='q'>{escape(node_shapes(node))} · internally {escape(node.op)}</p>"
         ]
 
     def _partition(self, primary: int) -> list[str]:

@@ -236,6 +236,7 @@ class Engine:
                     rate=rate,
                     left_s=(len(todo) - at) / rate if rate else None,
                     now=f"{todo[at].label} on {todo[at].instance.toolchain}",
+                    nodes=todo[at].nodes,
                 ),
             )
             if 0 < self.options.crash_after <= self.measured and self.misbehaves():

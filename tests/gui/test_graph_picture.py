@@ -23,7 +23,17 @@ def test_colour_modes_repaint_and_never_move_anything(drive) -> None:
     d.run(page)
     before = list(page.picture.drawn.scene.layout.places)
     seen = {}
-    for mode in ("toolchain", "cost", "gain", "in-model", "state", "device", "changes"):
+    for mode in (
+        "toolchain",
+        "cost",
+        "gain",
+        "in-model",
+        "state",
+        "device",
+        "changes",
+        "roofline",
+        "memory",
+    ):
         d.trigger(f"colour_{mode.replace('-', '_')}")
         assert page.picture.mode == mode
         seen[mode] = tuple(look.colour for look in page.picture.drawn.styles)

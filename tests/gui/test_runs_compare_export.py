@@ -32,7 +32,7 @@ def test_progress_and_costs_arrive_while_the_engine_measures(drive) -> None:
     assert page.strip.isVisible()
     assert page.strip.stage.text() == "Measuring"
     assert " of 682" in page.strip.counts.text()
-    assert " on " in page.strip.now.text()
+    assert " · " in page.strip.now.text(), "operators by type and name"
     d.until(lambda: any(c.usable for c in page.document.costs.by_candidate.values()))
     assert d.window.toolbar.run_button.text().endswith("Stop")
     d.until(lambda: not page.document.execution.running)
@@ -318,7 +318,7 @@ def test_conversions_and_residual_kernels_are_rows_among_the_partitions(drive) -
     parts = page.document.placement.shown.placement.partitions
     operators = {row.name: row.operators for row in model.rows}
     for part in parts:
-        first = page.document.operators.calls[part.nodes[0]].op.removeprefix("nn.")
+        first = page.document.operators.title(part.nodes[0])
         assert operators[part.id].startswith(first), "an id alone says nothing"
     assert model.rowCount() == len(parts) + 3
     shown = {

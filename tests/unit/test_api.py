@@ -42,7 +42,9 @@ def test_nodes_go_by_number_and_by_their_onnx_names(session):
 def test_an_explanation_names_the_chosen_candidate(session):
     answer = session.explain("Convolution28")
     assert answer.words and answer.chosen in {c.id for c in answer.candidates}
-    assert answer.regrets[answer.chosen] == pytest.approx(0.0, abs=1e-6)
+    exported = {part.candidate for part in session.runs[-1].placement.partitions}
+    assert answer.chosen in exported, "what is explained is what the run exported"
+    assert min(r for r in answer.regrets.values() if r is not None) >= 0.0
 
 
 def test_pins_are_replaced_and_checked(session):

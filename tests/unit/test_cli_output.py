@@ -107,10 +107,10 @@ def test_a_run_is_printed_whole_into_a_pipe(capsys):
 
 
 def test_candidates_are_one_line_each_in_a_pipe(capsys):
-    output.print_candidates([candidate((0, 1, 2, 5), invalid("too hot"))])
+    output.print_candidates([candidate((0, 1, 2, 5), invalid("too hot"))], ["Conv"] * 6)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
-    assert lines[1].startswith("onnxruntime[level=basic]  0–2,5  conv2d+conv2d+conv2d+conv2d")
+    assert lines[1].startswith("onnxruntime[level=basic]  0–2,5  Conv+Conv+Conv+Conv")
     assert "invalid" in lines[1]
     assert lines[2] == "1 candidate, 1 distinct, 0 not measured yet"
 
@@ -121,14 +121,13 @@ def test_an_explanation_marks_the_chosen_and_says_why_others_are_invalid(capsys)
     output.print_explanation(
         ExplainAnswer(
             words=("A [b] c.",), candidates=(good, bad), regrets={"good": 0.0}, chosen="good"
-        )
+        ),
+        ["Conv", "Relu"],
     )
     said = capsys.readouterr().out
     assert said.startswith("A [b] c.\n")
     assert "→  onnxruntime[level=basic]  0" in said
-    assert (
-        "invalid: onnxruntime[level=basic] on conv2d+conv2d (0–1): it crashed [signal 11]" in said
-    )
+    assert "invalid: onnxruntime[level=basic] on Conv+Relu (0–1): it crashed [signal 11]" in said
 
 
 def test_an_explanation_marks_what_the_run_exported_where_that_is_another(capsys):
@@ -139,11 +138,11 @@ def test_an_explanation_marks_what_the_run_exported_where_that_is_another(capsys
     answer = ExplainAnswer(
         words=(), candidates=(least, exported), regrets={"least": 0.0}, chosen="least"
     )
-    output.print_explanation(answer, "exported")
+    output.print_explanation(answer, ["Conv"], "exported")
     said = capsys.readouterr().out
     assert "→  onnxruntime[level=basic]" in said and "•  onnxruntime[level=basic]" in said
     assert "• is what the run exported here" in said
-    output.print_explanation(answer, "least")
+    output.print_explanation(answer, ["Conv"], "least")
     assert "•" not in capsys.readouterr().out
 
 

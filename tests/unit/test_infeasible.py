@@ -36,13 +36,13 @@ def pin(kind: str, text: str, **more) -> Pin:
 def test_a_node_no_toolchain_takes_is_named_with_every_reason():
     only = {"onednn": REFUSED["onednn"]}
     assert reason([], (1,), only) == (
-        "no toolchain of this run takes 'best' (argmax) (onednn: oneDNN has no argmax); "
+        "no toolchain of this run takes 'best' (ArgMax) (onednn: oneDNN has no argmax); "
         "allow more toolchains"
     )
 
 
 def test_a_node_without_a_measured_candidate():
-    assert reason([], (1, 2)) == "no candidate was measured for 'best' (argmax), node 2 (add)"
+    assert reason([], (1, 2)) == "no candidate was measured for 'best' (ArgMax), node 2 (Add)"
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_node_without_a_measured_candidate():
         (
             [pin("on", "b=onednn", toolchain="onednn")],
             (1,),
-            "the pin 'b=onednn' cannot be honoured: onednn has no candidate for 'best' (argmax) "
+            "the pin 'b=onednn' cannot be honoured: onednn has no candidate for 'best' (ArgMax) "
             "(onednn: oneDNN has no argmax)",
         ),
         (
@@ -63,7 +63,7 @@ def test_a_node_without_a_measured_candidate():
         (
             [pin("device", "b=@gpu", device="gpu")],
             (1,),
-            "the pin 'b=@gpu' cannot be honoured: no candidate for 'best' (argmax) is on the "
+            "the pin 'b=@gpu' cannot be honoured: no candidate for 'best' (ArgMax) is on the "
             "device gpu; there is only cpu",
         ),
         (
@@ -80,7 +80,7 @@ def test_a_node_without_a_measured_candidate():
             [pin("on", "b=tvm", toolchain="tvm"), pin("never", "b=!tvm", toolchain="tvm")],
             (1,),
             "the pins 'b=tvm' and 'b=!tvm' cannot hold together: no candidate is left for 'best' "
-            "(argmax)",
+            "(ArgMax)",
         ),
     ],
 )
@@ -90,5 +90,5 @@ def test_pins_are_quoted_and_explained(pins, nodes, says):
 
 def test_many_nodes_are_counted():
     assert reason([], (0, 1, 2, 3)).endswith(
-        "for 'act' (relu), 'best' (argmax), node 2 (add) and 1 more node"
+        "for 'act' (relu), 'best' (ArgMax), node 2 (Add) and 1 more node"
     )

@@ -60,7 +60,7 @@ def test_a_pin_on_what_was_measured_is_honoured_at_its_price():
     assert found.verdicts[0].state == "honoured" and found.verdicts[0].price_us == 3.0
 
 
-def test_explaining_says_when_another_cover_was_exported():
+def test_the_explanation_is_about_the_placement_that_the_run_exported():
     faster = Cost(state="measured", median_us=1.0, low_us=0.9, high_us=1.1)
     each = [candidate((0,), faster), candidate((1,), faster)]
     together = candidate((0, 1), MEASURED)
@@ -95,8 +95,15 @@ def test_explaining_says_when_another_cover_was_exported():
     ]
     opened.toolchains = [ToolchainState(name="onednn", available=True, title="oneDNN")]
     told, _ = explain_document(opened, 0)
+    assert told.chosen == together.id
+    assert told.words[0].startswith("oneDNN runs ")
+    least = [text for text in told.words if "the least expected latency" in text]
+    assert len(least) == 1 and "(2 µs) has" in least[0]
+    opened.pins = [FIRST_ALONE]  # the run was made without this pin
+    told, _ = explain_document(opened, 0)
     assert told.words[0].startswith("The run exported another of the search's placements")
     assert "oneDNN (p0)" in told.words[0]
+    opened.pins = []
     own = msgspec.structs.replace(part, candidate=each[0].id, nodes=(0,))
     opened.runs[0].placement = Placement(partitions=(own,), estimated_us=2.0)
     told, _ = explain_document(opened, 0)

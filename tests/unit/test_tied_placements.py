@@ -82,6 +82,30 @@ def test_a_difference_counts_only_where_both_sets_of_rounds_tell_it() -> None:
     assert tied(little) == ["tvm"], "equal modules in different processes differ by as much"
 
 
+def test_no_tie_is_told_beside_a_large_difference() -> None:
+    fast = ContenderResult(
+        contender=Contender(name="collage", kind="collage", cover=cover("collage")),
+        rounds_us=(100.0, 100.0, 100.0),
+    )
+    slow = Contender(name="tvm", kind="whole-model", cover=cover("tvm"))
+    scattered = Difference(us=-2.0, low_us=-60.0, high_us=20.0, coverage=0.96, rounds=9)
+
+    def tied(us: float) -> list[str]:
+        confirmation = Confirmation(
+            results=(fast, ContenderResult(contender=slow, rounds_us=(us, us, us))),
+            winner=fast,
+            named="collage",
+            tied=("tvm",),
+            differences={"tvm": scattered},
+            in_place_us=(),
+            residual=(),
+        )
+        return tied_with_winner(confirmation)
+
+    assert tied(103.0) == ["tvm"]
+    assert tied(116.6) == [], "the rounds scatter, but the times that are shown are far apart"
+
+
 def test_who_shares_the_module_of_a_tied_contender_is_tied_too() -> None:
     shared = Contender(name="collage", kind="collage", cover=cover("tvm"))
     other = result("onednn", "whole-model")

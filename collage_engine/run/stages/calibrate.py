@@ -26,9 +26,11 @@ from collage_engine.trials.calibration import (
     is_worthwhile,
 )
 from collage_engine.trials.contender import Sample
+from collage_engine.trials.objective import trial_settings
 from collage_engine.trials.placement_process import TrialModel
 from collage_engine.trials.proposals import Trial, run_proposals
 from collage_engine.trials.runner import NOT_REACHED, TrialRunner
+from collage_engine.trials.whole_models import WholeModels
 
 CALIBRATION_SHARE = 0.7
 """Share of the time for improving the answer that calibration may take; chosen: the rest is for
@@ -49,6 +51,7 @@ class CalibrateInputs:
     placements: tuple[Placement, ...]
     sample: Sample
     tolerance: float
+    whole_models: WholeModels
     budget: RunBudget
 
 
@@ -101,6 +104,8 @@ def _calibrated(
         inputs.tolerance,
         folder,
         cancelled=part.cancelled,
+        settings=trial_settings(data.settings),
+        modules=inputs.whole_models.modules,
     )
 
     def run(cover: CandidateIds) -> Trial:

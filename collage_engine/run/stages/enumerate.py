@@ -57,8 +57,13 @@ class Enumerate:
         """
         model, settings = inputs.open_model.model, inputs.settings
         with control.stage("enumerate") as report:
-            report.progress(0, 1, "toolchains; the first time, their runtimes are compiled")
-            menu = inputs.open_model.menu(settings, pinned_to_host(inputs.pins))
+            report.progress(0, 1, "what the toolchains can run of the model")
+
+            def on_probe(name: str) -> None:
+                what = f"looking for {name}; its runtime is compiled, once per machine"
+                report.progress(0, 1, what)
+
+            menu = inputs.open_model.menu(settings, pinned_to_host(inputs.pins), on_probe)
             for toolchain, reason in left_out().items():
                 control.warn(f"{toolchain} is left out of this run: {reason}")
             distinct = len({candidate.key for candidate in menu.candidates})

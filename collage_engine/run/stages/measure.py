@@ -29,12 +29,14 @@ from collage_engine.records.placement import CandidateCounts, Run
 from collage_engine.records.precision import is_reduced
 from collage_engine.records.results import RunUpdate
 from collage_engine.run.problem_data import ProblemData
+from collage_engine.run.stages.calibrate import CALIBRATION_SHARE, WORTH_CALIBRATING_S
 from collage_engine.run.stages.needed import Needed
 from collage_engine.search.api import k_best, reuse, solve
 from collage_engine.search.run_to_run_drift import BUSY_DRIFT, DEFAULT_DRIFT
 from collage_engine.store.drift import drift, enough, learn, recall
 from collage_engine.store.store import Store
 from collage_engine.timing.candidate_timing import Measuring
+from collage_engine.timing.exchange import Exchange
 from collage_engine.timing.measurer import CandidateGroup, group_candidates
 from collage_engine.timing.precompile import make_ready
 from collage_engine.timing.timing_costs import repeats_apart
@@ -47,6 +49,9 @@ for what covers take whole."""
 WORTH_MEASURING_S = 12.0
 """Seconds for measuring below which nothing is measured: the model's own values are recorded and
 the child is started first; chosen."""
+TRANSITIONS_FROM_S = 40.0
+"""Seconds for measuring from which unknown costs of hand-overs and conversions are measured first,
+once per machine; chosen: that takes 12 s on two processors."""
 REMEASURED = 12
 """Candidates at most that are measured again because the choice depends on their exact costs;
 chosen."""
@@ -73,6 +78,8 @@ class MeasureInputs:
     model_inputs: Mapping[str, np.ndarray]
     budget: RunBudget
     previous: Run | None
+    exchange: Exchange | None
+    """Through which other machines of a farm measure some of the groups; None: none do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,15 +127,17 @@ class Measure:
                 settings,
                 inputs.model_inputs,
                 control.within(math.inf),
+                inputs.exchange,
             )
         )
         with control.stage("measure") as report:
             data = _with_costs_of(inputs.previous, data)
-            seconds = MEASURING_SHARE * inputs.budget.to_improve_s
+            seconds = measuring_s(inputs.budget.to_improve_s)
             drift_here = BUSY_DRIFT if noisy else DEFAULT_DRIFT
             part = control.within(seconds)
             work = _Measurement(inputs, measuring, part, drift_here, data)
-            if settings.confirmation == "quick" and has_cover(data):
+            quick = settings.confirmation == "quick" and has_cover(data)
+            if quick or not settings.parts.isolated_costs:
                 work.take_stored(_stored_constants(inputs, control))
             elif seconds < WORTH_MEASURING_S:
                 work.take_stored(_stored_constants(inputs, control))
@@ -148,6 +157,13 @@ class Measure:
             )
             control.emit(RunUpdate(candidates=data.records(), constants=dict(data.constants)))
         return MeasureResult(data=data, measuring=measuring, counts=counts)
+
+
+def measuring_s(to_improve_s: float) -> float:
+    """Seconds for measuring: its share, or all where calibration could not begin in the rest."""
+    share_s = MEASURING_SHARE * to_improve_s
+    rest_s = to_improve_s - share_s
+    return share_s if CALIBRATION_SHARE * rest_s >= WORTH_CALIBRATING_S else to_improve_s
 
 
 def has_cover(data: ProblemData) -> bool:
@@ -243,7 +259,7 @@ class _Measurement:
     def measure(self, budget: Budget, report: StageReport) -> None:
         """The parts of the measuring, in their order."""
         left_out = None
-        self.data = self.with_constants(self.data, report)
+        self.data = self.with_constants(self.data, report, budget.seconds)
         if self.settings.measure == "all":
             self.data = _measure_all(self.data, self.measuring, budget, report)
             self.is_cut = budget.spent
@@ -251,15 +267,17 @@ class _Measurement:
             self.data, left_out = self.measure_needed_by_precision(self.data, budget)
         # In this order: which merged candidates there are follows from the stored costs, so that
         # a run from the store proposes the same ones and finds them there.
-        store = self.open_model.store
-        self.data, again = remeasure(self.data, self.measuring, store, budget, self.drift_here)
+        again = False
+        if self.settings.parts.repeats:
+            store = self.open_model.store
+            self.data, again = remeasure(self.data, self.measuring, store, budget, self.drift_here)
         if again and self.settings.measure != "all":
             self.data, left_out = self.measure_needed(self.data, budget, audit=False)
         self.data = self.coalesce(self.data, budget)
         if left_out:
             self.control.log(left_out)
 
-    def with_constants(self, data: ProblemData, report: StageReport) -> ProblemData:
+    def with_constants(self, data: ProblemData, report: StageReport, seconds: float) -> ProblemData:
         """Measure hand-overs, and have toolchains compile what their candidates share."""
         total = len({c.key for c in data.candidates})
 
@@ -267,9 +285,14 @@ class _Measurement:
             report.progress(0, total, text)
 
         known = recall(self.open_model.store, threads_of(self.settings))
-        transitions = transition_constants(
-            self.open_model, self.menu, self.settings, self.control, now
-        )
+        # Where there is little time, candidates of this model go before facts of the machine.
+        short = seconds < TRANSITIONS_FROM_S
+        control = self.control.within(0.0) if short else self.control
+        transitions: Mapping[str, float] = {}
+        with contextlib.suppress(*((Cancelled,) if short else ())):
+            transitions = transition_constants(
+                self.open_model, self.menu, self.settings, control, now
+            )
         make_ready(self.open_model, self.menu, data.candidates, data.costs, now, self.control)
         return data.with_constants({DRIFT_CONSTANT: drift(known, self.drift_here), **transitions})
 

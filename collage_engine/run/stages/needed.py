@@ -40,6 +40,9 @@ chosen."""
 AUDITS = 4
 """Audits at most; a further one follows only where a candidate clearly broke the assumption;
 chosen."""
+FAST_ALONE = 1.3
+"""Operators are measured first on the toolchains whose whole models take no more than so many times
+the fastest; chosen: what is slower alone is rarely the fastest for an operator that matters."""
 BROKEN_BELOW = 0.9
 """A candidate clearly breaks the assumption when its cost is less than this share of the bound;
 chosen: the run-to-run drift alone explains some percent."""
@@ -123,19 +126,40 @@ class Needed:
         Returns:
             The costs; where a candidate is unmeasured, its bounds and why it is unmeasured.
         """
-        self._measure(
+        base = [c for c in self._candidates if self._parts.is_base(c)]
+        kept = [
             c
             for c in self._candidates
-            if len(c.nodes) == self._operators
-            or self._parts.is_base(c)
-            or (c.instance.id, c.nodes) in self._keep
-        )
+            if len(c.nodes) == self._operators or (c.instance.id, c.nodes) in self._keep
+        ]
+        fast = self._fast_alone()
+        if fast:
+            # Other large candidates tell least now and take longest, slow toolchains win least.
+            first = [c for c in base if c.instance.id in fast]
+            waves = [first, base, kept]
+        else:
+            waves = [[*base, *kept]]
+        for wanted in waves:
+            self._measure(wanted)
         self.certified = self._measure_until_certain()
         for _ in range(AUDITS if audit else 0):
             if not self.certified or not self._left() or self._audit_passes():
                 break
         self._classify()
         return self.costs()
+
+    def _fast_alone(self) -> set[str]:
+        """Instances whose whole models are known and not much slower than the fastest one."""
+        us = {
+            c.instance.id: cost.median_us
+            for c in self._candidates
+            if len(c.nodes) == self._operators
+            and (cost := self._costs.get(c.key)) is not None
+            and cost.usable
+            and cost.median_us is not None
+        }
+        limit_us = FAST_ALONE * min(us.values(), default=0.0)
+        return {name for name, alone_us in us.items() if alone_us <= limit_us}
 
     def _audit_passes(self) -> bool:
         """Measure some candidates that only the assumption leaves out; whether none broke it."""
@@ -228,6 +252,9 @@ class Needed:
 
     def _bounds(self) -> dict[CandidateId, float]:
         certified = self._table.certified_bound_us
+        if not self._data.settings.parts.heuristic_bounds:
+            unknown = (c.id for c in self._candidates if c.key not in self._costs)
+            return {name: certified.get(name, 0.0) for name in unknown}
         return {
             candidate.id: max(us, certified.get(candidate.id, 0.0))
             for candidate, us in zip(self._candidates, self._parts.bounds(self._costs), strict=True)

@@ -17,10 +17,12 @@ from collage_engine.run.problem_data import ProblemData, candidates_of
 from collage_engine.search.measured_covers import MeasuredCover
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.trials.contender import Sample
+from collage_engine.trials.objective import trial_settings
 from collage_engine.trials.placement_process import TrialModel
 from collage_engine.trials.proposals import Proposal, Trial, run_proposals
 from collage_engine.trials.refinement import refine_covers
 from collage_engine.trials.runner import NOT_REACHED, TrialRunner
+from collage_engine.trials.whole_models import WholeModels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,7 @@ class RefineInputs:
     sample: Sample
     further_samples: tuple[Sample, ...]
     tolerance: float
+    whole_models: WholeModels
     budget: RunBudget
 
 
@@ -69,6 +72,8 @@ class Refine:
                 inputs.tolerance,
                 folder,
                 cancelled=part.cancelled,
+                settings=trial_settings(data.settings),
+                modules=inputs.whole_models.modules,
             )
             tried: list[MeasuredCover] = []
 

@@ -75,6 +75,8 @@ def find_covers(data: ProblemData, without_candidates: WithoutCandidates) -> Sea
     if answer.infeasible is not None:
         raise _missing_costs(data, answer, without_candidates)
     best, *others = data.best_placements(problem, search)
+    if not data.settings.parts.repeats:
+        return SearchResult(answer=answer, placements=(best, *others))
     right = data.certainty(problem, answer, search).probability
     best = msgspec.structs.replace(
         best,

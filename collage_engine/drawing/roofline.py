@@ -1,0 +1,97 @@
+"""How much of each partition's time is above its certified lower bound: what is left to win.
+
+A certified bound rests on the bytes and operations of a partition and on the measured peaks of
+the machine (the roofline model; Williams, Waterman and Patterson, 2009): nothing that computes the
+same can be faster on it. A heuristic bound is not used here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from collage_engine.drawing.formatting import counted, time_text
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.placement import Partition, Placement
+
+ABOUT_BOUND = (
+    "The certified lower bound: the time that the bytes and operations of these operators take at "
+    "least at the measured peaks of this machine, whoever runs them"
+)
+ABOUT_LEFT = "The partition's time less its lower bound: the most that a better kernel could win"
+ABOUT_EFFICIENCY = "The lower bound as a share of the partition's time: 100 % is the roofline"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionRoof:
+    """The time of a partition beside its certified lower bound."""
+
+    partition: Partition
+    us: float | None
+    """Its time in the last run, or else the expected one."""
+    bound_us: float | None
+    """None where nothing is certified."""
+
+    @property
+    def left_us(self) -> float | None:
+        """How much time is above the bound; never negative, since costs scatter."""
+        if self.us is None or self.bound_us is None:
+            return None
+        return max(0.0, self.us - self.bound_us)
+
+    @property
+    def efficiency(self) -> float | None:
+        """The bound as a share of the time, 0…1."""
+        if not self.us or self.bound_us is None:
+            return None
+        return min(1.0, self.bound_us / self.us)
+
+
+def partition_roofs(
+    placement: Placement, candidates: Iterable[CandidateRecord]
+) -> list[PartitionRoof]:
+    """The time and the bound of each partition of a placement.
+
+    Args:
+        placement: The placement.
+        candidates: All candidates of the model. The bound of a partition is the least one of all
+            candidates on its operators, since some toolchains may compute them with less work
+            than others.
+    """
+    bounds: dict[tuple[int, ...], float] = {}
+    for candidate in candidates:
+        if candidate.lower_bound_us is not None:
+            known = bounds.get(tuple(candidate.nodes), candidate.lower_bound_us)
+            bounds[tuple(candidate.nodes)] = min(known, candidate.lower_bound_us)
+    return [
+        PartitionRoof(
+            partition=part,
+            us=part.in_place_us if part.in_place_us is not None else part.estimated_us,
+            bound_us=bounds.get(tuple(part.nodes)),
+        )
+        for part in placement.partitions
+    ]
+
+
+def roofline_sentence(roofs: Iterable[PartitionRoof]) -> str:
+    """How much is left to win in all, and in how many partitions most of it lies.
+
+    Args:
+        roofs: The partitions of one placement.
+    """
+    roofs = list(roofs)
+    left = sorted((roof.left_us for roof in roofs if roof.left_us is not None), reverse=True)
+    if not left:
+        return "No partition has both a time and a certified lower bound."
+    total = sum(left)
+    taken = sum(roof.us or 0.0 for roof in roofs if roof.left_us is not None)
+    text = f"{time_text(total)} of {time_text(taken)} are above the certified lower bounds"
+    needed, part = 0.0, 0
+    while part < len(left) and needed < total / 2:
+        needed, part = needed + left[part], part + 1
+    if total and len(left) > 1:
+        text += f"; half of that is in {counted(part, 'partition')}"
+    missing = len(roofs) - len(left)
+    if missing:
+        text += f". {counted(missing, 'partition')} {'has' if missing == 1 else 'have'} no bound"
+    return f"{text}."

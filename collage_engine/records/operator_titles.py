@@ -1,0 +1,150 @@
+"""What operators are called: by their ONNX type first, as people know them from the file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from collage_engine.records.graph import GraphRecord, Node
+from collage_engine.records.numbering import NodeIndex
+
+ONNX_TYPES = {
+    "nn.conv1d": "Conv",
+    "nn.conv2d": "Conv",
+    "nn.conv3d": "Conv",
+    "nn.conv1d_transpose": "ConvTranspose",
+    "nn.conv2d_transpose": "ConvTranspose",
+    "nn.max_pool1d": "MaxPool",
+    "nn.max_pool2d": "MaxPool",
+    "nn.max_pool3d": "MaxPool",
+    "nn.avg_pool1d": "AveragePool",
+    "nn.avg_pool2d": "AveragePool",
+    "nn.avg_pool3d": "AveragePool",
+    "nn.adaptive_avg_pool2d": "GlobalAveragePool",
+    "nn.batch_norm": "BatchNormalization",
+    "nn.layer_norm": "LayerNormalization",
+    "nn.group_norm": "GroupNormalization",
+    "nn.instance_norm": "InstanceNormalization",
+    "nn.relu": "Relu",
+    "nn.leakyrelu": "LeakyRelu",
+    "nn.prelu": "PRelu",
+    "nn.gelu": "Gelu",
+    "nn.silu": "Silu",
+    "nn.softmax": "Softmax",
+    "nn.log_softmax": "LogSoftmax",
+    "nn.softplus": "Softplus",
+    "nn.dropout": "Dropout",
+    "nn.pad": "Pad",
+    "nn.attention": "Attention",
+    "matmul": "MatMul",
+    "add": "Add",
+    "subtract": "Sub",
+    "multiply": "Mul",
+    "divide": "Div",
+    "power": "Pow",
+    "maximum": "Max",
+    "minimum": "Min",
+    "negative": "Neg",
+    "abs": "Abs",
+    "sqrt": "Sqrt",
+    "exp": "Exp",
+    "log": "Log",
+    "erf": "Erf",
+    "tanh": "Tanh",
+    "sigmoid": "Sigmoid",
+    "clip": "Clip",
+    "mean": "ReduceMean",
+    "sum": "ReduceSum",
+    "max": "ReduceMax",
+    "min": "ReduceMin",
+    "argmax": "ArgMax",
+    "argmin": "ArgMin",
+    "reshape": "Reshape",
+    "flatten": "Flatten",
+    "permute_dims": "Transpose",
+    "expand_dims": "Unsqueeze",
+    "squeeze": "Squeeze",
+    "concat": "Concat",
+    "split": "Split",
+    "strided_slice": "Slice",
+    "take": "Gather",
+    "astype": "Cast",
+    "where": "Where",
+    "tile": "Tile",
+    "broadcast_to": "Expand",
+    "image.resize2d": "Resize",
+    "cumsum": "CumSum",
+}
+"""Relax operator → the ONNX operator that people know it as."""
+PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+"""ONNX types whose node may hold a bias, which is an addition of its own in the dataflow graph."""
+BIAS = " bias"
+OPERATORS_NAMED = 4
+"""Operators that the name of a partition lists; chosen."""
+_TYPE = re.compile(r"[A-Z][A-Za-z]*")
+"""The last part of names such as ``/layer1/conv1/Conv``, which only repeats the type."""
+
+
+def onnx_type(op: str) -> str:
+    """The ONNX type of a Relax operator; the last part of its name where ONNX has none.
+
+    Args:
+        op: Such as ``nn.conv2d``, or ``onnx:TYPE`` of an opaque operator.
+    """
+    return ONNX_TYPES.get(op) or op.rsplit(":", 1)[-1].rsplit(".", 1)[-1] or "operator"
+
+
+def operator_title(call: Node, producers: Iterable[Node]) -> str:
+    """What an operator is in the user's file: ``Conv``, ``Conv bias``, ``Relu``.
+
+    Args:
+        call: The operator.
+        producers: The operators whose values it reads; where an addition came from the same ONNX
+            node as the product before it, it is that node's bias.
+    """
+    if call.op == "add" and call.onnx_nodes:
+        for producer in producers:
+            product = ONNX_TYPES.get(producer.op, "")
+            if product in PRODUCTS and set(producer.onnx_nodes) & set(call.onnx_nodes):
+                return product + BIAS
+    return onnx_type(call.op)
+
+
+def operator_titles(graph: GraphRecord) -> tuple[str, ...]:
+    """The titles of all operators of a graph, by operator number."""
+    by_index: dict[NodeIndex, Node] = {node.index: node for node in graph.nodes}
+    return tuple(
+        operator_title(node, [by_index[i] for i in node.inputs if by_index[i].form == "call"])
+        for node in graph.nodes
+        if node.form == "call"
+    )
+
+
+def joined_titles(titles: Sequence[str]) -> str:
+    """The operators of a partition in short: ``Conv+Relu``, ``Div+Erf+Add+Mul+… (23 operators)``.
+
+    A bias is part of the product that stands before it.
+
+    Args:
+        titles: Titles of its operators, in order.
+    """
+    known = set(titles)
+    named = [
+        title
+        for title in titles
+        if not (title.endswith(BIAS) and title.removesuffix(BIAS) in known)
+    ]
+    if len(named) <= OPERATORS_NAMED:
+        return "+".join(named)
+    return "+".join(named[:OPERATORS_NAMED]) + f"+… ({len(titles)} operators)"
+
+
+def short_name(name: str) -> str:
+    """The part of an ONNX node's name that tells it from others: ``layer1.0/conv1``.
+
+    The last two parts are kept, without one that only repeats the type.
+    """
+    parts = [part for part in name.split("/") if part]
+    if len(parts) > 1 and _TYPE.fullmatch(parts[-1]):
+        parts.pop()
+    return "/".join(parts[-2:]) or name

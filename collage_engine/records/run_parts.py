@@ -1,0 +1,19 @@
+"""Which parts of the search for mixes a run has: benchmarks switch some of them off."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class RunParts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Parts of a run that ``tests/benchmarks/ablation.py`` leaves out; no option sets them.
+
+    Calibration and refinement have settings of their own (``in_place``, ``refine_budget_s``).
+    """
+
+    isolated_costs: bool = True
+    """Candidates are measured in isolation; without, a run rests on trials of whole models."""
+    heuristic_bounds: bool = True
+    """Heuristic bounds leave out candidates; without, certified ones alone do."""
+    repeats: bool = True
+    """Costs are measured again and resampled, and run-to-run drift is learnt from them."""

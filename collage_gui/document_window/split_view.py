@@ -1,0 +1,328 @@
+"""Two placements of one graph side by side, with linked pan, zoom and selection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QHBoxLayout,
+    QSplitter,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from collage_engine.drawing.figures import (
+    against_text,
+    best_found,
+    drift_text,
+    latency_text,
+    latency_us,
+    toolchains_text,
+)
+from collage_engine.records.placement import Placement, Run
+from collage_gui.document.document import Document
+from collage_gui.document.shown_placement import Shown, same_placement
+from collage_gui.document_window.picture_controller import PictureController
+from collage_gui.elided_label import ElidedLabel, plain_tip
+from collage_gui.fields import keep_from_wheel
+from collage_gui.graph_view.linked_views import LinkedViews
+from collage_gui.graph_view.picture import Picture
+from collage_gui.graph_view.view import GraphView
+
+CHOICE_LETTERS = 16
+"""Letters that the list of placements shows; chosen, so that two headers fit 600 pixels."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A placement that the second view can show."""
+
+    key: str
+    title: str
+    shown: Shown
+    run: Run | None = None
+    """The run whose baselines tell the machine's speed for it."""
+
+
+class SplitWidget(QSplitter):
+    """The main view and, while the split is open, a second one, each under a line about it."""
+
+    closed = Signal()
+    chosen = Signal(str)
+    """Key of the placement that the second view is to show."""
+    dimming_changed = Signal()
+
+    def __init__(self, main: GraphView) -> None:
+        super().__init__(Qt.Orientation.Horizontal)
+        self.setObjectName("splitView")
+        self.setChildrenCollapsible(False)
+        self.other = GraphView()
+        self.other.setObjectName("secondGraphView")
+        self.other.setAccessibleName("Graph of the compared placement")
+        self.other.minimap_wanted = False
+        self.other.legend_wanted = False
+        self.about_main, self.about_other = ElidedLabel(), ElidedLabel()
+        self.about_main.setObjectName("splitMain")
+        self.about_other.setObjectName("splitOther")
+        self.choice = QComboBox()
+        self.choice.setObjectName("splitChoice")
+        self.choice.setAccessibleName("Placement in the second view")
+        self.choice.setMinimumContentsLength(CHOICE_LETTERS)
+        policy = QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon
+        self.choice.setSizeAdjustPolicy(policy)
+        self.choice.activated.connect(lambda _: self.chosen.emit(self.choice.currentData()))
+        self.dim = QCheckBox("Differences only")
+        self.dim.setObjectName("splitDim")
+        self.dim.setToolTip("Dim the operators that both placements run in the same partition")
+        self.dim.setChecked(True)
+        self.dim.toggled.connect(lambda _: self.dimming_changed.emit())
+        self.close_button = QToolButton()
+        self.close_button.setText("✕")
+        self.close_button.setObjectName("closeSplit")
+        self.close_button.setAccessibleName("Close the split view")
+        self.close_button.setToolTip("Close the split view")
+        self.close_button.clicked.connect(self.closed)
+        self._main_line = self._line(self.about_main, self.dim)
+        self._second = self._pane(
+            self._line(self.choice, self.about_other, self.close_button), self.other
+        )
+        self.addWidget(self._pane(self._main_line, main))
+        self.addWidget(self._second)
+        keep_from_wheel(self)
+        self.show_second(False)
+
+    def show_second(self, visible: bool) -> None:
+        """Show the second view and the lines above both, or only the main view."""
+        self._second.setVisible(visible)
+        self._main_line.setVisible(visible)
+        if visible:
+            self.setSizes([self.width() // 2, self.width() // 2])
+
+    def _line(self, *widgets: QWidget) -> QWidget:
+        line = QWidget()
+        row = QHBoxLayout(line)
+        row.setContentsMargins(10, 4, 6, 4)
+        row.setSpacing(8)
+        for widget in widgets:
+            row.addWidget(widget, 1 if isinstance(widget, ElidedLabel) else 0)
+        line.setFixedHeight(line.sizeHint().height() + 4)
+        return line
+
+    def _pane(self, line: QWidget, view: GraphView) -> QWidget:
+        pane = QWidget()
+        column = QVBoxLayout(pane)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        column.addWidget(line)
+        column.addWidget(view, 1)
+        return pane
+
+
+class SplitController(QObject):
+    """Opens and closes the split, and keeps the second view in step with the document."""
+
+    changed = Signal()
+    """The split was opened or closed."""
+
+    def __init__(
+        self,
+        document: Document,
+        widget: SplitWidget,
+        main: GraphView,
+        picture: PictureController,
+        parent: QObject | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._document, self._widget, self._picture = document, widget, picture
+        self._main = main
+        self._links = LinkedViews(main, widget.other, self)
+        self._key = ""
+        self.is_open = False
+        widget.closed.connect(self.close)
+        widget.chosen.connect(self._choose)
+        widget.dimming_changed.connect(self._recolour)
+        widget.other.boxes_selected.connect(picture.select_boxes)
+        widget.other.box_opened.connect(self._open_box)
+        picture.picture_changed.connect(self._show_scene)
+        picture.colours_changed.connect(self._recolour)
+        picture.marks_changed.connect(self._show_marks)
+        document.runs.changed.connect(self._refresh)
+        document.placement.changed.connect(self._refresh)
+
+    def toggle(self) -> None:
+        """Open the split, or close it."""
+        self.close() if self.is_open else self.open()
+
+    def open(self) -> None:
+        """Show the placement that is compared with beside the shown one."""
+        if self.is_open or not self.choices():
+            return
+        self.is_open = True
+        self._widget.show_second(True)
+        self._picture.show_operators()
+        self._refresh()
+        self._show_scene()
+        self._picture.lay_out()
+        self.changed.emit()
+
+    def close(self) -> None:
+        """Show the shown placement only."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        self._links.activate(False)
+        self._picture.dim(frozenset())
+        self._widget.show_second(False)
+        self._picture.lay_out()
+        self.changed.emit()
+
+    # -- what is compared --------------------------------------------------------------
+
+    def choices(self) -> list[Choice]:
+        """The placements that differ from the shown one: of runs, of searches, the runners-up."""
+        document = self._document
+        now = document.placement.shown
+        found: list[Choice] = []
+        for run in reversed(document.runs.visible):
+            title = document.runs.title_of(run)
+            if run.placement is not None:
+                confirmed = run.placement.measured_us is not None
+                shown = Shown(run.placement, title, run.id, not confirmed)
+                found.append(Choice(f"run:{run.id}", title, shown, run))
+            best = best_found(run)
+            if best is not None and run.winner != "collage":
+                name = f"{title}, best of the search"
+                shown = Shown(best, name, None, best.measured_us is None, found_by=run.id)
+                found.append(Choice(f"found:{run.id}", name, shown, run))
+        for number, placement in enumerate(document.placement.runners_up, 1):
+            name = f"Runner-up {number}"
+            found.append(Choice(f"runner-up:{number}", name, Shown(placement, name)))
+        if now is None:
+            return []
+        seen: list[Placement] = [now.placement]
+        choices = []
+        for choice in found:
+            # Another run of the same placement is worth a look for its times, a runner-up is not.
+            is_run = choice.shown.run is not None and choice.shown.run != now.run
+            if is_run or not any(same_placement(choice.shown.placement, each) for each in seen):
+                choices.append(choice)
+                seen.append(choice.shown.placement)
+        return choices
+
+    def _chosen(self) -> Choice | None:
+        choices = self.choices()
+        reference = self._document.comparison.reference
+        wanted = self._key or (f"run:{reference.name}" if reference.kind == "run" else "")
+        return next((each for each in choices if each.key == wanted), next(iter(choices), None))
+
+    def _choose(self, key: str) -> None:
+        self._key = key
+        self._refresh()
+
+    # -- showing -----------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        """Show which placements are compared; where none is left to compare with, close."""
+        if not self.is_open:
+            return
+        choice = self._chosen()
+        if choice is None:
+            self.close()
+            return
+        combo = self._widget.choice
+        combo.blockSignals(True)
+        combo.clear()
+        for each in self.choices():
+            combo.addItem(each.title, each.key)
+        combo.setCurrentIndex(combo.findData(choice.key))
+        combo.blockSignals(False)
+        self._tell(choice)
+        self._recolour()
+
+    def _tell(self, choice: Choice) -> None:
+        """Write above each view how fast its placement is, and what the machine did meanwhile."""
+        document, widget = self._document, self._widget
+        now = document.placement.shown
+        assert now is not None
+        widget.about_main.setText(_about(now))
+        run = document.runs.find(now.run or now.found_by)
+        texts = [_about(choice.shown, with_title=False)]
+        texts.append(
+            against_text(latency_us(choice.shown.placement), latency_us(now.placement), now.title)
+        )
+        if run is not None and choice.run is not None and choice.run is not run:
+            texts.append(drift_text(choice.run, run, now.title))
+        widget.about_other.setText(" · ".join(filter(None, texts)))
+        for label in (widget.about_main, widget.about_other):
+            label.setToolTip(plain_tip(label.text()))
+
+    def _show_scene(self) -> None:
+        """Lay out the second view as the main one is."""
+        drawn, choice = self._picture.drawn, self._chosen()
+        if not self.is_open or drawn is None or choice is None:
+            return
+        self._links.activate(False)
+        other = Picture(drawn.scene)
+        self._picture.colour(other, choice.shown)
+        self._widget.other.set_theme(self._picture.paint_theme())
+        self._widget.other.show_picture(other, keep_view=True)
+        self._links.activate(True)
+        self._show_marks()
+        self._dim()
+
+    def _recolour(self) -> None:
+        picture, choice = self._widget.other.picture, self._chosen()
+        if not self.is_open or picture is None or choice is None:
+            return
+        self._picture.colour(picture, choice.shown)
+        self._widget.other.set_theme(self._picture.paint_theme())
+        self._dim()
+
+    def _dim(self) -> None:
+        """Dim what both placements have in the same partition, where that is wanted."""
+        drawn, choice = self._picture.drawn, self._chosen()
+        if drawn is None or choice is None or not self._widget.dim.isChecked():
+            self._picture.dim(frozenset())
+            return
+        theirs = {n: p for p in choice.shown.placement.partitions for n in p.nodes}
+        ours = self._document.placement.partitions
+        same = {
+            n
+            for n, part in ours.items()
+            if n in theirs and (theirs[n].instance, theirs[n].nodes) == (part.instance, part.nodes)
+        }
+        boxes = drawn.scene.display.boxes
+        self._picture.dim(
+            frozenset(
+                at
+                for at, box in enumerate(boxes)
+                if box.kind in ("operator", "group") and same.issuperset(box.members)
+            )
+        )
+
+    def _show_marks(self) -> None:
+        if self.is_open and self._widget.other.picture is not None:
+            self._widget.other.set_marks(self._main.marks)
+
+    def _open_box(self, box: int) -> None:
+        """Select the partition that holds an operator in the compared placement."""
+        drawn, choice = self._picture.drawn, self._chosen()
+        if drawn is None or choice is None:
+            return
+        item = drawn.scene.display.boxes[box]
+        if item.kind != "operator":
+            self._picture.open_box(box)
+            return
+        operator = item.members[0]
+        owner = (p.nodes for p in choice.shown.placement.partitions if operator in p.nodes)
+        self._document.selection.select(next(owner, (operator,)), operator)
+
+
+def _about(shown: Shown, with_title: bool = True) -> str:
+    """``Run 2 · 441 µs measured · 11 partitions, TVM and oneDNN``."""
+    parts = [latency_text(shown.placement), toolchains_text(shown.placement)]
+    return " · ".join([shown.title, *parts] if with_title else parts)

@@ -1,0 +1,113 @@
+"""Shows the weights and values of each partition, and what each toolchain holds of weights."""
+
+from __future__ import annotations
+
+from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
+
+from collage_engine.drawing.formatting import memory_text
+from collage_engine.drawing.memory_figures import (
+    ABOUT_INPUTS,
+    ABOUT_INSIDE,
+    ABOUT_OUTPUTS,
+    ABOUT_PACKED,
+    ABOUT_STORED,
+    ABOUT_WEIGHTS,
+    PartitionMemory,
+    partition_memory,
+    toolchain_memory,
+)
+from collage_engine.drawing.palette import toolchain_title
+from collage_gui.document.document import Document
+from collage_gui.elided_label import plain
+from collage_gui.panels.tables import Column, RowsModel, Table
+from collage_gui.theme import Theme
+
+TOOLCHAIN_ROWS = 4
+"""Rows of the table of toolchains that are seen without scrolling; chosen."""
+NOT_MEASURED = "not measured"
+
+
+class MemoryPage(QWidget):
+    """The toolchains of the shown placement above, its partitions below."""
+
+    def __init__(self, document: Document, theme: Theme) -> None:
+        super().__init__()
+        self.document = document
+        self.by_toolchain = RowsModel(
+            [
+                Column(
+                    "Toolchain",
+                    lambda r: r.toolchain,
+                    toolchain=lambda r: r.toolchain,
+                    text=lambda r: toolchain_title(r.toolchain),
+                    width=150,
+                ),
+                Column("Partitions", lambda r: r.partitions, "number", width=86),
+                Column("Weights", lambda r: r.weights, "bytes", width=96, about=ABOUT_WEIGHTS),
+                Column("Given", lambda r: r.stored, "bytes", width=110, about=ABOUT_STORED),
+                Column("Held, packed", lambda r: r.packed, "bytes", width=118, about=ABOUT_PACKED),
+            ]
+        )
+        self.by_toolchain.unknown = NOT_MEASURED
+        self.by_partition = RowsModel(
+            [
+                Column(
+                    "Toolchain",
+                    lambda r: r.partition.instance,
+                    toolchain=lambda r: r.partition.toolchain,
+                    text=lambda r: toolchain_title(r.partition.instance),
+                    width=140,
+                ),
+                Column("Operators", self._operators, width=150, stretches=True),
+                Column("Weights", lambda r: r.weights, "bytes", width=92, about=ABOUT_WEIGHTS),
+                Column("Inputs", lambda r: r.inputs, "bytes", width=92, about=ABOUT_INPUTS),
+                Column("Outputs", lambda r: r.outputs, "bytes", width=92, about=ABOUT_OUTPUTS),
+                Column("Inside", lambda r: r.inside, "bytes", width=92, about=ABOUT_INSIDE),
+            ]
+        )
+        self.toolchains = Table(
+            self.by_toolchain, "memoryByToolchain", "Weights of each toolchain", theme
+        )
+        self.toolchains.setFixedHeight(theme.scaled(30 + 26 * TOOLCHAIN_ROWS))
+        self.partitions = Table(
+            self.by_partition, "memoryByPartition", "Bytes of each partition", theme
+        )
+        self.partitions.selectionModel().selectionChanged.connect(self._select)
+        self.summary = plain(QLabel(wordWrap=True))
+        self.summary.setObjectName("memorySummary")
+        self.summary.setProperty("quiet", True)
+        page = QVBoxLayout(self)
+        page.setContentsMargins(8, 8, 8, 4)
+        page.addWidget(self.summary)
+        page.addWidget(self.toolchains)
+        page.addWidget(self.partitions, 1)
+
+    def refresh(self) -> None:
+        """Show the memory of the shown placement."""
+        document, shown = self.document, self.document.placement.shown
+        if shown is None or document.graph is None:
+            self.by_toolchain.set_rows([])
+            self.by_partition.set_rows([])
+            self.summary.setText("There is no placement yet.")
+            return
+        run = document.runs.find(shown.run)
+        use = run.memory if run is not None else None
+        parts = partition_memory(document.graph, shown.placement)
+        self.by_partition.set_rows(parts)
+        self.by_toolchain.set_rows(toolchain_memory(parts, use))
+        measured = (
+            f"Measured in the last run: {memory_text(use)}."
+            if use is not None
+            else "No run has measured the memory of this placement: only what can be counted from "
+            "the types of its values is shown."
+        )
+        self.summary.setText(measured)
+
+    def _operators(self, row: PartitionMemory) -> str:
+        graph = self.document.operators
+        return graph.label_with_name(row.partition.nodes) if graph is not None else ""
+
+    def _select(self) -> None:
+        nodes = [node for row in self.partitions.chosen() for node in row.partition.nodes]
+        if nodes:
+            self.document.selection.select(nodes)

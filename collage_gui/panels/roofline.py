@@ -1,0 +1,93 @@
+"""Shows how much of each partition's time is above its certified lower bound."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
+
+from collage_engine.drawing.facts import mixing_fact
+from collage_engine.drawing.figures import ABOUT_EXPECTED
+from collage_engine.drawing.palette import toolchain_title
+from collage_engine.drawing.roofline import (
+    ABOUT_BOUND,
+    ABOUT_EFFICIENCY,
+    ABOUT_LEFT,
+    PartitionRoof,
+    partition_roofs,
+    roofline_sentence,
+)
+from collage_gui.document.document import Document
+from collage_gui.elided_label import plain
+from collage_gui.panels.tables import Column, RowsModel, Table
+from collage_gui.theme import Theme
+
+LEFT_COLUMN = 4
+
+
+class RooflinePage(QWidget):
+    """A table of the partitions of the shown placement, the most to win first."""
+
+    def __init__(self, document: Document, theme: Theme) -> None:
+        super().__init__()
+        self.document = document
+        self.model = RowsModel(
+            [
+                Column(
+                    "Toolchain",
+                    lambda r: r.partition.instance,
+                    toolchain=lambda r: r.partition.toolchain,
+                    text=lambda r: toolchain_title(r.partition.instance),
+                    width=140,
+                ),
+                Column("Operators", self._operators, width=150, stretches=True),
+                Column("Time", lambda r: r.us, "time", width=86, about=ABOUT_TIME),
+                Column("Bound", lambda r: r.bound_us, "time", width=86, about=ABOUT_BOUND),
+                Column("Left to win", lambda r: r.left_us, "time", width=104, about=ABOUT_LEFT),
+                Column(
+                    "Of the roofline",
+                    lambda r: None if r.efficiency is None else 100 * r.efficiency,
+                    "share",
+                    width=118,
+                    about=ABOUT_EFFICIENCY,
+                ),
+            ]
+        )
+        self.table = Table(self.model, "rooflineTable", "Time above the certified bounds", theme)
+        self.table.selectionModel().selectionChanged.connect(self._select)
+        self.table.sortByColumn(LEFT_COLUMN, Qt.SortOrder.DescendingOrder)
+        self.summary = plain(QLabel(wordWrap=True))
+        self.summary.setObjectName("rooflineSummary")
+        self.summary.setProperty("quiet", True)
+        page = QVBoxLayout(self)
+        page.setContentsMargins(8, 8, 8, 4)
+        page.addWidget(self.summary)
+        page.addWidget(self.table, 1)
+        document.costs.candidates_changed.connect(self.refresh)
+
+    def refresh(self) -> None:
+        """Show the partitions of the shown placement."""
+        shown = self.document.placement.shown
+        if shown is None:
+            self.model.set_rows([])
+            self.summary.setText("There is no placement yet.")
+            return
+        roofs = partition_roofs(shown.placement, self.document.costs.candidates.values())
+        self.model.set_rows(roofs)
+        texts = [roofline_sentence(roofs)]
+        run = self.document.runs.find(shown.run or shown.found_by)
+        if run is not None and run.mixing is not None:
+            fact = mixing_fact(run.mixing)
+            texts.append(f"{fact.name}: {fact.value}.")
+        self.summary.setText(" ".join(texts))
+
+    def _operators(self, roof: PartitionRoof) -> str:
+        graph = self.document.operators
+        return graph.label_with_name(roof.partition.nodes) if graph is not None else ""
+
+    def _select(self) -> None:
+        nodes = [node for row in self.table.chosen() for node in row.partition.nodes]
+        if nodes:
+            self.document.selection.select(nodes)
+
+
+ABOUT_TIME = f"The time in the last run; where that was not profiled: {ABOUT_EXPECTED}"

@@ -1,0 +1,126 @@
+"""Operators are called by their ONNX type and name on every face; internal names come after."""
+
+from __future__ import annotations
+
+import msgspec
+from canned import model
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QComboBox
+
+from collage_engine.drawing.operators import operator_graph
+from collage_engine.records.operator_titles import joined_titles, operator_titles, short_name
+from collage_gui.document.pin_prices import measure_text
+
+
+def texts_of(column, rows) -> list[str]:
+    return [column.text(row) if column.text else str(column.value(row)) for row in rows]
+
+
+def test_every_table_names_operators_by_onnx_type_and_name(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    panels = page.panels
+    for model_ in (
+        panels.partitions.model,
+        panels.candidates.model,
+        panels.runs.in_model.rows_model,
+    ):
+        column = next(c for c in model_.columns if c.title == "Operators")
+        texts = texts_of(column, model_.rows)
+        assert any(text.startswith("Conv") and " · " in text for text in texts)
+        assert not [text for text in texts if "conv2d" in text or "nn." in text]
+    page.document.selection.select([0])
+    item = panels.tree._items[0]
+    assert panels.tree.headerItem().text(0) == "Type and name"
+    assert item.text(0) == page.document.operators.label_with_name([0])
+
+
+def test_why_names_the_type_first_and_the_internal_operator_after(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    d.question(page, [0])
+    text = page.panels.why.text.toPlainText()
+    assert text.startswith("Conv · /stem/conv1/Conv")
+    assert "internally nn.conv2d" in text and "operator 0" not in text
+
+
+def test_a_bias_is_part_of_its_product_and_long_lists_say_how_many_there_are() -> None:
+    assert joined_titles(["Conv", "Conv bias", "Relu"]) == "Conv+Relu"
+    assert joined_titles(["Conv bias", "Relu"]) == "Conv bias+Relu"
+    long = joined_titles(["Div", "Erf", "Add", "Mul", "Mul", "MatMul"])
+    assert long == "Div+Erf+Add+Mul+… (6 operators)"
+    assert short_name("/layer1/layer1.0/conv1/Conv") == "layer1.0/conv1"
+    assert short_name("/Flatten_1") == "Flatten_1" and short_name("n_relu_26") == "n_relu_26"
+
+
+def test_the_titles_of_a_record_and_of_the_drawn_graph_are_the_same() -> None:
+    graph, _ = model("small")
+    drawn = operator_graph(graph)
+    assert operator_titles(graph) == tuple(drawn.title(n) for n in range(drawn.count))
+
+
+def test_the_graph_marks_what_a_run_measures_and_the_strip_names_it(drive) -> None:
+    d = drive("--slow", "0.05", "--model", "resnet")
+    page = d.open("resnet50.onnx")
+    page.runs.start()
+    d.until(lambda: page.view.marks.measured_now)
+    nodes = page.document.execution.progress.nodes
+    boxes = {page.picture.drawn.scene.display.box_of[n] for n in nodes}
+    assert page.view.marks.measured_now == boxes
+    assert page.strip.now.text() == page.document.operators.label_with_name(nodes)
+    assert "being measured" in {row.accessibleName() for row in page.view.legend._marks}
+    assert page.panels.runs.headline.text() != "There is no run yet"
+    page.runs.cancel()
+    d.until(lambda: not page.document.execution.running)
+    assert not page.view.marks.measured_now
+
+
+def test_a_run_that_measured_too_little_offers_a_run_that_measures_enough(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    run = page.document.runs.visible[-1]
+    run.candidates = msgspec.convert(
+        {"enumerated": 3960, "distinct": 1980, "measured": 5, "skipped": 1975, "proven": 475},
+        type(run.candidates),
+    )
+    run.seconds = {"measure": 5.0, "confirm": 20.0}
+    page.document.runs.changed.emit()
+    assert page.banner.isVisible() and "Only 5 of" in page.banner.label.text()
+    # 1,500 candidates that could matter, less five, at a second each, and the run's own 25 s.
+    assert page.banner.action.text() == "Run for 26 min"
+    d.qtbot.mouseClick(page.banner.action, Qt.MouseButton.LeftButton)
+    assert page.panels.run_settings.budget.value() == 26 * 60
+    d.until(lambda: not page.document.execution.running)
+
+
+def test_the_button_says_how_many_candidates_it_measures_and_how_long_that_takes(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    d.question(page, [0])
+    d.until(lambda: page.document.questions.candidates)
+    document = page.document
+    run = document.runs.visible[-1]
+    run.candidates = msgspec.convert({"measured": 10}, type(run.candidates))
+    run.seconds = {"measure": 40.0}
+    alone = next(c for c in document.questions.candidates if c.nodes == (0,))
+    document.costs.by_candidate.pop(alone.id)
+    document.costs.candidates.pop(alone.id)
+    assert measure_text(document) == "Measure 1 unmeasured candidate of exactly these (about 4 s)"
+    document.costs.changed.emit()
+    assert page.panels.candidates.measure.text() == measure_text(document)
+
+
+def test_the_reference_is_chosen_in_one_place(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    lists = [
+        combo
+        for combo in d.window.findChildren(QComboBox)
+        if any(combo.itemText(at).endswith("Best baseline") for at in range(combo.count()))
+    ]
+    assert [combo.objectName() for combo in lists] == ["baseline"]

@@ -1,0 +1,114 @@
+"""Two placements of one graph side by side: the same place, the same selection, both figures."""
+
+from __future__ import annotations
+
+import msgspec
+from PySide6.QtCore import QPointF
+
+
+def compared(drive):
+    """A window with two runs, the first of them under a pin, and the split open."""
+    d = drive()
+    page = d.open()
+    d.run(page)
+    d.until(lambda: len(page.document.runs.visible) == 1 and not page.document.execution.running)
+    toolchain = page.document.placement.partition_of(0).toolchain
+    page.document.selection.select([0])
+    page.pins.pin_never(toolchain)
+    d.until(lambda: page.document.placement.partition_of(0).toolchain != toolchain)
+    d.run(page)
+    d.until(lambda: len(page.document.runs.visible) == 2 and not page.document.execution.running)
+    d.until(lambda: page.document.placement.shown.run == page.document.runs.visible[1].id)
+    d.trigger("split")
+    d.until(lambda: page.split_widget.other.picture is not None and not page.picture.busy)
+    return d, page
+
+
+def test_the_split_shows_another_run_beside_the_shown_one(drive) -> None:
+    _, page = compared(drive)
+    other = page.split_widget.other
+    assert page.split.is_open and other.isVisible() and not other.legend.isVisible()
+    first, second = page.document.runs.visible
+    assert page.document.placement.shown.run == second.id
+    assert page.split_widget.choice.currentText() == "Run 1"
+    assert page.split_widget.about_main.text().startswith("Run 2 · ")
+    assert "measured" in page.split_widget.about_other.text()
+    assert other.picture.scene is page.picture.drawn.scene
+    box = page.picture.drawn.scene.display.box_of[0]
+    theirs = next(p for p in first.placement.partitions if 0 in p.nodes).toolchain
+    ours = next(p for p in second.placement.partitions if 0 in p.nodes).toolchain
+    assert other.picture.styles[box].entry == theirs
+    assert page.view.picture.styles[box].entry == ours
+
+
+def test_both_views_move_together_whichever_is_moved(drive) -> None:
+    _, page = compared(drive)
+    one, other = page.view, page.split_widget.other
+
+    def place(view):
+        middle = view.visible_area().center()
+        return round(middle.x(), 3), round(middle.y(), 3), round(view.scale, 6)
+
+    assert place(one) == place(other)
+    one.zoom(1.7, QPointF(40, 60))
+    one.pan(QPointF(33, -12))
+    assert place(one) == place(other)
+    other.zoom(0.6)
+    other.pan(QPointF(-5, 80))
+    assert place(one) == place(other)
+
+
+def test_both_views_show_one_selection(drive) -> None:
+    _, page = compared(drive)
+    box = page.picture.drawn.scene.display.box_of[3]
+    page.split_widget.other.go_to(box)
+    assert page.document.selection.operators == {3}
+    assert page.view.marks.selected == page.split_widget.other.marks.selected == {box}
+
+
+def test_what_both_placements_have_is_dimmed_where_that_is_wanted(drive) -> None:
+    _, page = compared(drive)
+    first, second = page.document.runs.visible
+    theirs = {p.candidate for p in first.placement.partitions}
+    same = {n for p in second.placement.partitions if p.candidate in theirs for n in p.nodes}
+    box_of = page.picture.drawn.scene.display.box_of
+    assert 0 not in same and same
+    assert page.view.marks.dimmed == page.split_widget.other.marks.dimmed
+    assert page.view.marks.dimmed == {box_of[n] for n in same}
+    page.split_widget.dim.setChecked(False)
+    assert not page.view.marks.dimmed and not page.split_widget.other.marks.dimmed
+
+
+def test_the_drift_of_the_baselines_is_told(drive) -> None:
+    _, page = compared(drive)
+    first, second = page.document.runs.visible
+    first.baselines = [
+        msgspec.structs.replace(each, measured_us=each.measured_us * 1.25)
+        if each.measured_us
+        else each
+        for each in second.baselines
+    ]
+    page.document.runs.changed.emit()
+    assert "baselines +25.0 % against Run 2" in page.split_widget.about_other.text()
+
+
+def test_closing_the_split_leaves_the_shown_placement_as_it_was(drive) -> None:
+    d, page = compared(drive)
+    shown = page.document.placement.shown
+    page.split_widget.close_button.click()
+    d.until(lambda: not page.picture.busy)
+    assert not page.split.is_open and not page.split_widget.other.isVisible()
+    assert page.document.placement.shown is shown and not page.view.marks.dimmed
+    d.window.refresh()
+    assert not d.window.action_set.by_id["split"].isChecked()
+    scale = page.split_widget.other.scale
+    page.view.zoom(1.3)
+    assert page.split_widget.other.scale == scale
+
+
+def test_a_single_placement_has_nothing_to_be_compared_with(drive) -> None:
+    d = drive()
+    page = d.open()
+    assert not d.window.action_set.by_id["split"].isEnabled()
+    page.split.open()
+    assert not page.split.is_open
