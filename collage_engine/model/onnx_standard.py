@@ -18,6 +18,7 @@ from collections.abc import Iterable
 
 import onnx
 from onnx import (
+    FunctionProto,
     GraphProto,
     ModelProto,
     NodeProto,
@@ -243,25 +244,21 @@ def _check_functions(model: ModelProto, path: str) -> None:
     def of_call(called: _FunctionName, node: NodeProto, within: tuple[_FunctionName, ...]) -> int:
         if called not in bodies:
             return 1
+        body = bodies[called]
+        _check_call(node, body, path)
         if called in within:
             raise ModelError(
                 f"{path}: the function '{shown(called[1])}' calls itself (node "
                 f"'{shown(node_name(node))}'), which the ONNX standard does not allow."
             )
         if called not in known:
-            known[called] = count(bodies[called].node, (*within, called))
+            known[called] = count(body.node, (*within, called))
         return known[called]
 
     if not bodies:
         return
     for body in bodies.values():
-        made = {*body.input, *(value for node in body.node for value in node.output)}
-        for value in body.output:
-            if value not in made:
-                raise ModelError(
-                    f"{path}: nothing makes the output '{shown(value)}' of the function "
-                    f"'{shown(body.name)}'."
-                )
+        _check_outputs(body, path)
     try:
         total = count(model.graph.node, ())
     except RecursionError:
@@ -272,3 +269,27 @@ def _check_functions(model: ModelProto, path: str) -> None:
             "its "
             f"functions are written out, and at most {MOST_NODES} are supported."
         )
+
+
+def _check_call(node: NodeProto, body: FunctionProto, path: str) -> None:
+    """Check that a call gives a function no more values than it takes."""
+    for what, given, taken in (
+        ("inputs", node.input, body.input),
+        ("outputs", node.output, body.output),
+    ):
+        if len(given) > len(taken):
+            raise ModelError(
+                f"{path}: node '{shown(node_name(node))}' has {len(given)} {what}, and the "
+                f"function '{shown(body.name)}' that it calls has {len(taken)}."
+            )
+
+
+def _check_outputs(body: FunctionProto, path: str) -> None:
+    """Check that something makes each output of a function."""
+    made = {*body.input, *(value for node in body.node for value in node.output)}
+    for value in body.output:
+        if value not in made:
+            raise ModelError(
+                f"{path}: nothing makes the output '{shown(value)}' of the function "
+                f"'{shown(body.name)}'."
+            )
