@@ -1,4 +1,4 @@
-"""Processes of a farm are killed while models are placed on it: no cost is lost or counted twice."""
+"""Processes of a farm are killed while models are placed on it: no cost is lost or doubled."""
 
 import os
 
