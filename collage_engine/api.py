@@ -19,10 +19,11 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
+from collage_engine.farm.farms import DaskFarms
 from collage_engine.records.answers import ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison
@@ -33,6 +34,7 @@ from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.shapes import ShapeChoice, combined
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
@@ -41,12 +43,18 @@ from collage_engine.session.document import Document
 from collage_engine.session.file import load_session as read_session
 from collage_engine.session.pins import close_names, parse_pin
 
+if TYPE_CHECKING:
+    from collage_engine.deployment.shapes import ShapesPlaced
+
 __all__ = [
     "CollageError",
     "RunSettings",
     "Session",
+    "ShapeChoice",
+    "combined",
     "load_session",
     "open_model",
+    "place_shapes",
     "run_artifact",
     "toolchains",
 ]
@@ -80,6 +88,88 @@ def open_model(
     except BaseException:
         engine.close()
         raise
+
+
+def place_shapes(
+    path: str | Path,
+    choices: Sequence[ShapeChoice],
+    settings: RunSettings | None = None,
+    *,
+    out: str | Path | None = None,
+    nearest: bool = False,
+    pins: Sequence[str] = (),
+    listener: Listener | None = None,
+) -> ShapesPlaced:
+    """Place a model for several shapes, and write one artifact with an entry for each.
+
+    Args:
+        path: The ``.onnx`` file.
+        choices: The shapes, such as ``combined({"batch": (1, 4, 16)}, {})``.
+        settings: The options of all runs together; by default ten minutes on all toolchains.
+        out: Folder of the artifact; none is written without it.
+        nearest: Whether the artifact pads inputs to the next larger shape, along the dimensions
+            where a check on values shows that this changes no result.
+        pins: Pins, written as for ``collage place --pin``.
+        listener: Takes the events of all runs.
+
+    Raises:
+        UsageError: The model has no such dimension, or a value contradicts it.
+        CollageError: A run failed; the sentence names its shape. No artifact is written.
+    """
+    engine = _engine(listener)
+    try:
+        return place_on(engine, path, choices, settings or RunSettings(), out, nearest, pins)
+    finally:
+        engine.close()
+
+
+def place_on(
+    engine: Engine,
+    path: str | Path,
+    choices: Sequence[ShapeChoice],
+    settings: RunSettings,
+    out: str | Path | None,
+    nearest: bool = False,
+    pins: Sequence[str] = (),
+    session: Path | None = None,
+    spent_s: float = 0.0,
+) -> ShapesPlaced:
+    """Place a model for several shapes on an engine; see ``place_shapes``.
+
+    Args:
+        engine: Does the runs.
+        path: The ``.onnx`` file.
+        choices: The shapes.
+        settings: The options of all runs together.
+        out: Folder of the artifact.
+        nearest: Whether the artifact pads inputs.
+        pins: Pins as text.
+        session: Where sessions are written, with the shape in each file's name.
+        spent_s: Seconds of the budget that were spent before.
+    """
+    from collage_engine.deployment import shapes
+
+    return shapes.place_shapes(
+        engine,
+        path,
+        choices,
+        settings,
+        out=out,
+        nearest=nearest,
+        prepare=lambda handle: set_pins(engine, handle, pins),
+        session=session,
+        spent_s=spent_s,
+    )
+
+
+def set_pins(engine: Engine, handle: str, texts: Sequence[str]) -> None:
+    """Replace the pins of an engine's document by these; see ``Session.pin``."""
+    from collage_engine.toolchains.registry import known_names
+
+    opened, known = engine.document(handle), known_names()
+    graph, model = opened.document.graph, opened.document.model
+    pins = tuple(parse_pin(text, graph, model, known) for text in texts)
+    answers.pins_set(opened, p.PinsSet(document=handle, pins=pins))
 
 
 def load_session(path: str | Path, *, listener: Listener | None = None) -> Session:
@@ -258,7 +348,7 @@ class Session:
 
     def report(
         self,
-        kind: Literal["html", "csv", "json", "svg", "graphml"],
+        kind: Literal["html", "csv", "shapes", "json", "svg", "graphml", "md"],
         run: str | None = None,
         *,
         peers: bytes | None = None,
@@ -266,7 +356,8 @@ class Session:
         """The content of a report's file.
 
         Args:
-            kind: The file's format.
+            kind: The file's format; ``csv`` lists the candidates, ``shapes`` (CSV, too) the
+                shapes that were placed for one artifact.
             run: Id, name or number of the run; the newest by default.
             peers: Results of ``tests.benchmarks.peers``, shown as a table in HTML.
         """
@@ -281,11 +372,7 @@ class Session:
         Raises:
             UsageError: A text is no pin, or matches no node, or names no toolchain.
         """
-        from collage_engine.toolchains.registry import known_names
-
-        known = known_names()
-        pins = tuple(parse_pin(text, self.graph, self.model, known) for text in texts)
-        answers.pins_set(self._opened, p.PinsSet(document=self._handle, pins=pins))
+        set_pins(self._engine, self._handle, texts)
 
     def place(
         self,
@@ -391,5 +478,5 @@ def earlier_session(path: str | Path) -> Document | None:
 
 def _engine(listener: Listener | None) -> Engine:
     if listener is None:
-        return Engine()
-    return Engine(lambda _, event: listener(event))
+        return Engine(farms=DaskFarms())
+    return Engine(lambda _, event: listener(event), DaskFarms())

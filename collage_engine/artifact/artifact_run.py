@@ -7,10 +7,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from collage_engine.artifact.artifact import LOADERS
+from collage_engine.artifact.loader.entries import entries_of, shapes_of
 from collage_engine.artifact.manifest import read_manifest, verify_files
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.records.errors import ArtifactError
@@ -28,6 +30,8 @@ def run_artifact(folder: Path, benchmark: bool = False) -> dict[str, Any]:
     ``reason`` where nothing was moved) and, with ``benchmark``, ``median_us``, ``low_us`` and
     ``high_us`` (20th and 80th percentile), ``p50_us``, ``p90_us``, ``p99_us``, ``repeats``,
     ``expected_us``.
+    An artifact for several shapes gives ``entries``, a list of such answers, each with its ``dims``
+    and ``inputs``.
     ``ArtifactError`` when it is damaged, does not load, or differs from its sample.
     """
     folder = Path(folder).absolute()
@@ -55,10 +59,24 @@ def run_artifact(folder: Path, benchmark: bool = False) -> dict[str, Any]:
     if report is None:
         why = last_line(done.stderr, f"it ended with status {done.returncode}")
         raise ArtifactError(f"the artifact cannot be run: {one_sentence(why, str(folder))}")
+    entries = report.get("entries")
+    results = [_result(folder, each, manifest) for each in entries or [report]]
+    if entries is None:
+        return results[0]
+    for result, entry in zip(results, entries_of(manifest), strict=True):
+        result["dims"], result["inputs"] = entry["dims"], shapes_of(entry)
+        result["threads"] = entry["threads"]
+    return {"artifact": str(folder), "entries": results}
+
+
+def _result(folder: Path, report: dict[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """What is told of an entry that was run; ``ArtifactError`` if it differs from its sample."""
     if not report["agrees"]:
+        dims = report.get("dims", {})
+        which = "".join(f" {name}={size}" for name, size in dims.items())
         raise ArtifactError(
-            f"{folder} differs from its sample: max_rel_error {report['max_rel_error']:.2g} "
-            f"is above {report['tolerance']:.2g}"
+            f"{folder}{which} differs from its sample: max_rel_error "
+            f"{report['max_rel_error']:.2g} is above {report['tolerance']:.2g}"
         )
     result = {
         "artifact": str(folder),
@@ -70,7 +88,9 @@ def run_artifact(folder: Path, benchmark: bool = False) -> dict[str, Any]:
         "first_result_s": report["first_result_s"],
         "huge_pages": report["huge_pages"],
     }
-    if benchmark:
+    if "runs_per_s" in report:
+        result.update(streams=report["streams"], runs_per_s=report["runs_per_s"])
+    if "latency_us" in report:
         latency = report["latency_us"]
         result.update(
             median_us=latency["median"],

@@ -7,19 +7,23 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from collage_engine.api import Session, earlier_session, run_artifact
+import msgspec
+
+from collage_engine.api import Session, earlier_session, place_on, run_artifact
 from collage_engine.cli import output
+from collage_engine.cli.farm_command import farm, place_many
 from collage_engine.cli.interrupts import interruptible_engine
-from collage_engine.cli.options import file_bytes, settings_from
-from collage_engine.cli.print_run import print_run, run_document
+from collage_engine.cli.options import file_bytes, settings_from, shape_choices
+from collage_engine.cli.print_run import print_run, print_shapes, run_document
 from collage_engine.cli.progress import ProgressReport
 from collage_engine.cli.screen import ERR, complain, say
 from collage_engine.cli.search_command import search
 from collage_engine.drawing.formatting import counted, time_text
+from collage_engine.farm.farms import DaskFarms
 from collage_engine.records.errors import (
     Cancelled,
     CollageError,
@@ -34,6 +38,8 @@ from collage_engine.records.files import (
     write_atomically,
 )
 from collage_engine.records.operator_titles import operator_titles
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.text import bounded
 from collage_engine.service.engine import Engine
 
@@ -64,12 +70,23 @@ def _place(options: argparse.Namespace) -> int:
 
     began = time.monotonic()
     settings = settings_from(options)
+    choices = shape_choices(options)
+    if len(options.model) > 1:
+        if choices:
+            raise UsageError("--dim and --shapes are of one model: place them one by one")
+        return place_many(options, settings)
+    (model,) = options.model
     check_target_folder(Path(options.output))
+    if len(choices) > 1:
+        return _place_shapes(options, model, settings, choices, began)
     if options.session:
         _of_session_option(lambda: earlier_session(options.session))
     not_saved: SessionError | None = None
     with ProgressReport(ERR) as progress, interruptible_engine(progress, keep=True) as engine:
-        session = Session.of_model(engine, options.model, settings.shapes)
+        if choices:
+            (shapes,) = engine.input_shapes(model, choices)
+            settings = msgspec.structs.replace(settings, shapes=shapes)
+        session = Session.of_model(engine, model, settings.shapes)
         if options.session:
             _of_session_option(lambda: session.continue_from(options.session))
         session.pin(*options.pin)
@@ -87,6 +104,35 @@ def _place(options: argparse.Namespace) -> int:
     if not_saved is not None:
         return not_saved.exit_status
     return Cancelled.exit_status if run.ended == "stopped" else 0
+
+
+def _place_shapes(
+    options: argparse.Namespace,
+    model: str,
+    settings: RunSettings,
+    choices: Sequence[ShapeChoice],
+    began: float,
+) -> int:
+    """Place a model for several shapes, for one artifact."""
+    session = None if options.session is None else Path(options.session)
+    with ProgressReport(ERR) as progress, interruptible_engine(progress, keep=True) as engine:
+        placed = place_on(
+            engine,
+            model,
+            choices,
+            settings,
+            options.output,
+            nearest=options.nearest,
+            pins=options.pin,
+            session=session,
+            spent_s=time.monotonic() - began,
+        )
+    if options.json:
+        runs = [run_document(run) for run in placed.runs]
+        output.print_json({**placed.document(), "runs": runs})
+    else:
+        print_shapes(placed)
+    return Cancelled.exit_status if any(run.ended == "stopped" for run in placed.runs) else 0
 
 
 def _of_session_option(check: Callable[[], object]) -> None:
@@ -228,6 +274,9 @@ def _run(options: argparse.Namespace) -> int:
     if options.json:
         output.print_json(result)
         return 0
+    if "entries" in result:
+        output.print_entries(result["entries"])
+        return 0
     say(f"largest error against the sample: {result['max_rel_error']:.1e} (relative)")
     if options.benchmark:
         say(
@@ -248,8 +297,13 @@ def _run(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace) -> int:
     path = Path(options.output)
     kind = path.suffix.lstrip(".").lower()
-    if kind not in ("html", "csv", "json", "svg", "graphml"):
-        raise UsageError(f"-o {path}: the name must end in .html, .csv, .json, .svg or .graphml")
+    if path.name.lower().endswith(".shapes.csv"):
+        kind = "shapes"
+    elif kind not in ("html", "csv", "json", "svg", "graphml", "md"):
+        raise UsageError(
+            f"-o {path}: the name must end in .html, .md, .csv, .shapes.csv, .json, .svg or "
+            ".graphml"
+        )
     try:
         check_writable(path)
     except OSError as error:
@@ -300,7 +354,7 @@ def _store(options: argparse.Namespace) -> int:
 def _serve(options: argparse.Namespace) -> int:
     from collage_engine.service.server import main
 
-    return main(getattr(options, "verbose", 0))
+    return main(getattr(options, "verbose", 0), DaskFarms())
 
 
 _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
@@ -314,5 +368,6 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "report": _report,
     "search": search,
     "store": _store,
+    "farm": farm,
     "serve": _serve,
 }

@@ -10,15 +10,18 @@ import re
 import zipfile
 from typing import Any
 
+import msgspec
+
 from collage_engine.drawing.formatting import instance_text
 from collage_engine.records.errors import UsageError
 from collage_engine.records.files import read_file
+from collage_engine.records.reasons import short_reason
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.shapes import MOST_ELEMENTS, ShapeChoice, combined, listed
+from collage_engine.records.typed import convert
 
 MOST_FILE_BYTES = 1 << 32
 """Bytes of the largest file that an option may name, 4 GiB; chosen: inputs are smaller."""
-MOST_ELEMENTS = 2**40
-"""Elements of an input, at most; chosen: terabytes, more than any machine has."""
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 """Seconds in a unit of time."""
 
@@ -51,6 +54,14 @@ def names(text: str) -> tuple[str, ...]:
     if not found:
         raise argparse.ArgumentTypeError("name at least one")
     return found
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """``0,2,3`` → (0, 2, 3)."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts or not all(re.fullmatch(r"\d+", part) for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers: write 0,1")
+    return tuple(map(int, parts))
 
 
 def positive(text: str) -> int:
@@ -96,6 +107,91 @@ def relative_error(text: str) -> float:
             f"{text!r} is no bound on a relative error: write 0.01 for 1 %"
         )
     return value
+
+
+def dimension(text: str) -> tuple[str, tuple[int, ...]]:
+    """``batch=1,4,16`` → (name, sizes)."""
+    name, equals, sizes = text.rpartition("=")
+    parts = [part.strip() for part in sizes.split(",")]
+    if not equals or not name or not all(re.fullmatch(r"\d+", part) for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is no dimension: write NAME=1,4,16")
+    values = tuple(int(part) for part in parts)
+    if any(value <= 0 for value in values):
+        raise argparse.ArgumentTypeError(f"{text!r}: sizes must be positive")
+    if max(values) > MOST_ELEMENTS:
+        raise argparse.ArgumentTypeError(f"{text!r} is larger than any memory")
+    if len(set(values)) < len(values):
+        raise argparse.ArgumentTypeError(f"{text!r} names a size twice")
+    return name.strip(), values
+
+
+class _AddDimension(argparse.Action):
+    """Gathers ``--dim`` options; one dimension is named once."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        known = getattr(namespace, self.dest)
+        name, sizes = values
+        if name in dict(known):
+            raise argparse.ArgumentError(self, f"the dimension {name!r} is given twice")
+        setattr(namespace, self.dest, [*known, (name, sizes)])
+
+
+def add_dimension_options(parser: argparse.ArgumentParser) -> None:
+    """The options of ``place`` that name several shapes."""
+    group = parser.add_argument_group("which shapes")
+    group.add_argument(
+        "--dim",
+        type=dimension,
+        action=_AddDimension,
+        default=[],
+        metavar="NAME=1,4,16",
+        help="sizes of a dimension that the model names; repeatable, all combinations are placed "
+        "and stand in one artifact",
+    )
+    group.add_argument(
+        "--shapes",
+        metavar="FILE",
+        help="the combinations themselves: a JSON list of objects, dimension to size or input to "
+        "list of sizes",
+    )
+    group.add_argument(
+        "--nearest",
+        action="store_true",
+        help="the artifact pads inputs to the next larger shape that it has, along the dimensions "
+        "where a check on values shows that this changes no result",
+    )
+
+
+def shape_choices(options: argparse.Namespace) -> tuple[ShapeChoice, ...]:
+    """The shapes that the user asked for; none without ``--dim`` and ``--shapes``.
+
+    Raises:
+        UsageError: The file is no list of shapes, or both options are given.
+    """
+    fixed = dict(options.shape)
+    if options.shapes is None:
+        found = combined(dict(options.dim), fixed) if options.dim else ()
+    elif options.dim:
+        raise UsageError("--dim and --shapes both say which shapes: give one of them")
+    else:
+        option = f"--shapes {options.shapes}"
+        try:
+            data = json.loads(file_bytes("--shapes", options.shapes).decode())
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{option} is no JSON: {error}") from error
+        found = tuple(
+            msgspec.structs.replace(each, shapes={**fixed, **each.shapes})
+            for each in listed(data, option)
+        )
+    if options.nearest and len(found) < 2:
+        raise UsageError("--nearest: name the shapes to choose from with --dim or --shapes")
+    return found
 
 
 class _AddShape(argparse.Action):
@@ -236,7 +332,23 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
         max_runtimes=getattr(options, "max_runtimes", 0),
         max_artifact_bytes=getattr(options, "max_artifact_size", 0),
         licences=tuple(getattr(options, "licences", ())),
+        farm=getattr(options, "farm", ""),
+        pool=getattr(options, "pool", ""),
     )
+
+
+class _PrintedPartition(msgspec.Struct, frozen=True):
+    """What ``--placement`` reads of a partition in a printed document."""
+
+    toolchain: str
+    onnx_nodes: list[str]
+    config: dict[str, str] = {}
+
+
+class _PrintedPlacement(msgspec.Struct, frozen=True):
+    """What ``--placement`` reads of a placement in a printed document."""
+
+    partitions: list[_PrintedPartition]
 
 
 def _placement(path: str) -> dict[str, str]:
@@ -253,17 +365,17 @@ def _placement(path: str) -> dict[str, str]:
         raise UsageError(f"--placement {path} is no JSON file") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"--placement {path} is no JSON: {error}") from error
-    if isinstance(data, dict) and isinstance(data.get("placement"), dict):
-        try:
+    try:
+        if isinstance(data, dict) and isinstance(data.get("placement"), dict):
             return {
-                name: instance_text(part["toolchain"], part.get("config", {}))
-                for part in data["placement"]["partitions"]
-                for name in part["onnx_nodes"]
+                name: instance_text(part.toolchain, part.config)
+                for part in convert(data["placement"], _PrintedPlacement).partitions
+                for name in part.onnx_nodes
             }
-        except (KeyError, TypeError) as error:
-            raise UsageError(f"--placement {path}: its partitions are not readable") from error
-    if not isinstance(data, dict) or not all(isinstance(v, str) for v in data.values()):
+        by_name: dict[str, str] = convert(data, dict[str, str])
+    except msgspec.ValidationError as error:
         raise UsageError(
-            f"--placement {path}: expected a JSON object of ONNX node name → toolchain"
-        )
-    return data
+            f"--placement {path}: expected a JSON object of ONNX node name → toolchain, or what "
+            f"collage place --json printed: {short_reason(error)}"
+        ) from error
+    return by_name

@@ -16,6 +16,7 @@ from collage_engine.drawing.formatting import (
     bytes_text,
     counted,
     gain_text,
+    significant,
     spread_text,
     time_text,
 )
@@ -26,6 +27,7 @@ from collage_engine.records.cost import Cost
 from collage_engine.records.format import border_words
 from collage_engine.records.operator_titles import joined_titles, operator_titles
 from collage_engine.records.placement import Run
+from collage_engine.records.shapes import items_of
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.session.document import Document
 
@@ -39,6 +41,26 @@ def print_json(document: Any) -> None:
     data = msgspec.json.format(msgspec.json.encode(document), indent=2)
     sys.stdout.write(data.decode() + "\n")
     sys.stdout.flush()
+
+
+def print_entries(entries: Sequence[dict[str, Any]]) -> None:
+    """Print how the entries of an artifact for several shapes did, one row each."""
+    timed = ("p50", "p90", "p99", "items per second", "expected")
+    shown = timed if any("median_us" in entry for entry in entries) else ()
+    table = Columns("shape", "largest error", *shown, right=("largest error", *shown))
+    for entry in entries:
+        dims = " ".join(f"{name}={size}" for name, size in entry["dims"].items())
+        shape = dims or ", ".join(f"{n} {list(s)}" for n, s in entry["inputs"].items())
+        cells = [shape, f"{entry['max_rel_error']:.1e}"]
+        if shown:
+            items = items_of(entry["inputs"])
+            cells += [time_text(entry[f"{name}_us"]) for name in ("p50", "p90", "p99")]
+            cells += [
+                significant(items * 1e6 / entry["median_us"]),
+                time_text(entry["expected_us"]),
+            ]
+        table.add(*cells)
+    show(table.table)
 
 
 def print_toolchains(states: Sequence[ToolchainState]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from rich.table import Table
@@ -23,9 +24,38 @@ from collage_engine.drawing.formatting import (
 )
 from collage_engine.drawing.latencies import KINDS, baseline_name, latency_rows
 from collage_engine.drawing.palette import learn
+from collage_engine.drawing.shape_table import COLUMNS, NUMBERS, shape_cells, sharing_sentences
 from collage_engine.drawing.time_spent import unmeasured_sentences
 from collage_engine.records.errors import CollageError
 from collage_engine.records.placement import Placement, Run
+from collage_engine.records.shapes import ShapeRow, Sharing
+
+if TYPE_CHECKING:
+    from collage_engine.deployment.shapes import ShapesPlaced
+
+
+def print_shapes(placed: ShapesPlaced) -> None:
+    """Print the table of shapes that were placed together, and what their artifact shares."""
+    for run in placed.runs:
+        learn(run.toolchains)
+    for warning in dict.fromkeys(text for run in placed.runs for text in run.warnings):
+        say(f"warning: {warning}", style="yellow")
+    print_shape_table(placed.rows, placed.sharing)
+    for path in placed.sessions:
+        say(f"session: {path}")
+    if placed.artifact:
+        say_artifact(placed.artifact)
+
+
+def print_shape_table(rows: Sequence[ShapeRow], sharing: Sharing | None) -> None:
+    """Print the rows of several shapes, and what they share."""
+    table = Columns(*COLUMNS, right=NUMBERS, cut=("toolchains",))
+    for row in rows:
+        table.add(*shape_cells(row))
+    show(table.table)
+    for sentence in sharing_sentences(rows, sharing):
+        say(sentence)
+
 
 _NOT_PRINTED = ("costs", "rivals", "tables")
 """Fields of a run that only sessions and the desktop need; together they are megabytes."""

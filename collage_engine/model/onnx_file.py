@@ -45,6 +45,16 @@ def read_model(path: str | Path) -> tuple[ModelProto, str]:
     return model, hashlib.sha256(data).hexdigest()
 
 
+def read_without_weights(path: str | Path) -> ModelProto:
+    """Read an ONNX file alone, for what its graph says; weights beside it stay where they are.
+
+    Raises:
+        UsageError: There is no such file, or it is a folder, a pipe or a device.
+        ModelError: It is no ONNX model, or is truncated.
+    """
+    return parse_model(_read(Path(path)), str(path))
+
+
 def _read(path: Path) -> bytes:
     try:
         with open_regular(path) as stream:

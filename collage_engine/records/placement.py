@@ -13,6 +13,7 @@ from collage_engine.records.machine_state import MachineState
 from collage_engine.records.memory import MemoryUse
 from collage_engine.records.mixing import MixingBound
 from collage_engine.records.pin import PinVerdict
+from collage_engine.records.shapes import ShapeRow, Sharing
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.records.tuning import TuneCounts
 
@@ -218,8 +219,17 @@ class Run(msgspec.Struct, kw_only=True):
     confirmation: Literal["full", "quick", "trial"] = "full"
     """How the placement was confirmed: against all baselines, against the few that matter most in
     few rounds, or by nothing but the trial of the first stage, since the time had ended."""
+    first_answer_s: float | None = None
+    """Seconds from the run's begin to its first provisional placement; None: there was none."""
+    measured_on: str = ""
+    """Name of the machine of a farm that ran whole models and confirmed the placement; empty: the
+    run was on no farm."""
     provisional: bool = False
     """Whether the run still goes on, and may find a better placement."""
+    shapes: list[ShapeRow] = []
+    """Where several shapes were placed for one artifact: all of them, this run's among them."""
+    sharing: Sharing | None = None
+    """What the artifact for these shapes shares; None: there is none."""
     tables: dict[str, dict[str, Any]] = {}
     """Tables of tuned kernels that the placement is lowered with, by hash, so that it can be
     built again anywhere (not printed by ``place --json``)."""

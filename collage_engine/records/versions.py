@@ -20,7 +20,8 @@ SESSION_FORMAT         The tables and records of ``*.collage``. Raise it when an
                        older formats must stay readable: ``session/file.py`` brings them up to date.
 ARTIFACT_FORMAT        The exported folder. An artifact carries its own loaders, so old ones run
                        without this program; a bump says that `collage run` needs another reader,
-                       which joins the older ones in ``artifact/manifest.py``.
+                       which joins the older ones in ``artifact/loader/run_artifact.py``. Version 2
+                       may have entries for several shapes, whose modules stand in shared pieces.
 SERVICE_PROTOCOL       The requests and answers of the service. Both sides must have the same one,
                        because desktop and engine are installed together.
 =====================  =========================================================================
@@ -30,5 +31,5 @@ STORE_SCHEMA = 3
 STORE_EXPORT = 2
 MEASURING_PROTOCOL = 4
 SESSION_FORMAT = 1
-ARTIFACT_FORMAT = 1
+ARTIFACT_FORMAT = 2
 SERVICE_PROTOCOL = 1

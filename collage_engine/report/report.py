@@ -35,6 +35,7 @@ from collage_engine.drawing.figures import (
 from collage_engine.drawing.formatting import gain_text, instance_text, spread_text, time_text
 from collage_engine.drawing.latencies import latency_rows
 from collage_engine.drawing.palette import learn, toolchain_title
+from collage_engine.drawing.shape_table import COLUMNS, NUMBERS, shape_cells, sharing_sentences
 from collage_engine.drawing.time_spent import unmeasured_sentences
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import UsageError
@@ -43,6 +44,7 @@ from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.placement import Partition, Placement, Run
 from collage_engine.records.text import plain_cell
 from collage_engine.report.graphml import placement_graphml
+from collage_engine.report.markdown import run_markdown
 from collage_engine.report.peers import (
     decode_peers,
     groups,
@@ -53,7 +55,7 @@ from collage_engine.report.peers import (
 )
 from collage_engine.session.document import Document
 
-Format = Literal["html", "csv", "latencies", "runs", "json", "svg", "graphml"]
+Format = Literal["html", "csv", "latencies", "runs", "shapes", "json", "svg", "graphml", "md"]
 
 CANDIDATE_COLUMNS = (
     "candidate",
@@ -88,6 +90,22 @@ LATENCY_COLUMNS = (
     "tied",
     "reason",
 )
+SHAPE_COLUMNS = (
+    "shape",
+    "measured_us",
+    "low_us",
+    "high_us",
+    "items",
+    "items_per_s",
+    "toolchains",
+    "partitions",
+    "best_single",
+    "best_single_us",
+    "gain",
+    "candidates",
+    "measured_candidates",
+    "candidates_from_store",
+)
 RUN_COLUMNS = (
     "id",
     "run",
@@ -121,12 +139,16 @@ def render(
         return candidates_csv(document, run).encode()
     if kind == "latencies":
         return latencies_csv(document, run).encode()
+    if kind == "shapes":
+        return shapes_csv(run).encode()
     if kind == "runs":
         return runs_csv(document).encode()
     if kind == "json":
         return report_json(document, run)
     if kind == "svg":
         return graph_svg(document, run).encode()
+    if kind == "md":
+        return run_markdown(run).encode()
     if kind == "graphml":
         return placement_graphml(document.graph, run.placement)
     return _html(document, run, peers).encode()
@@ -193,6 +215,31 @@ def latencies_csv(document: Document, run: Run) -> str:
         for row in latency_rows(run)
     )
     return _csv(LATENCY_COLUMNS, rows)
+
+
+def shapes_csv(run: Run) -> str:
+    """The shapes that were placed for one artifact, one row each."""
+    return _csv(
+        SHAPE_COLUMNS,
+        (
+            [
+                row.choice.text,
+                row.latency_us,
+                *(row.spread_us or (None, None)),
+                row.items,
+                row.items_per_s,
+                " ".join(row.toolchains),
+                row.partitions,
+                row.best_single,
+                row.best_single_us,
+                row.gain,
+                row.distinct,
+                row.measured,
+                row.from_store,
+            ]
+            for row in run.shapes
+        ),
+    )
 
 
 def runs_csv(document: Document) -> str:
@@ -298,6 +345,7 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "remarks": [*filter(None, [few_measured_sentence(run)]), *ending_sentences(run)],
         "conditions": conditions(run),
         "others": _other_runs(document, run),
+        "shapes": _shapes(run),
         "sum": partition_sum_text(placement) if placement else "",
         "unmeasured": unmeasured_text(run.candidates),
         "words": {"isolated": ISOLATED, "expected": EXPECTED, "last_run": LAST_RUN},
@@ -308,6 +356,17 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         ],
         "grouped": _grouped(run),
         "missing": [state for state in run.toolchains if not state.available],
+    }
+
+
+def _shapes(run: Run) -> dict[str, Any]:
+    """The table of the shapes that were placed together with this run's."""
+    return {
+        "head": COLUMNS,
+        "numbers": NUMBERS,
+        "rows": [shape_cells(row) for row in run.shapes],
+        "mine": next((k for k, row in enumerate(run.shapes) if row.run == run.id), -1),
+        "sentences": sharing_sentences(run.shapes, run.sharing),
     }
 
 

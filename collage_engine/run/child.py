@@ -15,6 +15,9 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.records.errors import CollageError
 from collage_engine.records.results import Opened, RunUpdate
+from collage_engine.records.shapes import ShapeChoice
+from collage_engine.store.measurement import Measurement
+from collage_engine.timing.exchange import Exchange, Stored
 
 _LOG = logging.getLogger(__name__)
 
@@ -99,6 +102,17 @@ def _open(control: RunControl, path: str, shapes: dict[str, tuple[int, ...]]) ->
     )
 
 
+def _resolve_shapes(
+    control: RunControl, path: str, choices: tuple[ShapeChoice, ...]
+) -> tuple[dict[str, tuple[int, ...]], ...]:
+    """The sizes of the inputs that each choice of dimensions gives; nothing is imported."""
+    from collage_engine.model.dimensions import input_shapes
+    from collage_engine.model.onnx_file import read_without_weights
+
+    model = read_without_weights(path)
+    return tuple(input_shapes(model, each.dims, each.shapes, path) for each in choices)
+
+
 def _prepare(control: RunControl, path: str, shapes: dict[str, tuple[int, ...]]) -> None:
     """Have the model open for the job that follows."""
     _opened(path, shapes)
@@ -120,6 +134,34 @@ def _run(control: RunControl, path: str, shapes: Any, **arguments: Any) -> RunUp
     from collage_engine.run.run import run
 
     return run(lambda: _opened(path, shapes), control=control, **arguments)
+
+
+def _run_shared(
+    control: RunControl,
+    path: str,
+    shapes: Any,
+    exchange: str,
+    known: tuple[Measurement, ...],
+    **arguments: Any,
+) -> RunUpdate:
+    """Do a run as a machine of a farm, which keeps no costs beyond it.
+
+    Args:
+        control: Also takes the measurements as they are stored, and the groups for others.
+        path: The model.
+        shapes: Its input shapes.
+        exchange: The folder through which groups are shared with other machines.
+        known: Measurements that the farm's coordinator has stored.
+        arguments: Those of ``run``.
+    """
+    store = _opened(path, shapes).store
+    store.forget_measurements()
+    store.put_many(known)
+    store.on_put = lambda measurements: control.emit(Stored(measurements))
+    try:
+        return _run(control, path, shapes, exchange=Exchange(exchange), **arguments)
+    finally:
+        store.on_put = None
 
 
 def _measure(control: RunControl, path: str, shapes: Any, **arguments: Any) -> Any:
@@ -148,11 +190,13 @@ def _enumerate(control: RunControl, path: str, shapes: Any, settings: Any) -> An
 
 _JOBS: dict[str, Callable[..., Any]] = {
     "open": _open,
+    "shapes": _resolve_shapes,
     "prepare": _prepare,
     "forget": _forget,
     "preflight": _preflight,
     "enumerate": _enumerate,
     "run": _run,
+    "run_shared": _run_shared,
     "measure": _measure,
     "inside": _inside,
     "export": _export,

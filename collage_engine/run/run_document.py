@@ -144,6 +144,7 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         ended=_ended(control),
         unmeasured=unmeasured,
         confirmation=inputs.confirmed_how,
+        first_answer_s=control.first_answer_s,
     )
 
 

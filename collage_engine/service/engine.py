@@ -10,7 +10,7 @@ import logging
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from collage_engine.records.farm import FarmStatus
 from collage_engine.records.placement import Run
 from collage_engine.records.results import Opened, RunUpdate
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
@@ -168,6 +169,27 @@ class Engine:
         opened: Opened = self._side_job("open", path=str(path.resolve()), shapes=params.shapes)
         document = Document(model=opened.model, graph=opened.graph)
         return self._admit(document, temporary=temporary)
+
+    def input_shapes(
+        self, path: str | Path, choices: Sequence[ShapeChoice]
+    ) -> tuple[dict[str, tuple[int, ...]], ...]:
+        """The sizes of a model's inputs that values for its symbolic dimensions give.
+
+        Args:
+            path: The model's file.
+            choices: What the user asked for.
+
+        Returns:
+            For each choice the sizes of inputs by name, as ``model.open`` takes them.
+
+        Raises:
+            UsageError: The model has no such dimension, or a value contradicts it.
+            ModelError: The file is no model.
+        """
+        found: tuple[dict[str, tuple[int, ...]], ...] = self._side_job(
+            "shapes", path=str(user_path(str(path)).resolve()), choices=tuple(choices)
+        )
+        return found
 
     def _admit(
         self,

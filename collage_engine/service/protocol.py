@@ -31,7 +31,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Device, ToolchainState
 from collage_engine.records.versions import SERVICE_PROTOCOL
 
-ReportFormat = Literal["html", "csv", "latencies", "runs", "json", "svg", "graphml"]
+ReportFormat = Literal["html", "csv", "latencies", "runs", "shapes", "json", "svg", "graphml", "md"]
 """What ``export.report`` writes."""
 
 
@@ -244,8 +244,8 @@ class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
     document: str
     run: str | None = None
     format: ReportFormat = "html"
-    """``csv``: all candidates; also as CSV, ``latencies``: the run beside its baselines, and
-    ``runs``: all runs."""
+    """``csv``: all candidates; also as CSV, ``latencies``: the run beside its baselines,
+    ``runs``: all runs, and ``shapes``: the shapes that were placed with this run's."""
     peers: bytes | None = None
     """For html: a results file of the benchmark against other runtimes, shown as a table."""
 

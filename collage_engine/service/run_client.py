@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ OPEN_LIMIT_S = 300.0
 """Seconds for opening a model; chosen, some ten times the largest seen."""
 _LIMITS_S = {
     "open": OPEN_LIMIT_S,
+    "shapes": OPEN_LIMIT_S,
     "prepare": OPEN_LIMIT_S,
     "forget": 60.0,
     "preflight": 1800.0,
@@ -41,10 +42,10 @@ _LIMITS_S = {
 }
 """Seconds for each job but a run, which has its budget; chosen: some ten times the longest seen,
 with runtimes that have to be compiled first."""
-_SILENCE_S = {"run": 3600.0}
+_SILENCE_S = {"run": 3600.0, "run_shared": 3600.0}
 """Seconds without any event after which a job is given up; chosen: no stage of a run is that long
 without one unless something hangs."""
-_WITH_MODEL = {"preflight", "enumerate", "run", "measure", "inside", "export"}
+_WITH_MODEL = {"preflight", "enumerate", "run", "run_shared", "measure", "inside", "export"}
 """Jobs that need the model, which is opened first, within the limit of opening."""
 
 
@@ -65,13 +66,19 @@ class PipelineClient:
     Jobs of several threads are done in the order they came in.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, env: Mapping[str, str] | None = None) -> None:
+        """Prepare; no process is started yet.
+
+        Args:
+            name: Of the child, as ``ps`` and the log show it.
+            env: Environment variables to set beside this process's own.
+        """
         self._scratch = Scratch()
         """Recorded values and built modules, up to gigabytes: gone with the child, even killed."""
         self._worker = Worker(
             "collage_engine.run.child:serve",
             name=name,
-            env={"TMPDIR": str(self._scratch.path), NOTE: str(self._scratch.note)},
+            env={**(env or {}), "TMPDIR": str(self._scratch.path), NOTE: str(self._scratch.note)},
             memory_limit_bytes=int(memory_bytes() * MEMORY_SHARE),
         )
         self._turn = threading.Condition()  # reentrant: Ctrl-C's handler cancels where it strikes
@@ -129,7 +136,7 @@ class PipelineClient:
             if ticket.cancelled.is_set():
                 # The signal came before the child could handle it.
                 raise Cancelled("cancelled; what was measured is kept") from None
-            if name in ("open", "prepare"):
+            if name in ("open", "shapes", "prepare"):
                 raise ModelError(f"{arguments['path']} cannot be opened: {error}") from error
             raise CollageError(
                 f"the engine's pipeline process died during {name}: {error}; "
@@ -180,7 +187,7 @@ class PipelineClient:
                 on_message=on_event,
             )
         except WorkerTimeout as error:
-            if name in ("open", "prepare"):
+            if name in ("open", "shapes", "prepare"):
                 raise ModelError(
                     f"{arguments['path']} was not opened within {error.seconds:g} s and is given "
                     "up: "

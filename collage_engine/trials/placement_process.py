@@ -6,6 +6,7 @@ another's time. The process sleeps on its pipe until it is asked for something.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,6 +53,9 @@ runs the placement too; chosen."""
 RUNTIME_ONLY = {"TVM_USE_RUNTIME_LIB": "1"}
 """A placement needs TVM's runtime, not its compiler: half the time to start, less memory."""
 
+MEDIAN = 50
+"""The percentile of a round's calls that stands for it by default."""
+
 StartWorker = Callable[..., Any]
 """Makes a worker of a target, its environment and a name; ``machine.worker.Worker`` does."""
 
@@ -68,6 +72,34 @@ class RoundSettings:
     """Timed calls at least, unless one takes a quarter of a second; chosen."""
     rest_s: float = 0.005
     """Seconds of rest before: the threads of the placement before go to sleep; chosen."""
+    most_calls: int = 400
+    """Timed calls at most; chosen: more do not move a median."""
+    percentile: int = 50
+    """Which of a round's calls stands for it; above 50 every interruption counts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """How a placement is to be used, as far as its build and its rounds depend on it."""
+
+    streams: int = 1
+    """Instances in one process, each with threads and processors of its own."""
+    spin: bool | None = None
+    """Whether idle threads spin; None: where a single runtime owns the process."""
+
+    def fits(self, built: BuiltModule) -> bool:
+        """Whether a module was built as this deployment wants it."""
+        return self.spin is None or built.spin == self.spin
+
+
+ALONE = Deployment()
+"""One instance that has the machine to itself."""
+
+
+def quantile(values: Sequence[float], percentile: int) -> float:
+    """Return the value that this share of all values, in percent, do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, math.ceil(len(ordered) * percentile / 100) - 1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +193,7 @@ class PlacementProcess:
         cancelled: Flag,
         start_worker: StartWorker = Worker,
         suspects: Suspects | None = None,
+        deployed: Deployment = ALONE,
     ) -> None:
         """Prepare; nothing is built or started yet.
 
@@ -172,7 +205,9 @@ class PlacementProcess:
             cancelled: ends every call when it is set.
             start_worker: makes the process.
             suspects: what other placements have shown of the toolchains.
+            deployed: how many instances of it run at once.
         """
+        self._deployed = deployed
         self.contender = contender
         self.failure: str | None = None
         self.folder: Path | None = None
@@ -223,7 +258,7 @@ class PlacementProcess:
             model=model.path,
             shapes=dict(model.shapes),
             cover=self.contender.cover,
-            spin=None,
+            spin=self._deployed.spin,
             folder=str(self._module_folder),
             sha256=model.sha256,
         )
@@ -290,6 +325,7 @@ class PlacementProcess:
             more=tuple(further),
             inputs=files.model.inputs,
             outputs=files.model.outputs,
+            streams=self._deployed.streams,
         )
         if contender.python_session:
             instance = contender.cover[0].instance
@@ -314,14 +350,21 @@ class PlacementProcess:
     def timed_round(self, settings: RoundSettings) -> list[float]:
         """Return the microseconds of single calls; the caller rests before.
 
+        It is one number where another percentile than the median was asked for, and where several
+        instances run at once: the time of all over the number of their calls.
+
         Raises:
             CollageError: it failed; the sentence says how.
         """
         request = RunRound(
-            warm_s=settings.warm_s, seconds=settings.seconds, least=settings.least_calls
+            warm_s=settings.warm_s,
+            seconds=settings.seconds,
+            least=settings.least_calls,
+            most=settings.most_calls,
+            tail=settings.percentile > MEDIAN,
         )
-        seconds: list[float] = self._call(request)
-        return [s * 1e6 for s in seconds]
+        calls: list[float] = [s * 1e6 for s in self._call(request)]
+        return calls if settings.percentile == MEDIAN else [quantile(calls, settings.percentile)]
 
     def profile(self, runs: int) -> list[KernelTime]:
         """Return the microseconds of every kernel, in the order of calls: medians over some runs.

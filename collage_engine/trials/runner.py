@@ -25,7 +25,9 @@ from collage_engine.records.errors import Cancelled, CollageError
 from collage_engine.records.flag import Flag, FlagWhen
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.placement_process import (
+    ALONE,
     BUILD_JOB,
+    Deployment,
     PlacementProcess,
     RoundSettings,
     StartWorker,
@@ -51,6 +53,8 @@ class TrialSettings:
     """Seconds for the rounds of one trial; three are run even so; chosen."""
     builders: int = 2
     """Placements built at a time; chosen: a build takes one processor and some 1 GB."""
+    deployed: Deployment = ALONE
+    """How placements are used: modules are built for it, and rounds are of as many instances."""
     loaders: int = 2
     """Placements loaded and checked at a time; chosen."""
 
@@ -153,9 +157,10 @@ class TrialRunner:
             self._cancelled,
             self._start_worker,
             self._suspects,
+            self.settings.deployed,
         )
         module = self._modules.get(contender.key)
-        if module is not None:
+        if module is not None and self.settings.deployed.fits(module[1]):
             process.use(*module)
         self._processes.append(process)
         return process

@@ -6,6 +6,9 @@ Nothing of the model is imported here: a placement is its exported module, as a 
 
 from __future__ import annotations
 
+import os
+import shutil
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +18,7 @@ import msgspec
 import numpy as np
 
 from collage_engine.artifact.loader.huge_pages import HugePages
+from collage_engine.artifact.loader.streams import Pool
 from collage_engine.build.python_parts import run_python_parts
 from collage_engine.lowering.accuracy import errors
 from collage_engine.lowering.npz import read_npz
@@ -56,18 +60,23 @@ class OpenPlacement(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[tuple[str, str], ...]
     """Name and element type, in argument order."""
     outputs: tuple[tuple[str, str], ...]
+    streams: int = 1
+    """Instances that rounds run at once, each in a thread that has processors of its own."""
 
 
 class RunRound(msgspec.Struct, frozen=True, kw_only=True):
     """Warm up, then time single calls: at least ``least``, for about ``seconds``.
 
-    Calls of ``SLOW_CALL_S`` are timed once a round.
+    Calls of ``SLOW_CALL_S`` are timed once a round. With several instances the answer is one
+    number: the seconds in which each of them calls again and again, over all their calls.
     """
 
     warm_s: float
     seconds: float
     least: int
     most: int = 400
+    tail: bool = False
+    """Whether the slowest calls matter: what interrupts a call is then part of its time."""
 
 
 class ProfilePlacement(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +109,49 @@ class KernelTime(msgspec.Struct, frozen=True, kw_only=True):
     us: float
 
 
+class Instance:
+    """One of several instances of a placement in this process.
+
+    Attributes:
+        call: Runs it on the sample.
+        results: Its outputs on the sample.
+    """
+
+    def __init__(self, call: Callable[[], Any], results: list[np.ndarray], kept: Any) -> None:
+        self.call = call
+        self.results = results
+        self._kept = kept
+
+    @classmethod
+    def of(cls, request: OpenPlacement, inputs: dict[str, np.ndarray], number: int) -> Instance:
+        """Load the instance of a number, in the thread that it belongs to.
+
+        Each has a copy of the module's file: the same one would be loaded once, with one state.
+        """
+        if request.module is None:
+            call, results = TrialJob.session(request, inputs)
+            return cls(call, results, None)
+        import tvm
+        from tvm.runtime.vm import VirtualMachine
+
+        from collage_engine.lowering.target import device_of
+
+        module = Path(request.module)
+        if number == 0:
+            run_python_parts(request.module)
+        else:
+            module = Path(shutil.copy(module, module.with_name(f"m{os.getpid()}-{number}.so")))
+        try:
+            library = tvm.runtime.load_module(str(module))
+        finally:
+            if number:
+                module.unlink()
+        machine = VirtualMachine(library, device_of(request.device))
+        main, arguments = machine["main"], _bound(request, inputs)
+        results = _unbound(request, main(*arguments))
+        return cls(lambda: main(*arguments), results, (library, machine))
+
+
 class TrialJob:
     """The child's state: a bound call."""
 
@@ -110,6 +162,8 @@ class TrialJob:
         self._vm: Any = None
         self._arguments: list[Any] = []
         self._memory: MemoryWatch | None = None
+        self._pool: Pool | None = None
+        """The instances, where several run at once."""
 
     def __call__(self, request: Request) -> Any:
         """Answer a request; each class of them says with what."""
@@ -132,6 +186,15 @@ class TrialJob:
             import tvm.runtime  # noqa: F401  (what every artifact needs is no part of this one)
 
         self._memory = MemoryWatch()
+        if request.streams > 1:
+            self._pool = Pool(
+                lambda number: Instance.of(request, inputs, number),
+                request.streams,
+                request.threads,
+            )
+            found = [_errors(request, request.sample, one.results) for one in self._instances()]
+            self._memory.loaded()
+            return _worst_of(found)
         if request.module is not None:
             results = self._open_module(request, inputs)
         else:
@@ -143,7 +206,7 @@ class TrialJob:
                 found.append(_errors(request, folder, self._again(request, inputs)))
             elif request.precision != FLOAT32:
                 # What computes in float32 as its makers ship it is checked on one sample only.
-                found.append(_errors(request, folder, self._session(request, inputs)[1]))
+                found.append(_errors(request, folder, self.session(request, inputs)[1]))
         return _worst_of(found)
 
     def _open_module(
@@ -184,13 +247,13 @@ class TrialJob:
     def _open_session(
         self, request: OpenPlacement, inputs: dict[str, np.ndarray]
     ) -> list[np.ndarray]:
-        self._call, found = self._session(request, inputs)
+        self._call, found = self.session(request, inputs)
         assert self._memory is not None
         self._memory.loaded()
         return found
 
     @staticmethod
-    def _session(
+    def session(
         request: OpenPlacement, inputs: dict[str, np.ndarray]
     ) -> tuple[Callable[[], Any], list[np.ndarray]]:
         """Return a session bound to the inputs, and what it makes of them."""
@@ -207,6 +270,8 @@ class TrialJob:
 
     def _round(self, request: RunRound) -> list[float]:
         """Return the seconds of single calls (see ``timing.clock``)."""
+        if self._pool is not None:
+            return [self._round_of_all(request)]
         call = self._call
         if call is None:
             raise ToolchainError("the placement was not opened")
@@ -220,10 +285,41 @@ class TrialJob:
         taken: list[float] = []
         end = clock() + request.seconds
         while len(taken) < least or (clock() < end and len(taken) < request.most):
-            taken.append(timed(call, self._threads))
+            taken.append(timed(call, 0 if request.tail else self._threads))
         if self._threads > 1:
             until_asleep()
         return taken
+
+    def _instances(self) -> list[Instance]:
+        """Return the instances that run at once."""
+        assert self._pool is not None
+        together = threading.Barrier(self._pool.streams)
+
+        def present(instance: Instance) -> Instance:
+            together.wait()  # so that each thread answers once
+            return instance
+
+        waiting = [self._pool.apply(present) for _ in range(self._pool.streams)]
+        return [future.result() for future in waiting]
+
+    def _round_of_all(self, request: RunRound) -> float:
+        """Return the seconds per call of all instances together, each calling without a pause."""
+        assert self._pool is not None
+        together = threading.Barrier(self._pool.streams)
+
+        def work(instance: Instance) -> float:
+            clock = time.perf_counter
+            instance.call()
+            together.wait()
+            begin, count = clock(), 0
+            while count < request.least or clock() - begin < request.seconds:
+                instance.call()
+                count += 1
+            return count / (clock() - begin)
+
+        waiting = [self._pool.apply(work) for _ in range(self._pool.streams)]
+        per_second = sum(float(future.result()) for future in waiting)
+        return 1.0 / per_second
 
     def _profile(self, request: ProfilePlacement) -> list[KernelTime]:
         """Return the median time of every VM call, in order.

@@ -272,7 +272,11 @@ def test_an_output_folder_that_is_not_ours(here, refused):
         (["compare", "S", "last", "first"], 2, "there is no run 'first'; runs are r"),
         (["export", "S", "-o", "full"], 1, "full is not empty"),
         (["export", "S", "-o", "o", "--run", "first"], 2, "there is no run 'first'"),
-        (["report", "S", "-o", "r.pdf"], 2, "must end in .html, .csv, .json, .svg or .graphml"),
+        (
+            ["report", "S", "-o", "r.pdf"],
+            2,
+            "must end in .html, .md, .csv, .shapes.csv",
+        ),
         (["report", "S", "-o", "none/r.html"], 1, "cannot write none/r.html"),
         (["run", "gone"], 2, "gone is not a folder"),
         (["run", "full"], 1, "full is no artifact"),

@@ -96,7 +96,7 @@ REFUSED: dict[str, tuple[Lie, str]] = {
     "tolerance 1e99": (_set("tolerance", 1e99), "tolerance"),
     "tolerance NaN": (_set("tolerance", float("nan")), "tolerance|NaN|JSON|manifest"),
     "tolerance true": (_set("tolerance", True), "tolerance"),
-    "version 2": (_set("format_version", 2), "version"),
+    "version 3": (_set("format_version", 3), "version"),
     "version x": (_set("format_version", "x"), "version"),
     "version true": (_set("format_version", True), "version"),
 }

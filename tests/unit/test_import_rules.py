@@ -40,7 +40,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "conformance": ("timing", "artifact"),
     "run": ("tuning", "transitions", "trials", "planning"),
     "service": ("machine", "planning", "report", "session", "toolchains"),
-    "api": ("service", "artifact", "store"),
+    "deployment": ("service", "artifact"),
+    "farm": ("service", "timing"),
+    "api": ("farm", "deployment", "store"),
     "cli": ("api", "conformance"),
 }
 """The rooms that a room may import, and with each of them all that it may import itself.

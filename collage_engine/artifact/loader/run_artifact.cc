@@ -8,7 +8,10 @@
 //   g++ -std=c++17 -O2 $(tvm-ffi-config --cxxflags) run_artifact.cc -o run_artifact -Wl,--no-as-needed
 //     -L$TVM -ltvm_runtime -L$FFI -ltvm_ffi -Wl,-rpath,$TVM -Wl,-rpath,$FFI      (one command line)
 //
-//   ./run_artifact DIR [--benchmark] [--calls N] [--no-huge-pages]
+//   ./run_artifact DIR [--benchmark] [--calls N] [--no-huge-pages] [--inputs FILE.npz [--truth FILE.npz]]
+//
+// An artifact for several shapes runs each entry on its sample; other inputs choose the entry by their
+// shapes (entries.h, which a program of your own can use in the same way).
 //
 // An artifact is code: run it only if you trust whoever made it. Before anything is loaded its manifest
 // and the SHA-256 of its files are checked (check_files.h), as run_artifact.py does.
@@ -43,6 +46,7 @@
 #include <vector>
 
 #include "check_files.h"
+#include "entries.h"
 #include "huge_pages.h"
 
 namespace ffi = tvm::ffi;
@@ -186,16 +190,17 @@ std::string Text(const json::Object& object, const char* key) {
   return std::string(object[ffi::String(key)].cast<ffi::String>());
 }
 
-ffi::Tensor MakeInput(const json::Object& about, const std::map<std::string, Array>& sample) {
-  const std::string name = Text(about, "name");
-  const auto found = sample.find(name);
-  if (found == sample.end()) Fail("sample_input.npz has no " + name);
-  const Array& array = found->second;
-  const DLDataType type = ffi::StringToDLDataType(ffi::String(Text(about, "dtype")));
+// A tensor as large as an entry takes the input, with zeros behind the values where those are fewer.
+ffi::Tensor MakeInput(const collage::Value& about, const Array& array) {
+  const DLDataType type = ffi::StringToDLDataType(ffi::String(about.dtype));
   ffi::Tensor tensor = ffi::Tensor::FromNDAlloc(
-      CpuAllocator(), ffi::Shape(array.shape.begin(), array.shape.end()), type, DLDevice{kDLCPU, 0});
-  if (ffi::GetDataSize(tensor) != array.data.size()) Fail(name + ": wrong size");
-  std::memcpy(tensor.data_ptr(), array.data.data(), array.data.size());
+      CpuAllocator(), ffi::Shape(about.shape.begin(), about.shape.end()), type, DLDevice{kDLCPU, 0});
+  size_t count = 1;
+  for (const int64_t extent : array.shape) count *= static_cast<size_t>(extent);
+  if (ffi::GetDataSize(count, type) != array.data.size()) Fail(about.name + ": wrong size");
+  char* data = static_cast<char*>(tensor.data_ptr());
+  std::memset(data, 0, ffi::GetDataSize(tensor));
+  collage::CopyCommon(array.data.data(), array.shape, data, about.shape, ffi::GetDataSize(1, type));
   return tensor;
 }
 
@@ -228,8 +233,9 @@ void Compare(const std::string& name, const ffi::Tensor& got, const Array& truth
   }
 }
 
-// Checks what the manifest says and that every file is as it was, before anything is loaded.
-void Verify(const std::string& folder, const json::Object& manifest) {
+// Checks what the manifest says and that every file is as it was, before anything is loaded; returns
+// the entries.
+std::vector<collage::Entry> Verify(const std::string& folder, const json::Object& manifest) {
   const auto get = [&](const char* key) -> ffi::Any {
     const ffi::String name(key);
     if (manifest.count(name) == 0) Fail(std::string("the manifest has no ") + key);
@@ -238,21 +244,23 @@ void Verify(const std::string& folder, const json::Object& manifest) {
   const auto format = get("format").as<ffi::String>();
   if (!format || *format != "collage-artifact") Fail(folder + " is no artifact");
   const ffi::Any version = get("format_version");
-  if (version.type_index() != ffi::TypeIndex::kTVMFFIInt || version.cast<int64_t>() != 1) {
-    Fail(folder + " is an artifact of another version; this loader takes version 1");
-  }
-  const ffi::Any tolerance = get("tolerance");
-  const bool number = tolerance.type_index() == ffi::TypeIndex::kTVMFFIFloat ||
-                      tolerance.type_index() == ffi::TypeIndex::kTVMFFIInt;
-  if (!number || !(tolerance.cast<double>() >= 0 && tolerance.cast<double>() <= 1)) {
-    Fail("the manifest's tolerance compares nothing");
+  constexpr int64_t kVersion = 2;
+  if (version.type_index() != ffi::TypeIndex::kTVMFFIInt || version.cast<int64_t>() < 1 ||
+      version.cast<int64_t>() > kVersion) {
+    Fail(folder + " is an artifact of another version; this loader takes version 1 and 2");
   }
   for (const auto& [key, value] : get("environment").cast<json::Object>()) {
     collage::CheckVariable(key.cast<ffi::String>(), value.cast<ffi::String>());
   }
   const auto files = get("files").cast<json::Object>();
   const auto listed = [&](const std::string& name) { return files.count(ffi::String(name)) != 0; };
-  std::vector<std::string> needed = {"model.so", "sample_input.npz", "sample_output.npz"};
+  const std::vector<collage::Entry> entries = collage::EntriesOf(manifest);
+  std::vector<std::string> needed;
+  for (const collage::Entry& entry : entries) {
+    needed.insert(needed.end(), entry.pieces.begin(), entry.pieces.end());
+    needed.push_back(entry.sample_inputs);
+    needed.push_back(entry.sample_outputs);
+  }
   for (const char* kind : {"requires", "libraries"}) {
     if (manifest.count(ffi::String(kind)) == 0) continue;
     for (const ffi::Any& about : manifest[ffi::String(kind)].cast<json::Array>()) {
@@ -269,146 +277,250 @@ void Verify(const std::string& folder, const json::Object& manifest) {
     }
   }
   collage::CheckLibraries(folder, listed);
+  return entries;
 }
 
-int Run(const std::string& folder, bool benchmark, int calls, bool huge_pages) {
-  struct stat about {};
-  if (stat((folder + "/manifest.json").c_str(), &about) == 0 && !S_ISREG(about.st_mode)) {
-    Fail(folder + "/manifest.json is no regular file");
-  }
-  const json::Object manifest =
-      json::Parse(ffi::String(ReadFile(folder + "/manifest.json"))).cast<json::Object>();
-  Verify(folder, manifest);
-  // Thread counts and spinning are read when the libraries load: set them before model.so does,
-  // for all runtimes as the artifact was measured, whatever the shell says.
-  if (manifest.count(ffi::String("requires")) != 0) {
-    for (const ffi::Any& about : manifest[ffi::String("requires")].cast<json::Array>()) {
-      Fail(folder + " runs from Python only: " + Text(about.cast<json::Object>(), "reason"));
-    }
-  }
-  const auto environment = manifest[ffi::String("environment")].cast<json::Object>();
-  for (const auto& [key, value] : environment) {
-    setenv(key.cast<ffi::String>().c_str(), value.cast<ffi::String>().c_str(), /*overwrite=*/1);
-  }
-  const bool cuda = manifest.count(ffi::String("device")) != 0 && Text(manifest, "device") == "cuda";
-  const auto input_sample = ReadNpz(folder + "/sample_input.npz");
-  const auto output_sample = ReadNpz(folder + "/sample_output.npz");
-  std::vector<ffi::Tensor> inputs;
-  for (const ffi::Any& about : manifest[ffi::String("inputs")].cast<json::Array>()) {
-    inputs.push_back(MakeInput(about.cast<json::Object>(), input_sample));
-  }
-  collage::HugePages pages(cuda ? "it runs on a device" : huge_pages ? "" : "not wanted");
-  using Clock = std::chrono::steady_clock;
-  const auto load_begin = Clock::now();
-  ffi::Module library = ffi::Module::LoadFromFile(ffi::String(folder + "/model.so"));
-  ffi::Module machine = library->GetFunction("vm_load_executable").value()().cast<ffi::Module>();
-  constexpr int kPooled = 2;
-  const ffi::Function start = machine->GetFunction("vm_initialization").value();
-  if (cuda) {
-    for (ffi::Tensor& input : inputs) input = CopyTo(input, kDLCUDA);
-    start(static_cast<int>(kDLCUDA), 0, kPooled, static_cast<int>(kDLCPU), 0, kPooled);
-  } else {
-    start(static_cast<int>(kDLCPU), 0, kPooled);
-  }
-  ffi::Function model = machine->GetFunction("main").value();
+struct Options {
+  std::string folder;
+  bool benchmark = false;
+  bool huge_pages = true;
+  int calls = 10;
+  std::string inputs;  // .npz files; empty: the samples
+  std::string truth;
+};
 
-  std::vector<ffi::AnyView> arguments(inputs.begin(), inputs.end());
-  auto call = [&]() {
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// An entry whose module is loaded.
+class Loaded {
+ public:
+  Loaded(const std::string& folder, const collage::Entry& entry, bool cuda)
+      : cuda_(cuda),
+        library_(Load(folder, entry)),
+        machine_(library_->GetFunction("vm_load_executable").value()().cast<ffi::Module>()) {
+    constexpr int kPooled = 2;
+    const ffi::Function start = machine_->GetFunction("vm_initialization").value();
+    if (cuda) {
+      start(static_cast<int>(kDLCUDA), 0, kPooled, static_cast<int>(kDLCPU), 0, kPooled);
+      wait_ = ffi::Function::GetGlobalRequired("runtime.Device_StreamSync");
+    } else {
+      start(static_cast<int>(kDLCPU), 0, kPooled);
+    }
+    model_ = machine_->GetFunction("main").value();
+  }
+
+  // Copies of the inputs where the model runs.
+  std::vector<ffi::Tensor> Place(std::vector<ffi::Tensor> inputs) const {
+    if (cuda_) {
+      for (ffi::Tensor& input : inputs) input = CopyTo(input, kDLCUDA);
+    }
+    return inputs;
+  }
+
+  // Runs the model and waits until the device is done.
+  ffi::Any Call(const std::vector<ffi::Tensor>& inputs) const {
+    const std::vector<ffi::AnyView> arguments(inputs.begin(), inputs.end());
     ffi::Any result;
-    model.CallPacked(arguments.data(), static_cast<int32_t>(arguments.size()), &result);
+    model_.CallPacked(arguments.data(), static_cast<int32_t>(arguments.size()), &result);
+    if (cuda_) wait_(DLDevice{kDLCUDA, 0}, static_cast<int64_t>(0));
     return result;
-  };
+  }
 
-  const double load_s = std::chrono::duration<double>(Clock::now() - load_begin).count();
-  ffi::Function wait;  // calls return before the device is done
-  if (cuda) wait = ffi::Function::GetGlobalRequired("runtime.Device_StreamSync");
-  const ffi::Any result = call();
-  if (cuda) wait(DLDevice{kDLCUDA, 0}, static_cast<int64_t>(0));
-  const double first_result_s =
-      std::chrono::duration<double>(Clock::now() - load_begin).count();
-  const collage::Moved moved = pages.Collapse();
-  std::vector<ffi::Tensor> outputs;
-  if (auto one = result.as<ffi::Tensor>()) {
-    outputs.push_back(*one);
-  } else {
-    for (const ffi::Any& field : result.cast<ffi::Array<ffi::Any>>()) {
-      outputs.push_back(field.cast<ffi::Tensor>());
+  // The outputs of a result in this machine's memory.
+  std::vector<ffi::Tensor> Outputs(const ffi::Any& result) const {
+    std::vector<ffi::Tensor> outputs;
+    if (auto one = result.as<ffi::Tensor>()) {
+      outputs.push_back(*one);
+    } else {
+      for (const ffi::Any& field : result.cast<ffi::Array<ffi::Any>>()) {
+        outputs.push_back(field.cast<ffi::Tensor>());
+      }
     }
+    if (cuda_) {
+      for (ffi::Tensor& output : outputs) output = CopyTo(output, kDLCPU);
+    }
+    return outputs;
   }
-  if (cuda) {
-    for (ffi::Tensor& output : outputs) output = CopyTo(output, kDLCPU);
+
+ private:
+  static ffi::Module Load(const std::string& folder, const collage::Entry& entry) {
+    const collage::ModuleFile file(folder, entry);
+    return ffi::Module::LoadFromFile(ffi::String(file.path()));
   }
-  const auto outputs_about = manifest[ffi::String("outputs")].cast<json::Array>();
-  if (outputs_about.size() != outputs.size()) Fail("the model returned another number of outputs");
-  double worst_absolute = 0, worst_relative = 0;
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const std::string name = Text(outputs_about[i].cast<json::Object>(), "name");
-    const auto truth = output_sample.find(name);
-    if (truth == output_sample.end()) Fail("sample_output.npz has no " + name);
-    double error = 0, scale = 0;
-    Compare(name, outputs[i], truth->second, &error, &scale);
-    worst_absolute = std::max(worst_absolute, error);
-    worst_relative = std::max(worst_relative, scale > 0 ? error / scale : error);
-  }
-  const double tolerance = manifest[ffi::String("tolerance")].cast<double>();
-  const bool agrees = worst_relative <= tolerance;
-  std::printf("max_abs_error %.3g  max_rel_error %.3g  (tolerance %.3g): %s\n", worst_absolute,
-              worst_relative, tolerance, agrees ? "agrees with the sample" : "DIFFERS");
+
+  bool cuda_;
+  ffi::Module library_;
+  ffi::Module machine_;
+  ffi::Function model_;
+  ffi::Function wait_;  // calls return before the device is done
+};
+
+void PrintPages(const collage::Moved& moved) {
   if (moved.bytes != 0) {
     std::printf("%.1f MB on huge pages, moved in %.0f ms\n", moved.bytes / 1e6,
                 moved.seconds * 1e3);
   } else {
     std::printf("nothing on huge pages: %s\n", moved.reason.c_str());
   }
+}
 
-  if (benchmark) {
-    std::vector<double> seconds;
-    const auto begin = Clock::now();
-    while (static_cast<int>(seconds.size()) < calls ||
-           (Clock::now() - begin < std::chrono::seconds(2) && seconds.size() < 10000)) {
-      const auto start = Clock::now();
-      call();
-      if (cuda) wait(DLDevice{kDLCUDA, 0}, static_cast<int64_t>(0));
-      seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
-    }
-    std::sort(seconds.begin(), seconds.end());
-    std::printf("loaded in %.0f ms, first result after %.0f ms\n", load_s * 1e3,
-                first_result_s * 1e3);
-    std::printf("median %.1f us  p90 %.1f us  p99 %.1f us  (%zu calls)\n",
-                seconds[seconds.size() / 2] * 1e6, seconds[seconds.size() * 9 / 10] * 1e6,
-                seconds[seconds.size() * 99 / 100] * 1e6, seconds.size());
+void Benchmark(const Loaded& model, const std::vector<ffi::Tensor>& inputs, int calls, double load_s,
+               double first_result_s) {
+  std::vector<double> seconds;
+  const auto begin = Clock::now();
+  while (static_cast<int>(seconds.size()) < calls || (SecondsSince(begin) < 2 && seconds.size() < 10000)) {
+    const auto start = Clock::now();
+    model.Call(inputs);
+    seconds.push_back(SecondsSince(start));
   }
-  return agrees ? 0 : 1;
+  std::sort(seconds.begin(), seconds.end());
+  std::printf("loaded in %.0f ms, first result after %.0f ms\n", load_s * 1e3, first_result_s * 1e3);
+  std::printf("median %.1f us  p90 %.1f us  p99 %.1f us  (%zu calls)\n",
+              seconds[seconds.size() / 2] * 1e6, seconds[seconds.size() * 9 / 10] * 1e6,
+              seconds[seconds.size() * 99 / 100] * 1e6, seconds.size());
+}
+
+// An output without what belongs to padding.
+ffi::Tensor Cut(const ffi::Tensor& output, const std::string& name, const collage::Padding& padding,
+                const std::map<std::string, int64_t>& padded) {
+  collage::Extents shape(output.shape().begin(), output.shape().end());
+  const collage::Extents whole = shape;
+  for (const auto& [dim, size] : padded) {
+    for (const auto& [value, axis] : padding.at(dim).outputs) {
+      if (value == name) shape.at(static_cast<size_t>(axis)) = size;
+    }
+  }
+  if (shape == whole) return output;
+  ffi::Tensor kept = ffi::Tensor::FromNDAlloc(CpuAllocator(), ffi::Shape(shape.begin(), shape.end()),
+                                              output.dtype(), DLDevice{kDLCPU, 0});
+  const char* data = static_cast<const char*>(output.data_ptr()) + output.byte_offset();
+  collage::CopyCommon(data, whole, static_cast<char*>(kept.data_ptr()), shape, ffi::GetDataSize(1, output.dtype()));
+  return kept;
+}
+
+// Runs inputs on the entry that their shapes choose; whether they agree with the truth.
+bool RunOn(const Options& options, const std::vector<collage::Entry>& entries, const collage::Padding& padding,
+           bool cuda, const std::map<std::string, Array>& given, const std::map<std::string, Array>* truth) {
+  collage::Shapes shapes;
+  for (const auto& [name, array] : given) shapes[name] = array.shape;
+  for (const collage::Value& value : entries[0].inputs) {
+    if (shapes.count(value.name) == 0) Fail("the inputs have no " + value.name);
+  }
+  std::map<std::string, int64_t> padded;
+  const size_t number = collage::Pick(entries, shapes, padding, &padded);
+  const collage::Entry& entry = entries[number];
+  if (entries.size() > 1) {
+    for (const auto& [dim, size] : entry.dims) std::printf("%s=%lld ", dim.c_str(), static_cast<long long>(size));
+    std::printf(padded.empty() ? "\n" : "with padding\n");
+  }
+  std::vector<ffi::Tensor> inputs;
+  for (const collage::Value& value : entry.inputs) inputs.push_back(MakeInput(value, given.at(value.name)));
+  collage::HugePages pages(cuda ? "it runs on a device" : options.huge_pages ? "" : "not wanted");
+  const auto load_begin = Clock::now();
+  const Loaded model(options.folder, entry, cuda);
+  inputs = model.Place(inputs);
+  const double load_s = SecondsSince(load_begin);
+  const ffi::Any result = model.Call(inputs);
+  const double first_result_s = SecondsSince(load_begin);
+  const collage::Moved moved = pages.Collapse();
+  const std::vector<ffi::Tensor> outputs = model.Outputs(result);
+  if (entry.outputs.size() != outputs.size()) Fail("the model returned another number of outputs");
+  double worst_absolute = 0, worst_relative = 0;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const std::string& name = entry.outputs[i].name;
+    const ffi::Tensor output = Cut(outputs[i], name, padding, padded);
+    if (truth == nullptr) {
+      const collage::Extents shape(output.shape().begin(), output.shape().end());
+      std::printf("%s\n", collage::ShapeText({{name, shape}}).c_str());
+      continue;
+    }
+    const auto found = truth->find(name);
+    if (found == truth->end()) Fail("the true outputs have no " + name);
+    double error = 0, scale = 0;
+    Compare(name, output, found->second, &error, &scale);
+    worst_absolute = std::max(worst_absolute, error);
+    worst_relative = std::max(worst_relative, scale > 0 ? error / scale : error);
+  }
+  const bool agrees = worst_relative <= entry.tolerance;
+  if (truth != nullptr) {
+    std::printf("max_abs_error %.3g  max_rel_error %.3g  (tolerance %.3g): %s\n", worst_absolute,
+                worst_relative, entry.tolerance, agrees ? "agrees with the sample" : "DIFFERS");
+  }
+  PrintPages(moved);
+  if (options.benchmark) Benchmark(model, inputs, options.calls, load_s, first_result_s);
+  return agrees;
+}
+
+int Run(const Options& options) {
+  const std::string& folder = options.folder;
+  struct stat about {};
+  if (stat((folder + "/manifest.json").c_str(), &about) == 0 && !S_ISREG(about.st_mode)) {
+    Fail(folder + "/manifest.json is no regular file");
+  }
+  const json::Object manifest =
+      json::Parse(ffi::String(ReadFile(folder + "/manifest.json"))).cast<json::Object>();
+  const std::vector<collage::Entry> entries = Verify(folder, manifest);
+  if (manifest.count(ffi::String("requires")) != 0) {
+    for (const ffi::Any& about : manifest[ffi::String("requires")].cast<json::Array>()) {
+      Fail(folder + " runs from Python only: " + Text(about.cast<json::Object>(), "reason"));
+    }
+  }
+  // Thread counts and spinning are read when the libraries load: set them before a module does,
+  // for all runtimes as the artifact was measured, whatever the shell says.
+  const auto environment = manifest[ffi::String("environment")].cast<json::Object>();
+  for (const auto& [key, value] : environment) {
+    setenv(key.cast<ffi::String>().c_str(), value.cast<ffi::String>().c_str(), /*overwrite=*/1);
+  }
+  const bool cuda = manifest.count(ffi::String("device")) != 0 && Text(manifest, "device") == "cuda";
+  const collage::Padding padding = collage::PaddingOf(manifest);
+  if (!options.inputs.empty()) {
+    const auto given = ReadNpz(options.inputs);
+    if (options.truth.empty()) return RunOn(options, entries, padding, cuda, given, nullptr) ? 0 : 1;
+    const auto truth = ReadNpz(options.truth);
+    return RunOn(options, entries, padding, cuda, given, &truth) ? 0 : 1;
+  }
+  bool agree = true;
+  for (const collage::Entry& entry : entries) {
+    const auto truth = ReadNpz(folder + "/" + entry.sample_outputs);
+    const auto given = ReadNpz(folder + "/" + entry.sample_inputs);
+    agree = RunOn(options, entries, padding, cuda, given, &truth) && agree;
+  }
+  return agree ? 0 : 1;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string folder;
-  bool benchmark = false;
-  bool huge_pages = true;
-  int calls = 10;
+  Options options;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     if (argument == "--benchmark") {
-      benchmark = true;
+      options.benchmark = true;
     } else if (argument == "--no-huge-pages") {
-      huge_pages = false;
+      options.huge_pages = false;
     } else if (argument == "--calls" && i + 1 < argc) {
-      calls = std::max(1, std::atoi(argv[++i]));
-    } else if (folder.empty() && argument[0] != '-') {
-      folder = argument;
+      options.calls = std::max(1, std::atoi(argv[++i]));
+    } else if (argument == "--inputs" && i + 1 < argc) {
+      options.inputs = argv[++i];
+    } else if (argument == "--truth" && i + 1 < argc) {
+      options.truth = argv[++i];
+    } else if (options.folder.empty() && argument[0] != '-') {
+      options.folder = argument;
     } else {
-      folder.clear();
+      options.folder.clear();
       break;
     }
   }
-  if (folder.empty()) {
-    std::fprintf(stderr, "usage: %s DIR [--benchmark] [--calls N] [--no-huge-pages]\n", argv[0]);
+  if (options.folder.empty() || (!options.truth.empty() && options.inputs.empty())) {
+    std::fprintf(stderr, "usage: %s DIR [--benchmark] [--calls N] [--no-huge-pages] [--inputs FILE.npz [--truth FILE.npz]]\n", argv[0]);
     return 2;
   }
   try {
-    return Run(folder, benchmark, calls, huge_pages);
+    return Run(options);
   } catch (const ffi::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
   } catch (const std::exception& error) {

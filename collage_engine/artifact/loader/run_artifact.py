@@ -4,13 +4,19 @@
 Needs the Python packages apache-tvm and numpy, and what the manifest says under "requires".
 
     python run_artifact.py [DIR] [--benchmark] [--json] [--inputs FILE.npz] [--save FILE.npz]
-                           [--no-huge-pages]
+                           [--entry N] [--streams N] [--no-huge-pages]
 
 DIR is the artifact's folder (default: the one above this file). From your own program:
 
     model = load("DIR")                       # before anything else imports tvm
     outputs = model({"input": array})         # a list of arrays, in the model's output order
     model.huge_pages                          # bytes of its memory there, seconds, or why none
+
+An artifact for several shapes has an entry for each (see entries.py beside this file). The model
+picks the entry by the inputs' shapes and loads it at its first use; where the artifact was made
+with --nearest, inputs may be smaller, and are padded. load("DIR", entry=0) loads one entry alone.
+load("DIR", streams=4) is a pool of instances that any number of threads may call at once (see
+streams.py beside this file).
 
 Loading runs the sample once, then puts what the model holds in memory on huge pages where the
 system has them (see huge_pages.py beside this file). load("DIR", huge_pages=False), the option
@@ -40,13 +46,15 @@ import math
 import os
 import re
 import stat
+import threading
 import time
 import types
 import zipfile
 from pathlib import Path
 
-FORMAT, FORMAT_VERSION = "collage-artifact", 1
-"""What the manifest says that it is; both loaders and the program take this version."""
+FORMAT, FORMAT_VERSION = "collage-artifact", 2
+"""What the manifest says that it is; both loaders and the program take this version, and those
+before it."""
 MANIFEST = "manifest.json"
 KNOWN_ENDINGS = (
     "_BIND_THREADS",
@@ -68,11 +76,11 @@ def is_known(variable: str) -> bool:
     return bool(_VARIABLE.fullmatch(variable)) and variable.endswith(KNOWN_ENDINGS)
 
 
+OPEN_SIZE = -1
+"""Stands in an output's shape for a size that depends on the data, so that each run has its own;
+the shape is null where even the number of dimensions does."""
 _VALUE = re.compile(r"[A-Za-z0-9_,]{1,32}")
 """What a variable may be set to: a number or a word, never a path."""
-_SAMPLES = ("sample_input.npz", "sample_output.npz")
-"""What the module is checked against; an artifact may be deployed without."""
-_ALWAYS = ("model.so", *_SAMPLES)
 _LARGEST_MANIFEST = 64 << 20
 """Bytes of the largest manifest that is read; chosen: those of the largest models have a tenth."""
 _LARGEST_TOLERANCE = 1.0
@@ -119,7 +127,7 @@ def manifest_of(folder: str | Path) -> dict:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise Damaged(f"{MANIFEST} is no manifest of an artifact")
     version = manifest.get("format_version")
-    if type(version) is not int or version != FORMAT_VERSION:
+    if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
         raise Damaged(
             f"it is an artifact of version {version!r:.40}; this is version {FORMAT_VERSION}: "
             "export it again"
@@ -129,11 +137,28 @@ def manifest_of(folder: str | Path) -> dict:
 
 
 def _check_manifest(manifest):
-    files, variables = manifest.get("files"), manifest.get("environment")
+    files = manifest.get("files")
     if not isinstance(files, dict) or not all(
         isinstance(about, dict) and isinstance(about.get("sha256"), str) for about in files.values()
     ):
         raise Damaged("the manifest has no hashes of its files")
+    _check_environment(manifest.get("environment"))
+    entries = manifest.get("entries")
+    if entries is not None and (
+        not isinstance(entries, list) or not entries or not all(map(_is_entry, entries))
+    ):
+        raise Damaged("the manifest does not describe its entries")
+    needed = []
+    for entry in beside("entries").entries_of(manifest):
+        needed += _check_entry(entry)
+    for name in needed:
+        if name not in files:
+            raise Damaged(f"the manifest has no hash of {name!r:.80}, which would be loaded")
+    if entries is not None:
+        _check_padding(manifest.get("padding", {}), entries)
+
+
+def _check_environment(variables):
     if not isinstance(variables, dict):
         raise Damaged("the manifest has no environment")
     for name, value in variables.items():
@@ -143,15 +168,21 @@ def _check_manifest(manifest):
             )
         if not isinstance(value, str) or not _VALUE.fullmatch(value):
             raise Damaged(f"the manifest sets {name} to {value!r:.80}, which no artifact does")
-    for kind in ("inputs", "outputs"):
-        if not isinstance(manifest.get(kind), list) or not all(map(_is_value, manifest[kind])):
+
+
+def _check_entry(entry):
+    """Check what an entry says; returns the names of the files that would be loaded for it."""
+    _check_environment(entry.get("environment"))
+    for kind, smallest in (("inputs", 0), ("outputs", OPEN_SIZE)):
+        values = entry.get(kind)
+        if not isinstance(values, list) or not all(_is_value(each, smallest) for each in values):
             raise Damaged(f"the manifest does not describe its {kind}")
-    parts = [manifest.get(kind, []) for kind in ("requires", "libraries")]
+    parts = [entry.get(kind, []) for kind in ("requires", "libraries")]
     if not all(
         isinstance(part, list) and all(isinstance(each, dict) for each in part) for part in parts
     ):
         raise Damaged("the manifest does not say what it requires")
-    tolerance = manifest.get("tolerance")
+    tolerance = entry.get("tolerance")
     if (
         isinstance(tolerance, bool)
         or not isinstance(tolerance, (int, float))
@@ -159,20 +190,55 @@ def _check_manifest(manifest):
         or not 0 <= tolerance <= _LARGEST_TOLERANCE
     ):
         raise Damaged(f"the manifest's tolerance is {tolerance!r:.40}, which compares nothing")
-    needed = [*_ALWAYS, *(each.get("file") for part in parts for each in part)]
-    for name in needed:
-        if name not in files:
-            raise Damaged(f"the manifest has no hash of {name!r:.80}, which would be loaded")
+    pieces = entry["module"]["pieces"] if "module" in entry else ["model.so"]
+    samples = beside("entries").sample_files(entry)
+    return [*pieces, *samples, *(each.get("file") for part in parts for each in part)]
 
 
-def _is_value(about):
+def _is_entry(entry):
+    """Whether this describes an entry of an artifact for several shapes, apart from its values."""
+    if not isinstance(entry, dict) or entry.keys() & {"files", "requires", "libraries"}:
+        return False
+    module, sample, dims = entry.get("module"), entry.get("sample"), entry.get("dims")
     return (
+        isinstance(module, dict)
+        and isinstance(module.get("sha256"), str)
+        and isinstance(module.get("pieces"), list)
+        and all(isinstance(piece, str) for piece in module["pieces"])
+        and isinstance(sample, dict)
+        and all(isinstance(sample.get(kind), str) for kind in ("inputs", "outputs"))
+        and isinstance(dims, dict)
+        and all(type(size) is int and size > 0 for size in dims.values())
+    )
+
+
+def _check_padding(padding, entries):
+    """Check that padding goes along dimensions of every entry, on axes that their values have."""
+    entries_module = beside("entries")
+    for dim, about in padding.items() if isinstance(padding, dict) else [("", None)]:
+        if not isinstance(about, dict) or not all(dim in entry["dims"] for entry in entries):
+            raise Damaged("the manifest does not say how inputs are padded")
+        for kind in ("inputs", "outputs"):
+            axes = about.get(kind)
+            known = entries_module.axes_of(entries, dim, kind) or {}
+            expected = [[name, axis] for name, found in known.items() for axis in found]
+            if axes != expected:
+                raise Damaged(
+                    f"the manifest pads {dim!r:.80} along other axes than its {kind} have"
+                )
+
+
+def _is_value(about, smallest):
+    if not (
         isinstance(about, dict)
         and isinstance(about.get("name"), str)
         and isinstance(about.get("dtype"), str)
-        and isinstance(about.get("shape"), list)
-        and all(type(extent) is int and extent >= 0 for extent in about["shape"])
-    )
+    ):
+        return False
+    shape = about.get("shape", ())
+    if shape is None:
+        return smallest == OPEN_SIZE
+    return isinstance(shape, list) and all(type(e) is int and e >= smallest for e in shape)
 
 
 def verify(folder: str | Path, manifest, samples: bool = True) -> None:
@@ -183,8 +249,14 @@ def verify(folder: str | Path, manifest, samples: bool = True) -> None:
     Raises:
         Damaged: A file is missing, has changed, or is a library that the manifest does not list.
     """
+    entries = beside("entries")
+    optional = {
+        name
+        for entry in ([] if samples else entries.entries_of(manifest))
+        for name in entries.sample_files(entry)
+    }
     for name, about in manifest["files"].items():
-        if not samples and name in _SAMPLES and not os.path.lexists(Path(folder) / name):
+        if name in optional and not os.path.lexists(Path(folder) / name):
             continue
         with open_listed(folder, name) as stream:
             if hashlib.file_digest(stream, "sha256").hexdigest() != about["sha256"]:
@@ -244,10 +316,13 @@ def load_cuda(folder):
 CUDART = "libcudart.so.13"
 
 
-def huge_pages_beside():
-    """The module huge_pages.py of this file's folder, never a compiled copy of it."""
-    place = Path(__file__).resolve().with_name("huge_pages.py")
-    module = types.ModuleType("collage_huge_pages")
+def beside(name):
+    """A module of this file's folder by its name, never a compiled copy of it."""
+    known = sys.modules.get(f"collage_{name}")
+    place = Path(__file__).resolve().with_name(f"{name}.py")
+    if known is not None and known.__file__ == str(place):
+        return known
+    module = types.ModuleType(f"collage_{name}")
     module.__file__ = str(place)
     sys.modules[module.__name__] = module
     exec(compile(place.read_bytes(), str(place), "exec"), module.__dict__)
@@ -283,15 +358,18 @@ def read_npz(path, kinds):
 
 
 class Model:
-    """A loaded artifact; call it with arrays by input name."""
+    """A loaded entry of an artifact; call it with arrays by input name.
 
-    def __init__(self, folder, huge_pages=True, samples=False):
-        folder = Path(folder).resolve()
-        self.manifest = manifest_of(folder)
-        verify(folder, self.manifest, samples)
+    Args:
+        folder: The artifact, whose files were checked.
+        manifest: What it says of the entry; the manifest itself where there is one only.
+        huge_pages: Whether its memory is put on huge pages.
+        private: Whether its module must be another file than that of an earlier instance.
+    """
+
+    def __init__(self, folder, manifest, huge_pages=True, private=False):
+        self.manifest = manifest
         start = time.perf_counter()
-        set_environment(self.manifest)
-        run_python_parts(folder, self.manifest)
         import tvm
         from tvm.runtime.vm import VirtualMachine
 
@@ -306,11 +384,13 @@ class Model:
         tensors = []
         if unless is None:  # before the model is there, so as not to count among its memory
             try:
-                tensors = self.bind(read_npz(folder / "sample_input.npz", self.kinds("inputs")))
+                sample = beside("entries").sample_files(manifest)[0]
+                tensors = self.bind(read_npz(folder / sample, self.kinds("inputs")))
             except (OSError, ValueError, zipfile.BadZipFile) as error:
                 unless = f"the sample cannot be read: {error}"
-        pages = huge_pages_beside().HugePages(unless)
-        library = tvm.runtime.load_module(str(folder / "model.so"))
+        pages = beside("huge_pages").HugePages(unless)
+        with beside("entries").module_file(folder, manifest, private) as module:
+            library = tvm.runtime.load_module(str(module))
         self.vm = VirtualMachine(library, self.device)
         self.main = self.vm["main"]
         self.load_seconds = time.perf_counter() - start
@@ -374,12 +454,119 @@ class Model:
         return outputs
 
 
-def load(folder, huge_pages=True, samples=False):
+class Shapes:
+    """An artifact for several shapes: picks the entry by the inputs' shapes, and loads it then."""
+
+    def __init__(self, folder, manifest, huge_pages=True, private=False):
+        self.manifest = manifest
+        self.entries = beside("entries").entries_of(manifest)
+        self._make = lambda number: Model(folder, self.entries[number], huge_pages, private)
+        self._models = {}
+
+    def model(self, number):
+        """The model of an entry, loaded where it is not yet."""
+        if number not in self._models:
+            self._models[number] = self._make(number)
+        return self._models[number]
+
+    def __call__(self, inputs):
+        """Run the entry for these inputs; one array per output, in the manifest's order.
+
+        Raises:
+            ValueError: There is no entry for their shapes.
+        """
+        import numpy as np
+
+        entries, padding = beside("entries"), self.manifest.get("padding", {})
+        shapes = {name: np.shape(array) for name, array in inputs.items()}
+        number, sizes = entries.pick(self.entries, shapes, padding)
+        if not sizes:
+            return self.model(number)(inputs)
+        entry = self.entries[number]
+        outputs = self.model(number)(entries.padded(inputs, entry))
+        return entries.cut(outputs, entry, sizes, padding)
+
+
+def load(folder, huge_pages=True, samples=False, entry=None, streams=None):
     """Load an artifact. Its environment is set first, so call this before importing tvm.
 
-    With ``samples``, its samples must be there.
+    Args:
+        folder: The artifact.
+        huge_pages: Whether its memory is put on huge pages.
+        samples: Whether its samples must be there.
+        entry: The number of the only entry to load, of an artifact for several shapes.
+        streams: How many instances run at once; None: one, without a pool.
+
+    Returns:
+        A ``Model``; ``Shapes`` where there are several entries; a ``Pool`` of these with streams.
     """
-    return Model(folder, huge_pages, samples)
+    folder = Path(folder).resolve()
+    manifest = manifest_of(folder)
+    verify(folder, manifest, samples)
+    entries = beside("entries").entries_of(manifest)
+    if entry is not None and not 0 <= entry < len(entries):
+        raise ValueError(f"there is no entry {entry}: the artifact has {len(entries)}")
+    if entry is not None:
+        manifest = entries[entry]
+    kind = Shapes if "entries" in manifest else Model
+    set_environment(manifest)
+    run_python_parts(folder, manifest)
+    if streams is None:
+        return kind(folder, manifest, huge_pages)
+
+    def make(number):
+        return kind(folder, manifest, huge_pages, private=number > 0)
+
+    return beside("streams").Pool(make, streams, manifest["threads"])
+
+
+def check_padding(folder):
+    """Which dimensions of an artifact's inputs can be padded without changing any result.
+
+    Each entry's sample is padded to the next larger entry along one dimension, run there and
+    compared with its own sample's outputs.
+
+    Returns:
+        (padding, refused): as the manifest has it, and why not for the other dimensions.
+    """
+    entries_module = beside("entries")
+    model = load(folder, huge_pages=False, samples=True)
+    entries, padding, refused = model.entries, {}, {}
+    for dim in entries[0]["dims"]:
+        axes = {kind: entries_module.axes_of(entries, dim, kind) for kind in ("inputs", "outputs")}
+        pairs = entries_module.neighbours(entries, dim)
+        odd = entries_module.unexplained_axis(entries, "outputs")
+        if not pairs or not axes["inputs"]:
+            refused[dim] = "no two shapes differ in it alone"
+            continue
+        if axes["outputs"] is None or odd is not None:
+            where = f"axis {odd[1]} of the output {odd[0]!r}" if odd else "an output's axis"
+            refused[dim] = f"{where} follows no single dimension"
+            continue
+        about = {
+            kind: [[name, axis] for name, along in found.items() for axis in along]
+            for kind, found in axes.items()
+        }
+        worst, tolerance = 0.0, min(entry["tolerance"] for entry in entries)
+        for small, large in pairs:
+            kinds = model.model(small).kinds("inputs", "outputs")
+            inputs, outputs = (
+                read_npz(Path(folder) / name, kinds)
+                for name in entries_module.sample_files(entries[small])
+            )
+            wider = entries_module.padded(inputs, entries[large])
+            found = model.model(large)(wider)
+            size = entries[small]["dims"][dim]
+            kept = entries_module.cut(found, entries[large], {dim: size}, {dim: about})
+            truth = [outputs[each["name"]] for each in entries[small]["outputs"]]
+            worst = max(worst, compare(kept, truth)[1])
+        if worst <= tolerance:
+            padding[dim] = {**about, "max_rel_error": worst}
+        else:
+            refused[dim] = (
+                f"padding changes the results by {worst:.2g}, which is above {tolerance:.2g}"
+            )
+    return padding, refused
 
 
 def compare(outputs, truth):
@@ -427,10 +614,16 @@ def main(argv=None):
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--inputs", metavar="FILE.npz", help="run on these inputs instead")
     parser.add_argument("--save", metavar="FILE.npz", help="write the outputs here")
+    parser.add_argument("--entry", type=int, metavar="N", help="run this entry only, from 0")
+    parser.add_argument("--streams", type=int, metavar="N", help="run N instances at once")
+    parser.add_argument("--check-padding", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--no-huge-pages", action="store_true", help="leave its memory as it is")
     options = parser.parse_args(argv)
     folder = Path(options.folder)
     try:
+        if options.check_padding:
+            print(json.dumps(check_padding(folder)))
+            return 0
         return run(folder, options)
     except Exception as error:
         lines = str(error).strip().splitlines()
@@ -439,78 +632,173 @@ def main(argv=None):
 
 
 def run(folder, options):
-    """Run the module of a folder on its sample and say how it did; the exit status."""
-    model = load(folder, huge_pages=not options.no_huge_pages, samples=not options.inputs)
-    manifest = model.manifest
-    kinds = model.kinds("inputs", "outputs")
-    inputs = read_npz(options.inputs or folder / "sample_input.npz", kinds)
-    outputs = model(inputs)
-    names = [about["name"] for about in manifest["outputs"]]
-    report: dict = {
-        "artifact": str(folder),
-        "load_s": model.load_seconds,
-        "first_result_s": model.first_result_seconds,
-        "huge_pages": model.huge_pages._asdict(),
-    }
-    status = 0
-    if not options.inputs:
-        sample = read_npz(folder / "sample_output.npz", kinds)
-        worst_abs, worst_rel = compare(outputs, [sample[name] for name in names])
-        agrees = worst_rel <= manifest["tolerance"]
-        status = 0 if agrees else 1
-        report.update(
-            max_abs_error=worst_abs,
-            max_rel_error=worst_rel,
-            tolerance=manifest["tolerance"],
-            agrees=agrees,
-        )
-    if options.save:
-        import numpy as np
+    """Run an artifact's modules on its samples, or on other inputs; the exit status."""
+    huge_pages = not options.no_huge_pages
+    model = load(folder, huge_pages, not options.inputs, options.entry, options.streams)
+    first = model.first if options.streams else model
+    entries = beside("entries").entries_of(first.manifest)
+    if options.inputs:
+        return run_inputs(folder, options, model, entries)
+    reports = [run_sample(folder, options, model, number) for number in range(len(entries))]
+    if options.json:
+        report = reports[0] if len(reports) == 1 else {"artifact": str(folder), "entries": reports}
+        print(json.dumps(report))
+    return 0 if all(report["agrees"] for report in reports) else 1
 
-        with zipfile.ZipFile(options.save, "w") as archive:
-            for name, array in dict(zip(names, outputs, strict=True)).items():
-                with archive.open(name + ".npy", "w", force_zip64=True) as stream:
-                    np.lib.format.write_array(stream, np.asarray(array), allow_pickle=False)
-    if options.benchmark:
-        taken = sorted(time_calls(model, inputs))
-        count = len(taken)
-        report["latency_us"] = {
-            "median": taken[count // 2] * 1e6,
-            "p20": taken[count // 5] * 1e6,
-            "p80": taken[count * 4 // 5] * 1e6,
-            "p50": taken[count // 2] * 1e6,
-            "p90": taken[count * 9 // 10] * 1e6,
-            "p99": taken[count * 99 // 100] * 1e6,
-            "count": count,
-            "expected": manifest["expected"]["latency_us"],
-        }
+
+def run_inputs(folder, options, model, entries):
+    """Run one set of inputs from a file; the exit status."""
+    kinds = {
+        about["name"]: about["dtype"]
+        for entry in entries
+        for kind in ("inputs", "outputs")
+        for about in entry[kind]
+    }
+    inputs = read_npz(options.inputs, kinds)
+    outputs = model(inputs)
+    names = [about["name"] for about in entries[0]["outputs"]]
+    found = dict(zip(names, outputs, strict=True))
+    if options.save:
+        write_npz(options.save, found)
+    shapes = {name: list(array.shape) for name, array in found.items()}
+    report: dict = {"artifact": str(folder), "outputs": shapes}
+    if isinstance(model, Model):
+        report |= {"load_s": model.load_seconds, "first_result_s": model.first_result_seconds}
+        report |= {"huge_pages": model.huge_pages._asdict()}
+        if options.benchmark:
+            report["latency_us"] = latencies(model, inputs)
     if options.json:
         print(json.dumps(report))
-        return status
-    if "agrees" in report:
-        print(
-            f"max_abs_error {report['max_abs_error']:.3g}  max_rel_error "
-            f"{report['max_rel_error']:.3g}  (tolerance {report['tolerance']:.3g}): "
-            + ("agrees with the sample" if report["agrees"] else "DIFFERS")
-        )
+        return 0
+    print("\n".join(f"{name} {shape}" for name, shape in shapes.items()))
+    if "latency_us" in report:
+        print_latency(model, report["latency_us"])
+    return 0
+
+
+def write_npz(path, arrays):
+    """Write arrays by name, uncompressed."""
+    import numpy as np
+
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(name + ".npy", "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, np.asarray(array), allow_pickle=False)
+
+
+def run_sample(folder, options, model, number):
+    """Run an entry on its sample; says how it did, also on standard output without ``--json``."""
+    if options.streams:  # an instance is loaded in the thread that it belongs to
+        one = model.apply(lambda each: model_of(each, number)).result()
+    else:
+        one = model_of(model, number)
+    manifest, kinds = one.manifest, one.kinds("inputs", "outputs")
+    inputs, sample = (
+        read_npz(folder / name, kinds) for name in beside("entries").sample_files(manifest)
+    )
+    outputs = model(inputs)
+    names = [about["name"] for about in manifest["outputs"]]
+    if options.save:
+        write_npz(options.save, dict(zip(names, outputs, strict=True)))
+    worst_abs, worst_rel = compare(outputs, [sample[name] for name in names])
+    report: dict = {
+        "artifact": str(folder),
+        "load_s": one.load_seconds,
+        "first_result_s": one.first_result_seconds,
+        "huge_pages": one.huge_pages._asdict(),
+        "max_abs_error": worst_abs,
+        "max_rel_error": worst_rel,
+        "tolerance": manifest["tolerance"],
+        "agrees": worst_rel <= manifest["tolerance"],
+    }
+    if "dims" in manifest:
+        report["dims"] = manifest["dims"]
+    if options.benchmark and options.streams:
+        report["streams"] = options.streams
+        report["runs_per_s"] = runs_per_second(model, number, inputs)
+    elif options.benchmark:
+        report["latency_us"] = latencies(one, inputs)
+    if not options.json:
+        print_report(one, report)
+    return report
+
+
+def model_of(model, number):
+    """The model of an entry, where there are several."""
+    return model.model(number) if isinstance(model, Shapes) else model
+
+
+def latencies(model, inputs):
+    """The percentiles of single calls in microseconds, with what the artifact's maker measured."""
+    taken = sorted(time_calls(model, inputs))
+    count = len(taken)
+    return {
+        "median": taken[count // 2] * 1e6,
+        "p20": taken[count // 5] * 1e6,
+        "p80": taken[count * 4 // 5] * 1e6,
+        "p50": taken[count // 2] * 1e6,
+        "p90": taken[count * 9 // 10] * 1e6,
+        "p99": taken[count * 99 // 100] * 1e6,
+        "count": count,
+        "expected": model.manifest["expected"]["latency_us"],
+    }
+
+
+def runs_per_second(pool, number, inputs, seconds=2.0):
+    """Runs of an entry that all instances of a pool finish in a second, each without a pause."""
+    together = threading.Barrier(pool.streams)
+
+    def work(model):
+        one = model_of(model, number)
+        tensors = one.bind(inputs)
+        for _ in range(2):
+            one.main(*tensors)
+        one.wait()
+        together.wait()
+        start = time.perf_counter()
+        count = 0
+        while time.perf_counter() - start < seconds:
+            one.main(*tensors)
+            count += 1
+        one.wait()
+        return count / (time.perf_counter() - start)
+
+    futures = [pool.apply(work) for _ in range(pool.streams)]
+    return sum(future.result() for future in futures)
+
+
+def print_report(model, report):
+    """Print what ``run_sample`` found out."""
+    if "dims" in report:
+        print(" ".join(f"{name}={size}" for name, size in report["dims"].items()) + ":")
+    print(
+        f"max_abs_error {report['max_abs_error']:.3g}  max_rel_error "
+        f"{report['max_rel_error']:.3g}  (tolerance {report['tolerance']:.3g}): "
+        + ("agrees with the sample" if report["agrees"] else "DIFFERS")
+    )
     pages = model.huge_pages
     if pages.bytes:
         print(f"{pages.bytes / 1e6:.1f} MB on huge pages, moved in {pages.seconds * 1e3:.0f} ms")
     else:
         print(f"nothing on huge pages: {pages.reason}")
+    if "runs_per_s" in report:
+        print(f"{report['runs_per_s']:.1f} runs per second on {report['streams']} streams")
     if "latency_us" in report:
-        latency = report["latency_us"]
-        expected = latency["expected"]
-        print(
-            f"loaded in {model.load_seconds * 1e3:.0f} ms, first result after "
-            f"{model.first_result_seconds * 1e3:.0f} ms"
-        )
-        print(
-            f"median {latency['median']:.1f} us  p90 {latency['p90']:.1f} us  "
-            f"p99 {latency['p99']:.1f} us  ({latency['count']} calls"
-            + (f", {expected:.1f} us expected)" if expected else ")")
-        )
-    return status
+        print_latency(model, report["latency_us"])
+
+
+def print_latency(model, latency):
+    """Print how long loading, the first and later calls take."""
+    expected = latency["expected"]
+    print(
+        f"loaded in {model.load_seconds * 1e3:.0f} ms, first result after "
+        f"{model.first_result_seconds * 1e3:.0f} ms"
+    )
+    print(
+        f"median {latency['median']:.1f} us  p90 {latency['p90']:.1f} us  "
+        f"p99 {latency['p99']:.1f} us  ({latency['count']} calls"
+        + (f", {expected:.1f} us expected)" if expected else ")")
+    )
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from collage_engine.trials.mixed_precision import (
     products_of,
     to_mix,
 )
+from collage_engine.trials.objective import trial_settings
 from collage_engine.trials.placement_process import TrialModel
 from collage_engine.trials.proposals import Proposal, Trial, run_proposals
 from collage_engine.trials.runner import TrialRunner
@@ -119,6 +120,7 @@ class KeepTolerance:
                 inputs.tolerance,
                 folder,
                 cancelled=part.cancelled,
+                settings=trial_settings(data.settings),
             )
 
             def run(proposal: Proposal) -> Trial:

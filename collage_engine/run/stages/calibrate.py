@@ -26,6 +26,7 @@ from collage_engine.trials.calibration import (
     is_worthwhile,
 )
 from collage_engine.trials.contender import Sample
+from collage_engine.trials.objective import trial_settings
 from collage_engine.trials.placement_process import TrialModel
 from collage_engine.trials.proposals import Trial, run_proposals
 from collage_engine.trials.runner import NOT_REACHED, TrialRunner
@@ -103,6 +104,7 @@ def _calibrated(
         inputs.tolerance,
         folder,
         cancelled=part.cancelled,
+        settings=trial_settings(data.settings),
         modules=inputs.whole_models.modules,
     )
 

@@ -34,6 +34,7 @@ from collage_engine.trials.confirmation_plan import (
     with_left_out,
 )
 from collage_engine.trials.contender import Contender, Sample
+from collage_engine.trials.objective import confirming_settings
 from collage_engine.trials.placement_process import TrialModel
 from collage_engine.trials.runner import NOT_REACHED, Module, TrialRunner
 from collage_engine.trials.whole_models import WholeModels
@@ -191,6 +192,7 @@ class Confirm:
                     inputs.tolerance,
                     folder,
                     cancelled=control.cancelled,
+                    settings=confirming_settings(inputs.data.settings),
                     modules=modules,
                 )
                 with runner:
@@ -205,7 +207,9 @@ class Confirm:
                 confirmation = confirmation_of_trials(known)
             confirmation = with_left_out(confirmation, inputs.contenders, known)
             report.detail = f"{confirmation.named} wins"
-        inputs.open_model.keep_modules(_worth_keeping(confirmation, modules))
+        latency = inputs.data.settings.objective == "latency"
+        # Those for another objective may be built otherwise, which their keys do not say.
+        inputs.open_model.keep_modules(_worth_keeping(confirmation, modules) if latency else {})
         left_out = sum(one.reason == NOT_REACHED or one.from_trial for one in confirmation.results)
         if left_out and not quick:
             control.cut("confirm")

@@ -17,6 +17,7 @@ from collage_engine.run.problem_data import ProblemData, candidates_of
 from collage_engine.search.measured_covers import MeasuredCover
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.trials.contender import Sample
+from collage_engine.trials.objective import trial_settings
 from collage_engine.trials.placement_process import TrialModel
 from collage_engine.trials.proposals import Proposal, Trial, run_proposals
 from collage_engine.trials.refinement import refine_covers
@@ -71,6 +72,7 @@ class Refine:
                 inputs.tolerance,
                 folder,
                 cancelled=part.cancelled,
+                settings=trial_settings(data.settings),
                 modules=inputs.whole_models.modules,
             )
             tried: list[MeasuredCover] = []

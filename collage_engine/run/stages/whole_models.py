@@ -29,11 +29,12 @@ from collage_engine.store.keys import KeyMaker
 from collage_engine.store.measurement import Measurement
 from collage_engine.trials.confirmation_plan import kept_back
 from collage_engine.trials.contender import Contender, ContenderResult, Sample
+from collage_engine.trials.objective import trial_settings
 from collage_engine.trials.placement_process import TrialModel
 from collage_engine.trials.runner import TrialRunner
 from collage_engine.trials.whole_models import TrialTime, WholeModels, time_whole_models
 
-LARGEST_SHARE = 0.6
+LARGEST_SHARE = 0.75
 """Share of the run's time that whole models may take once there is an answer; chosen: what wins is
 mostly decided by them, and the rest of the time finds the mixes."""
 SECONDARY_SHARE = 0.3
@@ -124,6 +125,7 @@ class TimeWholeModels:
                 inputs.tolerance,
                 folder,
                 cancelled=control.cancelled,
+                settings=trial_settings(data.settings),
             )
             with runner:
                 known = time_whole_models(runner, contenders, given)

@@ -1,0 +1,226 @@
+"""One artifact out of several: an entry for each shape, and what they have in common once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from collage_engine.artifact.artifact import LOADERS, check_target_folder
+from collage_engine.artifact.loader.entries import (
+    sample_files,
+    shape_text,
+    shapes_of,
+)
+from collage_engine.artifact.loader.run_artifact import MANIFEST
+from collage_engine.artifact.manifest import read_manifest
+from collage_engine.artifact.pieces import Pieces, write_pieces
+from collage_engine.build.built import MODULE_FILE
+from collage_engine.machine.whole_folder import write_whole
+from collage_engine.records.errors import ArtifactError
+from collage_engine.records.reasons import last_line, one_sentence
+
+PIECES = "pieces"
+"""The folder of an artifact that holds what its modules are made of."""
+OF_AN_ENTRY = (
+    "inputs",
+    "outputs",
+    "placement",
+    "threads",
+    "streams",
+    "spin",
+    "environment",
+    "expected",
+    "tolerance",
+    "unmeasured",
+)
+"""What a manifest says of one shape; all else is the same for all shapes."""
+CHECK_TIMEOUT_S = 600.0
+"""Seconds that the check of padding may take; chosen: it runs each entry once or twice."""
+
+
+def combine_artifacts(
+    folders: Sequence[Path],
+    dims: Sequence[Mapping[str, int]],
+    out: Path,
+    *,
+    nearest: bool = False,
+) -> dict[str, Any]:
+    """Write an artifact with an entry for each of several artifacts of one model.
+
+    Args:
+        folders: The artifacts, each for other shapes of the inputs.
+        dims: For each of them the sizes of the dimensions that tell it from the others.
+        out: The folder to write; it must be new, empty or an artifact.
+        nearest: Whether inputs are padded to the next larger entry, along the dimensions where a
+            check on values shows that no result changes.
+
+    Returns:
+        The manifest. Its ``sizes`` say how many bytes the modules take, and would take apart; its
+        ``not_padded`` says why inputs are not padded along a dimension.
+
+    Raises:
+        ArtifactError: They are of different models or devices, two are for the same shapes, or
+            ``out`` cannot be written; then what was there is still there.
+    """
+    check_target_folder(out)
+    manifests = [read_manifest(folder) for folder in folders]
+    _check_alike(manifests)
+    made: dict[str, Any] = {}
+
+    def fill(folder: Path) -> None:
+        made.update(_fill(folder, folders, manifests, dims))
+        _write_manifest(folder, made)
+        if nearest:
+            made["padding"], made["not_padded"] = _check_padding(folder)
+            _write_manifest(folder, made)
+
+    try:
+        write_whole(out, fill, last=MANIFEST)
+    except OSError as error:
+        raise ArtifactError(
+            f"the artifact cannot be written to {out}: {error.strerror or error}"
+        ) from error
+    return made
+
+
+def _check_alike(manifests: Sequence[Mapping[str, Any]]) -> None:
+    """Raise ``ArtifactError`` unless these are of one model and device, for different shapes."""
+    first = manifests[0]
+    for place, manifest in enumerate(manifests):
+        if "entries" in manifest:
+            raise ArtifactError("an artifact that has several entries cannot be combined again")
+        if manifest["model"]["sha256"] != first["model"]["sha256"]:
+            raise ArtifactError("artifacts of different models cannot be combined")
+        for key in ("target", "device", "architecture"):
+            if manifest.get(key) != first.get(key):
+                raise ArtifactError(f"artifacts for different devices cannot be combined ({key})")
+        for other in manifests[:place]:
+            if shapes_of(manifest) == shapes_of(other):
+                raise ArtifactError(
+                    f"two entries are for the same shapes: {shape_text(shapes_of(manifest))}"
+                )
+
+
+def _fill(
+    folder: Path,
+    folders: Sequence[Path],
+    manifests: Sequence[dict[str, Any]],
+    dims: Sequence[Mapping[str, int]],
+) -> dict[str, Any]:
+    """Write all files but the manifest, which is returned."""
+    pieces = write_pieces([each / MODULE_FILE for each in folders], folder / PIECES)
+    files: dict[str, dict[str, Any]] = {}
+    for name, size in pieces.sizes.items():
+        files[f"{PIECES}/{name}"] = {"sha256": name, "bytes": size, "licence": "the model's own"}
+    entries = []
+    for number, (source, manifest) in enumerate(zip(folders, manifests, strict=True)):
+        samples = {}
+        for kind, name in zip(("inputs", "outputs"), sample_files(manifest), strict=True):
+            place = f"entries/{number}/{name}"
+            (folder / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source / name, folder / place)
+            files[place] = dict(manifest["files"][name])
+            samples[kind] = place
+        _copy_shared(folder, source, manifest, files)
+        entries.append(
+            {
+                "dims": dict(dims[number]),
+                **{key: manifest[key] for key in OF_AN_ENTRY if key in manifest},
+                "sample": samples,
+                "module": _module(manifest, pieces.files[number]),
+            }
+        )
+    return _manifest(manifests, entries, files, pieces)
+
+
+def _module(manifest: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """How an entry's module is put together."""
+    about = manifest["files"][MODULE_FILE]
+    return {
+        "sha256": about["sha256"],
+        "bytes": about["bytes"],
+        "pieces": [f"{PIECES}/{name}" for name in names],
+    }
+
+
+def _copy_shared(
+    folder: Path, source: Path, manifest: Mapping[str, Any], files: dict[str, dict[str, Any]]
+) -> None:
+    """Copy the libraries, loaders and licences of an artifact that are not there yet.
+
+    Raises:
+        ArtifactError: A file of the same name is there and differs.
+    """
+    own = {MODULE_FILE, *sample_files(manifest)}
+    for name, about in manifest["files"].items():
+        if name in own:
+            continue
+        if name in files:
+            if files[name]["sha256"] != about["sha256"]:
+                raise ArtifactError(
+                    f"the entries need different files of the name {name}: place them again with "
+                    "the same versions of all toolchains"
+                )
+            continue
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source / name, folder / name)
+        files[name] = dict(about)
+
+
+def _manifest(
+    manifests: Sequence[dict[str, Any]],
+    entries: list[dict[str, Any]],
+    files: dict[str, dict[str, Any]],
+    pieces: Pieces,
+) -> dict[str, Any]:
+    first = manifests[0]
+    # One setting for the whole process: what spins in one entry would take the time of another's
+    # threads, so an entry that does not spin decides.
+    calm_last = sorted(entries, key=lambda entry: not entry["spin"])
+    environment = {name: v for entry in calm_last for name, v in entry["environment"].items()}
+    found: dict[str, Any] = {
+        key: first[key]
+        for key in ("format", "format_version", "target", "device", "architecture")
+        if key in first
+    }
+    found["model"] = {key: first["model"][key] for key in ("name", "sha256")}
+    found["versions"] = {k: v for each in manifests for k, v in each["versions"].items()}
+    found["threads"] = max(entry["threads"] for entry in entries)
+    found["environment"] = environment
+    for key in ("libraries", "requires"):
+        united = {part["file"]: part for each in manifests for part in each.get(key, ())}
+        if united or key == "libraries":
+            found[key] = list(united.values())
+    found["sizes"] = {
+        "modules": pieces.stored,
+        "modules_apart": sum(entry["module"]["bytes"] for entry in entries),
+    }
+    found["entries"] = entries
+    found["files"] = dict(sorted(files.items()))
+    return found
+
+
+def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
+    (folder / MANIFEST).write_text(text, encoding="utf-8")
+
+
+def _check_padding(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Have the loader check, in a process of its own, where padding changes no result."""
+    command = [sys.executable, "-P", str(LOADERS / "run_artifact.py"), str(folder)]
+    try:
+        done = subprocess.run(
+            [*command, "--check-padding"], capture_output=True, text=True, timeout=CHECK_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ArtifactError(f"padding was not checked within {error.timeout:g} s") from error
+    if done.returncode != 0:
+        why = one_sentence(last_line(done.stderr, f"status {done.returncode}"), str(folder))
+        raise ArtifactError(f"padding cannot be checked: {why}")
+    padding, refused = json.loads(last_line(done.stdout))
+    return padding, refused

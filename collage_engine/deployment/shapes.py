@@ -1,0 +1,272 @@
+"""Placing a model for several shapes: a run for each, and one artifact with an entry for each."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from collage_engine.artifact.artifact import check_target_folder
+from collage_engine.artifact.combine import combine_artifacts
+from collage_engine.records.errors import CollageError, ModelError, UsageError
+from collage_engine.records.placement import Run
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.shapes import ShapeChoice, ShapeRow, Sharing, items_of
+from collage_engine.service import protocol as p
+from collage_engine.service.engine import Engine
+
+_LOG = logging.getLogger(__name__)
+
+STOPPED_BUDGET_S = 1.0
+"""Seconds of budget for each shape that is left when the user ends the run with what it has;
+chosen: the first stage alone, which times each toolchain on the whole model, takes about that."""
+
+Sizes = dict[str, tuple[int, ...]]
+"""Shapes of inputs by name, in elements."""
+
+
+@dataclass(frozen=True)
+class ShapesPlaced:
+    """What came of placing a model for several shapes."""
+
+    runs: tuple[Run, ...]
+    """In the order of the choices; each holds the table of all of them."""
+    rows: tuple[ShapeRow, ...]
+    artifact: str | None
+    sharing: Sharing | None
+    sessions: tuple[Path, ...] = ()
+    """The session files that were written, one for each shape."""
+
+    def document(self) -> dict[str, Any]:
+        """What ``collage place --json`` prints, without what the runs say themselves."""
+        return {
+            "shapes": [{**msgspec.to_builtins(row), "gain": row.gain} for row in self.rows],
+            "artifact": self.artifact,
+            "sharing": msgspec.to_builtins(self.sharing),
+            "sessions": [str(path) for path in self.sessions],
+        }
+
+
+def shapes_of_choices(
+    engine: Engine, path: str | Path, choices: Sequence[ShapeChoice]
+) -> tuple[Sizes, ...]:
+    """The inputs' shapes for each choice.
+
+    Raises:
+        UsageError: The model has no such dimension, a value contradicts it, or two choices give the
+            same shapes.
+        ModelError: The file is no model.
+    """
+    found = engine.input_shapes(path, choices)
+    for place, shapes in enumerate(found):
+        if shapes in found[:place]:
+            other = choices[found.index(shapes)]
+            raise UsageError(
+                f"{choices[place].text} and {other.text} are the same shapes: name one of them"
+            )
+    return found
+
+
+def place_shapes(
+    engine: Engine,
+    path: str | Path,
+    choices: Sequence[ShapeChoice],
+    settings: RunSettings,
+    *,
+    out: str | Path | None = None,
+    nearest: bool = False,
+    prepare: Callable[[str], None] | None = None,
+    session: Path | None = None,
+    spent_s: float = 0.0,
+) -> ShapesPlaced:
+    """Place a model for several shapes and write one artifact for all of them.
+
+    The runs go one after the other on the same store, so work that is equal in two shapes is
+    measured once. What is left of the budget is shared out evenly among the shapes that are left.
+
+    Args:
+        engine: Does the runs.
+        path: The model's file.
+        choices: The shapes, at least two.
+        settings: The options of all runs; the budget is that of all of them together.
+        out: Folder of the artifact; None: nothing is exported.
+        nearest: Whether the artifact pads inputs, along dimensions where that is harmless.
+        prepare: Is called with each document before its run, such as to set its pins.
+        session: Where each shape's session is written, with the shape in the file's name; None:
+            nowhere.
+        spent_s: Seconds of the budget that were spent before.
+
+    Returns:
+        The runs with their table, in the order of the choices.
+
+    Raises:
+        UsageError: A choice does not fit the model.
+        CollageError: A run failed; the sentence names its shape. No artifact is written.
+    """
+    began = time.monotonic()
+    if out is not None:
+        check_target_folder(Path(out))
+    shapes = shapes_of_choices(engine, path, choices)
+    handles = _open_all(engine, path, choices, shapes)
+    runs: list[Run] = []
+    parent = Path(out).absolute().parent if out is not None else None
+    if parent is not None:
+        parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".collage-shapes-", dir=parent) as scratch:
+        folders = [Path(scratch) / str(number) for number in range(len(choices))]
+        for number, (choice, handle) in enumerate(zip(choices, handles, strict=True)):
+            left_s = settings.budget_s - spent_s - (time.monotonic() - began)
+            stopped = any(run.ended == "stopped" for run in runs)
+            share = STOPPED_BUDGET_S if stopped else left_s / (len(choices) - number)
+            mine = msgspec.structs.replace(
+                settings,
+                shapes=shapes[number],
+                budget_s=max(STOPPED_BUDGET_S, share),
+                name=choice.text,
+            )
+            _LOG.info("placing %s for %s", path, choice.text)
+            with _in_sentences(choice), _saved_after_failure(engine, handles, choices, session):
+                if prepare is not None:
+                    prepare(handle)
+                folder = None if out is None else str(folders[number])
+                runs.append(engine.run(handle, mine, out=folder))
+        rows = tuple(map(_row, choices, shapes, runs, (_inputs(engine, h) for h in handles)))
+        sharing = None
+        if out is not None:
+            dims = [choice.dims for choice in choices]
+            manifest = combine_artifacts(folders, dims, Path(out), nearest=nearest)
+            sharing = _sharing(manifest)
+    for run in runs:
+        run.shapes, run.sharing = list(rows), sharing
+        run.artifact = None if out is None else str(out)
+    sessions = _save_all(engine, handles, choices, session)
+    return ShapesPlaced(
+        runs=tuple(runs),
+        rows=rows,
+        artifact=None if out is None else str(out),
+        sharing=sharing,
+        sessions=sessions,
+    )
+
+
+@contextlib.contextmanager
+def _in_sentences(choice: ShapeChoice) -> Iterator[None]:
+    """Add a shape to the sentence of whatever fails inside."""
+    try:
+        yield
+    except CollageError as error:
+        if error.args:
+            error.args = (f"{choice.text}: {error.args[0]}", *error.args[1:])
+        raise
+
+
+@contextlib.contextmanager
+def _saved_after_failure(
+    engine: Engine, handles: Sequence[str], choices: Sequence[ShapeChoice], session: Path | None
+) -> Iterator[None]:
+    """Write the sessions also where a run inside fails or is cancelled."""
+    try:
+        yield
+    except CollageError:
+        with contextlib.suppress(CollageError):
+            _save_all(engine, handles, choices, session)
+        raise
+
+
+def _open_all(
+    engine: Engine, path: str | Path, choices: Sequence[ShapeChoice], shapes: Sequence[Sizes]
+) -> list[str]:
+    """Open the model with each of the shapes, so that nothing is measured before all fit.
+
+    Raises:
+        ModelError: A shape contradicts what the model computes.
+    """
+    handles = []
+    for choice, sizes in zip(choices, shapes, strict=True):
+        try:
+            opened = engine.model_open(p.ModelOpen(path=str(path), shapes=sizes))
+        except (ModelError, UsageError) as error:
+            raise type(error)(f"{choice.text} does not fit the model: {error}") from error
+        handles.append(opened.document)
+    return handles
+
+
+def _inputs(engine: Engine, handle: str) -> Sizes:
+    """The shapes of all inputs of an open document."""
+    graph = engine.document(handle).document.graph
+    return {
+        name: tuple(graph.nodes[node].types[0].shape)
+        for name, node in zip(graph.input_names, graph.inputs, strict=True)
+    }
+
+
+def _row(choice: ShapeChoice, shapes: Sizes, run: Run, inputs: Sizes) -> ShapeRow:
+    """A line of the table of shapes."""
+    placement = run.placement
+    latency = placement.measured_us if placement is not None else None
+    parts = placement.partitions if placement is not None else ()
+    nodes: Counter[str] = Counter()
+    for part in parts:
+        nodes[part.toolchain] += max(1, len(part.nodes))
+    alone = [
+        base
+        for base in run.baselines
+        if base.kind == "whole-model" and base.measured_us is not None and base.barred is None
+    ]
+    best = min(alone, key=lambda base: base.measured_us or 0.0, default=None)
+    items = items_of(inputs)
+    return ShapeRow(
+        choice=choice,
+        inputs=inputs,
+        run=run.id,
+        latency_us=latency,
+        spread_us=placement.spread_us if placement is not None else None,
+        items=items,
+        items_per_s=None if not latency else items * 1e6 / latency,
+        toolchains=tuple(name for name, _ in nodes.most_common()),
+        partitions=len(parts),
+        best_single=best.name if best is not None else "",
+        best_single_us=best.measured_us if best is not None else None,
+        distinct=run.candidates.distinct,
+        measured=run.candidates.measured,
+        from_store=run.candidates.from_store,
+    )
+
+
+def _sharing(manifest: dict[str, Any]) -> Sharing:
+    """What an artifact's manifest says of its size and its padding."""
+    return Sharing(
+        modules_bytes=manifest["sizes"]["modules"],
+        modules_apart_bytes=manifest["sizes"]["modules_apart"],
+        bytes=sum(about["bytes"] for about in manifest["files"].values()),
+        padded=tuple(manifest.get("padding", ())),
+        not_padded=dict(manifest.get("not_padded", {})),
+    )
+
+
+def session_path(path: Path, choice: ShapeChoice) -> Path:
+    """Where a shape's session is kept: ``model.collage`` → ``model-batch=4.collage``."""
+    text = choice.text.replace(" ", "-").replace("/", "_")
+    return path.with_name(f"{path.stem}-{text}{path.suffix}")
+
+
+def _save_all(
+    engine: Engine, handles: Sequence[str], choices: Sequence[ShapeChoice], session: Path | None
+) -> tuple[Path, ...]:
+    """Write the sessions of all shapes; none without a file's name."""
+    if session is None:
+        return ()
+    written = []
+    for handle, choice in zip(handles, choices, strict=True):
+        place = session_path(session, choice)
+        engine.session_save(p.SessionSave(document=handle, path=str(place)))
+        written.append(place)
+    return tuple(written)

@@ -1,0 +1,55 @@
+"""The table of shapes that were placed for one artifact, as every face of the program shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from collage_engine.drawing.formatting import DASH, bytes_text, gain_text, significant, time_text
+from collage_engine.records.shapes import ShapeRow, Sharing
+
+COLUMNS = (
+    "shape",
+    "latency",
+    "items per second",
+    "toolchains",
+    "best single toolchain",
+    "against it",
+)
+"""Titles of the columns."""
+NUMBERS = ("latency", "items per second", "against it")
+"""The columns that hold numbers."""
+
+
+def shape_cells(row: ShapeRow) -> tuple[str, ...]:
+    """The texts of a row, in the order of ``COLUMNS``."""
+    single = f"{row.best_single}, {time_text(row.best_single_us)}" if row.best_single else DASH
+    rate = DASH if row.items_per_s is None else significant(row.items_per_s)
+    gain = gain_text(row.latency_us, row.best_single_us)
+    toolchains = ", ".join(row.toolchains) or DASH
+    return (row.choice.text, time_text(row.latency_us), rate, toolchains, single, gain)
+
+
+def sharing_sentences(rows: Sequence[ShapeRow], sharing: Sharing | None) -> list[str]:
+    """What was measured once for several shapes, and what their artifact shares."""
+    known = sum(row.from_store for row in rows[1:])
+    distinct = sum(row.distinct for row in rows[1:])
+    said = []
+    if distinct:
+        said.append(
+            f"{known} of the {distinct} distinct candidates of the shapes after the first had been "
+            "measured before"
+        )
+    if sharing is None:
+        return said
+    said.append(
+        f"the modules of {len(rows)} shapes take {bytes_text(sharing.modules_bytes)} together; "
+        f"apart they would take {bytes_text(sharing.modules_apart_bytes)}"
+    )
+    if sharing.padded:
+        said.append(
+            f"inputs that are smaller along {', '.join(sharing.padded)} are padded to the next "
+            "larger shape"
+        )
+    for dim, why in sharing.not_padded.items():
+        said.append(f"inputs are not padded along {dim}: {why}")
+    return said

@@ -1,0 +1,159 @@
+"""Shapes that a model is placed for: what the user asked for, and what came of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import msgspec
+
+from collage_engine.records.errors import UsageError
+
+MOST_SHAPES = 64
+"""Shapes of one artifact, at most; chosen: each is a run of its own, which takes minutes."""
+MOST_ELEMENTS = 2**40
+"""Elements of an input, at most; chosen: terabytes, more than any machine has."""
+
+
+class ShapeChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """One shape that the user asked for: sizes of named dimensions, and of whole inputs."""
+
+    dims: dict[str, int] = {}
+    """Symbolic dimension of the model → its size."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    """Input → all its sizes."""
+
+    @property
+    def text(self) -> str:
+        """``batch=4 sequence=64``, as the user would write it."""
+        inputs = (f"{name}={'x'.join(map(str, sizes))}" for name, sizes in self.shapes.items())
+        return " ".join([*(f"{name}={size}" for name, size in self.dims.items()), *inputs])
+
+
+def combined(
+    dims: Mapping[str, Sequence[int]], shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[ShapeChoice, ...]:
+    """Every combination of the values of named dimensions, beside the fixed shapes of inputs.
+
+    Args:
+        dims: Dimension → the sizes that it should have, in the user's order.
+        shapes: Input → sizes, the same in all combinations.
+
+    Raises:
+        UsageError: There are more combinations than one artifact may have.
+    """
+    count = math.prod(len(sizes) for sizes in dims.values())
+    _check_count(count, "--dim")
+    return tuple(
+        ShapeChoice(dims=dict(zip(dims, sizes, strict=True)), shapes=dict(shapes))
+        for sizes in product(*dims.values())
+    )
+
+
+def listed(data: Any, option: str) -> tuple[ShapeChoice, ...]:
+    """The shapes that a JSON document lists.
+
+    Args:
+        data: A list of objects; each maps a dimension's name to its size, or an input's name to the
+            list of its sizes.
+        option: How messages name the document.
+
+    Raises:
+        UsageError: It is no such list.
+    """
+    if not isinstance(data, list) or not data or not all(isinstance(each, dict) for each in data):
+        raise UsageError(
+            f'{option}: expected a list of objects such as [{{"batch": 1}}, {{"batch": 4}}]'
+        )
+    _check_count(len(data), option)
+    found = []
+    for entry in data:
+        dims: dict[str, int] = {}
+        shapes: dict[str, tuple[int, ...]] = {}
+        for name, size in entry.items():
+            if _is_size(size):
+                dims[name] = size
+            elif isinstance(size, list) and size and all(map(_is_size, size)):
+                if math.prod(size) > MOST_ELEMENTS:
+                    raise UsageError(f"{option}: {name} = {size} is larger than any memory")
+                shapes[name] = tuple(size)
+            else:
+                raise UsageError(
+                    f"{option}: {name!r} is neither a positive size nor a list of positive sizes"
+                )
+        found.append(ShapeChoice(dims=dims, shapes=shapes))
+    for place, choice in enumerate(found):
+        if not choice.dims and not choice.shapes:
+            raise UsageError(f"{option}: entry {place} names no dimension and no input")
+        if choice in found[:place]:
+            raise UsageError(f"{option}: {choice.text} is listed twice")
+    return tuple(found)
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 0 < value <= MOST_ELEMENTS
+
+
+def _check_count(count: int, option: str) -> None:
+    if count > MOST_SHAPES:
+        raise UsageError(
+            f"{option}: these are {count} shapes; one artifact has at most {MOST_SHAPES}"
+        )
+
+
+class ShapeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run found out for one of the shapes that were placed together."""
+
+    choice: ShapeChoice
+    inputs: dict[str, tuple[int, ...]]
+    """Input → sizes."""
+    run: str
+    """Id of the run of this shape."""
+    latency_us: float | None
+    spread_us: tuple[float, float] | None = None
+    """20th and 80th percentile."""
+    items: int = 1
+    """Items of one run: the leading extent that all inputs have, the batch; 1 where they differ."""
+    items_per_s: float | None = None
+    toolchains: tuple[str, ...] = ()
+    """Those of the placement, the one with the most operators first."""
+    partitions: int = 0
+    best_single: str = ""
+    """The fastest toolchain that ran the whole model alone; empty: none did."""
+    best_single_us: float | None = None
+    distinct: int = 0
+    """Distinct candidates of this shape."""
+    measured: int = 0
+    """Those of them that were measured in this run."""
+    from_store: int = 0
+    """Those that had been measured before, for an earlier shape among others."""
+
+    @property
+    def gain(self) -> float | None:
+        """Best single toolchain's latency / this one's; above 1 the placement is faster."""
+        if self.latency_us is None or self.best_single_us is None:
+            return None
+        return self.best_single_us / self.latency_us
+
+
+def items_of(inputs: Mapping[str, tuple[int, ...]]) -> int:
+    """The leading extent that all inputs have in common; 1 where they differ or have none."""
+    leading = {sizes[0] if sizes else 1 for sizes in inputs.values()}
+    return leading.pop() if len(leading) == 1 else 1
+
+
+class Sharing(msgspec.Struct, frozen=True, kw_only=True):
+    """An artifact for several shapes: how large it is, and along what it pads."""
+
+    modules_bytes: int
+    """Modules with their weights, as they are stored."""
+    modules_apart_bytes: int
+    """The same in one artifact for each shape."""
+    bytes: int
+    """Of all files."""
+    padded: tuple[str, ...] = ()
+    """Dimensions along which inputs are padded to the next larger shape."""
+    not_padded: dict[str, str] = {}
+    """Dimension → why not, where padding was asked for."""

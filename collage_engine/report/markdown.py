@@ -1,0 +1,43 @@
+"""A run in short as Markdown: what was chosen, against what, and the shapes placed with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from collage_engine.drawing.figures import verdict_sentence
+from collage_engine.drawing.formatting import gain_text, spread_text, time_text
+from collage_engine.drawing.latencies import latency_rows
+from collage_engine.drawing.shape_table import COLUMNS, NUMBERS, shape_cells, sharing_sentences
+from collage_engine.records.placement import Run
+
+LATENCIES = ("placement", "kind", "latency", "20–80 %", "against the chosen")
+"""Titles of the table of baselines."""
+
+
+def run_markdown(run: Run) -> str:
+    """The run's verdict, its placement beside all baselines, and the table of shapes if any."""
+    reference = run.placement.measured_us if run.placement else None
+    rows = [
+        (
+            f"**{row.name}**" if row.chosen else row.name,
+            row.kind,
+            time_text(row.us) if row.us is not None else row.reason or "not measured",
+            spread_text(row.spread_us, row.us),
+            "" if row.chosen else gain_text(row.us, reference),
+        )
+        for row in latency_rows(run)
+    ]
+    parts = [f"{verdict_sentence(run)}\n", _table(LATENCIES, LATENCIES[2:], rows)]
+    if run.shapes:
+        parts.append(_table(COLUMNS, NUMBERS, map(shape_cells, run.shapes)))
+        parts += [f"- {text}\n" for text in sharing_sentences(run.shapes, run.sharing)]
+    return "\n".join(parts)
+
+
+def _table(head: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of texts; columns of numbers are set to the right."""
+    rule = ["---:" if title in numbers else "---" for title in head]
+    lines = [head, rule, *rows]
+    return "".join(
+        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines
+    )

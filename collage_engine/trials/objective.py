@@ -1,0 +1,32 @@
+"""What trials measure for each objective of a run: latency, throughput or the tail of latencies."""
+
+from __future__ import annotations
+
+from collage_engine.records.settings import RunSettings
+from collage_engine.trials.placement_process import Deployment, RoundSettings
+from collage_engine.trials.runner import TrialSettings
+
+THROUGHPUT_ROUND = RoundSettings(seconds=0.25, warm_s=0.0)
+"""A round of several instances at once; chosen: long beside the moment in which they start."""
+TAIL_ROUND = RoundSettings(seconds=0.4, least_calls=20, most_calls=4000, percentile=99)
+"""A round whose 99th percentile is compared; chosen: a hundred calls of up to 4 ms."""
+
+
+def trial_settings(settings: RunSettings) -> TrialSettings:
+    """How placements are built and timed on the way to the confirmation.
+
+    One instance is timed, whatever the objective. For throughput its threads do not spin, as they
+    would take the time of other instances.
+    """
+    spin = False if settings.objective == "throughput" else None
+    return TrialSettings(deployed=Deployment(spin=spin))
+
+
+def confirming_settings(settings: RunSettings) -> TrialSettings:
+    """How contenders are timed in the confirmation: as they are going to be deployed."""
+    if settings.objective == "throughput":
+        deployed = Deployment(streams=max(1, settings.streams), spin=False)
+        return TrialSettings(round=THROUGHPUT_ROUND, deployed=deployed)
+    if settings.objective == "p99":
+        return TrialSettings(round=TAIL_ROUND)
+    return TrialSettings()

@@ -1,0 +1,229 @@
+"""One model placed for several shapes, and its artifact run by both loaders, as a user would."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from collage_engine.artifact.artifact_run import run_artifact
+from collage_engine.artifact.manifest import read_manifest
+from collage_engine.lowering.npz import read_npz, write_npz
+from collage_engine.lowering.reference import run_onnx
+from collage_engine.records.errors import ArtifactError
+from tests.e2e.test_place import collage
+from tests.support.artifact_cases import compile_loader, run_cpp
+from tests.zoo.net import Net
+
+BATCHES = (1, 2, 4)
+
+
+def model_bytes() -> bytes:
+    """Half a million weights behind a batch of any size."""
+    net = Net("classifier", opset=13, seed=5)
+    x = net.input("image", ["batch", 64])
+    x = net.op("Relu", net.dense(x, 64, 1024))
+    x = net.op("Relu", net.dense(x, 1024, 512))
+    net.output(net.dense(x, 512, 5), shape=["batch", 5])
+    return net.model().SerializeToString(deterministic=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    made = tmp_path_factory.mktemp("shapes")
+    (made / "m.onnx").write_bytes(model_bytes())
+    return made
+
+
+@pytest.fixture(scope="module")
+def placed(folder) -> dict:
+    """The document of a run for three batches."""
+    done = collage(
+        "place", folder / "m.onnx", "-o", folder / "out", "--dim", "batch=1,2,4", "--nearest",
+        "--json", "--session", folder / "s.collage", "--budget", "90s", "--no-in-place",
+        "--toolchains", "onnxruntime", cache=folder / "cache",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def cpp(tmp_path_factory) -> Path:
+    return compile_loader(tmp_path_factory.mktemp("cpp"))
+
+
+def truth(folder: Path, batch: int) -> tuple[dict, dict]:
+    """Inputs of a batch that is in no sample, and what the model computes of them."""
+    model = onnx.load(folder / "m.onnx")
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = batch
+    image = np.random.default_rng(batch).standard_normal((batch, 64)).astype(np.float32)
+    inputs = {"image": image}
+    return inputs, {model.graph.output[0].name: run_onnx(model, inputs)[0]}
+
+
+def test_the_document_has_a_row_for_each_shape(placed, folder):
+    assert [row["choice"]["dims"]["batch"] for row in placed["shapes"]] == list(BATCHES)
+    for batch, row, run in zip(BATCHES, placed["shapes"], placed["runs"], strict=True):
+        assert row["inputs"] == {"image": [batch, 64]} and row["items"] == batch
+        assert row["latency_us"] == run["placement"]["measured_us"] > 0
+        assert row["items_per_s"] == pytest.approx(batch * 1e6 / row["latency_us"])
+        assert row["toolchains"] == ["onnxruntime"]
+        assert len(run["shapes"]) == 3 and run["artifact"] == str(folder / "out")
+    names = [Path(path).name for path in placed["sessions"]]
+    assert names == [f"s-batch={batch}.collage" for batch in BATCHES]
+    assert not list(folder.glob(".collage-shapes-*"))
+
+
+def test_weights_that_are_packed_alike_are_stored_once(placed, folder):
+    sharing, manifest = placed["sharing"], read_manifest(folder / "out")
+    weights = 4 * (64 * 1024 + 1024 * 512 + 512 * 5)
+    assert sharing["modules_apart_bytes"] > 3 * weights
+    assert sharing["modules_bytes"] < 0.5 * sharing["modules_apart_bytes"]
+    stored = sum(
+        (folder / "out/pieces" / p.name).stat().st_size for p in (folder / "out/pieces").iterdir()
+    )
+    assert stored == sharing["modules_bytes"]
+    on_disk = {
+        p.relative_to(folder / "out").as_posix() for p in (folder / "out").rglob("*") if p.is_file()
+    }
+    assert set(manifest["files"]) == on_disk - {"manifest.json"}
+
+
+def test_every_entry_agrees_with_its_sample_in_both_loaders(placed, folder, cpp):
+    result = run_artifact(folder / "out", benchmark=True)
+    assert [entry["dims"]["batch"] for entry in result["entries"]] == list(BATCHES)
+    assert all(entry["max_rel_error"] <= 1e-4 for entry in result["entries"])
+    assert all(entry["median_us"] > 0 for entry in result["entries"])
+    done = run_cpp(cpp, str(folder / "out"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("agrees with the sample") == 3
+    said = collage("run", folder / "out", cache=folder / "cache").stdout
+    assert all(f"batch={batch}" in said for batch in BATCHES)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 4])
+def test_inputs_choose_the_entry_by_their_shapes(placed, folder, cpp, tmp_path, batch):
+    inputs, outputs = truth(folder, batch)
+    write_npz(tmp_path / "i.npz", inputs)
+    write_npz(tmp_path / "o.npz", outputs)
+    command = [sys.executable, str(folder / "out/loader/run_artifact.py"), str(folder / "out")]
+    saved = tmp_path / "saved.npz"
+    done = subprocess.run(
+        [*command, "--inputs", str(tmp_path / "i.npz"), "--save", str(saved)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    for name, array in read_npz(saved).items():
+        np.testing.assert_allclose(array, outputs[name], rtol=1e-3, atol=1e-4)
+    done = run_cpp(
+        cpp,
+        str(folder / "out"),
+        "--inputs",
+        str(tmp_path / "i.npz"),
+        "--truth",
+        str(tmp_path / "o.npz"),
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert ("with padding" in done.stdout) == (batch == 3)
+
+
+def test_a_shape_that_is_not_there_is_a_sentence(placed, folder, cpp, tmp_path):
+    inputs, _ = truth(folder, 5)
+    write_npz(tmp_path / "i.npz", inputs)
+    says = "no entry for image [5, 64]; it has image [1, 64]; image [2, 64]; image [4, 64]"
+    command = [sys.executable, str(folder / "out/loader/run_artifact.py"), str(folder / "out")]
+    done = subprocess.run(
+        [*command, "--inputs", str(tmp_path / "i.npz")], capture_output=True, text=True
+    )
+    assert done.returncode == 1 and says in done.stderr and done.stderr.count("\n") == 1
+    done = run_cpp(cpp, str(folder / "out"), "--inputs", str(tmp_path / "i.npz"))
+    assert done.returncode == 1 and says in done.stderr
+
+
+def test_a_pool_answers_many_threads_at_once(placed, folder):
+    code = """
+import sys, threading
+sys.path.insert(0, sys.argv[1] + "/loader")
+import run_artifact
+import numpy as np
+pool = run_artifact.load(sys.argv[1], streams=2)
+def image(b):
+    return {"image": np.random.default_rng(b).standard_normal((b, 64)).astype("float32")}
+inputs = {b: image(b) for b in (1, 2, 4)}
+alone = {b: pool(inputs[b])[0] for b in inputs}
+def ask(b):
+    for _ in range(50):
+        np.testing.assert_allclose(pool(inputs[b])[0], alone[b], rtol=1e-5, atol=1e-6)
+    done.append(b)
+done = []
+threads = [threading.Thread(target=ask, args=(b,)) for b in (1, 2, 4, 1)]
+[t.start() for t in threads]; [t.join() for t in threads]
+pool.close()
+print(sorted(done))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder / "out")], capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "[1, 1, 2, 4]", done.stderr
+
+
+def test_a_piece_that_was_changed_is_found(placed, folder, cpp, tmp_path):
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "-r", str(folder / "out"), str(copy)], check=True)
+    piece = max((copy / "pieces").iterdir(), key=lambda path: path.stat().st_size)
+    data = bytearray(piece.read_bytes())
+    data[-1] ^= 1
+    piece.write_bytes(data)
+    with pytest.raises(ArtifactError, match="has changed since it was exported"):
+        run_artifact(copy)
+    done = run_cpp(cpp, str(copy))
+    assert done.returncode == 1 and "has changed since it was exported" in done.stderr
+
+
+def test_the_report_of_a_session_shows_all_shapes(placed, folder):
+    report = folder / "r.html"
+    done = collage("report", placed["sessions"][1], "-o", report, cache=folder / "cache")
+    assert done.returncode == 0, done.stderr
+    text = report.read_text()
+    assert all(f"batch={batch}" in text for batch in BATCHES) and "items per second" in text
+
+
+def test_padding_that_changes_results_is_not_done(folder):
+    """A mean over the batch: what is padded would count."""
+    net = Net("mean", opset=13, seed=5)
+    x = net.dense(net.input("image", ["batch", 8]), 8, 4)
+    net.output(net.op("ReduceMean", x, axes=[0], keepdims=1))
+    (folder / "mean.onnx").write_bytes(net.model().SerializeToString())
+    done = collage(
+        "place", folder / "mean.onnx", "-o", folder / "mean", "--dim", "batch=1,2", "--nearest",
+        "--json", "--budget", "40s", "--no-in-place", "--toolchains", "onnxruntime",
+        cache=folder / "cache",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    sharing = json.loads(done.stdout)["sharing"]
+    assert not sharing.get("padded")
+    assert "padding changes the results" in sharing["not_padded"]["batch"]
+
+
+def test_a_size_that_contradicts_the_model_is_a_sentence_and_nothing_is_written(folder):
+    """A reshape that is written for a batch of two."""
+    net = Net("fixed", opset=13, seed=5)
+    x = net.op("Relu", net.input("image", ["batch", 8]))
+    x = net.op("Reshape", x, net.const([2, 8], np.int64), name="as_two")
+    net.output(x)
+    (folder / "fixed.onnx").write_bytes(net.model().SerializeToString())
+    done = collage(
+        "place", folder / "fixed.onnx", "-o", folder / "never", "--dim", "batch=2,3",
+        cache=folder / "cache",
+    )  # fmt: skip
+    assert done.returncode in (1, 2) and "batch=3 does not fit the model" in done.stderr
+    assert "as_two" in done.stderr, done.stderr
+    assert not (folder / "never").exists() and not os.path.exists(folder / "never.collage")

@@ -1,0 +1,186 @@
+"""Entries of an artifact: picked by shapes, padded along dimensions, cut into shared pieces."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from collage_engine.artifact.loader import entries as e
+from collage_engine.artifact.loader.run_artifact import Damaged, _check_manifest
+from collage_engine.artifact.loader.streams import Pool, shares
+from collage_engine.artifact.pieces import write_pieces
+
+
+def value(name: str, *shape: int) -> dict:
+    return {"name": name, "dtype": "float32", "shape": list(shape)}
+
+
+def entry(batch: int, sequence: int, pooled: int | None = None) -> dict:
+    return {
+        "dims": {"batch": batch, "sequence": sequence},
+        "inputs": [value("ids", batch, sequence), value("mask", batch, sequence)],
+        "outputs": [value("y", batch, pooled or 5)],
+        "environment": {},
+        "tolerance": 1e-4,
+        "sample": {"inputs": f"{batch}-{sequence}/i.npz", "outputs": f"{batch}-{sequence}/o.npz"},
+        "module": {"sha256": "0", "bytes": 1, "pieces": ["pieces/a"]},
+    }
+
+
+ENTRIES = [entry(1, 64), entry(4, 64), entry(1, 128), entry(4, 128)]
+PADDING = {
+    "batch": {"inputs": [["ids", 0], ["mask", 0]], "outputs": [["y", 0]]},
+    "sequence": {"inputs": [["ids", 1], ["mask", 1]], "outputs": []},
+}
+
+
+def both(*shape: int) -> dict:
+    return {"ids": shape, "mask": shape}
+
+
+def test_an_entry_is_picked_by_the_very_shapes():
+    assert [e.pick(ENTRIES, both(*s)) for s in ((1, 64), (4, 64), (1, 128), (4, 128))] == [
+        (k, {}) for k in range(4)
+    ]
+
+
+@pytest.mark.parametrize(
+    "shapes", [both(3, 64), both(5, 64), both(1, 64, 1), {"ids": (1, 64)}, both(0, 64)]
+)
+def test_a_shape_that_is_not_there_is_named_with_those_that_are(shapes):
+    with pytest.raises(e.NoSuchShape, match=r"no entry for .*; it has ids \[1, 64\], mask"):
+        e.pick(ENTRIES, shapes)
+
+
+def test_with_padding_the_smallest_larger_entry_is_picked():
+    assert e.pick(ENTRIES, both(3, 64), PADDING) == (1, {"batch": 3})
+    assert e.pick(ENTRIES, both(1, 65), PADDING) == (2, {"sequence": 65})
+    assert e.pick(ENTRIES, both(2, 100), PADDING) == (3, {"batch": 2, "sequence": 100})
+    assert e.pick(ENTRIES, both(2, 100), PADDING)[0] == 3
+    for wrong in (both(5, 64), both(1, 129), both(0, 64), {"ids": (3, 64), "mask": (2, 64)}):
+        with pytest.raises(e.NoSuchShape, match="smaller along batch, sequence"):
+            e.pick(ENTRIES, wrong, PADDING)
+
+
+def test_inputs_are_padded_with_zeros_and_outputs_cut():
+    given = {"ids": np.ones((3, 60)), "mask": np.ones((3, 60))}
+    wide = e.padded(given, ENTRIES[1])
+    assert wide["ids"].shape == (4, 64) and wide["ids"].sum() == 180
+    (kept,) = e.cut([np.arange(20).reshape(4, 5)], ENTRIES[1], {"batch": 3}, PADDING)
+    assert kept.tolist() == np.arange(15).reshape(3, 5).tolist()
+
+
+def test_the_axes_of_a_dimension_are_those_that_follow_it_in_every_entry():
+    assert e.axes_of(ENTRIES, "batch", "inputs") == {"ids": [0], "mask": [0]}
+    assert e.axes_of(ENTRIES, "batch", "outputs") == {"y": [0]}
+    assert e.axes_of(ENTRIES, "sequence", "outputs") == {}
+    assert e.unexplained_axis(ENTRIES) is None
+    square = [entry(k, k) for k in (2, 3)]
+    assert e.axes_of(square, "batch", "inputs") is None  # of batch or of sequence?
+    flat = [entry(b, s, b * s) for b, s in ((1, 2), (2, 2), (1, 3), (2, 3))]
+    assert e.unexplained_axis(flat) == ("y", 1)
+
+
+def test_neighbours_differ_in_one_dimension():
+    assert e.neighbours(ENTRIES, "batch") == [(0, 1), (2, 3)]
+    assert e.neighbours(ENTRIES, "sequence") == [(0, 2), (1, 3)]
+    assert e.neighbours([entry(1, 64), entry(4, 128)], "batch") == []
+
+
+def manifest(**more) -> dict:
+    files = {"pieces/a": {"sha256": "a"}}
+    for each in ENTRIES:
+        files |= {name: {"sha256": "b"} for name in each["sample"].values()}
+    return {"files": files, "environment": {}, "entries": ENTRIES, **more}
+
+
+def test_a_manifest_with_entries_is_checked_whole():
+    _check_manifest(manifest(padding=PADDING))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"entries": []},
+        {"entries": [{**ENTRIES[0], "environment": {"LD_PRELOAD": "x"}}]},
+        {"entries": [{**ENTRIES[0], "tolerance": 1e9}]},
+        {"entries": [{**ENTRIES[0], "module": {"sha256": "0", "pieces": ["elsewhere"]}}]},
+        {"entries": [{**ENTRIES[0], "module": {"sha256": "0"}}]},
+        {"entries": [{**ENTRIES[0], "sample": {"inputs": "x", "outputs": "y"}}]},
+        {"entries": [{**ENTRIES[0], "requires": [{"file": "evil.py"}]}]},
+        {"entries": [{**ENTRIES[0], "dims": {"batch": "1"}}]},
+        {"padding": {"batch": {"inputs": [["ids", 1]], "outputs": []}}},
+        {"padding": {"weight": {"inputs": [], "outputs": []}}},
+        {"padding": ["batch"]},
+    ],
+)
+def test_entries_that_lie_are_refused(change):
+    with pytest.raises(Damaged):
+        _check_manifest(manifest(**change))
+
+
+def test_equal_runs_of_bytes_are_stored_once(tmp_path):
+    random = np.random.default_rng(0)
+
+    def some(count: int) -> bytes:
+        return random.integers(0, 256, count, np.uint8).tobytes()
+
+    shared, other = some(600_000), bytes(100_000)
+    contents = [some(3001) + shared + other, some(7777) + other + shared + some(11), b"", b"tiny"]
+    paths = []
+    for number, content in enumerate(contents):
+        paths.append(tmp_path / str(number))
+        paths[-1].write_bytes(content)
+    pieces = write_pieces([p for p in paths if p.stat().st_size], tmp_path / "pieces")
+    for content, names in zip([c for c in contents if c], pieces.files, strict=True):
+        assert b"".join((tmp_path / "pieces" / n).read_bytes() for n in names) == content
+    apart = sum(map(len, contents))
+    assert pieces.stored < apart - 500_000
+    assert len(list((tmp_path / "pieces").iterdir())) == len(pieces.sizes) < 30
+
+
+def test_a_pool_runs_as_many_at_once_as_it_has_instances():
+    together = threading.Barrier(2, timeout=20)
+
+    class Instance:
+        def __init__(self, number: int) -> None:
+            self.number = number
+            self.thread = threading.get_ident()
+
+        def __call__(self, inputs: int) -> tuple[int, int]:
+            assert threading.get_ident() == self.thread
+            together.wait()
+            return self.number, inputs
+
+    with Pool(Instance, streams=2, threads=1) as pool:
+        futures = [pool.submit(k) for k in range(6)]
+        found = [future.result(timeout=20) for future in futures]
+    assert [inputs for _, inputs in found] == list(range(6))
+    assert {number for number, _ in found} == {0, 1}
+
+
+def test_a_pool_passes_errors_on_and_goes_on():
+    def make(_number: int):
+        def model(inputs: int) -> int:
+            return 1 // inputs
+
+        return model
+
+    with Pool(make, streams=1, threads=1) as pool:
+        with pytest.raises(ZeroDivisionError):
+            pool(0)
+        assert pool(1) == 1
+
+    def refuses(_number: int):
+        raise OSError("no such module")
+
+    with pytest.raises(OSError, match="no such module"):
+        Pool(refuses, streams=2, threads=1)
+
+
+def test_instances_get_processors_of_their_own_where_there_are_enough(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 5})
+    assert shares(2, 2) == [{0, 1}, {2, 5}]
+    assert shares(3, 2) == [None, None, None]

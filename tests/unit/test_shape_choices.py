@@ -1,0 +1,194 @@
+"""Several shapes: what the user may write, and the shapes of inputs that follow."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import pytest
+
+from collage_engine.cli.options import dimension, shape_choices
+from collage_engine.cli.parser import build_parser
+from collage_engine.deployment.shapes import session_path
+from collage_engine.drawing.shape_table import shape_cells, sharing_sentences
+from collage_engine.model.dimensions import input_shapes, symbolic_dimensions
+from collage_engine.records.errors import UsageError
+from collage_engine.records.shapes import (
+    MOST_SHAPES,
+    ShapeChoice,
+    ShapeRow,
+    Sharing,
+    combined,
+    items_of,
+    listed,
+)
+from tests.zoo.net import Net
+
+
+def place(*more: str) -> argparse.Namespace:
+    return build_parser().parse_args(["place", "m.onnx", "-o", "out", *more])
+
+
+def text_model():
+    """Two inputs [batch, sequence], one of them fixed to three classes besides."""
+    net = Net("text", opset=13, seed=0)
+    a = net.input("ids", ["batch", "sequence"])
+    b = net.input("mask", ["batch", "sequence"])
+    net.input("extra", ["batch", 3])
+    net.output(net.op("Add", a, b), shape=["batch", "sequence"])
+    return net.model()
+
+
+def test_dimensions_are_read_as_written():
+    assert dimension("batch=1,4,16") == ("batch", (1, 4, 16))
+    assert dimension("a=b=2") == ("a=b", (2,))
+
+
+@pytest.mark.parametrize("text", ["batch", "batch=", "=1", "batch=x", "batch=0", "b=1,1", "b=1x2"])
+def test_what_is_no_dimension_is_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError):
+        dimension(text)
+
+
+def test_values_of_dimensions_combine_in_the_users_order():
+    found = shape_choices(place("--dim", "batch=4,1", "--dim", "sequence=64,128"))
+    assert [choice.dims for choice in found] == [
+        {"batch": 4, "sequence": 64},
+        {"batch": 4, "sequence": 128},
+        {"batch": 1, "sequence": 64},
+        {"batch": 1, "sequence": 128},
+    ]
+    assert found[0].text == "batch=4 sequence=64"
+
+
+def test_without_dimensions_there_is_nothing_to_choose():
+    assert shape_choices(place("--shape", "x=1,3")) == ()
+
+
+def test_a_file_lists_combinations_and_whole_inputs(tmp_path):
+    path = tmp_path / "shapes.json"
+    path.write_text(json.dumps([{"batch": 1, "y": [2, 3]}, {"batch": 8}]))
+    found = shape_choices(place("--shapes", str(path), "--shape", "y=4,3"))
+    assert found == (
+        ShapeChoice(dims={"batch": 1}, shapes={"y": (2, 3)}),
+        ShapeChoice(dims={"batch": 8}, shapes={"y": (4, 3)}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ({"batch": 1}, "a list of objects"),
+        ([], "a list of objects"),
+        ([{}], "names no dimension"),
+        ([{"batch": 0}], "'batch' is neither a positive size"),
+        ([{"batch": True}], "'batch' is neither a positive size"),
+        ([{"x": [1, "y"]}], "'x' is neither a positive size"),
+        ([{"x": [2**30, 2**30]}], "larger than any memory"),
+        ([{"batch": 1}, {"batch": 1}], "batch=1 is listed twice"),
+        ([{"batch": k + 1} for k in range(MOST_SHAPES + 1)], f"at most {MOST_SHAPES}"),
+    ],
+)
+def test_wrong_lists_say_what_is_wrong(data, says):
+    with pytest.raises(UsageError, match=says):
+        listed(data, "--shapes f.json")
+
+
+def test_too_many_combinations_are_refused():
+    with pytest.raises(UsageError, match="these are 81 shapes"):
+        combined({"a": tuple(range(1, 10)), "b": tuple(range(1, 10))}, {})
+
+
+def test_options_that_contradict_each_other_are_refused(tmp_path):
+    path = tmp_path / "shapes.json"
+    path.write_text('[{"batch": 1}]')
+    with pytest.raises(UsageError, match="give one of them"):
+        shape_choices(place("--dim", "batch=1", "--shapes", str(path)))
+    with pytest.raises(UsageError, match="--nearest"):
+        shape_choices(place("--nearest"))
+    path.write_text("[{")
+    with pytest.raises(UsageError, match="is no JSON"):
+        shape_choices(place("--shapes", str(path)))
+    with pytest.raises(SystemExit):
+        place("--dim", "batch=1", "--dim", "batch=2")
+
+
+def test_a_models_dimensions_give_the_shapes_of_all_its_inputs():
+    model = text_model()
+    assert symbolic_dimensions(model) == {
+        "batch": [("ids", 0), ("mask", 0), ("extra", 0)],
+        "sequence": [("ids", 1), ("mask", 1)],
+    }
+    assert input_shapes(model, {"batch": 2, "sequence": 7}, {}, "m.onnx") == {
+        "ids": (2, 7),
+        "mask": (2, 7),
+        "extra": (2, 3),
+    }
+
+
+@pytest.mark.parametrize(
+    ("dims", "shapes", "says"),
+    [
+        ({"batsch": 1}, {}, r"no such dimension \(it has 'batch', 'sequence'\)"),
+        ({"batch": 2}, {}, "dimension 'sequence' of the input 'ids' is still open"),
+        ({"batch": 2}, {"ids": (1, 7)}, "--dim batch=2 contradicts --shape ids=1,7"),
+    ],
+)
+def test_dimensions_that_do_not_fit_the_model_are_refused(dims, shapes, says):
+    with pytest.raises(UsageError, match=says):
+        input_shapes(text_model(), dims, shapes, "m.onnx")
+
+
+def test_a_model_without_named_dimensions_says_so():
+    net = Net("fixed", opset=13, seed=0)
+    net.output(net.op("Relu", net.input("x", [1, 3])))
+    with pytest.raises(UsageError, match="all sizes of its 1 input are fixed"):
+        input_shapes(net.model(), {"batch": 1}, {}, "m.onnx")
+
+
+def test_each_shape_has_a_session_of_its_own(tmp_path):
+    choice = ShapeChoice(dims={"batch": 4, "sequence": 64})
+    assert session_path(tmp_path / "m.collage", choice).name == "m-batch=4-sequence=64.collage"
+
+
+def test_items_are_the_extent_that_all_inputs_begin_with():
+    assert items_of({"x": (4, 3), "y": (4,)}) == 4
+    assert items_of({"x": (4, 3), "y": (2,)}) == 1
+    assert items_of({"x": ()}) == 1
+
+
+def test_the_table_says_what_a_shape_gains_and_what_the_artifact_shares():
+    row = ShapeRow(
+        choice=ShapeChoice(dims={"batch": 4}),
+        inputs={"x": (4, 3)},
+        run="r1",
+        latency_us=2000.0,
+        items=4,
+        items_per_s=2000.0,
+        toolchains=("onednn", "tvm"),
+        best_single="onednn",
+        best_single_us=2500.0,
+        distinct=10,
+        from_store=4,
+    )
+    assert row.gain == 1.25
+    assert shape_cells(row) == (
+        "batch=4",
+        "2.00 ms",
+        "2000",
+        "onednn, tvm",
+        "onednn, 2.50 ms",
+        "−20.0 %",
+    )
+    sharing = Sharing(
+        modules_bytes=1 << 20,
+        modules_apart_bytes=2 << 20,
+        bytes=3 << 20,
+        padded=("batch",),
+        not_padded={"sequence": "padding changes the results"},
+    )
+    said = sharing_sentences([row, row], sharing)
+    assert said[0].startswith("4 of the 10 distinct candidates")
+    assert "1.00 MiB together; apart they would take 2.00 MiB" in said[1]
+    assert "along batch are padded" in said[2]
+    assert "not padded along sequence: padding changes the results" in said[3]
