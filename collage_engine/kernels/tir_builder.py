@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.ir import Expr
 from tvm.tirx.stmt import For, ForKind
 
-Index: TypeAlias = Any
+Index: TypeAlias = int | Expr
 """An int64 expression or a Python int."""
 Stmt: TypeAlias = Any
 """A TIR statement."""
