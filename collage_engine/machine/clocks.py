@@ -74,7 +74,10 @@ def processor_mhz(
 
 
 def governors(processors: Sequence[int], cpus: Path = CPUS) -> list[str]:
-    """The different governors of these processors, in alphabetical order; empty where untold."""
+    """Return the different governors of these processors, in alphabetical order.
+
+    Empty where untold.
+    """
     found = {_text(cpus / f"cpu{n}" / "cpufreq" / "scaling_governor") for n in processors}
     return sorted(found - {""})
 
@@ -99,7 +102,7 @@ def cuda_mhz(command: str = "nvidia-smi") -> tuple[float | None, float | None]:
 
 
 def _text(path: Path) -> str:
-    """A small file's text; empty where it cannot be read."""
+    """Return a small file's text; empty where it cannot be read."""
     try:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError):

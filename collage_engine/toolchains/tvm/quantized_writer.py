@@ -85,7 +85,7 @@ class Writer:
         return self.found[name]
 
     def plain(self, index: NodeIndex) -> Expr:
-        """A value in the order the graph has it."""
+        """Return a value in the order the graph has it."""
         if index in self.integers.plain:
             return self.integers.plain[index]
         if index in self.integers.images:
@@ -286,7 +286,7 @@ class Writer:
             shape = [max(int(p), int(q)) for p, q in zip(a.shape, b.shape, strict=True)]
 
             def at(x: te.Tensor, i: tuple[Any, ...], scaling: Scaling) -> Expr:
-                """An element, of an axis of one the only one."""
+                """Return an element, of an axis of one the only one."""
                 pairs = zip(i, x.shape, strict=True)
                 return compute.real(x(*(0 if int(e) == 1 else p for p, e in pairs)), scaling)
 

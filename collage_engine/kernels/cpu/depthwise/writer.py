@@ -104,7 +104,7 @@ def write_first(
         return tile(count, columns, _taps(shape), term, finish, kept)
 
     def line(n: Index, channel: Index, base: Index, place: Any, row: Index, count: int) -> Stmt:
-        """All columns of ``count`` rows."""
+        """Return all columns of ``count`` rows."""
         whole = width // (wide * lanes)
         rest = width - whole * wide * lanes
         return seq(

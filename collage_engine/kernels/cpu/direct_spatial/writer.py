@@ -185,7 +185,7 @@ class _Spatial:
             return loop(self.ci, lambda c: nest(shape.kernel, lambda *k: step(c, *k)))
 
         def one(first: Index, count: int) -> Stmt:
-            """The register tile of ``count`` vectors from position ``first`` on."""
+            """Return the register tile of ``count`` vectors from position ``first`` on."""
 
             def term(r: Index, column: Index, c: Index, *k: Index) -> Any:
                 at = (int64(n) * shape.ci + g * self.ci + c) * phases.size

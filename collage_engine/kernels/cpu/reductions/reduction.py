@@ -164,7 +164,7 @@ def _joined(
 
 
 def _place(stage: Stage, lead: tuple[Index, ...], values: Sequence[Index]) -> tuple[Index, ...]:
-    """Where an element is stored; a row's own buffers are one-dimensional."""
+    """Return where an element is stored; a row's own buffers are one-dimensional."""
     indices = (*lead, *values)
     if len(indices) == len(stage.output.shape):
         return indices

@@ -110,5 +110,5 @@ class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
         return blocked_sum(problem, data, block, taps, weight_at, note(self, problem, plan))
 
     def write(self, problem: ConvProblem, plan: WinogradPlan, epilogue: Epilogue) -> Stmt:
-        """The loops: transform, multiply and bring back, group by group of rows of tiles."""
+        """Return the loops: transform, multiply and bring back, group by group of rows of tiles."""
         return write(ConvShape.of(problem, epilogue.anchor), plan, epilogue, epilogue.context)
