@@ -62,15 +62,15 @@ def processor_mhz(
     ]
     if found:
         return found
-    told: dict[int, float] = {}
+    known: dict[int, float] = {}
     number = -1
     for line in _text(cpuinfo).splitlines():
         name, _, value = (part.strip() for part in line.partition(":"))
         if name == "processor" and value.isdecimal():
             number = int(value)
         elif name == "cpu MHz" and re.fullmatch(r"\d+(\.\d+)?", value):
-            told[number] = float(value)
-    return [told[number] for number in processors if number in told]
+            known[number] = float(value)
+    return [known[number] for number in processors if number in known]
 
 
 def governors(processors: Sequence[int], cpus: Path = CPUS) -> list[str]:
