@@ -256,7 +256,8 @@ def two(path: str, seconds: float) -> None:
             both, one, other = (sum(done.values()) for done in found)
             print(
                 f"{Path(path).name}: groups in {seconds:g} s: two machines {both}, one alone "
-                f"{one}, the other alone {other}: {2 * both / (one + other):.2f} times as many ({found})"
+                f"{one}, the other alone {other}: {2 * both / (one + other):.2f} times as many "
+                f"({found})"
             )
         finally:
             connection.close()
