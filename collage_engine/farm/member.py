@@ -73,6 +73,13 @@ SIGN_OF_LIFE_S = 5.0
 KNOWN_COSTS_S = 30.0
 """Seconds that a run waits for the costs that the coordinator has stored; chosen: without them it
 measures again."""
+FILES_KEPT_DAYS = 30
+"""Days for which a model's files are kept from their arrival on; chosen."""
+LOCKS_S = 15.0
+"""Seconds to wait for another member's processors; chosen: one that has just lost its supervisor
+takes some seconds to end."""
+HELLO_S = 600.0
+"""Seconds for probing the toolchains, whose runtimes may have to be compiled first; chosen."""
 QUICK_READINGS = 16
 """Readings of the speed probe beside a group of candidates, some 2 ms; chosen."""
 CALM_SHARE = 0.1
@@ -107,15 +114,21 @@ class ProcessorLocks:
         if self._held:
             return
         folder = Path(tempfile.gettempdir())
+        ends = time.monotonic() + LOCKS_S
         for number in allowed_processors():
-            try:
-                lock = HeldLock(folder / f"collage-farm-processor{number}.lock", wait=False)
-            except OSError as error:
-                self.release()
-                raise FarmError(
-                    f"another member of a farm measures on processor {number} of this machine: "
-                    "stop it, or give each its own with `collage farm join --processors`"
-                ) from error
+            while True:
+                try:
+                    lock = HeldLock(folder / f"collage-farm-processor{number}.lock", wait=False)
+                    break
+                except OSError as error:
+                    if time.monotonic() > ends:
+                        self.release()
+                        raise FarmError(
+                            f"another member of a farm measures on processor {number} of this "
+                            "machine: stop it, or give each its own with `collage farm join "
+                            "--processors`"
+                        ) from error
+                    time.sleep(LOOK_S)
             self._held.append(lock)
 
     def release(self) -> None:
@@ -136,11 +149,14 @@ class Member:
         self._processors = ProcessorLocks()
         self.leases = self.folder / "leases"
         shutil.rmtree(self.leases, ignore_errors=True)
+        self._forget_old_files()
         # Costs that a member holds are those of one task; only a coordinator keeps them.
         os.environ.setdefault("COLLAGE_BUILD_DIR", str(cache_folder() / "native"))
         self._environment = {"COLLAGE_CACHE_DIR": str(self.folder)}
         self._probe: SpeedProbe | None = None
         self._reference: Reading | None = None
+        self._facts: dict[str, Any] | None = None
+        """Versions of toolchains and adapters, once they are known."""
         self._groups: Worker | None = None
         self._groups_of = ""
         """The model that the child for groups has open."""
@@ -161,6 +177,14 @@ class Member:
             "deliver": self._deliver,
             "stop": self._stop,
         }
+
+    def _forget_old_files(self) -> None:
+        """Remove models that nobody has sent for a while; they are sent again when needed."""
+        oldest = time.time() - FILES_KEPT_DAYS * 86400
+        for kept in [*self.blobs.iterdir(), *(self.folder / "models").glob("*")]:
+            with contextlib.suppress(OSError):
+                if kept.stat().st_mtime < oldest:
+                    shutil.rmtree(kept) if kept.is_dir() else kept.unlink()
 
     # ------------------------------------------------------------------ calls
 
@@ -197,15 +221,18 @@ class Member:
     # ------------------------------------------------------------------ who this is
 
     def _hello(self, context: Context, message: bytes, chunk: bytes) -> Hello:
-        """Say what this machine is; toolchains are probed in children."""
-        self._processors.take()
-        with Worker(
-            "collage_engine.farm.identity:key_context",
-            env=self._environment,
-            name="collage-farm-hello",
-        ) as child:
-            facts: dict[str, Any] = child.call(None, timeout_s=600.0)
-        self._drift(patient=True)
+        """Say what this machine is; toolchains are probed in children, once in a process's life."""
+        with self._lock:
+            if self._facts is None:
+                self._processors.take()
+                with Worker(
+                    "collage_engine.farm.identity:key_context",
+                    env=self._environment,
+                    name="collage-farm-hello",
+                ) as child:
+                    self._facts = child.call(None, timeout_s=HELLO_S)
+                self._drift(patient=True)
+            facts = self._facts
         return Hello(
             name=os.environ.get(FARM_NAME, platform.node()),
             host=platform.node(),

@@ -55,6 +55,7 @@ from collage_engine.store.measurement import Measurement
 from collage_engine.store.normalising import normalised_cost
 from collage_engine.store.store import Store
 from collage_engine.timing.exchange import usable
+from collage_engine.timing.shared_measurer import ENDED_PROCESS
 
 _LOG = logging.getLogger(__name__)
 
@@ -71,8 +72,6 @@ chosen."""
 OVER_S = 3600.0
 """Seconds that a run may take longer than its budget before its machine counts as lost; chosen:
 runtimes may have to be compiled first."""
-CRASHED = ("crashed", "gave no answer")
-"""How the reasons of candidates begin that ended their process: another machine tries them too."""
 
 
 COMPARED = 12
@@ -281,9 +280,13 @@ class Placing:
         if isinstance(event, Measured) and not event.cost.from_store and not event.cost.machine:
             cost = of_machine(event.cost, machine)
             event = msgspec.structs.replace(event, cost=cost)
-        if isinstance(event, Stage) and not event.done:
-            self._stage = event.stage
-            self.say("running", "")
+        if isinstance(event, Stage):
+            if event.stage == "export":
+                # It names a folder of the machine, which is fetched from there.
+                event = msgspec.structs.replace(event, detail=f"on {machine}")
+            if not event.done:
+                self._stage = event.stage
+                self.say("running", "")
         if isinstance(event, Provisional):
             self.provisional = event.run
         self.on_event(event)
@@ -450,7 +453,7 @@ class Placing:
                 measurements = [
                     m
                     for m in found
-                    if m.key in wanted and not (m.cost.reason or "").startswith(CRASHED)
+                    if m.key in wanted and not (m.cost.reason or "").startswith(ENDED_PROCESS)
                 ]
         self.store.put_many(measurements)
         self._measured += bool(measurements)

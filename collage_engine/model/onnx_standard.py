@@ -26,12 +26,18 @@ from onnx import (
     checker,
     defs,
     shape_inference,
+    version_converter,
 )
 
 from collage_engine.model.draft import node_name
 from collage_engine.records.errors import ModelError
 from collage_engine.records.reasons import first_line, shown
 
+OLDEST_OPSET = 7
+"""Operator set of the standard from which on models are imported as they are; older ones broadcast
+by attributes."""
+CONVERTED_TO = 13
+"""Operator set that older models are converted to; chosen: every converter and runtime knows it."""
 MOST_NODES = 200_000
 """Nodes of a model after its local functions are written out, at most. Chosen: the largest exports
 with functions known (language models, node by node) have a quarter of it."""
@@ -77,6 +83,23 @@ def check_standard(model: ModelProto, path: str) -> None:
         ) from None
     except ValueError as error:  # more than protobuf can write
         raise ModelError(f"{path} cannot be checked: {shown_reason(str(error))}.") from None
+
+
+def in_known_opset(model: ModelProto) -> ModelProto:
+    """The model in an operator set that the importer knows, where ONNX can convert it.
+
+    A model without an operator of the standard's own domain needs none of its operator sets, and
+    is given one.
+    """
+    version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
+    if version is None and all(n.domain not in ("", "ai.onnx") for n in model.graph.node):
+        model.opset_import.add().version = CONVERTED_TO
+    elif version is not None and version < OLDEST_OPSET:
+        try:
+            return version_converter.convert_version(model, CONVERTED_TO)
+        except (RuntimeError, ValueError, version_converter.ConvertError):
+            return model
+    return model
 
 
 def check_inference(skeleton: ModelProto, path: str) -> ModelProto:

@@ -23,6 +23,10 @@ SHARED_FROM = 2
 """Groups from which on it is worth asking others; chosen: one group cannot be split."""
 LONGEST_S = 3600.0
 """Seconds that others get for all groups where there is no deadline; chosen."""
+ENDED_PROCESS = ("crashed", "gave no answer")
+"""How the reasons of candidates begin that ended the process that measured them."""
+TRIED_WAIT_S = 20.0
+"""Seconds that a run waits for another machine to try such a candidate; chosen."""
 LAST_WAIT_S = 60.0
 """Seconds without any news that a run waits for groups of others when it has nothing left to do
 itself; chosen: a machine that is lost is known by then, and its group comes back."""
@@ -122,6 +126,9 @@ class _SharedCall:
         self.groups = groups
         self.began = time.monotonic()
         self.total = 0
+        self.tried_here: dict[str, float] = {}
+        """Candidates that ended their process here and are shared with others, by group: until
+        when an answer is waited for. Without one they stay invalid."""
 
     def run(self) -> MeasuringResult:
         known = self.store.get_many(self.by_key, self.shared.local.model_hash)
@@ -154,19 +161,23 @@ class _SharedCall:
         """Measure these groups, beside whoever else does."""
         elsewhere = dict(waiting)
         """Groups without an answer."""
-        left = self.seconds_left()
-        self.shared.offer_groups(dict(waiting), min(left, LONGEST_S))
+        self.offer(elsewhere)
         heard = time.monotonic()
         try:
             while elsewhere and not self.over():
                 if self.take_results(elsewhere):
                     heard = time.monotonic()
-                mine = next((name for name in elsewhere if self.exchange.claim(name)), None)
+                open_here = (name for name in elsewhere if name not in self.tried_here)
+                mine = next((name for name in open_here if self.exchange.claim(name)), None)
                 if mine is not None:
                     members = elsewhere.pop(mine)
                     self.measure_here([CandidateGroup(members[0].nodes, members)])
+                    self.share_crashed(members, elsewhere)
                     heard = time.monotonic()
                     continue
+                now = time.monotonic()
+                for name in [n for n, until in self.tried_here.items() if now > until]:
+                    elsewhere.pop(name, None)
                 if time.monotonic() - heard > LAST_WAIT_S:
                     # Whoever reserved them does not answer: they are measured here after all.
                     self.exchange.give_back(list(elsewhere))
@@ -175,6 +186,25 @@ class _SharedCall:
             self.shared.offer_groups({}, 0.0)
         self.take_results(elsewhere)
         self.outcome.stopped |= self.cancel is not None and self.cancel.is_set()
+
+    def offer(self, groups: Mapping[str, tuple[Candidate, ...]]) -> None:
+        """Tell others which groups they may measure from now on."""
+        self.shared.offer_groups(dict(groups), min(self.seconds_left(), LONGEST_S))
+
+    def share_crashed(
+        self, members: Sequence[Candidate], elsewhere: dict[str, tuple[Candidate, ...]]
+    ) -> None:
+        """Have another machine try what ended its process here, if there is one that helps."""
+        if not self.shared.from_others:
+            return
+        for candidate in members:
+            cost = self.outcome.costs.get(candidate.key)
+            if cost is not None and (cost.reason or "").startswith(ENDED_PROCESS):
+                name = group_id([candidate])
+                self.exchange.give_back([name])
+                self.tried_here[name] = time.monotonic() + TRIED_WAIT_S
+                elsewhere[name] = (candidate,)
+                self.offer(elsewhere)
 
     def seconds_left(self) -> float:
         return math.inf if self.deadline is None else max(0.0, self.deadline - time.monotonic())
@@ -207,7 +237,7 @@ class _SharedCall:
             wanted = {candidate.key for candidate in members}
             self.keep([m for m in measurements if m.key in wanted])
             lacking = [c for c in members if c.key not in self.outcome.costs]
-            if lacking:
+            if lacking and name not in self.tried_here:
                 # It was not all reached there: what is left is open again, also to this machine.
                 again = group_id(lacking)
                 self.exchange.give_back([again])
@@ -218,10 +248,12 @@ class _SharedCall:
         self.store.put_many(measurements)
         costs = self.store.get_many([m.key for m in measurements], self.shared.local.model_hash)
         for key, cost in costs.items():
-            new = key not in self.outcome.costs
+            before = self.outcome.costs.get(key)
+            new = before is None
             self.outcome.costs[key] = cost
             self.outcome.measured += new
-            self.outcome.invalid += new and cost.state == "invalid"
+            self.outcome.invalid += cost.state == "invalid"
+            self.outcome.invalid -= before is not None and before.state == "invalid"
             self.shared.from_others += new
             self.announce(key)
         self.progress("")

@@ -131,6 +131,43 @@ def test_the_run_waits_for_groups_that_others_measure_until_its_deadline(store, 
     assert again.costs[key(0)].median_us == 5.0
 
 
+class CrashingMeasurer(LocalMeasurer):
+    """Says of one group that it crashed."""
+
+    def measure(self, groups, **options: object) -> MeasuringResult:
+        found = super().measure(groups, **options)
+        for group in groups:
+            if group.nodes[0] == 5:
+                (one,) = group.candidates
+                crashed = invalid("crashed while running by itself: killed by SIGSEGV")
+                self.store.put(Measurement(key=one.key, cost=crashed))
+                found.costs[one.key] = crashed
+                found.invalid += 1
+        return found
+
+
+@pytest.mark.parametrize("right_there", [True, False])
+def test_what_crashed_here_is_tried_by_another_machine(
+    store, exchange, right_there, monkeypatch
+) -> None:
+    monkeypatch.setattr("collage_engine.timing.shared_measurer.TRIED_WAIT_S", 1.0)
+    first = group_id(GROUPS[0].candidates)
+    exchange.claim(first)
+    exchange.deliver(first, [measured(0)])  # there is another machine
+    crashed = group_id(GROUPS[5].candidates)
+
+    def share(groups: GroupsShared) -> None:
+        # Offered again after it was measured here: this time the other one takes it.
+        if list(groups.groups) == [crashed] and exchange.claim(crashed):
+            exchange.deliver(crashed, [measured(5)] if right_there else [])
+
+    local = CrashingMeasurer(store)
+    result = SharedMeasurer(local, exchange, share, "f", ["tvm"]).measure(GROUPS)
+    cost = result.costs[key(5)]
+    assert (cost.state == "measured") is right_there and local.groups.count(5) == 1
+    assert result.invalid == (0 if right_there else 1) and store.get(key(5)).state == cost.state
+
+
 def test_known_costs_are_neither_shared_nor_measured(store, exchange) -> None:
     store.put_many([measured(n) for n in range(4)])
     said: list[GroupsShared] = []
