@@ -41,17 +41,17 @@ from collage_gui.preferences import Preferences
 from collage_gui.theme import Theme
 
 
-def measure(model: str = "large") -> dict[str, float]:
+def measure(named: str = "large") -> dict[str, float]:
     """Seconds by name; percentiles of frames where there are many.
 
     Args:
-        model: Name of a canned model, ``5k`` or ``large``.
+        named: Name of a canned model, ``5k`` or ``large``.
     """
     app = QApplication.instance() or QApplication([])
     with tempfile.TemporaryDirectory() as folder:
         preferences = Preferences(folder + "/settings.ini")
         theme = Theme(preferences)
-        world = World(model)
+        world = World(named)
         world.enumerate()
         placement, _ = world.place(())
         assert placement is not None
