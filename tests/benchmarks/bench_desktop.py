@@ -1,9 +1,9 @@
 """Times that a user of the desktop feels, with the real engine and real files.
 
 ``xvfb-run -a python tests/benchmarks/bench_desktop.py [MODEL.onnx] [SESSION.collage]`` measures
-from the start of the program to its window, from a file to its picture, from a click on a node to the
-prices of pinning it, from a pin to its price, and frames of gestures on 5,000 operators. Without a
-session the sample model is used for all of it and nothing is priced.
+from the start of the program to its window, from a file to its picture, from a click on a node
+to the prices of pinning it, from a pin to its price, and frames of gestures on 5,000 operators.
+Without a session nothing is priced; without a model the sample model is opened.
 """
 
 # ruff: noqa: E402 — the path is set before the helpers load
