@@ -25,7 +25,7 @@ def trial_settings(settings: RunSettings) -> TrialSettings:
 def confirming_settings(settings: RunSettings) -> TrialSettings:
     """How contenders are timed in the confirmation: as they are going to be deployed."""
     if settings.objective == "throughput":
-        deployed = Deployment(streams=max(1, settings.streams), spin=False)
+        deployed = Deployment(streams=max(1, settings.streams), spin=False)  # one is a pool, too
         return TrialSettings(round=THROUGHPUT_ROUND, deployed=deployed)
     if settings.objective == "p99":
         return TrialSettings(round=TAIL_ROUND)

@@ -60,8 +60,9 @@ class OpenPlacement(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[tuple[str, str], ...]
     """Name and element type, in argument order."""
     outputs: tuple[tuple[str, str], ...]
-    streams: int = 1
-    """Instances that rounds run at once, each in a thread that has processors of its own."""
+    streams: int = 0
+    """Instances that rounds run at once, each in a thread that has processors of its own; 0: one,
+    whose single calls are timed."""
 
 
 class RunRound(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,7 +187,7 @@ class TrialJob:
             import tvm.runtime  # noqa: F401  (what every artifact needs is no part of this one)
 
         self._memory = MemoryWatch()
-        if request.streams > 1:
+        if request.streams:
             self._pool = Pool(
                 lambda number: Instance.of(request, inputs, number),
                 request.streams,
