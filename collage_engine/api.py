@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from collage_engine.farm.farms import DaskFarms
 from collage_engine.records.answers import ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison
@@ -483,5 +484,5 @@ def earlier_session(path: str | Path) -> Document | None:
 
 def _engine(listener: Listener | None) -> Engine:
     if listener is None:
-        return Engine()
-    return Engine(lambda _, event: listener(event))
+        return Engine(farms=DaskFarms())
+    return Engine(lambda _, event: listener(event), DaskFarms())

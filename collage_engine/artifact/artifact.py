@@ -157,7 +157,10 @@ def _manifest(
     model: ImportedModel, built: BuiltModule, contents: ArtifactContents
 ) -> dict[str, Any]:
     def values(of: Sequence[tuple[str, Any]]) -> list[dict[str, Any]]:
-        return [{"name": n, "dtype": k.dtype, "shape": list(k.shape)} for n, k in of]
+        return [
+            {"name": n, "dtype": k.dtype, "shape": None if k.any_rank else list(k.shape)}
+            for n, k in of
+        ]
 
     placement = contents.placement
     if placement is not None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import math
+import zipfile
 from collections.abc import Callable, Mapping
+from typing import IO
 
 import numpy as np
 
@@ -15,8 +17,11 @@ from collage_engine.model.importer import ImportedModel
 from collage_engine.records.accuracy import RunTolerance
 from collage_engine.records.errors import UsageError
 from collage_engine.records.numbering import NodeSet
-from collage_engine.records.reasons import short_reason
+from collage_engine.records.reasons import short_reason, shown
 from collage_engine.records.settings import RunSettings
+
+ArrayKind = tuple[tuple[int, ...], np.dtype]
+"""Shape and element type."""
 
 
 def representative_inputs(model: ImportedModel, settings: RunSettings) -> dict[str, np.ndarray]:
@@ -31,33 +36,67 @@ def representative_inputs(model: ImportedModel, settings: RunSettings) -> dict[s
     random = model.random_inputs(settings.seed)
     if settings.inputs_npz is None:
         return random
+    wanted = {name: (kind.shape, random[name].dtype) for name, kind in model.inputs}
+    given = _arrays(settings.inputs_npz, wanted)
+    for name in wanted:
+        if name not in given:
+            raise UsageError(f"--inputs: input {name!r} is missing")
+    return {name: given[name] for name in wanted}
+
+
+def _arrays(content: bytes, wanted: Mapping[str, ArrayKind]) -> dict[str, np.ndarray]:
+    """Read the arrays of an .npz file; each one's kind is compared before its numbers are read.
+
+    Raises:
+        UsageError: A member is no input of the model, of another kind, or not readable.
+    """
+    found: dict[str, np.ndarray] = {}
     try:
-        given = dict(np.load(io.BytesIO(settings.inputs_npz), allow_pickle=False))
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            for member in archive.infolist():
+                name = member.filename.removesuffix(".npy")
+                if name not in wanted:
+                    raise UsageError(
+                        f"--inputs: the model has no input {shown(name)!r}; it has "
+                        f"{', '.join(wanted)}"
+                    )
+                if name in found:
+                    raise UsageError(f"--inputs holds two arrays for the input {name!r}")
+                with archive.open(member) as stream:
+                    _check_kind(name, _kind_of(stream), wanted[name])
+                with archive.open(member) as stream:
+                    found[name] = np.lib.format.read_array(stream, allow_pickle=False)
+    except UsageError:
+        raise
     except Exception as error:  # an archive can be broken, encrypted or endless in many ways
         reason = short_reason(error, line="first")
         raise UsageError(f"--inputs holds what is no array of numbers: {reason}") from error
-    names = [name for name, _ in model.inputs]
-    for name in given:
-        if name not in names:
-            raise UsageError(
-                f"--inputs: the model has no input {name!r}; it has {', '.join(names)}"
-            )
-    result = {}
-    for name, kind in model.inputs:
-        if name not in given:
-            raise UsageError(f"--inputs: input {name!r} is missing")
-        array = given[name]
-        if array.shape != kind.shape:
-            raise UsageError(
-                f"--inputs: {name!r} has shape {list(array.shape)}, the model wants "
-                f"{list(kind.shape)}"
-            )
-        if array.dtype != random[name].dtype:
-            raise UsageError(
-                f"--inputs: {name!r} is {array.dtype}, the model wants {random[name].dtype}"
-            )
-        result[name] = array
-    return result
+    return found
+
+
+def _kind_of(stream: IO[bytes]) -> ArrayKind:
+    """Read the shape and the element type from the header of an array."""
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+    elif version == (2, 0):
+        shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
+    else:
+        raise ValueError(f"version {version[0]}.{version[1]} of the format is for records")
+    return shape, dtype
+
+
+def _check_kind(name: str, given: ArrayKind, wanted: ArrayKind) -> None:
+    """Raise ``UsageError`` where an array is not what the model takes."""
+    if given[0] != wanted[0]:
+        raise UsageError(
+            f"--inputs: {name!r} has shape {shown(str(list(given[0])))}, the model wants "
+            f"{list(wanted[0])}"
+        )
+    if given[1] != wanted[1]:
+        raise UsageError(
+            f"--inputs: {name!r} is {shown(str(given[1]))}, the model wants {wanted[1]}"
+        )
 
 
 def model_tolerance(model: ImportedModel, settings: RunSettings) -> float:

@@ -15,6 +15,7 @@ import msgspec
 
 from collage_engine.api import Session, earlier_session, place_on, run_artifact
 from collage_engine.cli import output
+from collage_engine.cli.farm_command import farm, place_many
 from collage_engine.cli.interrupts import interruptible_engine
 from collage_engine.cli.options import file_bytes, settings_from, shape_choices
 from collage_engine.cli.print_run import print_run, print_shapes, run_document
@@ -22,6 +23,7 @@ from collage_engine.cli.progress import ProgressReport
 from collage_engine.cli.screen import ERR, complain, say
 from collage_engine.cli.search_command import search
 from collage_engine.drawing.formatting import counted, significant, time_text
+from collage_engine.farm.farms import DaskFarms
 from collage_engine.records.errors import (
     Cancelled,
     CollageError,
@@ -69,17 +71,22 @@ def _place(options: argparse.Namespace) -> int:
     began = time.monotonic()
     settings = settings_from(options)
     choices = shape_choices(options)
+    if len(options.model) > 1:
+        if choices:
+            raise UsageError("--dim and --shapes are of one model: place them one by one")
+        return place_many(options, settings)
+    (model,) = options.model
     check_target_folder(Path(options.output))
     if len(choices) > 1:
-        return _place_shapes(options, settings, choices, began)
+        return _place_shapes(options, model, settings, choices, began)
     if options.session:
         _of_session_option(lambda: earlier_session(options.session))
     not_saved: SessionError | None = None
     with ProgressReport(ERR) as progress, interruptible_engine(progress, keep=True) as engine:
         if choices:
-            (shapes,) = engine.input_shapes(options.model, choices)
+            (shapes,) = engine.input_shapes(model, choices)
             settings = msgspec.structs.replace(settings, shapes=shapes)
-        session = Session.of_model(engine, options.model, settings.shapes)
+        session = Session.of_model(engine, model, settings.shapes)
         if options.session:
             _of_session_option(lambda: session.continue_from(options.session))
         session.pin(*options.pin)
@@ -101,6 +108,7 @@ def _place(options: argparse.Namespace) -> int:
 
 def _place_shapes(
     options: argparse.Namespace,
+    model: str,
     settings: RunSettings,
     choices: Sequence[ShapeChoice],
     began: float,
@@ -110,7 +118,7 @@ def _place_shapes(
     with ProgressReport(ERR) as progress, interruptible_engine(progress, keep=True) as engine:
         placed = place_on(
             engine,
-            options.model,
+            model,
             choices,
             settings,
             options.output,
@@ -354,7 +362,7 @@ def _store(options: argparse.Namespace) -> int:
 def _serve(options: argparse.Namespace) -> int:
     from collage_engine.service.server import main
 
-    return main(getattr(options, "verbose", 0))
+    return main(getattr(options, "verbose", 0), DaskFarms())
 
 
 _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
@@ -368,5 +376,6 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "report": _report,
     "search": search,
     "store": _store,
+    "farm": farm,
     "serve": _serve,
 }

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from collage_engine.cli.screen import ERR
+from collage_engine.farm.farms import DaskFarms
 from collage_engine.service.engine import Engine, Listener
 
 KEEPING = "ending with the best placement so far; another Ctrl-C stops at once"
@@ -27,7 +28,7 @@ def interruptible_engine(
         keep: Whether the first Ctrl-C has a run end with its best placement so far instead, and the
             second one cancels it.
     """
-    engine = Engine(listener)
+    engine = Engine(listener, DaskFarms())
     before: dict[int, Any] = {}
     keeping = keep
 

@@ -15,8 +15,10 @@ import msgspec
 from collage_engine.drawing.formatting import instance_text
 from collage_engine.records.errors import UsageError
 from collage_engine.records.files import read_file
+from collage_engine.records.reasons import short_reason
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import MOST_ELEMENTS, ShapeChoice, combined, listed
+from collage_engine.records.typed import convert
 
 MOST_FILE_BYTES = 1 << 32
 """Bytes of the largest file that an option may name, 4 GiB; chosen: inputs are smaller."""
@@ -52,6 +54,14 @@ def names(text: str) -> tuple[str, ...]:
     if not found:
         raise argparse.ArgumentTypeError("name at least one")
     return found
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """``0,2,3`` → (0, 2, 3)."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts or not all(re.fullmatch(r"\d+", part) for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers: write 0,1")
+    return tuple(map(int, parts))
 
 
 def positive(text: str) -> int:
@@ -328,7 +338,23 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
         max_runtimes=getattr(options, "max_runtimes", 0),
         max_artifact_bytes=getattr(options, "max_artifact_size", 0),
         licences=tuple(getattr(options, "licences", ())),
+        farm=getattr(options, "farm", ""),
+        pool=getattr(options, "pool", ""),
     )
+
+
+class _PrintedPartition(msgspec.Struct, frozen=True):
+    """What ``--placement`` reads of a partition in a printed document."""
+
+    toolchain: str
+    onnx_nodes: list[str]
+    config: dict[str, str] = {}
+
+
+class _PrintedPlacement(msgspec.Struct, frozen=True):
+    """What ``--placement`` reads of a placement in a printed document."""
+
+    partitions: list[_PrintedPartition]
 
 
 def _placement(path: str) -> dict[str, str]:
@@ -345,17 +371,17 @@ def _placement(path: str) -> dict[str, str]:
         raise UsageError(f"--placement {path} is no JSON file") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"--placement {path} is no JSON: {error}") from error
-    if isinstance(data, dict) and isinstance(data.get("placement"), dict):
-        try:
+    try:
+        if isinstance(data, dict) and isinstance(data.get("placement"), dict):
             return {
-                name: instance_text(part["toolchain"], part.get("config", {}))
-                for part in data["placement"]["partitions"]
-                for name in part["onnx_nodes"]
+                name: instance_text(part.toolchain, part.config)
+                for part in convert(data["placement"], _PrintedPlacement).partitions
+                for name in part.onnx_nodes
             }
-        except (KeyError, TypeError) as error:
-            raise UsageError(f"--placement {path}: its partitions are not readable") from error
-    if not isinstance(data, dict) or not all(isinstance(v, str) for v in data.values()):
+        by_name: dict[str, str] = convert(data, dict[str, str])
+    except msgspec.ValidationError as error:
         raise UsageError(
-            f"--placement {path}: expected a JSON object of ONNX node name → toolchain"
-        )
-    return data
+            f"--placement {path}: expected a JSON object of ONNX node name → toolchain, or what "
+            f"collage place --json printed: {short_reason(error)}"
+        ) from error
+    return by_name

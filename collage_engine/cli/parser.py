@@ -12,7 +12,9 @@ from collage_engine.cli.options import (
     add_limit_options,
     add_run_options,
     duration,
+    numbers,
     positive,
+    positive_number,
     relative_error,
 )
 
@@ -22,6 +24,9 @@ Commands = Any
 SEARCH_TIME_LIMIT_S = 30.0
 """Time limit of ``collage search`` in seconds, where none is given (chosen: whoever waits longer
 than that wants to have asked for it)."""
+
+FARM_PORT = 8786
+"""Port of a farm's scheduler where none is named: Dask's own for schedulers."""
 
 PLACE_EXAMPLES = """\
 examples:
@@ -114,11 +119,31 @@ def _add_place_command(commands: Commands) -> None:
     place = commands.add_parser(
         "place", help="measure, search, confirm and export a placement", epilog=PLACE_EXAMPLES
     )
-    place.add_argument("model", help="the model, an .onnx file")
     place.add_argument(
-        "-o", "--output", required=True, metavar="DIR", help="folder of the compiled artifact"
+        "model", nargs="+", help="the model, an .onnx file; several are placed over one farm"
+    )
+    place.add_argument(
+        "-o",
+        "--output",
+        required=True,
+        metavar="DIR",
+        help="folder of the compiled artifact; of several models, of their artifacts' folders",
     )
     add_run_options(place)
+    place.add_argument(
+        "--farm",
+        default="",
+        metavar="ADDRESS",
+        help="measure on the machines of a farm: its address, such as tls://HOST:8786, or the path "
+        "of a scheduler file (default: on this machine)",
+    )
+    place.add_argument(
+        "--pool",
+        default="",
+        metavar="NAME",
+        help="of the farm's pools the one that measures, by its name or a part of it (default: the "
+        "one with the most machines)",
+    )
     add_dimension_options(place)
     _add_budgets(place)
     place.add_argument(
@@ -360,6 +385,56 @@ def _add_store_command(commands: Commands) -> None:
     actions.add_parser("clear", help="forget every measurement")
 
 
+def _add_farm_command(commands: Commands) -> None:
+    farm = commands.add_parser("farm", help="measure on several machines")
+    actions = farm.add_subparsers(
+        dest="action", metavar="ACTION", required=True, parser_class=_Command
+    )
+    serve = actions.add_parser(
+        "serve", help="run the scheduler of a farm; says how machines join it"
+    )
+    serve.add_argument("--host", help="address to listen on (default: one that others can reach)")
+    serve.add_argument(
+        "--port", type=int, default=FARM_PORT, help=f"port to listen on (default: {FARM_PORT})"
+    )
+    serve.add_argument(
+        "--no-tls", action="store_true", help="do not encrypt; it then listens on loopback only"
+    )
+    join = actions.add_parser("join", help="make this machine one of a farm's")
+    join.add_argument("address", help="the farm's, such as tls://HOST:8786, or a scheduler file")
+    join.add_argument(
+        "--certificate",
+        metavar="FILE",
+        help="the farm's certificate; - reads it from standard input and keeps it (default: the "
+        "one that this user has)",
+    )
+    join.add_argument("--name", help="what the farm calls this machine (default: its host name)")
+    join.add_argument(
+        "--processors",
+        type=numbers,
+        default=(),
+        metavar="N,N",
+        help="use these logical processors only (default: all that are allowed)",
+    )
+    join.add_argument(
+        "--drift",
+        type=positive_number,
+        metavar="SHARE",
+        help="share by which the speed probe may be slower than its reference before this machine "
+        "pauses (default: 0.03)",
+    )
+    for name, text in (
+        ("status", "show machines, pools, queue and errors"),
+        ("stop", "end the farm: its machines leave it"),
+    ):
+        action = actions.add_parser(name, help=text)
+        action.add_argument(
+            "address", nargs="?", help="the farm's (default: the one that this user serves here)"
+        )
+        if name == "status":
+            _add_json(action)
+
+
 def _add_serve_command(commands: Commands) -> None:
     commands.add_parser("serve", help="speak JSON-RPC on standard input and output")
 
@@ -375,6 +450,7 @@ _COMMANDS: tuple[Callable[[Commands], None], ...] = (
     _add_report_command,
     _add_search_command,
     _add_store_command,
+    _add_farm_command,
     _add_serve_command,
 )
 """In the order in which the help lists them."""

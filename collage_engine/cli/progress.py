@@ -15,8 +15,11 @@ from rich.progress import (
 )
 from rich.table import Column
 
-from collage_engine.drawing.formatting import STAGE_TITLES
+from collage_engine.drawing.baselines import baseline_title
+from collage_engine.drawing.formatting import STAGE_TITLES, time_text
+from collage_engine.drawing.palette import learn
 from collage_engine.records import event as ev
+from collage_engine.records.placement import Run
 from collage_engine.records.text import printable
 
 
@@ -66,11 +69,24 @@ class ProgressReport:
             self._stage(event)
         elif isinstance(event, ev.Progress):
             self._progress(event)
+        elif isinstance(event, ev.Provisional):
+            self._provisional(event.run)
         elif isinstance(event, ev.Log):
             style = {"error": "red", "warning": "yellow"}.get(event.level, "dim")
             self._console.print(
                 printable(event.text, keep_lines=True), style=style, markup=False, highlight=False
             )
+
+    def _provisional(self, run: Run) -> None:
+        """Say which placement would be exported if the run ended now."""
+        learn(run.toolchains)
+        us = run.placement.measured_us if run.placement is not None else None
+        won = next((base for base in run.baselines if base.name == run.winner), None)
+        name = run.winner if won is None else baseline_title(won)
+        after = f" (after {run.seconds['total']:.0f} s)"
+        self._console.print(
+            f"Best so far{after}: {printable(name)}, {time_text(us)}", markup=False, highlight=False
+        )
 
     def _stage(self, event: ev.Stage) -> None:
         title = STAGE_TITLES[event.stage]

@@ -15,7 +15,14 @@ import msgspec
 
 from collage_engine.control.progress import Emit, StageReport
 from collage_engine.records.errors import Cancelled
-from collage_engine.records.event import SHOWN, Log, Progress, Stage, StageName
+from collage_engine.records.event import (
+    SHOWN,
+    Log,
+    Progress,
+    Provisional,
+    Stage,
+    StageName,
+)
 from collage_engine.records.flag import Flag, FlagWhen
 
 Resource = TypeVar("Resource")
@@ -46,6 +53,7 @@ class RunControl:
         cut_short: Stages that were left out or did not finish for want of time, in order.
         warnings: What the user was warned of, in order, for the run's document.
         seconds: Seconds by stage, of the stages that have ended.
+        first_answer_s: Seconds from the job's begin to the first provisional placement.
     """
 
     def __init__(
@@ -62,6 +70,7 @@ class RunControl:
         self.cut_short: list[StageName] = []
         self.warnings: list[str] = []
         self.seconds: dict[str, float] = {}
+        self.first_answer_s: float | None = None
         self._started = time.perf_counter()
         self._resources = ExitStack()
 
@@ -75,6 +84,8 @@ class RunControl:
         """Tell listeners an event; a time left is never more than the budget leaves."""
         if isinstance(event, Progress):
             event = self._within_budget(event)
+        elif isinstance(event, Provisional) and self.first_answer_s is None:
+            self.first_answer_s = time.perf_counter() - self._started
         self._listener(event)
 
     def _within_budget(self, event: Progress) -> Progress:

@@ -89,20 +89,27 @@ def _timer(call: Callable[[], Any], evaluator: Callable[[int], Callable[[], floa
 
 
 class ExternalCompiled(Compiled):
-    """A toolchain's runtime module, called as ``symbol(*inputs, *outputs)``."""
+    """A toolchain's runtime module, called as ``symbol(*inputs, *outputs)``.
+
+    Where the size of an output depends on the data it returns its outputs instead.
+    """
 
     def __init__(self, function: Function, toolchain: Toolchain) -> None:
         super().__init__(function, toolchain)
         self.module = toolchain.compile(function)
         self._call = self.module.get_function(function.symbol)
-        self._outputs = [empty(function.output_type(index)) for index in function.outputs]
+        given = () if function.returns else function.outputs
+        self._outputs = [empty(function.output_type(index)) for index in given]
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Call the module on these inputs; see ``Compiled``."""
-        self._call(*_bind(self.function, inputs), *self._outputs)
+        made = self._call(*_bind(self.function, inputs), *self._outputs)
+        outputs = self._outputs
+        if self.function.returns:
+            outputs = [made] if len(self.function.outputs) == 1 else list(made)
         return [
             to_numpy(tensor, self.function.output_type(index))
-            for tensor, index in zip(self._outputs, self.function.outputs, strict=True)
+            for tensor, index in zip(outputs, self.function.outputs, strict=True)
         ]
 
     def timer(self, inputs: Sequence[np.ndarray]) -> Timer:

@@ -24,9 +24,15 @@ def call_external(builder: Any, function: Function, arguments: list[Any]) -> lis
     from tvm.ir import TupleGetItem
 
     types = [relax_type(function.output_type(index)) for index in function.outputs]
-    call = builder.emit(
-        relax.op.call_dps_packed(function.symbol, arguments, types[0] if len(types) == 1 else types)
-    )
+    if function.returns:
+        whole = types[0] if len(types) == 1 else relax.TupleType(types)
+        call = builder.emit(relax.call_pure_packed(function.symbol, *arguments, ty_args=whole))
+    else:
+        call = builder.emit(
+            relax.op.call_dps_packed(
+                function.symbol, arguments, types[0] if len(types) == 1 else types
+            )
+        )
     if len(types) == 1:
         return [call]
     return [builder.emit(TupleGetItem(call, field)) for field in range(len(types))]

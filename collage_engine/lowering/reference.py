@@ -30,6 +30,7 @@ from collage_engine.records.errors import (
     ToolchainError,
 )
 from collage_engine.records.flag import Flag
+from collage_engine.records.graph import TensorType
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.reasons import short_reason
 from collage_engine.toolchains.base import Function
@@ -192,7 +193,7 @@ class _Recorder:
             raise _NoOnnxForm(str(error)) from error
         by_name = dict(zip([o.name for o in written.graph.output], results, strict=True))
         return [
-            np.asarray(by_name[f"v{index}"]).reshape(self.graph.nodes[index].type.shape)
+            shaped(np.asarray(by_name[f"v{index}"]), self.graph.nodes[index].type)
             for index in outputs
         ]
 
@@ -212,12 +213,13 @@ class _Recorder:
         )
 
     def save(self, index: int, array: np.ndarray) -> None:
-        dtype = self.graph.nodes[index].type.dtype
+        kind = self.graph.nodes[index].type
+        dtype = kind.dtype
         self.dtypes[str(index)] = dtype
         array = np.ascontiguousarray(array.astype(numpy_dtype(dtype), copy=False))
         if dtype == "bfloat16":
             array = array.view(np.uint16)
-        np.save(self.folder / f"{index}.npy", array.reshape(self.graph.nodes[index].type.shape))
+        np.save(self.folder / f"{index}.npy", shaped(array, kind))
 
     def load(self, index: int) -> np.ndarray:
         return _load(self.folder / f"{index}.npy", self.graph.nodes[index].type.dtype)
@@ -234,6 +236,11 @@ def _load(path: Path, dtype: str) -> np.ndarray:
         array = np.load(path)  # an empty array cannot be mapped
     values: np.ndarray = array.view(numpy_dtype("bfloat16")) if dtype == "bfloat16" else array
     return values
+
+
+def shaped(array: np.ndarray, kind: TensorType) -> np.ndarray:
+    """The array in the shape of its type; as it is where its size depends on the data."""
+    return array if kind.is_open else array.reshape(kind.shape)
 
 
 def run_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
@@ -289,6 +296,6 @@ def original_outputs(
                 f"{model.record.path or 'the model'} cannot be run for reference: {reasons}"
             ) from error
     return {
-        name: array.astype(numpy_dtype(kind.dtype), copy=False).reshape(kind.shape)
+        name: shaped(array.astype(numpy_dtype(kind.dtype), copy=False), kind)
         for (name, kind), array in zip(model.outputs, results, strict=True)
     }

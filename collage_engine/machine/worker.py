@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from collage_engine.machine import logs
+from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.machine.child_process import ChildProcess
 from collage_engine.records import errors
 from collage_engine.records.errors import Cancelled, CollageError
@@ -26,6 +27,10 @@ and the checks cost no measurable time beside a measurement."""
 TREE_FIRST_S, TREE_EVERY_S = 1.0, 2.0
 """Seconds until the memory of a child's own children is first added up, and between such sums;
 chosen: finding them reads a file for every thread."""
+
+MEMORY_SHARE = 0.7
+"""Share of the machine's memory that a child and its children may take where nothing else is said;
+chosen."""
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +77,8 @@ class Worker:
     Args:
         target: What the child calls.
         env: Environment variables to set beside this process's own.
-        memory_limit_bytes: Resident private memory above which the child is ended.
+        memory_limit_bytes: Resident private memory above which the child is ended; None: a share
+            of what the machine has.
         name: Name of the process, as ``ps`` and the log show it.
 
     Attributes:
@@ -90,7 +96,7 @@ class Worker:
     ) -> None:
         self.target = target
         self.env = dict(env or {})
-        self.memory_limit_bytes = memory_limit_bytes
+        self.memory_limit_bytes = memory_limit_bytes or int(memory_bytes() * MEMORY_SHARE)
         self.name = name
         self.generation = 0
         self._child: ChildProcess | None = None
@@ -236,12 +242,12 @@ class _Limits:
         timeout_s: float | None,
         silence_s: float | None,
         cancel: Flag | None,
-        memory_bytes: int | None,
+        limit_bytes: int,
     ) -> None:
         self._timeout_s = timeout_s
         self._silence_s = silence_s
         self._cancel = cancel
-        self._memory_bytes = memory_bytes
+        self._limit_bytes = limit_bytes
         self._began = self._heard = time.monotonic()
         self._next_tree = self._began + TREE_FIRST_S
 
@@ -258,13 +264,11 @@ class _Limits:
             raise WorkerTimeout(self._timeout_s)
         if self._silence_s is not None and now - self._heard > self._silence_s:
             raise WorkerTimeout(self._silence_s)
-        if self._memory_bytes is None:
-            return
         whole_tree = now >= self._next_tree
         if whole_tree:
             self._next_tree = now + TREE_EVERY_S
-        if child.used_bytes(whole_tree=whole_tree) > self._memory_bytes:
-            limit = f"{self._memory_bytes / 2**30:.3g} GiB"
+        if child.used_bytes(whole_tree=whole_tree) > self._limit_bytes:
+            limit = f"{self._limit_bytes / 2**30:.3g} GiB"
             raise WorkerCrashed(f"used more than {limit} of memory", child.tail())
 
 

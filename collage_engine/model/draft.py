@@ -171,6 +171,11 @@ class Draft:
         self.inputs: list[ValueInfoProto] = [i for i in graph.input if i.name not in self.constants]
         self.outputs: list[ValueInfoProto] = list(graph.output)
         self.types: dict[str, tuple[int, tuple[int, ...] | None]] = {}
+        self.partial: dict[str, tuple[int, ...] | None] = {}
+        """Shapes of values that are not all known, ``OPEN_SIZE`` where a size is not; None where
+        not even the number of dimensions is."""
+        self.structured: set[str] = set()
+        """Values that are sequences, optional values or maps of tensors."""
         self.opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
         self._opsets = list(model.opset_import)
         self._name = graph.name

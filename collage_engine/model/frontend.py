@@ -8,8 +8,9 @@ Recipe: reference page ``mixed-placements``, section 1.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import onnx
@@ -20,10 +21,13 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from collage_engine.model.converters import CONVERTERS, USABLE_OUTPUTS
 from collage_engine.model.draft import node_name
+from collage_engine.model.enclosures import CARRIED
 from collage_engine.model.onnx_file import tensor_array
 from collage_engine.model.onnx_outer_values import outer_values
-from collage_engine.model.opaque import opaque_name, result_types
+from collage_engine.model.onnx_types import dtype_name
+from collage_engine.model.opaque import OpaqueOperator, operator_of
 from collage_engine.records.errors import ModelError
+from collage_engine.records.graph import TensorType
 from collage_engine.records.reasons import last_line, short_reason
 
 OTHER_DOMAINS = {
@@ -35,6 +39,26 @@ any other operator with the name of a standard one would be taken for that."""
 
 class UnknownType(ModelError):
     """A node can neither be converted nor stay as it is, for want of a result's type."""
+
+    def __init__(self, sentence: str, value: str, node: onnx.NodeProto) -> None:
+        """``value`` is the result, ``node`` makes it."""
+        super().__init__(sentence)
+        self.value = value
+        self.node = node
+
+
+@dataclass(frozen=True)
+class OpaqueParts:
+    """What is to become opaque operators, and what is known of their values."""
+
+    nodes: Collection[str] = ()
+    """First outputs of nodes that are not to be converted."""
+    enclosures: Sequence[Sequence[onnx.NodeProto]] = ()
+    """Nodes that become one operator; they follow each other in the model."""
+    held: Mapping[str, onnx.TensorProto] = field(default_factory=dict)
+    """Constants that Relax has no tensors for, by name."""
+    open_types: Mapping[str, TensorType] = field(default_factory=dict)
+    """Types of values whose size depends on the data."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +72,10 @@ class RelaxImport:
     """Every ONNX node, in order, with the variables of its results."""
     opsets: dict[str, int]
     """Version of the operator set by domain; the standard's is ``""``."""
+    operators: dict[str, OpaqueOperator]
+    """Opaque operators by the first value that each makes."""
+    types: dict[str, tuple[TensorType, ...]]
+    """Types of what opaque operators make, by the first value of each."""
 
 
 class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM has no types.
@@ -58,7 +86,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         model: onnx.ModelProto,
         path: str,
         types: Mapping[str, tuple[int, tuple[int, ...] | None]],
-        opaque: Collection[str] = (),
+        opaque: OpaqueParts | None = None,
     ) -> None:
         """Prepare the import.
 
@@ -66,17 +94,25 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
             model: The cleaned model.
             path: Its file, for messages.
             types: Element type and shape of its values, as far as they are known.
-            opaque: First outputs of nodes that are not to be converted but stay opaque.
+            opaque: What is to become opaque operators.
         """
-        super().__init__({}, "float32", keep_params_in_input=False, sanitize=True)
+        # Asked for itself, TVM takes a size of 0 for one that is not known.
+        shapes = {
+            i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in model.graph.input
+        }
+        super().__init__(shapes, "float32", keep_params_in_input=False, sanitize=True)
         self._model = model
         self._path = path
         self._types = types
-        self._opaque = opaque
+        self._opaque = opaque or OpaqueParts()
+        self._operators: dict[str, OpaqueOperator] = {}
+        self._made_types: dict[str, tuple[TensorType, ...]] = {}
         self._bounds: list[tuple[onnx.NodeProto, list[Any]]] = []
         self._inside = False
-        self._read = {v for n in model.graph.node for v in (*n.input, *outer_values(n)) if v}
-        self._read |= {o.name for o in model.graph.output}
+        self._readers = Counter(
+            v for n in model.graph.node for v in {*n.input, *outer_values(n)} if v
+        )
+        self._readers.update(o.name for o in model.graph.output)
 
     def run(self) -> RelaxImport:
         """Import the model; raises ``ModelError`` that names what cannot be imported."""
@@ -95,7 +131,9 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
             raise ModelError(
                 f"{self._path} cannot be imported into Relax: {short_reason(error)}"
             ) from error
-        return RelaxImport(module, self._nodes, self._bounds, opsets)
+        return RelaxImport(
+            module, self._nodes, self._bounds, opsets, self._operators, self._made_types
+        )
 
     def _sanitize_name(self, name: str) -> str:
         word = re.sub(r"\W", "_", name) or "input"
@@ -109,29 +147,49 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         """Nothing: what has no converter becomes an opaque operator."""
 
+    def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
+        for tensor in graph.initializer:
+            if tensor.name not in self._opaque.held:
+                self._nodes[tensor.name] = relax.const(self._parse_array(tensor))
+
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         self._inside = True
+        enclosed = {id(each[0]): each for each in self._opaque.enclosures}
+        members = {id(node) for each in self._opaque.enclosures for node in each}
         for node in graph.node:
-            names = list(node.output)
-            results = self._results(node)
-            for name, value in zip(names, results, strict=False):
-                if name and value is not None:
-                    self._nodes[name] = value
-            self._bounds.append((node, [r for r in results if isinstance(r, relax.Var)]))
+            if id(node) in enclosed:
+                operator = operator_of(
+                    enclosed[id(node)], self._read_outside(enclosed[id(node)]), self._opaque.held
+                )
+                self._add(_as_one_node(operator), self._opaque_call(operator, ""))
+            elif id(node) not in members:
+                self._add(node, self._results(node))
+
+    def _add(self, node: onnx.NodeProto, results: list[Any]) -> None:
+        for name, value in zip(node.output, results, strict=False):
+            if name and value is not None:
+                self._nodes[name] = value
+        self._bounds.append((node, [r for r in results if isinstance(r, relax.Var)]))
+
+    def _read_outside(self, nodes: Sequence[onnx.NodeProto]) -> set[str]:
+        """Values that are read by other nodes than these, or leave the model."""
+        inside = Counter(v for n in nodes for v in {*n.input, *outer_values(n)} if v)
+        return {value for value, count in self._readers.items() if count > inside[value]}
 
     def _results(self, node: onnx.NodeProto) -> list[Any]:
         """Results of one node in the order of its outputs; None for one that is left out."""
         first = next((o for o in node.output if o), "")
-        if first in self._opaque or not self._has_converter(node):
-            return self._opaque_call(node, "Relax has no such operator")
+        alone = operator_of([node], (), self._opaque.held)
+        if first in self._opaque.nodes or alone.constants or not self._has_converter(node):
+            return self._opaque_call(alone, "Relax has no such operator")
         try:
             results = self._convert(node)
         except Exception as error:  # converters raise whatever their author chose
             said = _readable(last_line(str(error))) or type(error).__name__
-            return self._opaque_call(node, said[:300])
+            return self._opaque_call(alone, said[:300])
         usable = min(len(results), USABLE_OUTPUTS.get(node.op_type, len(results)))
-        if any(name in self._read for name in node.output[usable:]):
-            return self._opaque_call(node, f"only its first {usable} outputs can be imported")
+        if any(name in self._readers for name in node.output[usable:]):
+            return self._opaque_call(alone, f"only its first {usable} outputs can be imported")
         return results[:usable]
 
     def _has_converter(self, node: onnx.NodeProto) -> bool:
@@ -142,32 +200,58 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         known = onnx_frontend._get_convert_map()
         return node.op_type in CONVERTERS or (node.op_type in known and node.op_type != "Attention")
 
-    def _opaque_call(self, node: onnx.NodeProto, reason: str) -> list[Any]:
-        """The node as a call that only a toolchain which is given ONNX can run.
+    def _opaque_call(self, operator: OpaqueOperator, reason: str) -> list[Any]:
+        """The operator as a call that only a toolchain which is given ONNX can run.
+
+        Returns:
+            Its results in the order of its only node's outputs, None for one that is left out; of
+            several nodes: in the order of its own outputs.
 
         Raises:
             UnknownType: The type of a result is not known.
         """
-        types, unknown = result_types(node, self._types)
-        if unknown:
-            domain = f" of {node.domain}" if node.domain else ""
-            raise UnknownType(
-                f"{self._path}: the operator {node.op_type}{domain} (node '{node_name(node)}') "
-                f"cannot be imported into Relax ({reason.rstrip('.')}), and the size of its result "
-                f"'{unknown}' is not known, which an operator for ONNX runtimes alone needs"
-            )
-        kinds = [relax.TensorType(kind.shape, kind.dtype) for kind in types]
-        given = [self._nodes[i] for i in (*node.input, *outer_values(node)) if i]
+        types = tuple(self._type_of(name, operator, reason) for name in operator.outputs)
+        # A size that is not known has a place in Relax only as a number; the graph has the type.
+        kinds = [
+            relax.TensorType([max(extent, 1) for extent in kind.shape], kind.dtype)
+            if kind.is_open
+            else relax.TensorType(kind.shape, kind.dtype)
+            for kind in types
+        ]
+        given = [self._nodes[i] for i in operator.inputs]
         call = relax.call_dps_packed(
-            opaque_name(node), relax.Tuple(given), kinds[0] if len(kinds) == 1 else kinds
+            operator.name, relax.Tuple(given), kinds[0] if len(kinds) == 1 else kinds
         )
         whole = self.bb.emit(call)
-        fields = iter(
+        fields = (
             [whole]
             if len(kinds) == 1
             else [self.bb.emit(relax.TupleGetItem(whole, i)) for i in range(len(kinds))]
         )
-        return [next(fields) if name else None for name in node.output]
+        self._operators[operator.outputs[0]] = operator
+        self._made_types[operator.outputs[0]] = types
+        found = dict(zip(operator.outputs, fields, strict=True))
+        nodes = operator.nodes
+        names = nodes[0].output if len(nodes) == 1 else operator.outputs
+        return [found.get(name) for name in names]
+
+    def _type_of(self, value: str, operator: OpaqueOperator, reason: str) -> TensorType:
+        """The type of what an opaque operator makes; raises ``UnknownType``."""
+        if value in self._opaque.open_types:
+            return self._opaque.open_types[value]
+        element, shape = self._types.get(value, (0, None))
+        if shape is not None and element in CARRIED:
+            return TensorType(shape, dtype_name(element))
+        node = next(n for n in operator.nodes if value in n.output)
+        domain = f" of {node.domain}" if node.domain else ""
+        why = f" ({reason.rstrip('.')})" if reason else ""
+        raise UnknownType(
+            f"{self._path}: the operator {node.op_type}{domain} (node '{node_name(node)}') "
+            f"cannot be imported into Relax{why}, and the type of its result '{value}' is not "
+            "known, which an operator for ONNX runtimes alone needs",
+            value,
+            node,
+        )
 
     def _convert(self, node: onnx.NodeProto) -> list[Any]:
         """Results of one node, each a variable or a constant."""
@@ -198,6 +282,13 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         if isinstance(value, relax.ShapeExpr) or tvm.ir.is_prim_expr(value):
             raise ValueError("a shape that is known only when the model runs is not supported")
         raise ValueError(f"the importer gave a {type(value).__name__}")
+
+
+def _as_one_node(operator: OpaqueOperator) -> onnx.NodeProto:
+    """A node that stands for all of an operator's, with the values at its border."""
+    return onnx.helper.make_node(
+        operator.name, operator.inputs, operator.outputs, name=node_name(operator.nodes[0])
+    )
 
 
 def _readable(text: str) -> str:

@@ -17,20 +17,19 @@ from typing import Any
 import numpy as np
 import onnx
 import tvm
-from onnx import NodeProto
 from tvm import relax
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.frontend import Frontend, UnknownType
-from collage_engine.model.observed_types import Evaluate, evaluate_by_definition, observed_types
+from collage_engine.model.observed_types import Evaluate, evaluate_by_definition
 from collage_engine.model.onnx_checks import check_graph, set_shapes
 from collage_engine.model.onnx_cleanup import CleanModel, clean_up
 from collage_engine.model.onnx_file import read_model
 from collage_engine.model.onnx_index import OnnxIndex
-from collage_engine.model.onnx_standard import check_standard
+from collage_engine.model.onnx_standard import check_standard, in_known_opset
 from collage_engine.model.op_pattern import kind_of
 from collage_engine.model.op_probe import probe_kind
-from collage_engine.model.opaque import is_opaque
+from collage_engine.model.opaque import OpaqueOperator, is_opaque
 from collage_engine.model.post_dominators import post_dominators
 from collage_engine.model.random_inputs import random_inputs
 from collage_engine.model.relax_graph import (
@@ -40,6 +39,7 @@ from collage_engine.model.relax_graph import (
     constant_array,
     post_dfs,
 )
+from collage_engine.model.value_kinds import ValueKinds
 from collage_engine.records.errors import ModelError, UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node, OpKind, TensorType
 from collage_engine.records.numbering import NodeIndex
@@ -60,8 +60,8 @@ class ImportedModel:
     _module: tvm.IRModule = field(repr=False)
     _exprs: tuple[Any, ...] = field(repr=False)
     _vars: tuple[Any, ...] = field(repr=False)
-    _opaque: dict[int, str] = field(default_factory=dict, repr=False)
-    """First output in ``onnx`` of each opaque operator."""
+    _opaque: dict[int, OpaqueOperator] = field(default_factory=dict, repr=False)
+    """Opaque operators by node index."""
     _arrays: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
 
     @property
@@ -91,10 +91,9 @@ class ImportedModel:
             raise KeyError(f"node {index} is written in place, not bound to a variable")
         return found
 
-    def opaque_node(self, index: int) -> NodeProto | None:
-        """The ONNX node of an opaque operator; None where Relax has the operator."""
-        first = self._opaque.get(index)
-        return None if first is None else self.onnx_index.producer[first]
+    def opaque_operator(self, index: int) -> OpaqueOperator | None:
+        """The ONNX nodes of an opaque operator; None where Relax has the operator."""
+        return self._opaque.get(index)
 
     def random_inputs(self, seed: int) -> dict[str, np.ndarray]:
         """An array for every input: normal floats, integers within what reads them."""
@@ -175,6 +174,7 @@ def _import(
 ) -> ImportedModel:
     check_graph(model, path)
     check_standard(model, path)
+    model = in_known_opset(model)
     given = set_shapes(model, shapes, path)
     onnx_nodes = len(model.graph.node)
     clean = clean_up(model, path)
@@ -208,7 +208,7 @@ def _import(
         _module=module,
         _exprs=exprs,
         _vars=variables,
-        _opaque={i: v.owner for i, v in enumerate(values) if is_opaque(v.op)},
+        _opaque={i: resolver.operators[v.owner] for i, v in enumerate(values) if is_opaque(v.op)},
     )
 
 
@@ -216,30 +216,27 @@ def _resolved(clean: CleanModel, path: str, evaluate: Evaluate) -> Resolver:
     """The values of the cleaned model in Relax.
 
     Where a converter gives another type than ONNX infers, or none, its node becomes an opaque
-    operator. Types that ONNX does not infer and an opaque operator needs are observed.
+    operator. Types that ONNX does not infer and an opaque operator needs are observed, unless the
+    size depends on the data. The nodes of ``clean`` are ordered anew where some are enclosed.
 
     Raises:
         ModelError: A node can be neither converted nor made opaque.
     """
-    types = dict(clean.types)
+    kinds = ValueKinds(clean, evaluate)
     opaque: set[str] = set()
-    observed: str | None = None
     while True:
+        parts = kinds.parts(opaque)
         try:
-            resolver = Resolver(Frontend(clean.onnx, path, types, opaque).run(), path)
+            resolver = Resolver(Frontend(clean.onnx, path, kinds.types, parts).run(), path)
         except UnknownType as error:
-            if observed is not None:
-                said = f"; running it says: {observed.rstrip('.')}" if observed else ""
-                raise ModelError(f"{error}{said}.") from None
-            found, observed = observed_types(clean.onnx, types, evaluate)
-            types |= found
+            kinds.find_out(error)
             continue
         except OpenSize as error:
             if error.value in opaque:
                 raise
             opaque.add(error.value)
             continue
-        wrong = resolver.wrong_types(types)
+        wrong = resolver.wrong_types(kinds.types)
         for first, sentence in wrong.items():
             if first in opaque:
                 raise ModelError(sentence)
@@ -264,7 +261,7 @@ def _records(
     nodes = []
     for value in values:
         number = index[id(value)]
-        onnx_nodes = clean.names.get(value.owner, ()) if value.form == "call" else ()
+        onnx_nodes = _names_of(value, resolver, clean) if value.form == "call" else ()
         lived.update(onnx_nodes)
         name = onnx_nodes[0] if onnx_nodes else value.name if value.form != "call" else ""
         nodes.append(
@@ -295,6 +292,15 @@ def _records(
         output_names=tuple(o.name for o in graph.output),
     )
     return DataflowGraph(record), lived
+
+
+def _names_of(value: Value, resolver: Resolver, clean: CleanModel) -> tuple[str, ...]:
+    """The user's nodes that a call stands for."""
+    operator = resolver.operators.get(value.owner)
+    if operator is None:
+        return clean.names.get(value.owner, ())
+    firsts = (next(o for o in node.output if o) for node in operator.nodes)
+    return tuple(dict.fromkeys(name for first in firsts for name in clean.names.get(first, ())))
 
 
 def _kind(value: Value, resolver: Resolver, known: dict[Any, OpKind]) -> OpKind:

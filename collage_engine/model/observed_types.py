@@ -56,7 +56,7 @@ def observed_types(model: ModelProto, types: Types, evaluate: Evaluate) -> tuple
     ]
     if not unknown:
         return {}, ""
-    endless = next((n for n in model.graph.node if _may_run_for_ever(n)), None)
+    endless = next((n for n in model.graph.node if _has_no_limit(n)), None)
     if endless is not None:
         return {}, f"how often the loop '{endless.name}' turns depends on the data"
     probe = _with_outputs(model, unknown)
@@ -76,9 +76,21 @@ def observed_types(model: ModelProto, types: Types, evaluate: Evaluate) -> tuple
     return {name: next(iter(kinds)) for name, kinds in seen.items() if len(kinds) == 1}, failure
 
 
-def _may_run_for_ever(node: NodeProto) -> bool:
+def _has_no_limit(node: NodeProto) -> bool:
     """Whether a node is a loop without a greatest number of turns."""
     return node.op_type == "Loop" and not node.domain and not node.input[0]
+
+
+def may_never_end(node: NodeProto) -> bool:
+    """Whether a node is a loop that, once begun, nothing ends: its body hands the condition on."""
+    if not _has_no_limit(node):
+        return False
+    body = next(a.g for a in node.attribute if a.name == "body")
+    source = {o: n.input[0] for n in body.node if n.op_type == "Identity" for o in n.output}
+    goes_on = body.output[0].name
+    while goes_on in source:
+        goes_on = source[goes_on]
+    return len(body.input) > 1 and goes_on == body.input[1].name
 
 
 def _with_outputs(model: ModelProto, names: list[str]) -> ModelProto:

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto
+from onnx import (
+    ModelProto,
+    TensorProto,
+    TensorShapeProto,
+    TypeProto,
+    ValueInfoProto,
+    shape_inference,
+)
 
 from collage_engine.model.draft import Op, node_name
 from collage_engine.model.onnx_outer_values import outer_values
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import ModelError, UsageError
 
-_SEQUENCES = {
-    "ConcatFromSequence",
-    "Optional",
-    "OptionalGetElement",
-    "OptionalHasElement",
-    "SequenceAt",
-    "SequenceConstruct",
-    "SequenceEmpty",
-    "SequenceErase",
-    "SequenceInsert",
-    "SequenceLength",
-    "SequenceMap",
-    "SplitToSequence",
-}
-_DATA_DEPENDENT = {"Compress", "NonMaxSuppression", "NonZero", "Unique"}
 _RANDOM = {
     "Bernoulli",
     "Multinomial",
@@ -56,8 +48,6 @@ def check_graph(model: ModelProto, path: str) -> None:
 
 def _check_tensor(tensor: TensorProto, what: str, path: str) -> None:
     kind = tensor.data_type
-    if kind == TensorProto.STRING:
-        raise ModelError(f"{path}: {what} holds strings: not supported.")
     if kind in (TensorProto.COMPLEX64, TensorProto.COMPLEX128):
         raise ModelError(f"{path}: {what} holds complex numbers: not supported.")
     if not kind or kind not in TensorProto.DataType.values():
@@ -118,16 +108,6 @@ def _check_nodes(model: ModelProto, path: str) -> None:
 
 def _check_operator(name: str, op: str, path: str) -> None:
     """Refuse what no later step could handle, by the operator alone."""
-    if op in _SEQUENCES:
-        raise ModelError(
-            f"{path}: the node '{name}' ({op}) works on sequences or optional values, which are "
-            "not supported."
-        )
-    if op in _DATA_DEPENDENT:
-        raise ModelError(
-            f"{path}: the node '{name}' ({op}) has an output whose size depends on the data, "
-            "which is not supported: export the model up to it, and do what follows yourself."
-        )
     if op in _RANDOM:
         raise ModelError(
             f"{path}: the node '{name}' ({op}) draws random numbers: its results cannot be "
@@ -167,14 +147,25 @@ def set_shapes(
         else:
             for size in shape:
                 tensor.shape.dim.add().dim_value = size
-    _refuse_open_sizes(inputs, sizes, path)
+    zero = any(
+        d.HasField("dim_value") and d.dim_value == 0
+        for value in inputs.values()
+        for d in value.type.tensor_type.shape.dim
+    )
+    _refuse_open_sizes(inputs, sizes, path, zero and _has_empty_inputs(model))
     return {name: tuple(shape) for name, shape in shapes.items()}
 
 
 def _refuse_open_sizes(
-    inputs: dict[str, ValueInfoProto], sizes: dict[str, tuple[int, str]], path: str
+    inputs: dict[str, ValueInfoProto],
+    sizes: dict[str, tuple[int, str]],
+    path: str,
+    empty: bool,
 ) -> None:
-    """Fill in the sizes that are given by name; raise ``ModelError`` for those still open."""
+    """Fill in the sizes that are given by name; raise ``ModelError`` for those still open.
+
+    ``empty``: a size of 0 is meant as it stands.
+    """
     unknown = []
     for name, value in inputs.items():
         tensor = value.type.tensor_type
@@ -188,6 +179,8 @@ def _refuse_open_sizes(
             continue
         example = ",".join(str(d.dim_value) if _known(d) else "1" for d in tensor.shape.dim)
         if all(d.HasField("dim_value") and d.dim_value >= 0 for d in tensor.shape.dim):
+            if empty:
+                continue
             raise ModelError(
                 f"{path}: the input '{name}' has the size "
                 f"{[d.dim_value for d in tensor.shape.dim]} and so no elements: there is nothing "
@@ -207,6 +200,39 @@ def _refuse_open_sizes(
         raise ModelError(
             f"{path} has inputs of unknown size ({said}): give them, for example {options}"
         )
+
+
+def _has_empty_inputs(model: ModelProto) -> bool:
+    """Whether an input size of 0 is meant, and does not stand for one that is left open.
+
+    It is where the sizes of all outputs are declared, none is 0, and nothing that follows from the
+    inputs' sizes as they stand contradicts them.
+    """
+    declared = {o.name: o.type.tensor_type.shape for o in model.graph.output}
+    if not all(
+        o.type.tensor_type.HasField("shape") and all(map(_known, o.type.tensor_type.shape.dim))
+        for o in model.graph.output
+    ):
+        return False
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    for output in copy.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    try:
+        inferred = shape_inference.infer_shapes(copy, data_prop=True).graph.output
+    except (shape_inference.InferenceError, ValueError):
+        return False
+    return all(_fits(o.type.tensor_type, declared[o.name]) for o in inferred)
+
+
+def _fits(inferred: TypeProto.Tensor, declared: TensorShapeProto) -> bool:
+    """Whether what is inferred of a value's sizes does not contradict what is declared."""
+    if not inferred.HasField("shape"):
+        return True
+    return len(inferred.shape.dim) == len(declared.dim) and all(
+        not a.HasField("dim_value") or a.dim_value == b.dim_value
+        for a, b in zip(inferred.shape.dim, declared.dim, strict=True)
+    )
 
 
 def _open_names(inputs: dict[str, ValueInfoProto]) -> list[str]:

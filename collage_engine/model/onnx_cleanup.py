@@ -9,7 +9,7 @@ or is listed as folded.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from onnx import ModelProto, helper, inliner
 
@@ -27,6 +27,7 @@ from collage_engine.model.onnx_ranges import (
 )
 from collage_engine.model.onnx_standard import check_inference, infer_loosely
 from collage_engine.records.errors import ModelError
+from collage_engine.records.graph import OPEN_SIZE
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,11 @@ class CleanModel:
     """Element type (0: unknown) and shape (None: not all known) of the values, by ONNX."""
     order: tuple[str, ...]
     """All of the user's nodes, in file order."""
+    partial: dict[str, tuple[int, ...] | None] = field(default_factory=dict)
+    """Shapes that ONNX knows in part, ``OPEN_SIZE`` where a size is not known; None where not even
+    the number of dimensions is."""
+    structured: frozenset[str] = frozenset()
+    """Values that are sequences, optional values or maps of tensors."""
 
 
 def drop_dead(draft: Draft) -> None:
@@ -79,18 +85,27 @@ def _undeclared(draft: Draft) -> ModelProto:
     skeleton = draft.to_model(skeleton=True)
     for output in skeleton.graph.output:
         # What the file says may hold the names of sizes that are numbers by now.
-        output.type.tensor_type.ClearField("shape")
+        if output.type.WhichOneof("value") == "tensor_type":
+            output.type.tensor_type.ClearField("shape")
     return skeleton
 
 
 def _take_types(draft: Draft, inferred: ModelProto) -> None:
     graph = inferred.graph
-    draft.types = {}
+    draft.types, draft.partial, draft.structured = {}, {}, set()
     for value in (*graph.input, *graph.value_info, *graph.output):
+        if value.type.WhichOneof("value") not in ("tensor_type", None):
+            draft.structured.add(value.name)
+            continue
         tensor = value.type.tensor_type
         shape = None
-        if tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim):
-            shape = tuple(d.dim_value for d in tensor.shape.dim)
+        if tensor.HasField("shape"):
+            shape = tuple(
+                d.dim_value if d.HasField("dim_value") else OPEN_SIZE for d in tensor.shape.dim
+            )
+        if shape is None or OPEN_SIZE in shape:
+            draft.partial[value.name] = shape
+            shape = None
         draft.types[value.name] = (tensor.elem_type, shape)
 
 
@@ -126,7 +141,7 @@ EXPAND = CleanUpPass(
 SUPPORTED = CleanUpPass(
     "check operators",
     lambda draft: check_operators(draft.ops, draft.path),
-    "No operator works on sequences, has an output whose size depends on data, or is random.",
+    "No operator is random.",
 )
 ATTRIBUTES = CleanUpPass(
     "check attributes",
@@ -200,8 +215,8 @@ def clean_up(model: ModelProto, path: str = "") -> CleanModel:
     for name, (element, shape) in draft.types.items():
         if shape is not None and element and name not in draft.output_names:
             clean.graph.value_info.append(helper.make_tensor_value_info(name, element, shape))
-    names = {op.outputs[0]: tuple(op.names) for op in draft.ops}
-    return CleanModel(clean, names, draft.types, order)
+    names = {next((o for o in op.outputs if o), ""): tuple(op.names) for op in draft.ops}
+    return CleanModel(clean, names, draft.types, order, draft.partial, frozenset(draft.structured))
 
 
 def _fold_to_fixed_point(draft: Draft) -> None:

@@ -69,7 +69,7 @@ def fold(draft: Draft) -> None:
     """Fold constants, drop what does nothing, split Sum: one pass in topological order.
 
     Raises:
-        ModelError: A Dropout is in training mode, or its mask is read.
+        ModelError: A Dropout is in training mode.
     """
     alias: dict[str, str] = {}
     outputs = draft.output_names
@@ -84,9 +84,12 @@ def fold(draft: Draft) -> None:
                 alias[value] = source
                 continue
             op.type, op.attributes, op.inputs, op.outputs = "Identity", {}, [source], [value]
-        if op.type == "Dropout" and not op.domain:
-            _refuse_training(draft, op)
-        elif op.type in ("Sum", "Max", "Min") and not op.domain and len(op.inputs) > 2:
+        if op.type == "Dropout" and not op.domain and _trains(draft, op):
+            raise ModelError(
+                f"{draft.path}: the node '{op.name}' (Dropout) is in training mode, which is not "
+                "supported: export the model for inference."
+            )
+        if op.type in ("Sum", "Max", "Min") and not op.domain and len(op.inputs) > 2:
             kept += _chain(draft, op)
             continue
         elif op.type == "Sum" and not op.domain:
@@ -187,14 +190,6 @@ def _mask(draft: Draft, op: Op) -> str:
     """A Dropout's second output, when somebody reads it."""
     mask = op.outputs[1] if len(op.outputs) > 1 else ""
     return mask if mask and draft.uses()[mask] else ""
-
-
-def _refuse_training(draft: Draft, op: Op) -> None:
-    what = "is in training mode" if _trains(draft, op) else "has a mask that is read"
-    raise ModelError(
-        f"{draft.path}: the node '{op.name}' (Dropout) {what}, which is not supported: export the "
-        "model for inference."
-    )
 
 
 def _chain(draft: Draft, op: Op) -> list[Op]:

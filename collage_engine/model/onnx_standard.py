@@ -17,12 +17,27 @@ import re
 from collections.abc import Iterable
 
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TypeProto, checker, defs, shape_inference
+from onnx import (
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TypeProto,
+    checker,
+    defs,
+    shape_inference,
+    version_converter,
+)
 
 from collage_engine.model.draft import node_name
 from collage_engine.records.errors import ModelError
 from collage_engine.records.reasons import first_line, shown
 
+OLDEST_OPSET = 7
+"""Operator set of the standard from which on models are imported as they are; older ones broadcast
+by attributes."""
+CONVERTED_TO = 13
+"""Operator set that older models are converted to; chosen: every converter and runtime knows it."""
 MOST_NODES = 200_000
 """Nodes of a model after its local functions are written out, at most. Chosen: the largest exports
 with functions known (language models, node by node) have a quarter of it."""
@@ -68,6 +83,23 @@ def check_standard(model: ModelProto, path: str) -> None:
         ) from None
     except ValueError as error:  # more than protobuf can write
         raise ModelError(f"{path} cannot be checked: {shown_reason(str(error))}.") from None
+
+
+def in_known_opset(model: ModelProto) -> ModelProto:
+    """The model in an operator set that the importer knows, where ONNX can convert it.
+
+    A model without an operator of the standard's own domain needs none of its operator sets, and
+    is given one.
+    """
+    version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
+    if version is None and all(n.domain not in ("", "ai.onnx") for n in model.graph.node):
+        model.opset_import.add().version = CONVERTED_TO
+    elif version is not None and version < OLDEST_OPSET:
+        try:
+            return version_converter.convert_version(model, CONVERTED_TO)
+        except (RuntimeError, ValueError, version_converter.ConvertError):
+            return model
+    return model
 
 
 def check_inference(skeleton: ModelProto, path: str) -> ModelProto:
@@ -212,25 +244,21 @@ def _check_functions(model: ModelProto, path: str) -> None:
     def of_call(called: _FunctionName, node: NodeProto, within: tuple[_FunctionName, ...]) -> int:
         if called not in bodies:
             return 1
+        body = bodies[called]
+        _check_call(node, body, path)
         if called in within:
             raise ModelError(
                 f"{path}: the function '{shown(called[1])}' calls itself (node "
                 f"'{shown(node_name(node))}'), which the ONNX standard does not allow."
             )
         if called not in known:
-            known[called] = count(bodies[called].node, (*within, called))
+            known[called] = count(body.node, (*within, called))
         return known[called]
 
     if not bodies:
         return
     for body in bodies.values():
-        made = {*body.input, *(value for node in body.node for value in node.output)}
-        for value in body.output:
-            if value not in made:
-                raise ModelError(
-                    f"{path}: nothing makes the output '{shown(value)}' of the function "
-                    f"'{shown(body.name)}'."
-                )
+        _check_outputs(body, path)
     try:
         total = count(model.graph.node, ())
     except RecursionError:
@@ -241,3 +269,27 @@ def _check_functions(model: ModelProto, path: str) -> None:
             "its "
             f"functions are written out, and at most {MOST_NODES} are supported."
         )
+
+
+def _check_call(node: NodeProto, body: FunctionProto, path: str) -> None:
+    """Check that a call gives a function no more values than it takes."""
+    for what, given, taken in (
+        ("inputs", node.input, body.input),
+        ("outputs", node.output, body.output),
+    ):
+        if len(given) > len(taken):
+            raise ModelError(
+                f"{path}: node '{shown(node_name(node))}' has {len(given)} {what}, and the "
+                f"function '{shown(body.name)}' that it calls has {len(taken)}."
+            )
+
+
+def _check_outputs(body: FunctionProto, path: str) -> None:
+    """Check that something makes each output of a function."""
+    made = {*body.input, *(value for node in body.node for value in node.output)}
+    for value in body.output:
+        if value not in made:
+            raise ModelError(
+                f"{path}: nothing makes the output '{shown(value)}' of the function "
+                f"'{shown(body.name)}'."
+            )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx import TensorProto, ValueInfoProto, helper
 
-from collage_engine.records.graph import TensorType
+from collage_engine.records.graph import OPEN_SIZE, TensorType
 
 _ELEMENT_NAMES = {
     "float32": "FLOAT",
@@ -28,4 +28,7 @@ def dtype_name(element: int) -> str:
 
 def value_info(name: str, kind: TensorType) -> ValueInfoProto:
     """The ONNX description of a value with this name and type."""
-    return helper.make_tensor_value_info(name, element_type(kind.dtype), kind.shape)
+    shape = [None if extent == OPEN_SIZE else extent for extent in kind.shape]
+    return helper.make_tensor_value_info(
+        name, element_type(kind.dtype), None if kind.any_rank else shape
+    )

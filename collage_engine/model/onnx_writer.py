@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from onnx import ModelProto, NodeProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from collage_engine.model.index_set import members
 from collage_engine.model.onnx_builder import Writer
@@ -16,7 +16,7 @@ from collage_engine.model.onnx_forms import FORMS
 from collage_engine.model.onnx_outer_values import outer_values, with_outer_values
 from collage_engine.model.onnx_slice import slice_model
 from collage_engine.model.onnx_types import value_info
-from collage_engine.model.opaque import same_meaning
+from collage_engine.model.opaque import OpaqueOperator, same_meaning
 from collage_engine.records.errors import ModelError, UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeSet
@@ -52,10 +52,12 @@ def write_onnx(
             form = FORMS.get(node.op)
             made = _output_names(model, node)
             given = [names[i] for i in node.inputs]
-            own = model.opaque_node(index)
+            own = model.opaque_operator(index)
             if own is not None:
-                opaque.append(_as_it_was(own, given, made))
-                writer.nodes.append(opaque[-1])
+                as_it_was, held = _as_it_was(own, f"n{index}", given, made)
+                opaque += as_it_was
+                writer.nodes.extend(as_it_was)
+                writer.weights.extend(held)
             elif form is not None:
                 form(writer, node, given, made)
             else:
@@ -90,18 +92,41 @@ def write_onnx(
     )
 
 
-def _as_it_was(node: NodeProto, inputs: list[str], outputs: list[str]) -> NodeProto:
-    """A copy of an opaque operator's node with other names for its values."""
-    copy = NodeProto()
-    copy.CopyFrom(node)
-    outer = outer_values(node)
-    given, made = iter(inputs), iter(outputs)
-    copy.input[:] = [next(given) if name else "" for name in node.input]
-    copy.output[:] = [next(made) if name else "" for name in node.output]
-    renamed = dict(zip(outer, given, strict=True))
-    del copy.attribute[:]
-    copy.attribute.extend(with_outer_values(a, renamed) for a in node.attribute)
-    return copy
+def _as_it_was(
+    operator: OpaqueOperator, prefix: str, inputs: list[str], outputs: list[str]
+) -> tuple[list[NodeProto], list[TensorProto]]:
+    """Copies of an opaque operator's nodes and constants with other names for their values.
+
+    Args:
+        operator: The operator.
+        prefix: What the names of values inside begin with.
+        inputs: Names of what it is given.
+        outputs: Names of what it makes.
+    """
+    names = {
+        **dict(zip(operator.inputs, inputs, strict=True)),
+        **dict(zip(operator.outputs, outputs, strict=True)),
+    }
+
+    def renamed(value: str) -> str:
+        return names.get(value, f"{prefix}_{value}") if value else ""
+
+    copies, held = [], []
+    for node in operator.nodes:
+        copy = NodeProto()
+        copy.CopyFrom(node)
+        copy.input[:] = map(renamed, node.input)
+        copy.output[:] = map(renamed, node.output)
+        outer = {value: renamed(value) for value in outer_values(node)}
+        del copy.attribute[:]
+        copy.attribute.extend(with_outer_values(a, outer) for a in node.attribute)
+        copies.append(copy)
+    for tensor in operator.constants:
+        constant = TensorProto()
+        constant.CopyFrom(tensor)
+        constant.name = renamed(tensor.name)
+        held.append(constant)
+    return copies, held
 
 
 def _output_names(model: ImportedModel, node: Node) -> list[str]:

@@ -3,21 +3,115 @@
 They are operators of the dataflow graph like any other, with their ONNX type, attributes and
 sub-graphs. Only a toolchain that is given ONNX can run them; in Relax such an operator is a call
 to an external function that nobody provides, so that its place and its types are known.
+
+An opaque operator may stand for several ONNX nodes: those between which values pass that cannot
+cross the border of a partition (``model.enclosures``).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from onnx import AttributeProto, NodeProto, TensorProto, defs, helper
 
-from collage_engine.model.onnx_types import dtype_name
-from collage_engine.records.graph import TensorType
+from collage_engine.model.onnx_outer_values import outer_values
 
 PREFIX = "onnx:"
 """How the name of an opaque operator begins; Relax's own names have no colon of this kind."""
+
+
+MOST_TYPES = 4
+"""ONNX types in the name of an opaque operator that stands for several nodes, at most; chosen."""
+
+
+@dataclass(frozen=True)
+class OpaqueOperator:
+    """The ONNX nodes that an opaque operator stands for, and the values at its border."""
+
+    nodes: tuple[NodeProto, ...]
+    """In an order in which they can run."""
+    inputs: tuple[str, ...]
+    """The values that it is given, in the order of the call's arguments."""
+    outputs: tuple[str, ...]
+    """The values that it makes, in the order of the call's results."""
+    constants: tuple[TensorProto, ...] = ()
+    """Weights that only it can hold, as Relax has no tensors of their element type."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the dataflow graph: ``onnx:LSTM``, ``onnx:com.microsoft.Inverse``."""
+        types = [_type_name(node) for node in self.nodes]
+        more = len(types) - MOST_TYPES
+        shown = types if more <= 1 else [*types[:MOST_TYPES], f"{more} more"]
+        return PREFIX + "+".join(shown)
+
+    def attributes(self, opsets: Mapping[str, int]) -> dict[str, Any]:
+        """What decides, beside the types, what it computes, as JSON values.
+
+        Args:
+            opsets: Version of the operator set by domain; the standard's is ``""``.
+        """
+        if len(self.nodes) == 1 and not self.constants:
+            node = self.nodes[0]
+            return attributes_of_node(node, opsets.get(node.domain, 1))
+        number: dict[str, int] = {"": -1}
+        for name in (*self.inputs, *(tensor.name for tensor in self.constants)):
+            number.setdefault(name, len(number))
+        parts = []
+        for node in self.nodes:
+            for name in (*node.output, *outer_values(node)):
+                number.setdefault(name, len(number))
+            parts.append(
+                {
+                    "type": _type_name(node),
+                    "reads": [number.get(v, -1) for v in (*node.input, *outer_values(node))],
+                    "makes": [number[v] for v in node.output],
+                    **attributes_of_node(node, opsets.get(node.domain, 1)),
+                }
+            )
+        return {
+            "nodes": parts,
+            "takes": [number[name] for name in self.inputs],
+            "gives": [number[name] for name in self.outputs],
+            "constants": [_hash(tensor) for tensor in self.constants],
+        }
+
+
+def operator_of(
+    nodes: Sequence[NodeProto],
+    read: Container[str],
+    held: Mapping[str, TensorProto],
+) -> OpaqueOperator:
+    """The opaque operator that some nodes become.
+
+    Args:
+        nodes: In an order in which they can run.
+        read: Values that other nodes, or the model's outputs, read.
+        held: Constants that Relax has no tensors for, by name.
+    """
+    made = {value for node in nodes for value in node.output if value}
+    reads = [v for node in nodes for v in (*node.input, *outer_values(node)) if v and v not in made]
+    if len(nodes) > 1:
+        reads = list(dict.fromkeys(reads))
+        outputs = tuple(v for node in nodes for v in node.output if v in read)
+    else:
+        outputs = tuple(v for v in nodes[0].output if v)
+    return OpaqueOperator(
+        tuple(nodes),
+        tuple(v for v in reads if v not in held),
+        outputs,
+        tuple(held[v] for v in dict.fromkeys(reads) if v in held),
+    )
+
+
+def _hash(tensor: TensorProto) -> str:
+    copy = TensorProto()
+    copy.CopyFrom(tensor)
+    copy.name = ""
+    return hashlib.sha256(copy.SerializeToString(deterministic=True)).hexdigest()
 
 
 def is_opaque(op: str) -> bool:
@@ -25,10 +119,10 @@ def is_opaque(op: str) -> bool:
     return op.startswith(PREFIX)
 
 
-def opaque_name(node: NodeProto) -> str:
-    """The operator's name in the dataflow graph: ``onnx:LSTM``, ``onnx:com.microsoft.Inverse``."""
+def _type_name(node: NodeProto) -> str:
+    """A node's type, with its domain where it is not the standard's."""
     domain = f"{node.domain}." if node.domain not in ("", "ai.onnx") else ""
-    return f"{PREFIX}{domain}{node.op_type}"
+    return f"{domain}{node.op_type}"
 
 
 def title(op: str) -> str:
@@ -79,24 +173,6 @@ def _value(attribute: AttributeProto) -> Any:
         return [v.decode("utf-8", "replace") for v in value]
     data = attribute.SerializeToString(deterministic=True)
     return hashlib.sha256(data).hexdigest()
-
-
-def result_types(
-    node: NodeProto, types: Mapping[str, tuple[int, tuple[int, ...] | None]]
-) -> tuple[list[TensorType], str]:
-    """Types of the outputs that a node has, and the first output whose type is not known.
-
-    Args:
-        node: The node.
-        types: Element type (0: unknown) and shape (None: unknown) of values by name.
-    """
-    found = []
-    for name in filter(None, node.output):
-        element, shape = types.get(name, (0, None))
-        if shape is None or element in (TensorProto.UNDEFINED, TensorProto.STRING):
-            return [], name
-        found.append(TensorType(shape, dtype_name(element)))
-    return found, ""
 
 
 def same_meaning(nodes: Iterable[NodeProto], written_for: int, wanted: int) -> bool:

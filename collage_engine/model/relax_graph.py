@@ -29,7 +29,6 @@ from collage_engine.model.constant_relax import does_nothing, fold
 from collage_engine.model.draft import node_name
 from collage_engine.model.frontend import RelaxImport
 from collage_engine.model.onnx_types import element_type
-from collage_engine.model.opaque import attributes_of_node
 from collage_engine.records.errors import ModelError
 from collage_engine.records.graph import NodeForm, TensorType
 
@@ -89,6 +88,7 @@ class Resolver:
     def __init__(self, imported: RelaxImport, path: str) -> None:
         self._path = path
         self._imported = imported
+        self.operators = imported.operators
         function = imported.module["main"]
         self.prim_funcs = {
             g: f for g, f in imported.module.functions_items() if isinstance(f, tvm.tirx.PrimFunc)
@@ -99,7 +99,6 @@ class Resolver:
         self.parameters = [self._parameter(p) for p in function.params]
         bindings = [b for block in function.body.blocks for b in block.bindings]
         owners = self._owners(bindings)
-        self._nodes = {_first_output(node): node for node, _ in imported.bounds}
         self._open: dict[Any, str] = {}
         for binding, owner in zip(bindings, owners, strict=True):
             try:
@@ -176,11 +175,11 @@ class Resolver:
     def _call(self, call: Call, owner: str) -> Value:
         op = operator_name(call)
         inputs = [self.value(a) for a in tensor_arguments(call)]
-        types, is_tuple = _types(call.ty)
         if is_opaque_call(call):
-            node = self._nodes[owner]
-            attributes = attributes_of_node(node, self._imported.opsets.get(node.domain, 1))
-            return Value("call", call, inputs, types, is_tuple, op, attributes, owner=owner)
+            types = self._imported.types[owner]
+            attributes = self._imported.operators[owner].attributes(self._imported.opsets)
+            return Value("call", call, inputs, types, len(types) > 1, op, attributes, owner=owner)
+        types, is_tuple = _types(call.ty)
         attributes = attributes_of(call, self.functions)
         if inputs and not is_tuple:
             first = inputs[0]

@@ -30,18 +30,32 @@ KIND_ORDER: dict[str, int] = {
 }
 
 
-class TensorType(msgspec.Struct, frozen=True):
-    """Shape (elements per dimension, all known) and element type (numpy name, or bfloat16)."""
+OPEN_SIZE = -1
+"""Stands in a shape for a size that depends on the data."""
+
+
+class TensorType(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Shape (elements per dimension) and element type (numpy name, or bfloat16).
+
+    A size that depends on the data is ``OPEN_SIZE``; only outputs of a model have such sizes.
+    """
 
     shape: tuple[int, ...]
     dtype: str
+    any_rank: bool = False
+    """Even the number of dimensions depends on the data; ``shape`` is empty then."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a size is known only when the model has run."""
+        return self.any_rank or OPEN_SIZE in self.shape
 
     @property
     def elements(self) -> int:
-        """Number of elements."""
+        """Number of elements; sizes that depend on the data count as 1."""
         n = 1
         for extent in self.shape:
-            n *= extent
+            n *= 1 if extent == OPEN_SIZE else extent
         return n
 
     @property
@@ -62,7 +76,10 @@ class TensorType(msgspec.Struct, frozen=True):
         return self.elements * size.get(self.dtype, 4)
 
     def __str__(self) -> str:
-        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+        if self.any_rank:
+            return f"{self.dtype}[…]"
+        sizes = ("?" if extent == OPEN_SIZE else str(extent) for extent in self.shape)
+        return f"{self.dtype}[{','.join(sizes)}]"
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -236,6 +236,11 @@ class Run(msgspec.Struct, kw_only=True):
     confirmation: Literal["full", "quick", "trial"] = "full"
     """How the placement was confirmed: against all baselines, against the few that matter most in
     few rounds, or by nothing but the trial of the first stage, since the time had ended."""
+    first_answer_s: float | None = None
+    """Seconds from the run's begin to its first provisional placement; None: there was none."""
+    measured_on: str = ""
+    """Name of the machine of a farm that ran whole models and confirmed the placement; empty: the
+    run was on no farm."""
     provisional: bool = False
     """Whether the run still goes on, and may find a better placement."""
     objective: Objective = "latency"

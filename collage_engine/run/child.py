@@ -16,6 +16,8 @@ from collage_engine.control.run_control import RunControl
 from collage_engine.records.errors import CollageError
 from collage_engine.records.results import Opened, RunUpdate
 from collage_engine.records.shapes import ShapeChoice
+from collage_engine.store.measurement import Measurement
+from collage_engine.timing.exchange import Exchange, Stored
 
 _LOG = logging.getLogger(__name__)
 
@@ -134,6 +136,34 @@ def _run(control: RunControl, path: str, shapes: Any, **arguments: Any) -> RunUp
     return run(lambda: _opened(path, shapes), control=control, **arguments)
 
 
+def _run_shared(
+    control: RunControl,
+    path: str,
+    shapes: Any,
+    exchange: str,
+    known: tuple[Measurement, ...],
+    **arguments: Any,
+) -> RunUpdate:
+    """Do a run as a machine of a farm, which keeps no costs beyond it.
+
+    Args:
+        control: Also takes the measurements as they are stored, and the groups for others.
+        path: The model.
+        shapes: Its input shapes.
+        exchange: The folder through which groups are shared with other machines.
+        known: Measurements that the farm's coordinator has stored.
+        arguments: Those of ``run``.
+    """
+    store = _opened(path, shapes).store
+    store.forget_measurements()
+    store.put_many(known)
+    store.on_put = lambda measurements: control.emit(Stored(measurements))
+    try:
+        return _run(control, path, shapes, exchange=Exchange(exchange), **arguments)
+    finally:
+        store.on_put = None
+
+
 def _measure(control: RunControl, path: str, shapes: Any, **arguments: Any) -> Any:
     from collage_engine.run.measure_selection import measure_selection
 
@@ -166,6 +196,7 @@ _JOBS: dict[str, Callable[..., Any]] = {
     "preflight": _preflight,
     "enumerate": _enumerate,
     "run": _run,
+    "run_shared": _run_shared,
     "measure": _measure,
     "inside": _inside,
     "export": _export,

@@ -71,5 +71,6 @@ def provisional_document(inputs: ProvisionalInputs, control: RunControl) -> Run:
         device=inputs.menu.device_text,
         warnings=list(control.warnings),
         confirmation="trial",
+        first_answer_s=control.first_answer_s,
         provisional=True,
     )

@@ -146,6 +146,7 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         confirmation=inputs.confirmed_how,
         objective="latency" if inputs.confirmed_how == "trial" else settings.objective,
         streams=1 if inputs.confirmed_how == "trial" else max(1, settings.streams),
+        first_answer_s=control.first_answer_s,
     )
 
 

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +42,10 @@ _LIMITS_S = {
 }
 """Seconds for each job but a run, which has its budget; chosen: some ten times the longest seen,
 with runtimes that have to be compiled first."""
-_SILENCE_S = {"run": 3600.0}
+_SILENCE_S = {"run": 3600.0, "run_shared": 3600.0}
 """Seconds without any event after which a job is given up; chosen: no stage of a run is that long
 without one unless something hangs."""
-_WITH_MODEL = {"preflight", "enumerate", "run", "measure", "inside", "export"}
+_WITH_MODEL = {"preflight", "enumerate", "run", "run_shared", "measure", "inside", "export"}
 """Jobs that need the model, which is opened first, within the limit of opening."""
 
 
@@ -66,13 +66,19 @@ class PipelineClient:
     Jobs of several threads are done in the order they came in.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, env: Mapping[str, str] | None = None) -> None:
+        """Prepare; no process is started yet.
+
+        Args:
+            name: Of the child, as ``ps`` and the log show it.
+            env: Environment variables to set beside this process's own.
+        """
         self._scratch = Scratch()
         """Recorded values and built modules, up to gigabytes: gone with the child, even killed."""
         self._worker = Worker(
             "collage_engine.run.child:serve",
             name=name,
-            env={"TMPDIR": str(self._scratch.path), NOTE: str(self._scratch.note)},
+            env={**(env or {}), "TMPDIR": str(self._scratch.path), NOTE: str(self._scratch.note)},
             memory_limit_bytes=int(memory_bytes() * MEMORY_SHARE),
         )
         self._turn = threading.Condition()  # reentrant: Ctrl-C's handler cancels where it strikes

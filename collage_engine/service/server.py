@@ -25,6 +25,7 @@ from collage_engine.records.event import Event, Measured, Progress
 from collage_engine.records.text import bounded
 from collage_engine.records.typed import convert, decode
 from collage_engine.service.engine import Engine
+from collage_engine.service.farms import Farms
 from collage_engine.service.protocol import METHODS, MeasuredMany, Notification, RequestCancel
 from collage_engine.service.run_client import Ticket
 
@@ -95,12 +96,12 @@ class Notifier:
 class Server:
     """One client, one engine."""
 
-    def __init__(self, source: IO[bytes], sink: IO[bytes]) -> None:
+    def __init__(self, source: IO[bytes], sink: IO[bytes], farms: Farms | None = None) -> None:
         self._source = source
         self._sink = sink
         self._lock = threading.Lock()
         self._notifier = Notifier(self._write)
-        self.engine = Engine(self._notifier.send)
+        self.engine = Engine(self._notifier.send, farms)
         self._threads = ThreadPoolExecutor(max_workers=32, thread_name_prefix="request")
         self._greeted = False
         self._tickets: dict[int | str, Ticket] = {}
@@ -213,11 +214,12 @@ class Server:
                 pass
 
 
-def main(verbosity: int = 0) -> int:
+def main(verbosity: int = 0, farms: Farms | None = None) -> int:
     """``collage serve`` and ``python -m collage_engine.service``.
 
     Args:
         verbosity: How much of the log standard error shows, see ``machine.logs.configure``.
+        farms: The farms that it can use; None: it cannot use any.
     """
     import os
 
@@ -233,5 +235,5 @@ def main(verbosity: int = 0) -> int:
     # it, and whatever they print joins the log on standard error.
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    Server(sys.stdin.buffer, sink).serve()
+    Server(sys.stdin.buffer, sink, farms).serve()
     return 0

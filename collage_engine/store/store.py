@@ -242,7 +242,12 @@ class Store(StoreReader):
     Every method raises ``MeasureError`` as those of ``StoreReader``, and when the disk is full.
     Where the file or its folder cannot be written, a copy in memory is used instead: ``notice``
     says so, what is put lasts as long as this object, and ``import_`` and ``clear`` refuse to work.
+
+    Attributes:
+        on_put: Called with measurements, in raw times, once they were put; None: nobody is told.
     """
+
+    on_put: Callable[[tuple[Measurement, ...]], None] | None = None
 
     def check(self) -> str | None:
         """Open the store; what the user should know of it (``notice``), None if nothing."""
@@ -255,9 +260,17 @@ class Store(StoreReader):
 
     def put_many(self, measurements: Iterable[Measurement]) -> None:
         """Keep measurements in one transaction, with their raw times and the probe's readings."""
-        rows = [_row(m) for m in measurements]
+        arriving = tuple(measurements)
+        rows = [_row(m) for m in arriving]
         with self._writing() as database, database.conn:
             database.table("measurements").upsert_all(rows, pk="key")
+        if self.on_put is not None and arriving:
+            self.on_put(tuple(msgspec.structs.replace(m, cost=raw_cost(m.cost)) for m in arriving))
+
+    def forget_measurements(self) -> None:
+        """Remove all measurements; constants of the machine and tuning records stay."""
+        with self._writing() as database, database.conn:
+            database.execute("delete from measurements")
 
     def put_constant(self, name: str, value: Any) -> None:
         """Keep a constant of this machine, any JSON value, replacing an older one."""

@@ -27,12 +27,14 @@ from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.settings import RunSettings
 from collage_engine.store.keys import KeyContext
 from collage_engine.timing.child import measuring_environment
+from collage_engine.timing.exchange import Exchange
 from collage_engine.timing.measurer import (
     CandidateGroup,
     Measurer,
     MeasuringResult,
     group_candidates,
 )
+from collage_engine.timing.shared_measurer import SharedMeasurer
 
 
 def in_order(groups: Sequence[CandidateGroup], operators: int) -> list[CandidateGroup]:
@@ -73,14 +75,26 @@ class Measuring:
         settings: RunSettings,
         inputs: Mapping[str, np.ndarray],
         control: RunControl,
+        exchange: Exchange | None = None,
     ) -> None:
+        """Prepare; nothing is started yet.
+
+        Args:
+            open_model: The model.
+            menu: Its candidates.
+            settings: Of the run.
+            inputs: The run's inputs, by name.
+            control: Takes events, and cancels.
+            exchange: Through which other machines may measure some groups; None: none do.
+        """
         self._open_model = open_model
         self._menu = menu
         self._settings = settings
         self._inputs = inputs
         self._control = control
         self._truth: Path | None = None
-        self._measurer: Measurer | None = None
+        self._exchange = exchange
+        self._measurer: Measurer | SharedMeasurer | None = None
         self._done = 0
         """Keys measured in waves; progress within a wave is told as part of the whole."""
         self._left: int | None = None
@@ -242,7 +256,7 @@ class Measuring:
             raise Cancelled("cancelled; what was measured is kept")
         return outcome.costs
 
-    def measurer(self, deadline: float | None = None) -> Measurer:
+    def measurer(self, deadline: float | None = None) -> Measurer | SharedMeasurer:
         """Return the child, started and given the model's true values if need be.
 
         Raises:
@@ -254,7 +268,7 @@ class Measuring:
         self._truth = Path(tempfile.mkdtemp(prefix="values-", dir=opened.folder))
         TrueValues.record(opened.model, self._inputs, self._truth, self._until(deadline))
         toolchains = dict.fromkeys(source.instance.toolchain for source in self._menu.sources)
-        self._measurer = Measurer(
+        local = Measurer(
             opened.path,
             opened.shapes,
             self._truth,
@@ -264,6 +278,17 @@ class Measuring:
             device=self._menu.device_text,
             versions={state.name: state.version or "" for state in self._menu.states},
             model_hash=opened.model.record.sha256,
+        )
+        self._measurer = (
+            local
+            if self._exchange is None
+            else SharedMeasurer(
+                local,
+                self._exchange,
+                self._control.emit,
+                self._menu.keys.fingerprint,
+                tuple(toolchains),
+            )
         )
         return self._measurer
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from collage_engine.lowering.virtual_machine import virtual_machine_environment
-from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.machine.processes import private_bytes
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout
 from collage_engine.records.errors import MeasureError
@@ -28,8 +27,6 @@ OPEN_LEAST_S = 120.0
 OPEN_ATTEMPTS = 3
 """Children that are started for a model before it counts as one that cannot be opened; chosen: the
 first may have been killed by the system or by a person."""
-MEMORY_SHARE = 0.7
-"""Share of the machine's memory that the child may take; chosen."""
 BLOATED_SHARE = 0.5
 """Share of its own limit from which on a child is replaced between groups; chosen."""
 
@@ -89,9 +86,6 @@ class MeasuringChild:
         """
         self._store = store
         self.candidate_limit_s = candidate_limit_s
-        if memory_limit_bytes is None:
-            memory_limit_bytes = int(memory_bytes() * MEMORY_SHARE)
-        self._limit = memory_limit_bytes
         self._folder = tempfile.TemporaryDirectory(prefix="collage-measure-")
         marker_path = Path(self._folder.name) / "marker"
         self._marker = Marker(marker_path, create=True)
@@ -176,7 +170,7 @@ class MeasuringChild:
     def renew_if_bloated(self) -> None:
         """End a child that holds half of the memory it may: libraries give little back."""
         pid = self._worker.pid
-        if pid is not None and private_bytes(pid) > self._limit * BLOATED_SHARE:
+        if pid is not None and private_bytes(pid) > self._worker.memory_limit_bytes * BLOATED_SHARE:
             self._worker.close()
 
     def close(self) -> None:

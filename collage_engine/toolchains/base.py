@@ -49,9 +49,9 @@ class Function:
     ``nodes`` is a closed index set (calls, the constants they read, tuples, projections);
     ``inputs`` and ``outputs`` are the tensor values it takes and gives, in argument order.
     The compiled function is called as ``symbol(*inputs, *outputs)``, outputs allocated by the
-    caller. All are plain row-major tensors, except that a value in ``takes`` or ``gives`` is a
-    tensor of its *stored* shape in that format (``records.format``); operators keep meaning the
-    logical axes. Constants are plain.
+    caller, unless it ``returns`` them. All are plain row-major tensors, except that a value in
+    ``takes`` or ``gives`` is a tensor of its *stored* shape in that format (``records.format``);
+    operators keep meaning the logical axes. Constants are plain.
     """
 
     symbol: str
@@ -67,6 +67,14 @@ class Function:
     """Graph index of an input → its format; absent: plain."""
     gives: Mapping[int, str] = field(default_factory=dict, hash=False)
     """Graph index of an output → its format; absent: plain."""
+
+    @property
+    def returns(self) -> bool:
+        """Whether it is called as ``symbol(*inputs)`` and returns its outputs (one, or an array).
+
+        It is where the size of an output depends on the data.
+        """
+        return any(self.graph.nodes[index].type.is_open for index in self.outputs)
 
     @property
     def members(self) -> tuple[NodeIndex, ...]:

@@ -15,8 +15,6 @@ import importlib.metadata
 import logging
 import os
 import re
-import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +35,13 @@ from collage_engine.toolchains.at_risk import left_out
 from collage_engine.toolchains.base import Toolchain
 from collage_engine.toolchains.capabilities import ConvertsFormats, EvaluatesOnnx
 from collage_engine.toolchains.probe_memory import Probed, files_in_use, keep, recall, surroundings
+from collage_engine.toolchains.probe_process import (
+    ProbeEnded,
+    ProbeLimits,
+    end_probes,
+    end_with_parent,
+    run_probe,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -65,19 +70,13 @@ GROUP = "collage.toolchains"
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 """What a toolchain may be called: instance ids, pins and options are parsed for its name."""
 
-PROBE_SECONDS = 180.0
-"""Seconds that one probe may take; chosen: enough to import TVM and to compile a runtime on a slow,
-busy machine."""
-
-LIFE = "COLLAGE_PROBE_LIFE"
-"""Environment variable of a probe: a descriptor that is closed when its parent ends."""
+PROBE = ProbeLimits()
+"""When a probe is ended."""
 
 Found = TypeVar("Found")
 _probed: dict[str, ToolchainState] = {}
-_children: set[subprocess.Popen[str]] = set()
-"""Probes under way."""
 _probing = threading.Lock()
-"""Held for looking at both, never while waiting."""
+"""Held for looking at what is known, never while a probe runs."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +188,7 @@ def onnx_evaluator() -> EvaluatesOnnx | None:
 
 def probe(
     name: str,
-    timeout_s: float = PROBE_SECONDS,
+    limits: ProbeLimits = PROBE,
     *,
     anew: bool = False,
     on_child: Callable[[str], None] = lambda name: None,
@@ -208,7 +207,7 @@ def probe(
         known = None if anew else recall(name, _targets()[name])
         if known is None:
             on_child(name)
-            known = _probe_in_child(name, timeout_s)
+            known = _probe_in_child(name, limits)
         with _probing:
             known = _probed.setdefault(name, known)
     return known
@@ -216,7 +215,7 @@ def probe(
 
 def probe_all(
     names: Sequence[str] | None = None,
-    timeout_s: float = PROBE_SECONDS,
+    limits: ProbeLimits = PROBE,
     *,
     anew: bool = False,
     on_child: Callable[[str], None] = lambda name: None,
@@ -225,7 +224,7 @@ def probe_all(
 
     Args:
         names: Which ones; None: all, also entry points that are not used, with the reason.
-        timeout_s: How long one probe may take, in seconds.
+        limits: When a probe is ended.
         anew: Whatever this process or an earlier one found before.
         on_child: Is told the name of each toolchain for which a child is started.
 
@@ -240,13 +239,11 @@ def probe_all(
     pool = ThreadPoolExecutor(max_workers=2)
     try:
         states = tuple(
-            pool.map(lambda name: probe(name, timeout_s, anew=anew, on_child=on_child), chosen)
+            pool.map(lambda name: probe(name, limits, anew=anew, on_child=on_child), chosen)
         )
     except BaseException:  # Ctrl-C: what is being probed is ended, the rest not begun
         pool.shutdown(wait=False, cancel_futures=True)
-        with _probing:
-            for child in _children:
-                _end(child)
+        end_probes()
         raise
     finally:
         pool.shutdown()
@@ -279,52 +276,22 @@ def _child_environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": root + (os.pathsep + before if before else "")}
 
 
-def _probe_in_child(name: str, timeout_s: float) -> ToolchainState:
+def _probe_in_child(name: str, limits: ProbeLimits) -> ToolchainState:
     before = surroundings(name, _targets()[name])
-    # The child ends when nobody holds the other end any more, however this process ends.
-    life, held = os.pipe()
-    # A session of its own: Ctrl-C is ours to handle, and a compiler it started ends with it.
-    child = subprocess.Popen(
-        _probe_command(name),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        env=_child_environment() | {LIFE: str(life)},
-        pass_fds=(life,),
-        start_new_session=True,
-    )
-    os.close(life)
-    _LOG.info("probing %s in process %d", name, child.pid)
-    with _probing:
-        _children.add(child)
     try:
-        printed, said = child.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        _end(child)
-        child.communicate()
-        return _unavailable(name, f"probing it took longer than {timeout_s:g} s")
-    finally:
-        os.close(held)
-        with _probing:
-            _children.discard(child)
-    if child.returncode == 0:
+        status, printed, said = run_probe(_probe_command(name), _child_environment(), limits)
+    except ProbeEnded as error:
+        return _unavailable(name, str(error))
+    if status == 0:
         try:
             probed = decode(last_line(printed), Probed)
         except msgspec.DecodeError:
             return _unavailable(name, "its probe printed no state")
         keep(name, probed, before)
         return probed.state
-    if child.returncode < 0:
-        return _unavailable(name, f"it crashed when loaded (signal {-child.returncode})")
-    return _unavailable(name, last_line(said, f"its probe ended with {child.returncode}"))
-
-
-def _end(child: subprocess.Popen[str]) -> None:
-    """Kill a probe and what it started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
+    if status < 0:
+        return _unavailable(name, f"it crashed when loaded (signal {-status})")
+    return _unavailable(name, last_line(said, f"its probe ended with {status}"))
 
 
 def _unavailable(name: str, reason: str) -> ToolchainState:
@@ -360,22 +327,9 @@ def described_by_name(states: Sequence[ToolchainState]) -> list[ToolchainState]:
     return found
 
 
-def _end_with_parent() -> None:
-    """End this process, and what it has started, when its parent is gone."""
-    life = os.environ.pop(LIFE, "")
-    if not life:
-        return
-
-    def wait() -> None:
-        os.read(int(life), 1)
-        os.killpg(os.getpgrp(), signal.SIGKILL)
-
-    threading.Thread(target=wait, name="parent-watch", daemon=True).start()
-
-
 def _main(name: str) -> None:
     """Child process: print one toolchain's state, and what it rests on, as a line of JSON."""
-    _end_with_parent()
+    end_with_parent()
     try:
         toolchain = get(name)
     except ToolchainError as error:

@@ -24,7 +24,7 @@ from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
 from collage_engine.timing.protocol import ProtocolSettings, TimedCall, time_interleaved
 from collage_engine.toolchains.registry import format_converter
-from collage_engine.transitions.hand_overs import EVERYONE
+from collage_engine.transitions.chain_bench import EVERYONE
 
 JOB = "collage_engine.transitions.conversions:run_job"
 LIMIT_S = 300.0

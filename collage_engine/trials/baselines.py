@@ -23,6 +23,7 @@ from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.precision import PRODUCTS, is_reduced
+from collage_engine.records.reasons import shown
 from collage_engine.records.settings import RunSettings
 from collage_engine.toolchains.capabilities import has_python_session
 from collage_engine.toolchains.registry import get
@@ -203,10 +204,10 @@ def check_placements(
     for wanted in settings.placements:
         for node, toolchain in wanted.items():
             if node.lower() not in known:
-                raise UsageError(f"--placement: the model has no node {node!r}")
+                raise UsageError(f"--placement: the model has no node {shown(node)!r}")
             if toolchain.partition("[")[0] not in toolchains:
                 raise UsageError(
-                    f"--placement: {node!r} is put on {toolchain!r}, which is no toolchain; "
+                    f"--placement: {node!r} is put on {shown(toolchain)!r}, which is no toolchain; "
                     f"known are {', '.join(toolchains)}"
                 )
 

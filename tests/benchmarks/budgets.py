@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import shutil
@@ -71,17 +72,12 @@ class Outcome:
         placement = self.document["placement"]
         left = self.document.get("unmeasured") or {"share": 0.0}
         return (
-            f"{start} {first_answer_s(self.document):.1f} | {self.document['ended']} | "
+            f"{start} {self.document.get('first_answer_s') or math.nan:.1f} | "
+            f"{self.document['ended']} | "
             f"{self.document['confirmation']} | {self.document['winner']}, "
             f"{len(placement['partitions'])} | {placement['measured_us'] / 1000:.3g} | "
             f"{left['share']:.0%} |"
         )
-
-
-def first_answer_s(document: dict[str, Any]) -> float:
-    """Seconds of the stages that end with the trials of whole models."""
-    stages = ("import", "enumerate", "whole-models")
-    return sum(document["seconds"].get(stage, 0.0) for stage in stages)
 
 
 def path_of(name: str, folder: Path) -> Path:
@@ -126,7 +122,7 @@ def main() -> None:
     folder = options.cache or Path(tempfile.mkdtemp(prefix="budget-models-"))
     folder.mkdir(parents=True, exist_ok=True)
     titles = (
-        "model|budget, s|run, s||whole models, s|ended|confirmed|winner, partitions|ms|left out"
+        "model|budget, s|run, s||first answer, s|ended|confirmed|winner, partitions|ms|left out"
     )
     print(f"| {titles.replace('|', ' | ')} |\n{'|---' * (titles.count('|') + 1)}|")
     for name in options.models:

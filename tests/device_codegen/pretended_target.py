@@ -70,8 +70,8 @@ def timed(folder: Path) -> dict[str, Any]:
     from collage_engine.lowering.extract import function_of
     from collage_engine.model.importer import import_onnx
     from collage_engine.records.toolchain import ToolchainInstance
+    from collage_engine.transitions.chain_bench import chain_model
     from collage_engine.transitions.copies import CopiesRequest, run_job
-    from collage_engine.transitions.hand_overs import chain_model
 
     model = import_onnx(chain_model(2, (1, 300)))
     gpu = ToolchainInstance(toolchain="tvm", device="cuda:0", architecture="sm_90a")

@@ -11,13 +11,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
 from collage_engine import api
 from collage_engine.machine.folders import cache_folder
+from tests.support.toolchain_models import convolutions
 
 ROOT = Path(__file__).resolve().parents[2]
 MNIST = ROOT / "resources" / "models" / "mnist.onnx"
+SOME = ("onnxruntime", "onednn")
+"""Toolchains of runs whose point is not the whole menu."""
 
 
 @pytest.fixture
@@ -91,18 +95,21 @@ def test_after_a_pin_a_quick_confirmation_compares_with_the_run_before(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLLAGE_CACHE_DIR", str(cache))
-    with api.open_model(MNIST) as session:
-        first = session.place(api.RunSettings(budget_s=60.0))
+    onnx.save(convolutions(), tmp_path / "model.onnx")
+    with api.open_model(tmp_path / "model.onnx") as session:
+        first = session.place(api.RunSettings(toolchains=SOME, in_place=False))
         assert first.placement is not None
         used = first.placement.partitions[0].toolchain
-        other = "onednn" if used != "onednn" else "tvm"
-        session.pin(f"Convolution28={other}")
-        second = session.place(api.RunSettings(confirmation="quick"), out=tmp_path / "out")
+        other = "onednn" if used != "onednn" else "onnxruntime"
+        session.pin(f"first={other}")
+        second = session.place(
+            api.RunSettings(toolchains=SOME, confirmation="quick"), out=tmp_path / "out"
+        )
     assert second.confirmation == "quick"
     (verdict,) = second.pins
     assert verdict.state == "honoured"
     assert second.placement is not None and second.placement.measured_us
-    holder = next(p for p in second.placement.partitions if "Convolution28" in p.onnx_nodes)
+    holder = next(p for p in second.placement.partitions if "first" in p.onnx_nodes)
     assert holder.toolchain == other
     assert "in-place" not in second.seconds and "refine" not in second.seconds
     before = {part.candidate for part in first.placement.partitions}

@@ -14,9 +14,11 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
 from tests.support.bare_environment import ROOT, BareEnvironment
+from tests.support.toolchain_models import convolutions
 
 pytest.importorskip("hatchling", reason="building the wheel needs the extra 'test'")
 
@@ -27,7 +29,8 @@ class Installed(BareEnvironment):
     def __init__(self, folder: Path) -> None:
         source = shutil.copytree(ROOT / "tests" / "foreign_toolchain", folder / "source")
         super().__init__(folder, source)
-        self.model = shutil.copy(ROOT / "resources" / "models" / "mnist.onnx", folder)
+        self.model = folder / "model.onnx"
+        onnx.save(convolutions(), self.model)
 
     def json(self, *arguments: object, **environment: str) -> Any:
         return json.loads(self.collage(*arguments, "--json", **environment))
@@ -78,10 +81,10 @@ def test_place_uses_it_explains_it_and_exports_it(installed: Installed) -> None:
         "--toolchains",
         "tvm,tango",
         "--pin",
-        "ReLU32=tango",
-        "--budget",
-        "2m",
+        "relu=tango",
         "--no-in-place",
+        "--confirm",
+        "quick",
         "--session",
         session,
     )

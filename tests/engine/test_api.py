@@ -12,7 +12,9 @@ from tests import zoo
 @pytest.mark.slow
 def test_from_a_model_to_an_artifact(tmp_path, monkeypatch):
     monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "cache"))
-    settings = api.RunSettings(toolchains=("tvm",), budget_s=10, threads=1, in_place=False)
+    settings = api.RunSettings(
+        toolchains=("tvm",), budget_s=10, threads=1, in_place=False, confirmation="quick"
+    )
     model = tmp_path / "tiny.onnx"
     model.write_bytes(zoo.build("tiny").SerializeToString())
     stages: list[str] = []

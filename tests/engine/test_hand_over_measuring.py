@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.timing.protocol import ProtocolSettings
-from collage_engine.transitions.hand_overs import ChainBench, HandoverRequest, run_job
+from collage_engine.transitions.chain_bench import ChainBench, HandoverRequest, run_job
 from tests.support.measure_real_targets import Picky
 from tests.support.plain_toolchain import PLAIN, register
 

@@ -71,7 +71,7 @@ def mutate_json(random: Random, data: Any) -> Any:
 def _changed(random: Random, data: Any) -> Any:
     places = list(_places(data))
     if not places:
-        return random.choice(NASTY)
+        return copy.deepcopy(random.choice(NASTY))
     holder, key = random.choice(places)
     kind = random.randrange(7)
     if kind == 0:
@@ -90,7 +90,8 @@ def _changed(random: Random, data: Any) -> Any:
     else:
         held = type(holder[key])
         alike = [value for value in NASTY if type(value) is held]
-        holder[key] = random.choice(alike if alike and random.random() < 0.7 else NASTY)
+        nasty = random.choice(alike if alike and random.random() < 0.7 else NASTY)
+        holder[key] = copy.deepcopy(nasty)  # else later changes would change the list itself
     return data
 
 

@@ -86,6 +86,15 @@ def _recursive() -> ModelProto:
     return model([call], {"x": [2, 3]}, functions=[function])
 
 
+def _call_with_more(inputs: list[str], outputs: list[str]) -> ModelProto:
+    """A call of a function of one value that gives it, or wants of it, more than that."""
+    body = [helper.make_node("Relu", ["a"], ["c"])]
+    opsets = [helper.make_opsetid("", 17)]
+    function = helper.make_function("local", "f", ["a"], ["c"], body, opset_imports=opsets)
+    call = helper.make_node("f", inputs, outputs, domain="local", name="culprit")
+    return model([call], {"x": [2, 3]}, functions=[function])
+
+
 def _no_body() -> ModelProto:
     function = helper.make_function("local", "f", ["a"], ["c"], [], opset_imports=[])
     call = helper.make_node("f", ["x"], ["y"], domain="local", name="culprit")
@@ -183,6 +192,14 @@ def _sentences() -> dict[str, tuple[ModelProto | Callable[[], bytes], str]]:
         "attribute of another type": (_wrong_attribute_type(), "'culprit'.*axis"),
         "not UTF-8": (_bad_text, "not UTF-8"),
         "recursive functions": (_recursive(), "calls itself"),
+        "call with more inputs": (
+            _call_with_more(["x", "x"], ["y"]),
+            "'culprit' has 2 inputs, and the function 'f'",
+        ),
+        "call with more outputs": (
+            _call_with_more(["x"], ["y", "z"]),
+            "'culprit' has 2 outputs, and the function 'f'",
+        ),
         "function without a body": (_no_body(), "output 'c' of the function 'f'"),
         "If without a condition": (_conditional(two, False), "'culprit'"),
         "If without branches": (_conditional(()), "'culprit'"),

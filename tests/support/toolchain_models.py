@@ -20,6 +20,17 @@ def small_net() -> ModelProto:
     return net.model(net.add("Softmax", y))
 
 
+def convolutions() -> ModelProto:
+    """Return two convolutions with a ReLU between them: `first`, `relu` and `last`.
+
+    Its runs are short, and a toolchain for element-wise operators alone needs another beside it.
+    """
+    net = Net()
+    y = net.add("Conv", net.input(*X), net.randn(8, 8, 3, 3, scale=0.1), name="first")
+    y = net.add("Relu", y, name="relu")
+    return net.model(net.add("Conv", y, net.randn(4, 8, 3, 3, scale=0.1), name="last"))
+
+
 def several_borders() -> ModelProto:
     net = Net()
     a, b = net.input(2, 6), net.input(2, 6)

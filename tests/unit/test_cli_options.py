@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from collage_engine.cli.main import main
 from collage_engine.cli.options import duration, settings_from, shape
 from collage_engine.cli.parser import build_parser
+from collage_engine.records import files
 from collage_engine.records.errors import UsageError
 
 
@@ -82,13 +84,60 @@ def test_a_placement_may_be_what_place_printed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "says"), [("{", "no JSON"), ("[1]", "JSON object"), ('{"a": 1}', "JSON object")]
+    ("content", "says"),
+    [
+        (b"{", "no JSON"),
+        (b"", "no JSON"),
+        (b"\x80\x02}q\x00.", "no JSON"),  # a pickle
+        (b"[" * 100_000, "no JSON"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "no JSON"),
+        (b"[1]", "JSON object"),
+        (b"null", "JSON object"),
+        (b'{"a": 1}', "JSON object"),
+        (b'{"a": {"b": "tvm"}}', "JSON object"),
+        (b'{"placement": {}}', "missing required field `partitions`"),
+        (b'{"placement": {"partitions": {"a": 1}}}', "Expected `array`"),
+        (b'{"placement": {"partitions": [null]}}', "Expected `object`"),
+        (b'{"placement": {"partitions": [{"toolchain": "tvm"}]}}', "onnx_nodes"),
+        (b'{"placement": {"partitions": [{"toolchain": 1, "onnx_nodes": []}]}}', "toolchain"),
+        (b'{"placement": {"partitions": [{"toolchain": "t", "onnx_nodes": "ab"}]}}', "onnx_nodes"),
+        (
+            b'{"placement": {"partitions": [{"toolchain": "t", "onnx_nodes": [], "config": [1]}]}}',
+            "config",
+        ),
+    ],
 )
 def test_wrong_placement_files_say_what_is_wrong(tmp_path, content, says):
     path = tmp_path / "p.json"
-    path.write_text(content)
-    with pytest.raises(UsageError, match=says):
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=says) as refused:
         settings_from(place("--placement", str(path)))
+    assert str(refused.value).startswith(f"--placement {path}") and len(str(refused.value)) < 600
+
+
+@pytest.mark.parametrize("option", ["--placement", "--inputs"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch, option):
+    monkeypatch.setattr(files, "PIPE_WAIT_S", 0.1)
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    for name, says in (
+        ("folder", "Is a directory"),
+        ("pipe", "nothing was written to the pipe"),
+        ("circle", "Too many levels"),
+        ("absent", "No such file"),
+    ):
+        with pytest.raises(UsageError, match=says) as refused:
+            settings_from(place(option, str(tmp_path / name)))
+        assert str(refused.value).startswith(f"{option} {tmp_path / name}: ")
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"\x80\x02}q\x00.", b"\x93NUMPY", b"x" * 5000])
+def test_inputs_that_are_no_archive_are_refused(tmp_path, content):
+    path = tmp_path / "i.npz"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=r"i\.npz is no \.npz file"):
+        settings_from(place("--inputs", str(path)))
 
 
 def test_unknown_toolchains_are_named():

@@ -8,7 +8,9 @@ import re
 from rich.console import Console
 
 from collage_engine.cli.progress import ProgressReport
-from collage_engine.records.event import Log, Progress, Stage
+from collage_engine.records.event import Log, Progress, Provisional, Stage
+from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Run
+from collage_engine.records.toolchain import ToolchainState
 
 EVENTS = [
     Stage(stage="measure"),
@@ -35,6 +37,36 @@ def test_on_a_terminal_a_stage_is_one_line_however_long_its_text():
     assert max(map(len, lines)) <= 80
     assert "3/12345" in text and "50 min left" in text
     assert "7 measured [all]" in text and "busy [really]" in text
+
+
+def test_the_best_placement_so_far_is_told() -> None:
+    file = io.StringIO()
+    with ProgressReport(Console(file=file, width=200)) as report:
+        placement = Placement(partitions=(), estimated_us=None, measured_us=38_840.0)
+        report("d", Provisional(run=a_run(placement)))
+    assert file.getvalue() == "Best so far (after 13 s): Fast Runtime only, 38.8 ms\n"
+
+
+def a_run(placement: Placement) -> Run:
+    return Run(
+        id="r1",
+        name="",
+        model={"nodes": 3},
+        target="cpu",
+        threads=1,
+        toolchains=[ToolchainState(name="fast", title="Fast Runtime", available=True)],
+        candidates=CandidateCounts(),
+        placement=placement,
+        baselines=[Baseline(name="fast", kind="whole-model", measured_us=38_840.0, partitions=1)],
+        winner="fast",
+        pins=[],
+        max_abs_error=None,
+        max_rel_error=None,
+        seconds={"total": 13.3},
+        started_at="",
+        settings={},
+        provisional=True,
+    )
 
 
 def test_into_a_file_it_is_one_line_a_stage():

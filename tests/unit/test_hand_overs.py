@@ -13,12 +13,8 @@ from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
 from collage_engine.timing.messages import Marker, Phase
 from collage_engine.transitions import hand_overs
-from collage_engine.transitions.hand_overs import (
-    HandoverRequest,
-    LeftOut,
-    spread,
-    transition_constants,
-)
+from collage_engine.transitions.chain_bench import HandoverRequest, LeftOut
+from collage_engine.transitions.hand_overs import spread, transition_constants
 
 A = ToolchainInstance(toolchain="a")
 A2 = ToolchainInstance(toolchain="a", config=(("level", "basic"),))

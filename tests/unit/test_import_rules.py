@@ -41,7 +41,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "run": ("tuning", "transitions", "trials", "planning"),
     "service": ("machine", "planning", "report", "session", "toolchains"),
     "deployment": ("service", "artifact"),
-    "api": ("deployment", "store"),
+    "farm": ("service", "timing"),
+    "api": ("farm", "deployment", "store"),
     "cli": ("api", "conformance"),
 }
 """The rooms that a room may import, and with each of them all that it may import itself.

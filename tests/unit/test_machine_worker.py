@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.machine.pool import call_in_child, map_in_children
 from collage_engine.machine.worker import (
     RemoteError,
@@ -165,6 +166,7 @@ def test_flood_of_output_neither_blocks_nor_corrupts(worker):
 
 
 def test_memory_limit():
+    assert Worker(DO).memory_limit_bytes < memory_bytes(), "a limit of its own by default"
     with Worker(DO, memory_limit_bytes=200 << 20) as worker:
         assert worker.call({"do": "allocate", "mib": 20}) == 20
         with pytest.raises(WorkerCrashed, match=r"used more than 0\.195 GiB of memory"):

@@ -125,10 +125,6 @@ def test_control_flow_is_an_operator_like_others() -> None:
 @pytest.mark.parametrize(
     "kind, inputs, said",
     [
-        ("SequenceConstruct", ["x"], "sequences"),
-        ("Optional", ["x"], "sequences or optional"),
-        ("NonZero", ["x"], "depends on the data"),
-        ("Unique", ["x"], "depends on the data"),
         ("RandomNormalLike", ["x"], "random numbers"),
         ("Relu", ["nowhere"], "reads 'nowhere'"),
     ],

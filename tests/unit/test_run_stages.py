@@ -24,6 +24,7 @@ GIVEN = {
     "started_at",
     "budget",
     "previous",
+    "exchange",
     "machine_before",
 }
 """The facts that a run begins with."""

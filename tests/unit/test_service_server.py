@@ -33,7 +33,7 @@ from tests.unit.test_session import a_document
 class FakeEngine:
     """Answers a few methods; never computes."""
 
-    def __init__(self, listener):
+    def __init__(self, listener, farms=None):
         self.listener = listener
         self.cancelled = threading.Event()
 

@@ -13,6 +13,7 @@ import pytest
 from collage_engine.records.errors import UsageError
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.toolchains import registry
+from collage_engine.toolchains.probe_process import ProbeLimits
 from collage_engine.toolchains.sources import source_hash
 
 
@@ -71,11 +72,21 @@ class T(PlainToolchain):
 """
 
 
+LIMITS = ProbeLimits(idle_s=1.0)
 PROBES = {
     "crashes": ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "crashed.*signal 11"),
-    "hangs": ("import time; time.sleep(60)", "longer than 2 s"),
+    "hangs": ("import time; time.sleep(60)", "did nothing for longer than 1 s"),
+    "works_for_ever": ("while True: pass", "took longer than 2 s"),
+    "eats_memory": (
+        "held = []\n        while True: held.append(b'x' * (1 << 26))",
+        "more than .* GiB",
+    ),
     "raises": ("raise OSError('libfoo.so: not found')", "OSError: libfoo.so: not found"),
     "exits": ("import os; os._exit(0)", "printed no state"),
+}
+CHANGED_LIMITS = {
+    "works_for_ever": ProbeLimits(whole_s=2.0),
+    "eats_memory": ProbeLimits(memory_share=0.02),
 }
 
 
@@ -101,7 +112,7 @@ def test_probe_that_fails_is_a_reason(
         return [sys.executable, str(child), str(tmp_path), chosen]
 
     monkeypatch.setattr(registry, "_probe_command", command)
-    state = registry.probe(name, timeout_s=2.0)
+    state = registry.probe(name, CHANGED_LIMITS.get(name, LIMITS))
     assert not state.available
     assert state.reason is not None
     assert re.search(reason, state.reason)
@@ -110,7 +121,7 @@ def test_probe_that_fails_is_a_reason(
 def test_probe_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def answer(name: str, timeout_s: float) -> ToolchainState:
+    def answer(name: str, limits: ProbeLimits) -> ToolchainState:
         asked.append(name)
         return ToolchainState(name=name, available=True, colour="#123456")
 

@@ -133,6 +133,7 @@ ZOO: dict[str, Callable[..., ModelProto]] = {
     "tagger": zoo_opaque.tagger,
     "control_flow": zoo_opaque.control_flow,
     "contrib": zoo_opaque.contrib,
+    "detector": zoo_opaque.detector,
     "resnet_block_int8": zoo_real.resnet_block_int8,
 }
 """Every model by name; arguments where its builder takes some."""
@@ -149,7 +150,7 @@ REAL = (
 )
 """Those of published size, beside onnx's."""
 
-OPAQUE = ("tagger", "control_flow", "contrib")
+OPAQUE = ("tagger", "control_flow", "contrib", "detector")
 """Those with operators that Relax lacks."""
 
 SMALL = tuple(n for n in ZOO if not n.startswith("light_") and n not in (*REAL, *OPAQUE))

@@ -1,4 +1,4 @@
-"""Models of the zoo with operators that Relax lacks: recurrent, control flow, another domain."""
+"""Models of the zoo with operators that Relax lacks: recurrent, control flow, NMS, contributed."""
 
 from __future__ import annotations
 
@@ -86,3 +86,24 @@ def contrib() -> ModelProto:
     model = net.model(check=False)
     model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     return model
+
+
+def detector() -> ModelProto:
+    """A convolution, boxes with NonMaxSuppression, and NonZero: two outputs of open size."""
+    net = Net("detector", opset=17)
+    x = net.input("x", [1, 3, 16, 16])
+    weight = net.const(net.random.standard_normal((8, 3, 3, 3)).astype(np.float32))
+    y = net.op("Relu", net.op("Conv", x, weight, kernel_shape=[3, 3], pads=[1, 1, 1, 1]))
+    y = net.reshape(y, 1, 8, 256)
+    zero, one, two, three, four, eight = (net.const([n], np.int64) for n in (0, 1, 2, 3, 4, 8))
+    boxes = net.op("Transpose", net.op("Slice", y, zero, four, one), perm=[0, 2, 1])
+    scores = net.op("Slice", y, four, eight, one)
+    overlap, score = (net.const([n], np.float32) for n in (0.5, 0.3))
+    most = net.const([5], np.int64)
+    kept = net.op("NonMaxSuppression", boxes, scores, most, overlap, score, name="nms")
+    places = net.op("Squeeze", net.op("Slice", kept, two, three, one), one)
+    net.output(net.op("Gather", boxes, places, axis=1))
+    high = net.op("Greater", scores, net.const(1.5, np.float32))
+    net.output(net.op("NonZero", high, name="nonzero"), "int64")
+    net.output(net.op("ReduceMax", scores, axes=[2], keepdims=0))
+    return net.model()

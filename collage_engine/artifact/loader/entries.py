@@ -41,7 +41,7 @@ def entries_of(manifest: Entry) -> list[Entry]:
 
 def shapes_of(entry: Entry, kind: str = "inputs") -> Shapes:
     """Shapes by name of an entry's inputs or outputs."""
-    return {about["name"]: tuple(about["shape"]) for about in entry[kind]}
+    return {about["name"]: tuple(about["shape"] or ()) for about in entry[kind]}
 
 
 def sample_files(entry: Entry) -> tuple[str, str]:

@@ -76,6 +76,9 @@ def is_known(variable: str) -> bool:
     return bool(_VARIABLE.fullmatch(variable)) and variable.endswith(KNOWN_ENDINGS)
 
 
+OPEN_SIZE = -1
+"""Stands in an output's shape for a size that depends on the data, so that each run has its own;
+the shape is null where even the number of dimensions does."""
 _VALUE = re.compile(r"[A-Za-z0-9_,]{1,32}")
 """What a variable may be set to: a number or a word, never a path."""
 _LARGEST_MANIFEST = 64 << 20
@@ -172,8 +175,9 @@ def _check_environment(variables):
 def _check_entry(entry):
     """Check what an entry says; returns the names of the files that would be loaded for it."""
     _check_environment(entry.get("environment"))
-    for kind in ("inputs", "outputs"):
-        if not isinstance(entry.get(kind), list) or not all(map(_is_value, entry[kind])):
+    for kind, smallest in (("inputs", 0), ("outputs", OPEN_SIZE)):
+        values = entry.get(kind)
+        if not isinstance(values, list) or not all(_is_value(each, smallest) for each in values):
             raise Damaged(f"the manifest does not describe its {kind}")
     parts = [entry.get(kind, []) for kind in ("requires", "libraries")]
     if not all(
@@ -226,14 +230,17 @@ def _check_padding(padding, entries):
                 )
 
 
-def _is_value(about):
-    return (
+def _is_value(about, smallest):
+    if not (
         isinstance(about, dict)
         and isinstance(about.get("name"), str)
         and isinstance(about.get("dtype"), str)
-        and isinstance(about.get("shape"), list)
-        and all(type(extent) is int and extent >= 0 for extent in about["shape"])
-    )
+    ):
+        return False
+    shape = about.get("shape", ())
+    if shape is None:
+        return smallest == OPEN_SIZE
+    return isinstance(shape, list) and all(type(e) is int and e >= smallest for e in shape)
 
 
 def verify(folder: str | Path, manifest, samples: bool = True) -> None:

@@ -36,6 +36,7 @@ from collage_engine.search.run_to_run_drift import BUSY_DRIFT, DEFAULT_DRIFT
 from collage_engine.store.drift import drift, enough, learn, recall
 from collage_engine.store.store import Store
 from collage_engine.timing.candidate_timing import Measuring
+from collage_engine.timing.exchange import Exchange
 from collage_engine.timing.measurer import CandidateGroup, group_candidates
 from collage_engine.timing.precompile import make_ready
 from collage_engine.timing.timing_costs import repeats_apart
@@ -77,6 +78,8 @@ class MeasureInputs:
     model_inputs: Mapping[str, np.ndarray]
     budget: RunBudget
     previous: Run | None
+    exchange: Exchange | None
+    """Through which other machines of a farm measure some of the groups; None: none do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +127,7 @@ class Measure:
                 settings,
                 inputs.model_inputs,
                 control.within(math.inf),
+                inputs.exchange,
             )
         )
         with control.stage("measure") as report:

@@ -40,6 +40,9 @@ chosen."""
 AUDITS = 4
 """Audits at most; a further one follows only where a candidate clearly broke the assumption;
 chosen."""
+FAST_ALONE = 1.3
+"""Operators are measured first on the toolchains whose whole models take no more than so many times
+the fastest; chosen: what is slower alone is rarely the fastest for an operator that matters."""
 BROKEN_BELOW = 0.9
 """A candidate clearly breaks the assumption when its cost is less than this share of the bound;
 chosen: the run-to-run drift alone explains some percent."""
@@ -129,9 +132,14 @@ class Needed:
             for c in self._candidates
             if len(c.nodes) == self._operators or (c.instance.id, c.nodes) in self._keep
         ]
-        # Once a whole model has a cost, other large candidates tell least and take longest.
-        has_answer = any(len(c.nodes) == self._operators and c.key in self._costs for c in kept)
-        for wanted in (base, kept) if has_answer else ((*base, *kept),):
+        fast = self._fast_alone()
+        if fast:
+            # Other large candidates tell least now and take longest, slow toolchains win least.
+            first = [c for c in base if c.instance.id in fast]
+            waves = [first, base, kept]
+        else:
+            waves = [[*base, *kept]]
+        for wanted in waves:
             self._measure(wanted)
         self.certified = self._measure_until_certain()
         for _ in range(AUDITS if audit else 0):
@@ -139,6 +147,19 @@ class Needed:
                 break
         self._classify()
         return self.costs()
+
+    def _fast_alone(self) -> set[str]:
+        """Instances whose whole models are known and not much slower than the fastest one."""
+        us = {
+            c.instance.id: cost.median_us
+            for c in self._candidates
+            if len(c.nodes) == self._operators
+            and (cost := self._costs.get(c.key)) is not None
+            and cost.usable
+            and cost.median_us is not None
+        }
+        limit_us = FAST_ALONE * min(us.values(), default=0.0)
+        return {name for name, alone_us in us.items() if alone_us <= limit_us}
 
     def _audit_passes(self) -> bool:
         """Measure some candidates that only the assumption leaves out; whether none broke it."""

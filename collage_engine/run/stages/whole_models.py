@@ -34,7 +34,7 @@ from collage_engine.trials.placement_process import TrialModel
 from collage_engine.trials.runner import TrialRunner
 from collage_engine.trials.whole_models import TrialTime, WholeModels, time_whole_models
 
-LARGEST_SHARE = 0.6
+LARGEST_SHARE = 0.75
 """Share of the run's time that whole models may take once there is an answer; chosen: what wins is
 mostly decided by them, and the rest of the time finds the mixes."""
 SECONDARY_SHARE = 0.3

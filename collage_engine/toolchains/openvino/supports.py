@@ -34,4 +34,10 @@ def has_bfloat16() -> bool:
 
 def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
     """None when OpenVINO can be expected to take the call, else why not."""
-    return against_onnx(graph, index, TYPES, "OpenVINO's CPU plugin computes no")
+    return against_onnx(
+        graph,
+        index,
+        TYPES,
+        "OpenVINO's CPU plugin computes no",
+        "it returns no values whose size depends on the data",
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 
 from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.opaque import is_opaque
 from collage_engine.partition.matching import Match
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.numbering import NodeIndex, NodeSet
@@ -34,18 +35,25 @@ def against_sub_graph(reason: Reason) -> Callable[[SubGraph], str | None]:
 
 
 def against_onnx(
-    graph: DataflowGraph, index: NodeIndex, types: Container[str], refusal: str
+    graph: DataflowGraph,
+    index: NodeIndex,
+    types: Container[str],
+    refusal: str,
+    open_sizes: str = "",
 ) -> str | None:
     """For a toolchain that is given ONNX: why it cannot be expected to take a call.
 
-    ``types``: element types that it computes; ``refusal``: how the sentence on another one begins.
+    ``types``: element types that it computes; ``refusal``: how the sentence on another one begins;
+    ``open_sizes``: what to say of results whose size depends on the data, empty if it returns them.
     An operator without an ONNX form of its own still runs as the ONNX node it came from, in a
     sub-graph that holds the whole of that node.
     """
     from collage_engine.model.onnx_forms import FORMS
 
     node = graph.nodes[index]
-    if node.op not in FORMS and not node.onnx_nodes:
+    if open_sizes and any(value.is_open for value in node.types):
+        return open_sizes
+    if node.op not in FORMS and not node.onnx_nodes and not is_opaque(node.op):
         return f"{node.op} has no ONNX form"
     for value in (*node.types, *(t for i in node.inputs for t in graph.nodes[i].types)):
         if value.dtype not in types:

@@ -115,4 +115,5 @@ def _loaded_kind(cls: type[CppToolchain]) -> str:
 
 
 def _spec(kind: TensorType) -> dict[str, Any]:
-    return {"shape": list(kind.shape), "dtype": kind.dtype}
+    spec: dict[str, Any] = {"shape": list(kind.shape), "dtype": kind.dtype}
+    return spec | {"any_rank": True} if kind.any_rank else spec

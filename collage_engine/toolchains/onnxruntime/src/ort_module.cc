@@ -214,6 +214,25 @@ class OrtModule : public PlanModule {
                                   output_chars_.data(), output_names_.size(), values_.data() + n));
   }
 
+  ffi::Array<ffi::Any> ExecuteReturning() final {
+    const std::vector<void*>& data = pointers();
+    const OrtApi& api = OrtApi::Instance();
+    size_t n = input_names_.size();
+    for (size_t i = 0; i < n; ++i) values_[i] = arguments_[i].At(data[i]);
+    // The session allocates its outputs, whose sizes it knows only then.
+    std::vector<OrtHandle> made;
+    std::vector<void*> results(output_names_.size(), nullptr);
+    api.Check(run_(session_.get(), nullptr, input_chars_.data(), values_.data(), n,
+                   output_chars_.data(), output_names_.size(), results.data()));
+    for (void* result : results) {
+      made.emplace_back(kReleaseValue);
+      *made.back().out() = result;
+    }
+    ffi::Array<ffi::Any> out;
+    for (size_t i = 0; i < results.size(); ++i) out.push_back(Copy(results[i], outputs()[i]));
+    return out;
+  }
+
   std::string Describe() const final {
     json::Object out;
     out.Set(ffi::String("library"),
@@ -266,6 +285,20 @@ class OrtModule : public PlanModule {
     for (const TensorSpec& s : outputs()) arguments_.emplace_back(s, environment.memory());
     values_.assign(arguments_.size(), nullptr);
     run_ = api.Function<RunFunction>(kRun);
+  }
+
+  // A tensor of the session as one of TVM's.
+  ffi::Tensor Copy(void* value, const TensorSpec& spec) {
+    const OrtApi& api = OrtApi::Instance();
+    OrtHandle info(kReleaseTensorTypeAndShapeInfo);
+    api.Call(kGetTensorTypeAndShape, static_cast<const void*>(value), info.out());
+    size_t rank = 0;
+    api.Call(kGetDimensionsCount, static_cast<const void*>(info.get()), &rank);
+    std::vector<int64_t> shape(rank);
+    api.Call(kGetDimensions, static_cast<const void*>(info.get()), shape.data(), rank);
+    void* data = nullptr;
+    api.Call(kGetTensorMutableData, value, &data);
+    return NewTensor(data, shape, spec);
   }
 
   void Configure(void* options, const char* key, const char* value) {

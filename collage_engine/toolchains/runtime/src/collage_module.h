@@ -2,11 +2,14 @@
 //
 // A module is a symbol, a plan (JSON) and weights (bytes). It is callable as
 // module[symbol](inputs..., outputs...) with row-major tensors of its device whose types the plan
-// states, serialises itself, and allocates nothing per call. Its kind, COLLAGE_KIND, carries a hash of
+// states, serialises itself, and allocates nothing per call. Where the size of an output depends on
+// the data it is callable as module[symbol](inputs...) and returns its outputs, one alone or an
+// array of several, as tensors that it allocates. Its kind, COLLAGE_KIND, carries a hash of
 // these sources, so that runtimes of two versions live in one process.
 #ifndef COLLAGE_MODULE_H_
 #define COLLAGE_MODULE_H_
 
+#include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/json.h>
 #include <tvm/ffi/extra/module.h>
@@ -15,6 +18,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <optional>
@@ -78,6 +82,8 @@ struct TensorSpec {
   std::string dtype_name;
   std::vector<int64_t> shape;
   size_t bytes;
+  // A size, or the number of dimensions, depends on the data.
+  bool open = false;
 };
 
 inline TensorSpec ParseTensorSpec(const json::Object& object) {
@@ -86,7 +92,11 @@ inline TensorSpec ParseTensorSpec(const json::Object& object) {
   spec.dtype_name = GetString(object, "dtype");
   spec.dtype = ffi::StringToDLDataType(ffi::String(spec.dtype_name));
   size_t elements = 1;
-  for (int64_t extent : spec.shape) elements *= static_cast<size_t>(extent);
+  spec.open = Has(object, "any_rank") && Get<bool>(object, "any_rank");
+  for (int64_t extent : spec.shape) {
+    spec.open |= extent < 0;
+    elements *= extent < 0 ? 0 : static_cast<size_t>(extent);
+  }
   spec.bytes = elements * ((spec.dtype.bits + 7) / 8);
   return spec;
 }
@@ -97,6 +107,30 @@ inline std::vector<TensorSpec> ParseTensorSpecs(const json::Object& plan, const 
     out.push_back(ParseTensorSpec(v.cast<json::Object>()));
   }
   return out;
+}
+
+// Memory of tensors that a module returns, aligned as TVM aligns its own.
+struct ReturnedMemory {
+  void AllocData(DLTensor* tensor) {
+    constexpr size_t kAlignment = 64;
+    size_t bytes = ffi::GetDataSize(*tensor);
+    size_t size = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+    tensor->data = std::aligned_alloc(kAlignment, size);
+    if (tensor->data == nullptr) TVM_FFI_THROW(RuntimeError) << "no memory for " << size << " bytes";
+  }
+  void FreeData(DLTensor* tensor) { std::free(tensor->data); }
+};
+
+// A tensor of its own with a copy of `data`.
+inline ffi::Tensor NewTensor(const void* data, const std::vector<int64_t>& shape,
+                             const TensorSpec& spec) {
+  ffi::Tensor tensor = ffi::Tensor::FromNDAlloc(
+      ReturnedMemory(), ffi::ShapeView(shape.data(), shape.size()), spec.dtype,
+      DLDevice{kDLCPU, 0});
+  size_t bytes = (spec.dtype.bits + 7) / 8;
+  for (int64_t extent : shape) bytes *= static_cast<size_t>(extent);
+  if (bytes != 0) std::memcpy(tensor.data_ptr(), data, bytes);
+  return tensor;
 }
 
 inline std::string TypeName(DLDataType dtype, const int64_t* shape, int ndim) {
@@ -171,7 +205,8 @@ class PlanModule : public ffi::ModuleObj {
     json::Object plan = ParseObject(plan_text_, "the plan");
     inputs_ = ParseTensorSpecs(plan, "inputs");
     outputs_ = ParseTensorSpecs(plan, "outputs");
-    pointers_.assign(inputs_.size() + outputs_.size(), nullptr);
+    for (const TensorSpec& output : outputs_) returns_ |= output.open;
+    pointers_.assign(inputs_.size() + (returns_ ? 0 : outputs_.size()), nullptr);
   }
 
   const char* kind() const final { return COLLAGE_KIND; }
@@ -185,7 +220,7 @@ class PlanModule : public ffi::ModuleObj {
     ffi::ObjectPtr<ffi::Object> self = ffi::GetObjectPtr<ffi::Object>(this);
     if (std::string_view(name.data(), name.size()) == symbol_) {
       return ffi::Function::FromPacked(
-          [self, this](ffi::PackedArgs args, ffi::Any*) { this->Call(args); });
+          [self, this](ffi::PackedArgs args, ffi::Any* result) { this->Call(args, result); });
     }
     if (name == "collage.inside") {
       return ffi::Function::FromPacked([self, this](ffi::PackedArgs, ffi::Any* result) {
@@ -214,6 +249,11 @@ class PlanModule : public ffi::ModuleObj {
  protected:
   // Run once; pointers() holds the checked arguments' data, inputs then outputs.
   virtual void Execute() = 0;
+  // Run once and return the outputs, where the size of one depends on the data.
+  virtual ffi::Array<ffi::Any> ExecuteReturning() {
+    TVM_FFI_THROW(TypeError) << symbol_ << " cannot make a value whose size depends on the data";
+    TVM_FFI_UNREACHABLE();
+  }
   // What is inside, as JSON for the faces.
   virtual std::string Describe() const = 0;
   // The weights as they were given.
@@ -230,13 +270,13 @@ class PlanModule : public ffi::ModuleObj {
   void set_plan_text(std::string text) { plan_text_ = std::move(text); }
 
  private:
-  void Call(const ffi::PackedArgs& args) {
+  void Call(const ffi::PackedArgs& args, ffi::Any* result) {
     // Arena, cached tensors and argument pointers belong to one call at a time.
     std::lock_guard<std::mutex> lock(mutex_);
     size_t expected = pointers_.size();
     if (static_cast<size_t>(args.size()) != expected) {
       TVM_FFI_THROW(TypeError) << symbol_ << " takes " << inputs_.size() << " inputs and "
-                               << outputs_.size() << " outputs, got " << args.size()
+                               << expected - inputs_.size() << " outputs, got " << args.size()
                                << " arguments";
     }
     for (size_t i = 0; i < expected; ++i) {
@@ -266,7 +306,16 @@ class PlanModule : public ffi::ModuleObj {
       }
       pointers_[i] = static_cast<char*>(tensor->data) + tensor->byte_offset;
     }
-    Execute();
+    if (!returns_) {
+      Execute();
+      return;
+    }
+    ffi::Array<ffi::Any> made = ExecuteReturning();
+    if (made.size() == 1) {
+      *result = made[0];
+    } else {
+      *result = made;
+    }
   }
 
   std::string Name(size_t argument) const {
@@ -280,6 +329,7 @@ class PlanModule : public ffi::ModuleObj {
   std::vector<TensorSpec> inputs_;
   std::vector<TensorSpec> outputs_;
   std::vector<void*> pointers_;
+  bool returns_ = false;
   std::mutex mutex_;
 };
 

@@ -1,0 +1,167 @@
+"""``collage farm``: serve a farm, join one, look at it, stop it; and placing many models on one."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import socket
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from collage_engine.api import Session
+from collage_engine.cli.interrupts import interruptible_engine
+from collage_engine.cli.output import print_json
+from collage_engine.cli.print_run import run_document
+from collage_engine.cli.screen import complain, say, show
+from collage_engine.drawing.formatting import counted, time_text
+from collage_engine.records.errors import Cancelled, CollageError, UsageError
+from collage_engine.records.farm import FarmStatus
+from collage_engine.records.placement import Run
+from collage_engine.records.settings import RunSettings
+from collage_engine.service.engine import Engine
+
+
+def farm(options: argparse.Namespace) -> int:
+    """Do one of the actions on farms; the exit status."""
+    actions = {"serve": _serve, "join": _join, "status": _status, "stop": _stop}
+    return actions[options.action](options)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from collage_engine.farm.certificates import TRUST
+    from collage_engine.farm.cluster import serve
+
+    def started(address: str, certificate: Path | None, made: bool) -> None:
+        say(f"the farm {address} is served; Ctrl-C or `collage farm stop` ends it")
+        if certificate is None:
+            say("without TLS only this machine can join: collage farm join " + address)
+        else:
+            if made:
+                say(f"its certificate was made: {certificate}")
+                say(TRUST)
+            join = f"collage farm join {address} --certificate -"
+            # One line, so that the certificate needs no second one to reach the machine.
+            say(f"a machine joins with: ssh HOST {join} < {shlex.quote(str(certificate))}")
+            say(f"this machine ({socket.gethostname()}) joins with: collage farm join {address}")
+        sys.stdout.flush()
+
+    serve(options.host, options.port, not options.no_tls, started)
+    return 0
+
+
+def _join(options: argparse.Namespace) -> int:
+    from collage_engine.farm.certificates import certificate_path, keep_certificate
+    from collage_engine.farm.cluster import join
+
+    certificate = Path(options.certificate) if options.certificate not in (None, "-") else None
+    if options.certificate == "-":
+        keep_certificate(sys.stdin.buffer.read(MOST_CERTIFICATE_BYTES), certificate_path())
+    return join(
+        options.address,
+        options.name or "",
+        certificate=certificate,
+        processors=options.processors,
+        drift=options.drift,
+        say=complain,
+    )
+
+
+MOST_CERTIFICATE_BYTES = 1 << 20
+"""Bytes of a certificate that are read from standard input, 1 MiB; chosen: one takes 1 kB."""
+
+
+def _status(options: argparse.Namespace) -> int:
+    from collage_engine.farm.cluster import current_address
+    from collage_engine.farm.farms import look_at
+
+    status = look_at(options.address or current_address())
+    if options.json:
+        print_json(status)
+    else:
+        print_status(status)
+    return 0
+
+
+def _stop(options: argparse.Namespace) -> int:
+    from collage_engine.farm.cluster import current_address, stop
+
+    address = options.address or current_address()
+    machines = stop(address)
+    say(f"the farm {address} has stopped; {counted(machines, 'machine')} left it")
+    return 0
+
+
+def print_status(status: FarmStatus) -> None:
+    """Print a farm's machines, pools, placements and last error."""
+    say(f"farm {status.address}, {counted(status.queued, 'waiting task')}", style="bold")
+    machines = Table("machine", "state", "pool", "tasks done", "doing, or why", box=None)
+    for machine in status.machines:
+        what = "; ".join(filter(None, (machine.doing, machine.reason)))
+        machines.add_row(machine.name, machine.state, machine.pool, str(machine.done), what)
+    show(machines)
+    for pool in status.pools:
+        why = f" ({pool.reason})" if pool.reason else ""
+        count = counted(len(pool.machines), "machine")
+        say(f"pool {pool.name}: {pool.description}, {count}{why}")
+    for one in status.placements:
+        parts = [one.state, one.stage, one.machine and f"on {one.machine}", one.reason]
+        measured = f"{counted(one.measured, 'group')} measured by other machines"
+        say(f"{one.model}: {', '.join(filter(None, parts))}; {one.queued} waiting, {measured}")
+    if status.last_error:
+        say(f"last error: {status.last_error}", style="yellow")
+
+
+def place_many(options: argparse.Namespace, settings: RunSettings) -> int:
+    """Place several models over one farm; each gets a folder of its own in the output folder.
+
+    Returns:
+        0 where all were placed, 1 where one failed (a line says which and why).
+    """
+    if not settings.farm:
+        raise UsageError("several models are placed over a farm only: name it with --farm")
+    if options.session or options.pin:
+        raise UsageError("--session and --pin are of one model: place them one by one")
+    stems = [Path(model).stem for model in options.model]
+    if len(set(stems)) < len(stems):
+        raise UsageError("two of the models have the same name, and so would their folders")
+    out = Path(options.output)
+    runs: dict[str, Run] = {}
+    failures: dict[str, CollageError] = {}
+    with interruptible_engine(keep=True) as engine, ThreadPoolExecutor(len(stems)) as threads:
+
+        def place(model: str) -> None:
+            try:
+                runs[model] = _place_one(engine, model, settings, out / Path(model).stem)
+            except CollageError as error:
+                failures[model] = error
+                complain(f"collage: {model}: {error}")
+            else:
+                if not options.json:
+                    say(_in_a_line(model, runs[model]))
+
+        for waiting in [threads.submit(place, model) for model in options.model]:
+            waiting.result()
+    if options.json:
+        documents: dict[str, Any] = {model: run_document(run) for model, run in runs.items()}
+        print_json({"runs": documents, "failed": {m: str(e) for m, e in failures.items()}})
+    if any(isinstance(error, Cancelled) for error in failures.values()):
+        return Cancelled.exit_status
+    return 1 if failures else 0
+
+
+def _place_one(engine: Engine, model: str, settings: RunSettings, out: Path) -> Run:
+    from collage_engine.artifact.artifact import check_target_folder
+
+    check_target_folder(out)
+    session = Session.of_model(engine, model, settings.shapes)
+    return session.place(settings, out=out)
+
+
+def _in_a_line(model: str, run: Run) -> str:
+    took = run.placement.measured_us if run.placement is not None else None
+    time = f" with {time_text(took)}" if took is not None else ""
+    return f"{model}: {run.winner} wins{time} on {run.measured_on}, {run.artifact or 'no artifact'}"

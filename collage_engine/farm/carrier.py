@@ -1,0 +1,351 @@
+"""What the coordinator needs of the library that carries its tasks, and Dask as that library.
+
+The coordinator keeps the queue. The carrier takes one task for one machine, tells how it ended,
+and tells which machines come and go. Everything that Dask raises is translated here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from collage_engine.farm.certificates import INSTALL, certificate_path, security
+from collage_engine.farm.member_calls import beside as run_beside
+from collage_engine.farm.member_calls import call as run_call
+from collage_engine.records.errors import FarmError
+
+_LOG = logging.getLogger(__name__)
+
+CONNECT_S = 15.0
+"""Seconds for reaching a scheduler; chosen: a TLS handshake takes milliseconds."""
+STATUS_KEY = "collage-farm"
+"""Name, in the scheduler's metadata, of what coordinators publish about themselves."""
+LOOPBACK_HTTP = "127.0.0.1:0"
+"""Where Dask's HTTP servers listen. They cannot be left out: even without a dashboard each process
+opens one, by default on all addresses and without TLS."""
+SETTINGS: dict[str, Any] = {
+    # A task that dies with its machine is the coordinator's to repeat.
+    "distributed.scheduler.allowed-failures": 0,
+    "distributed.scheduler.work-stealing": False,
+    "distributed.scheduler.worker-ttl": "20s",
+    "distributed.scheduler.no-workers-timeout": "60s",
+    "distributed.comm.timeouts.tcp": "12s",
+    "distributed.comm.timeouts.connect": "10s",
+    # No pages over HTTP; what is left of the server listens on loopback (see `cluster`).
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+    # An idle worker takes 0.2 to 0.5 % of a core instead of 3.8 % with these.
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.tick.limit": "30s",
+}
+"""Settings of Dask for scheduler, members and coordinators; measured in pairs with the defaults:
+a lost worker is noticed after 20 to 40 s instead of minutes, and its task is not repeated twice."""
+
+
+class MachineLost(Exception):
+    """The machine that had a task does not answer any more; ``str`` says what is known."""
+
+
+class Listener(Protocol):
+    """What a carrier tells, from any thread."""
+
+    def joined(self, address: str, name: str) -> None:
+        """Tell that a machine is there."""
+        ...
+
+    def left(self, address: str) -> None:
+        """Tell that a machine is gone."""
+        ...
+
+    def news(self, message: bytes) -> None:
+        """Tell what a task said on its way."""
+        ...
+
+    def closed(self, reason: str) -> None:
+        """Tell that the scheduler is gone, with everything that was in flight."""
+        ...
+
+
+OnResult = Callable[[bytes | MachineLost], None]
+
+
+class Carrier(Protocol):
+    """Carries tasks to machines."""
+
+    address: str
+
+    def start(self, listener: Listener) -> None:
+        """Begin to tell; machines that are there are told as joined."""
+        ...
+
+    def submit(
+        self, address: str, name: str, lease: str, message: bytes, chunk: bytes, done: OnResult
+    ) -> None:
+        """Run a member's function as a task on one machine."""
+        ...
+
+    def beside(self, address: str, name: str, message: bytes, done: OnResult) -> None:
+        """Run a member's function at once, beside the task that the machine works on."""
+        ...
+
+    def cancel(self, lease: str) -> None:
+        """Tell a task that it is not wanted any more; its result is not told."""
+        ...
+
+    def publish(self, coordinator: str, status: bytes) -> None:
+        """Keep what a coordinator says of itself where others can read it."""
+        ...
+
+    def published(self) -> dict[str, bytes]:
+        """What all coordinators said of themselves."""
+        ...
+
+    def close(self) -> None:
+        """Leave the cluster."""
+        ...
+
+
+def apply_settings() -> None:
+    """Give Dask the farm's settings in this process."""
+    import dask.config
+
+    dask.config.set(SETTINGS)
+
+
+@dataclass(frozen=True)
+class Address:
+    """How a farm is reached: a scheduler's address, or its scheduler file, and a certificate."""
+
+    text: str
+    certificate: Path | None = None
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it names a scheduler file."""
+        return "://" not in self.text
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the connection is encrypted; that of a file is what the file says."""
+        if self.is_file:
+            with contextlib.suppress(OSError):
+                return '"tls://' in Path(self.text).read_text()
+        return self.text.startswith("tls://")
+
+
+def connect(address: Address) -> Any:
+    """Return a Dask client of a farm.
+
+    Raises:
+        FarmError: The package is missing, or the farm cannot be reached; the sentence says why.
+    """
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise FarmError(f"a farm needs the package distributed: {INSTALL}") from error
+    apply_settings()
+    if address.is_file and not Path(address.text).is_file():
+        raise FarmError(
+            f"{address.text} is neither an address such as tls://HOST:8786 nor a scheduler file"
+        )
+    where: dict[str, Any] = (
+        {"scheduler_file": address.text} if address.is_file else {"address": address.text}
+    )
+    if address.encrypted:
+        where["security"] = security(address.certificate or certificate_path())
+    logging.getLogger("distributed").setLevel(logging.ERROR)
+    try:
+        return Client(
+            **where,
+            timeout=CONNECT_S,
+            set_as_default=False,
+            name="collage",
+            # No answer is unpickled: a member chooses the form of its answers.
+            serializers=["dask", "msgpack"],
+            deserializers=["dask", "msgpack"],
+        )
+    except (OSError, TypeError, ValueError, RuntimeError) as error:
+        raise FarmError(_why_unreachable(address, error)) from error
+
+
+def _why_unreachable(address: Address, error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    if "ssl" in text.lower() or "certificate" in text.lower() or "unknown ca" in text.lower():
+        text = "its certificate is another one than this user's"
+    elif "reset" in text.lower() or "closed" in text.lower():
+        text = "it ended the connection; does it expect tls:// ?"
+    elif isinstance(error, OSError):
+        text = "there is no answer"
+    return f"the farm {address.text} cannot be reached: {text}"
+
+
+class DaskCarrier:
+    """Carries tasks with a Dask client."""
+
+    def __init__(self, client: Any, topic: str) -> None:
+        self._client = client
+        self._topic = topic
+        self.address: str = client.scheduler.address
+        self._futures: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        self._beside = ThreadPoolExecutor(max_workers=8, thread_name_prefix="farm-beside")
+        self._listener: Listener | None = None
+        self._known: set[str] = set()
+        self._closing = threading.Event()
+
+    def start(self, listener: Listener) -> None:
+        """Begin to tell; machines that are there are told as joined."""
+        self._listener = listener
+        self._client.subscribe_topic("all", self._on_scheduler_event)
+        self._client.subscribe_topic(self._topic, self._on_news)
+        threading.Thread(target=self._watch, name="farm-watch", daemon=True).start()
+
+    def _watch(self) -> None:
+        """Look at the list of workers now and then: an event may be lost with a connection."""
+        failures = 0
+        while not self._closing.is_set():
+            try:
+                workers = self._client.scheduler_info(n_workers=-1)["workers"]
+                failures = 0
+            except Exception as error:
+                failures += 1
+                if (
+                    failures >= SCHEDULER_MISSED
+                    or getattr(self._client, "status", "") == "closed"
+                    or not getattr(self._client, "scheduler_comm", None)
+                ):
+                    self._tell_closed(f"the scheduler {self.address} is gone: {error}")
+                    return
+                workers = None
+            if workers is not None:
+                for address, worker in workers.items():
+                    self._tell_joined(address, str(worker.get("name", address)))
+                for address in self._known - workers.keys():
+                    self._tell_left(address)
+            self._closing.wait(WATCH_S)
+
+    def _tell_closed(self, reason: str) -> None:
+        if not self._closing.is_set() and self._listener is not None:
+            self._listener.closed(reason)
+
+    def _tell_joined(self, address: str, name: str) -> None:
+        with self._lock:
+            new = address not in self._known
+            self._known.add(address)
+        if new and self._listener is not None:
+            self._listener.joined(address, name)
+
+    def _tell_left(self, address: str) -> None:
+        with self._lock:
+            known = address in self._known
+            self._known.discard(address)
+        if known and self._listener is not None:
+            self._listener.left(address)
+
+    def _on_scheduler_event(self, event: tuple[float, Any]) -> None:
+        """Take what the scheduler logs; called in the client's own loop."""
+        message = event[1]
+        if isinstance(message, dict) and message.get("action") == "remove-worker":
+            self._tell_left(str(message.get("worker")))
+
+    def _on_news(self, event: tuple[float, Any]) -> None:
+        message = event[1]
+        if isinstance(message, bytes) and self._listener is not None:
+            self._listener.news(message)
+
+    def submit(
+        self, address: str, name: str, lease: str, message: bytes, chunk: bytes, done: OnResult
+    ) -> None:
+        """Run a member's function as a task on one machine."""
+        try:
+            future = self._client.submit(
+                run_call,
+                name,
+                lease,
+                self._topic,
+                message,
+                chunk,
+                key=lease,
+                workers=[address],
+                allow_other_workers=False,
+                pure=False,
+            )
+        except Exception as error:
+            done(MachineLost(str(error)))
+            return
+        with self._lock:
+            self._futures[lease] = future
+        future.add_done_callback(lambda ended: self._finish(lease, ended, done))
+
+    def _finish(self, lease: str, future: Any, done: OnResult) -> None:
+        with self._lock:
+            if self._futures.pop(lease, None) is None:
+                return
+        try:
+            answer = future.result(timeout=CONNECT_S)
+        except Exception as error:  # whatever Dask raises: the task gave no answer
+            done(MachineLost(f"{type(error).__name__}: {error}"))
+            return
+        done(answer if isinstance(answer, bytes) else MachineLost("it sent no answer in bytes"))
+
+    def beside(self, address: str, name: str, message: bytes, done: OnResult) -> None:
+        """Run a member's function at once, beside the task that the machine works on."""
+
+        def work() -> None:
+            try:
+                answers = self._client.run(
+                    run_beside, name, message, workers=[address], on_error="ignore"
+                )
+                answer = answers.get(address)
+            except Exception as error:
+                done(MachineLost(f"{type(error).__name__}: {error}"))
+                return
+            done(answer if isinstance(answer, bytes) else MachineLost("it did not answer"))
+
+        with contextlib.suppress(RuntimeError):  # it is being closed
+            self._beside.submit(work)
+
+    def cancel(self, lease: str) -> None:
+        """Tell a task that it is not wanted any more; its result is not told."""
+        with self._lock:
+            future = self._futures.pop(lease, None)
+        if future is not None:
+            with contextlib.suppress(Exception):
+                future.cancel(asynchronous=True)
+                future.release()
+
+    def publish(self, coordinator: str, status: bytes) -> None:
+        """Keep what a coordinator says of itself in the scheduler's metadata."""
+
+        def work() -> None:
+            with contextlib.suppress(Exception):
+                self._client.set_metadata([STATUS_KEY, coordinator], status.decode())
+
+        with contextlib.suppress(RuntimeError):  # it is being closed
+            self._beside.submit(work)
+
+    def published(self) -> dict[str, bytes]:
+        """What all coordinators said of themselves."""
+        found = self._client.get_metadata([STATUS_KEY], default={}) or {}
+        return {str(name): str(text).encode() for name, text in found.items()}
+
+    def close(self) -> None:
+        """Leave the cluster."""
+        self._closing.set()
+        self._beside.shutdown(wait=False, cancel_futures=True)
+        with contextlib.suppress(Exception):
+            self._client.close(timeout=2)
+
+
+WATCH_S = 2.0
+"""Seconds between two looks at the list of workers; chosen."""
+SCHEDULER_MISSED = 3
+"""Failed looks in a row after which the scheduler counts as gone; chosen."""

@@ -1,0 +1,272 @@
+"""The farms that an engine is connected to: what ``--farm`` and ``farm.status`` reach."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from collage_engine.farm.carrier import Address, DaskCarrier, connect
+from collage_engine.farm.coordinator import Coordinator, FarmSettings
+from collage_engine.farm.identity import engine_hash, library_versions
+from collage_engine.farm.messages import RunRequest, read
+from collage_engine.farm.model_files import model_files
+from collage_engine.farm.placing import Placing, admission
+from collage_engine.records.errors import Cancelled, CollageError, FarmError
+from collage_engine.records.event import Log
+from collage_engine.records.farm import FarmMachine, FarmStatus
+from collage_engine.records.results import RunUpdate
+from collage_engine.records.settings import RunSettings
+from collage_engine.service.run_client import Ticket
+from collage_engine.store.store import Store
+
+_LOG = logging.getLogger(__name__)
+
+JOIN_S = 120.0
+"""Seconds to wait for a machine of the pool; chosen: a machine that joins probes its toolchains,
+whose runtimes may have to be compiled first."""
+RECONNECT_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
+"""Seconds before each further attempt to reach a scheduler that is gone; chosen."""
+FRESH_S = 15.0
+"""Seconds after which the published status of a coordinator counts as that of a dead one."""
+
+
+class Connection:
+    """One farm, with the placements that this engine has on it."""
+
+    def __init__(self, address: str, client: Any = None, settings: FarmSettings | None = None):
+        """Connect; FarmError says why that is not possible."""
+        self.address = address
+        topic = f"collage-{uuid.uuid4().hex[:12]}"
+        carrier = DaskCarrier(client or connect(Address(address)), topic)
+        self.coordinator = Coordinator(carrier, engine_hash(), library_versions(), settings)
+        self.coordinator.on_admission = self._compare
+        self.store = Store()
+        self._placings: list[Placing] = []
+        self._lock = threading.Lock()
+
+    @property
+    def lost(self) -> bool:
+        """Whether the scheduler is gone."""
+        return self.coordinator.is_closed
+
+    def place(self, placing: Placing, out: str | None) -> RunUpdate:
+        """Do a run; new machines of its pool are compared with it."""
+        with self._lock:
+            self._placings.append(placing)
+        try:
+            return placing.run(out)
+        finally:
+            with self._lock:
+                self._placings.remove(placing)
+
+    def _compare(self, machine: str, pool: str) -> str:
+        with self._lock:
+            found = next((p for p in self._placings if p.pool == pool and p.machine), None)
+        if found is None:
+            return ""
+        found.compare(machine)
+        return admission(machine)
+
+    def close(self) -> None:
+        """Leave the farm."""
+        self.coordinator.close()
+        self.store.close()
+
+
+class FarmJobs:
+    """Runs jobs on one pool of a farm; see ``service.farms.RunsJobs``."""
+
+    def __init__(self, connection: Callable[[], Connection], settings: RunSettings) -> None:
+        self._connection = connection
+        self._settings = settings
+        self._tickets: list[Ticket] = []
+
+    def job(
+        self,
+        name: str,
+        *,
+        ticket: Ticket | None = None,
+        on_event: Callable[[object], None] | None = None,
+        **arguments: Any,
+    ) -> Any:
+        """Do a run on the farm; other jobs are done by the engine's own children.
+
+        Raises:
+            Cancelled: It was cancelled; what was measured is kept.
+            FarmError: The farm cannot be reached, or has lost its machines.
+            CollageError: The run's own error.
+        """
+        if name != "run":
+            raise FarmError(f"the job {name!r} is not done on a farm")
+        ticket = ticket or Ticket()
+        self._tickets.append(ticket)
+        try:
+            return self._run(ticket, on_event or (lambda event: None), **arguments)
+        finally:
+            self._tickets.remove(ticket)
+
+    def _run(
+        self,
+        ticket: Ticket,
+        on_event: Callable[[object], None],
+        *,
+        path: str,
+        shapes: dict[str, tuple[int, ...]],
+        settings: RunSettings,
+        out: str | None,
+        **rest: Any,
+    ) -> RunUpdate:
+        model, contents = model_files(path, shapes)
+        request = RunRequest(model=model, settings=settings, export=out is not None, **rest)
+        attempts = iter(RECONNECT_S)
+        while True:
+            placing: Placing | None = None
+            try:
+                connection = self._connection()
+                pool = connection.coordinator.wait_for_pool(settings.pool, JOIN_S).name
+                placing = Placing(
+                    connection.coordinator,
+                    pool,
+                    connection.store,
+                    model,
+                    contents,
+                    request,
+                    ticket,
+                    on_event,
+                )
+                return connection.place(placing, out)
+            except FarmError as error:
+                pause_s = next(attempts, None) if self._is_gone() else None
+                if pause_s is None:
+                    return _ended_early(placing, error, on_event)
+                text = f"{error}; trying again in {pause_s:.0f} s, with all costs that have arrived"
+                on_event(Log(level="warning", text=text))
+                if ticket.cancelled.wait(pause_s):
+                    raise Cancelled("cancelled; what was measured is kept") from None
+
+    def _is_gone(self) -> bool:
+        """Whether the scheduler is gone, so that it is worth trying again."""
+        try:
+            return self._connection().lost
+        except FarmError:
+            return True
+
+    def cancel(self, ticket: Ticket | None = None) -> bool:
+        """Stop a run, or all of them; False if there was none to stop."""
+        chosen = [one for one in self._tickets if ticket in (None, one)]
+        for one in chosen:
+            one.cancelled.set()
+        return bool(chosen)
+
+    def keep(self, ticket: Ticket | None = None) -> bool:
+        """Have a run end soon with the best that it has; a second call cancels it."""
+        chosen = [one for one in self._tickets if ticket in (None, one)]
+        for one in chosen:
+            (one.cancelled if one.kept.is_set() else one.kept).set()
+        return bool(chosen)
+
+
+def _ended_early(
+    placing: Placing | None, error: FarmError, on_event: Callable[[object], None]
+) -> RunUpdate:
+    """End a run whose machines were lost like one whose budget was spent, if it has an answer.
+
+    Raises:
+        FarmError: It had none.
+    """
+    run = placing.provisional if placing is not None else None
+    if placing is None or run is None:
+        raise error
+    warning = f"{error}; this is the best placement until then, and there is no artifact of it"
+    on_event(Log(level="warning", text=warning))
+    run.provisional, run.ended, run.artifact = False, "budget", None
+    run.measured_on = placing.machine
+    run.warnings = [*run.warnings, warning]
+    return RunUpdate(candidates=placing.candidates, run=run)
+
+
+class DaskFarms:
+    """The farms of one engine; see ``service.farms.Farms``."""
+
+    def __init__(self) -> None:
+        self._connections: dict[str, Connection] = {}
+        self._lock = threading.Lock()
+
+    def jobs(self, settings: RunSettings) -> FarmJobs:
+        """What runs jobs on the farm and the pool that the settings name."""
+        self._connection(settings.farm)
+        return FarmJobs(lambda: self._connection(settings.farm), settings)
+
+    def _connection(self, address: str) -> Connection:
+        """The connection to a farm, made anew if its scheduler was lost."""
+        with self._lock:
+            found = self._connections.get(address)
+            if found is not None and found.lost:
+                del self._connections[address]
+                found.close()
+                found = None
+            if found is None:
+                found = self._connections[address] = Connection(address)
+            return found
+
+    def status(self, address: str) -> FarmStatus:
+        """The machines, pools and placements of a farm, as its coordinators see them."""
+        with self._lock:
+            found = self._connections.get(address)
+        if found is not None and not found.lost:
+            return found.coordinator.status()
+        return look_at(address)
+
+    def close(self) -> None:
+        """Leave all farms."""
+        with self._lock:
+            connections = list(self._connections.values())
+            self._connections.clear()
+        for connection in connections:
+            connection.close()
+
+
+def look_at(address: str) -> FarmStatus:
+    """What the scheduler and all coordinators of a farm say; FarmError: it cannot be reached."""
+    client = connect(Address(address))
+    try:
+        carrier = DaskCarrier(client, "collage-status")
+        oldest = datetime.now(UTC) - timedelta(seconds=FRESH_S)
+        statuses = []
+        for content in carrier.published().values():
+            with contextlib.suppress(CollageError, ValueError):
+                status = read(content, FarmStatus)
+                if datetime.fromisoformat(status.at) >= oldest:
+                    statuses.append(status)
+        names = [str(w["name"]) for w in client.scheduler_info(n_workers=-1)["workers"].values()]
+        return combined(carrier.address, statuses, names)
+    finally:
+        with contextlib.suppress(Exception):
+            client.close(timeout=2)
+
+
+def combined(address: str, statuses: list[FarmStatus], workers: list[str]) -> FarmStatus:
+    """One status of what several coordinators say, and of workers that no coordinator knows."""
+    machines = {machine.name: machine for status in statuses for machine in status.machines}
+    # A machine that works for one coordinator waits in the eyes of the others.
+    for status in statuses:
+        machines |= {m.name: m for m in status.machines if m.state == "measuring"}
+    for name in workers:
+        machines.setdefault(
+            name, FarmMachine(name=name, state="idle", reason="nobody uses the farm now")
+        )
+    pools = {pool.name: pool for status in statuses for pool in status.pools}
+    return FarmStatus(
+        address=address,
+        machines=tuple(machines.values()),
+        pools=tuple(pools.values()),
+        placements=tuple(one for status in statuses for one in status.placements),
+        queued=sum(status.queued for status in statuses),
+        last_error=next((s.last_error for s in statuses if s.last_error), ""),
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )

@@ -1,0 +1,47 @@
+"""What identifies a machine and its software: by this, pools are formed and strangers refused."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from collage_engine.toolchains.sources import hash_files, source_files
+
+LIBRARIES = ("distributed", "msgspec", "numpy")
+"""Libraries whose versions must be equal on all machines: the first carries the messages, the
+second writes them, and the third is the speed probe's."""
+
+
+@cache
+def engine_hash() -> str:
+    """A hash of the engine's sources, without toolchains: machines with another one are refused."""
+    package = Path(__file__).resolve().parents[1]
+    adapters = package / "toolchains"
+    files = {p for p in source_files([package]) if adapters not in p.parents}
+    return hash_files(files)[:16]
+
+
+@cache
+def library_versions() -> dict[str, str]:
+    """Versions of Python and of ``LIBRARIES``."""
+    versions = {name: importlib.metadata.version(name) for name in LIBRARIES}
+    return {"python": ".".join(platform.python_version_tuple()[:2]), **versions}
+
+
+def key_context(_: object) -> dict[str, Any]:
+    """What measurement keys hold of this machine beside its fingerprint; imports TVM."""
+    import tvm
+
+    from collage_engine.lowering.target import build_target
+    from collage_engine.toolchains.registry import get, probe_all
+    from collage_engine.toolchains.sources import source_hash
+
+    present = [state for state in probe_all() if state.available]
+    return {
+        "versions": {state.name: state.version or "" for state in present},
+        "sources": {state.name: source_hash(type(get(state.name))) for state in present},
+        "compiler": f"{tvm.__version__} {build_target('')}",
+    }

@@ -1,0 +1,96 @@
+"""The process of a machine's worker, below ``collage farm join``."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+LOST = 75
+"""Status of a worker that has lost its scheduler: it is started again (EX_TEMPFAIL, sysexits.h)."""
+DEATH_TIMEOUT = "60s"
+"""How long a worker looks for its scheduler at its start; chosen."""
+
+PR_SET_PDEATHSIG = 1
+"""Option of Linux's prctl (include/uapi/linux/prctl.h)."""
+
+_told_to_leave = False
+
+
+def leave() -> None:
+    """Note that the farm ends, so that this machine does not look for its scheduler again."""
+    global _told_to_leave
+    _told_to_leave = True
+
+
+def main(address: str, name: str, certificate: str = "") -> int:
+    """Be a worker until the scheduler is gone; the exit status."""
+    from distributed import Worker
+
+    from collage_engine.farm.carrier import LOOPBACK_HTTP, Address, apply_settings
+    from collage_engine.farm.certificates import certificate_path, security
+    from collage_engine.machine import logs
+
+    end_with_parent()
+    logs.configure(name="farm-worker")
+    apply_settings()
+    logging.getLogger("distributed").setLevel(logging.ERROR)
+    where = Address(address, Path(certificate) if certificate else None)
+    options: dict[str, Any] = {}
+    if where.encrypted:
+        options["security"] = security(where.certificate or certificate_path())
+    if where.is_file:
+        options["scheduler_file"] = address
+    else:
+        options["scheduler_ip"] = address
+
+    async def work() -> None:
+        worker = await Worker(
+            name=name,
+            nthreads=1,  # one measuring task at a time
+            memory_limit=0,  # Dask would pause or restart it; children have limits of their own
+            dashboard=False,
+            dashboard_address=LOOPBACK_HTTP,
+            local_directory=tempfile.gettempdir(),
+            death_timeout=DEATH_TIMEOUT,
+            **options,
+        )
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, lambda: _end(worker, loop))
+        await worker.finished()
+
+    try:
+        asyncio.run(work())
+    except (OSError, TimeoutError, RuntimeError) as error:
+        print(f"the farm {address} cannot be joined: {error}", file=sys.stderr)
+        return LOST
+    return 0 if _told_to_leave else LOST
+
+
+def end_with_parent() -> None:
+    """Have the system end this process when its parent dies (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def _end(worker: Any, loop: asyncio.AbstractEventLoop) -> None:
+    """Leave in order; a second signal, or a task that does not end, is not waited for."""
+    leave()
+    loop.create_task(worker.close(timeout=2, reason="stopped by its user"))
+    loop.call_later(5, os._exit, 0)
+
+
+if __name__ == "__main__":
+    # `leave` is found under the module's own name, not under __main__.
+    from collage_engine.farm import worker_process
+
+    status = worker_process.main(*sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(status)  # a task's thread may still run

@@ -1,0 +1,273 @@
+"""Times chains of one-operator partitions, in the child that measures hand-overs.
+
+A chain is a whole module of ReLUs in a row, each a partition of its own. Chains of different
+lengths and toolchains are timed against each other and against one partition alone
+(``machine.constants`` derives the constants). Before anything of a toolchain runs, it is noted in a
+marker (``timing.messages``), so that the parent knows who ended this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from collage_engine.bounds.heuristic import CALL
+from collage_engine.machine.constants import LONG, SHORT, measure_constants
+from collage_engine.records.errors import CollageError, MeasureError
+from collage_engine.records.graph import TensorType
+from collage_engine.records.reasons import short_reason
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.timing.messages import Marker, Phase
+from collage_engine.timing.protocol import ProtocolSettings, TimedCall, time_interleaved
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+SHAPE = (1, 64, 28, 28)
+"""Shape of the value that is handed on; chosen: 200 kB stay in a second-level cache, and
+are enough work for every runtime to wake its threads."""
+
+EVERYONE = ProtocolSettings(
+    worse=float("inf"), hopeless=float("inf"), min_rounds=15, max_rounds=15, budget_s=10.0
+)
+"""Timing in which nothing is dropped: all of the times are needed. 15 rounds and 10 s a call are
+chosen."""
+SLOWEST_US = 20_000.0
+"""Microseconds of one partition above which a toolchain's chains are not timed; chosen, some
+hundred times what the slowest toolchain takes."""
+SIGN_OF_LIFE_S = 1.0
+"""Seconds after which a child that is timing tells its parent so; chosen."""
+
+Pair = tuple[str, str]
+"""Two toolchains in a chain; twice the same: one by itself."""
+
+
+@dataclass(frozen=True)
+class HandoverRequest:
+    """One instance per toolchain."""
+
+    instances: tuple[ToolchainInstance, ...]
+    settings: ProtocolSettings = field(default_factory=lambda: EVERYONE)
+    marker_path: str = ""
+    """Where the pair at risk is noted; empty: nowhere."""
+    without: tuple[Pair, ...] = ()
+    """Pairs that are left out."""
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """Return all pairs, by the places that the marker holds."""
+        names = [instance.toolchain for instance in self.instances]
+        return tuple((a, b) for a in names for b in names)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A message of the child: a toolchain is left out, for this reason."""
+
+    toolchain: str
+    reason: str
+
+
+def run_job(
+    request: HandoverRequest, send: Callable[[object], None] = lambda message: None
+) -> dict[str, float]:
+    """Measure in this process; imports TVM and the toolchains."""
+    with _signs_of_life(send):
+        bench = ChainBench(request, send)
+    names = [instance.toolchain for instance in request.instances]
+    return measure_constants(names, bench.time_alone, bench.time_chains) | bench.time_calls()
+
+
+@contextlib.contextmanager
+def _signs_of_life(send: Callable[[object], None]) -> Iterator[None]:
+    """Send the parent a message every second during a block, since TVM loads slowly."""
+    done = threading.Event()
+
+    def signal() -> None:
+        while not done.wait(SIGN_OF_LIFE_S):
+            send(None)
+
+    thread = threading.Thread(target=signal, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def chain_model(length: int, shape: tuple[int, ...] = SHAPE) -> ModelProto:
+    """Return an ONNX model of as many ReLUs in a row."""
+    from onnx import TensorProto, helper
+
+    nodes = [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"], f"r{i}") for i in range(length)]
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        [helper.make_tensor_value_info("v0", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(f"v{length}", TensorProto.FLOAT, shape)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
+    model.ir_version = 8
+    return model
+
+
+class ChainBench:
+    """Builds and times chains over models that are imported once."""
+
+    def __init__(
+        self, request: HandoverRequest, send: Callable[[object], None] = lambda message: None
+    ) -> None:
+        from collage_engine.model.importer import import_onnx
+
+        self.request = request
+        self.send = send
+        self.marker = Marker(request.marker_path) if request.marker_path else None
+        self.pairs = request.pairs
+        self.last: Pair = ("", "")
+        """The pair that was at risk last."""
+        self.signalled_s = 0.0
+        self.instances = {i.toolchain: i for i in request.instances}
+        self.models = {n: import_onnx(chain_model(n)) for n in (SHORT, LONG)}
+        for length, model in self.models.items():
+            if len(model.graph.operators) != length:
+                raise MeasureError("the importer simplified the chain that was to be measured")
+        self.input = self.models[SHORT].random_inputs(0)["v0"]
+
+    def time_alone(self, name: str) -> float:
+        """Return the microseconds of one partition, compiled and timed as candidates are."""
+        from collage_engine.lowering.compile import compile_function
+        from collage_engine.lowering.extract import function_of
+
+        # From the middle of the chain: its input comes from another operator.
+        function = function_of(self.models[SHORT], self.instances[name], (1,), "alone")
+        try:
+            with self._at_risk(name, name), compile_function(function) as compiled:
+                us = self._time([compiled.timer([self.input])], [(name, name)])[0]
+        except CollageError as error:
+            raise KeyError(name) from error
+        except (Exception, SystemExit) as error:
+            self._leave_out(name, f"failed: {short_reason(error, with_type=True)}")
+            raise KeyError(name) from error
+        if us > SLOWEST_US:
+            self._leave_out(name, f"took {us / 1000:.0f} ms for a call of some microseconds")
+            raise KeyError(name)
+        return us
+
+    def _leave_out(self, name: str, reason: str) -> None:
+        self.instances.pop(name)
+        self.send(LeftOut(name, reason))
+
+    @contextlib.contextmanager
+    def _at_risk(self, *chain: str) -> Iterator[None]:
+        """Note during a block that the toolchains of a chain, one or two, run."""
+        self._note(chain[0], chain[-1])
+        try:
+            yield
+        finally:
+            if self.marker is not None:
+                self.marker.clear()
+
+    def _note(self, first: str, last: str) -> None:
+        self.last = (first, last)
+        if self.marker is not None:
+            self.marker.set(self.pairs.index((first, last)), Phase.TIMED)
+        if time.monotonic() - self.signalled_s > SIGN_OF_LIFE_S:
+            self.signalled_s = time.monotonic()
+            self.send(None)
+
+    def time_calls(self) -> dict[str, float]:
+        """Return the microseconds of a call on a single number, which every call takes."""
+        from collage_engine.lowering.compile import compile_function
+        from collage_engine.lowering.extract import function_of
+        from collage_engine.model.importer import import_onnx
+
+        model = import_onnx(chain_model(SHORT, (1,)))
+        value = model.random_inputs(0)["v0"]
+        found = {}
+        for name, instance in self.instances.items():
+            with (
+                contextlib.suppress(Exception, SystemExit),
+                self._at_risk(name, name),
+                compile_function(function_of(model, instance, (1,), "call")) as compiled,
+            ):
+                found[CALL + name] = self._time([compiled.timer([value])], [(name, name)])[0]
+        return found
+
+    def time_chains(self, chains: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
+        """Return the microseconds of whole modules."""
+        built = {}
+        for chain in chains:
+            if (chain[0], chain[-1]) in self.request.without:
+                continue
+            try:
+                with self._at_risk(chain[0], chain[-1]):
+                    built[chain] = self._build(chain)
+            except (Exception, SystemExit):
+                continue  # the toolchain has no such chain; its pairs stay unknown
+        while True:
+            try:
+                times = self._time(list(built.values()), [(c[0], c[-1]) for c in built])
+                return dict(zip(built, times, strict=True))
+            except (Exception, SystemExit):
+                # The pair at risk stays unknown; the others are timed again.
+                failed = [chain for chain in built if (chain[0], chain[-1]) == self.last]
+                if not failed:
+                    raise
+                for chain in failed:
+                    built.pop(chain)
+
+    def _build(self, chain: tuple[str, ...]) -> TimedCall:
+        import tvm
+        from tvm import relax
+
+        from collage_engine.lowering.device_build import build_module
+        from collage_engine.lowering.extract import function_of
+        from collage_engine.lowering.rewrite import whole_module
+        from collage_engine.lowering.target import device_of, use_threads
+
+        model = self.models[len(chain)]
+        functions = [
+            function_of(model, self.instances[name], (place,), f"link{place}_{name}")
+            for place, name in enumerate(chain)
+        ]
+        module = whole_module(model, functions)
+        use_threads(max(self.instances[name].threads for name in chain))
+        first = self.instances[chain[0]]
+        executable = build_module(module, first.architecture)
+        if first.architecture:
+            from collage_engine.lowering.compile_cuda import device_timer
+            from collage_engine.lowering.tensors import from_numpy
+            from collage_engine.machine.cuda_runtime import CudaRuntime
+
+            device = device_of(first.device)
+            main = relax.VirtualMachine(executable, device)["main"]
+            value = from_numpy(self.input, TensorType(SHAPE, "float32"), device)
+            return device_timer([lambda: main(value)], CudaRuntime())
+        vm = relax.VirtualMachine(executable, tvm.cpu())
+        vm.save_function(
+            "main", "collage_timed", tvm.runtime.tensor(self.input), include_return=False
+        )
+        vm["collage_timed"]()
+        evaluators = {}
+
+        def time(calls: int) -> float:
+            if calls not in evaluators:
+                evaluators[calls] = vm.time_evaluator("collage_timed", tvm.cpu(), number=calls)
+            return float(evaluators[calls]().results[0]) * calls
+
+        return time
+
+    def _time(self, timed: Sequence[TimedCall], pairs: Sequence[Pair]) -> list[float]:
+        timings = time_interleaved(
+            timed,
+            self.request.settings,
+            about_to_run=lambda place: self._note(*pairs[place]),
+            interruptions=lambda: resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
+        )
+        return [timing.median * 1e6 for timing in timings]

@@ -1,0 +1,203 @@
+"""What the farm itself costs: overhead of a task, and how busy it keeps many machines.
+
+``python -m tests.benchmarks.bench_farm overhead`` times tasks that do nothing on one machine over
+TLS. ``... simulated`` starts 200 machines in one process whose tasks sleep, and places 100 models'
+worth of groups on them; it prints the share of the time that the machines were busy, and what the
+coordinator's process holds. Both run on this machine alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from collage_engine.farm.carrier import LOOPBACK_HTTP, Address, apply_settings, connect
+from collage_engine.farm.certificates import certificate_path, own_certificate, security
+from collage_engine.farm.coordinator import Coordinator, Task
+from collage_engine.farm.farms import Connection
+
+MACHINES, MODELS, GROUPS = 200, 100, 24
+"""Machines, models, and groups of each model of the simulated farm; the first two are those of the
+product's requirement."""
+SHORTEST_S, LONGEST_S = 2.0, 6.0
+"""Seconds that a simulated group takes; chosen: groups of real models take 1 to 20 s."""
+
+
+def cluster(count: int, ready: Path) -> None:
+    """Be a scheduler and so many machines, until this process is ended."""
+    from distributed import Scheduler, Worker
+
+    apply_settings()
+    path, _ = own_certificate()
+    options: dict[str, Any] = {
+        "security": security(path),
+        "dashboard_address": LOOPBACK_HTTP,
+        "dashboard": False,
+    }
+
+    async def work() -> None:
+        scheduler = await Scheduler(host="tls://127.0.0.1", port=0, **options)
+        workers = [
+            Worker(
+                scheduler.address,
+                name=f"m{number:03d}",
+                nthreads=1,
+                memory_limit=0,
+                heartbeat_interval="5s",
+                **options,
+            )
+            for number in range(count)
+        ]
+        for start in range(0, count, 20):
+            await asyncio.gather(*workers[start : start + 20])
+        ready.write_text(scheduler.address)
+        await scheduler.finished()
+
+    asyncio.run(work())
+
+
+class Farm:
+    """Such a cluster in another process, and a connection to it."""
+
+    def __init__(self, machines: int) -> None:
+        self.folder = tempfile.TemporaryDirectory(prefix="collage-bench-")
+        os.environ["COLLAGE_BUILD_DIR"] = os.environ.get(
+            "COLLAGE_BUILD_DIR", str(Path.home() / ".cache" / "collage" / "native")
+        )
+        os.environ["COLLAGE_CACHE_DIR"] = self.folder.name
+        own_certificate()
+        ready = Path(self.folder.name) / "address"
+        module = "tests.benchmarks.bench_farm"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", module, "cluster", str(machines), str(ready)]
+        )
+        while not ready.exists() or not ready.read_text():
+            time.sleep(0.1)
+            assert self.process.poll() is None
+        address = ready.read_text()
+        self.connection = Connection(address, connect(Address(address, certificate_path())))
+        self.coordinator: Coordinator = self.connection.coordinator
+        while sum(m.state == "idle" for m in self.coordinator.status().machines) < machines:
+            time.sleep(0.1)
+
+    def close(self) -> None:
+        self.connection.close()
+        self.process.kill()
+        self.process.wait()
+        self.folder.cleanup()
+
+
+def one_task(farm: Farm) -> None:
+    """Have a machine do nothing, and wait for its answer."""
+    over = threading.Event()
+    farm.coordinator.submit(Task(name="sleep", message=b"0", done=lambda body, name: over.set()))
+    over.wait()
+
+
+def overhead(count: int) -> None:
+    """Time tasks that do nothing, one after the other on one machine, from queue to answer."""
+    farm = Farm(1)
+    try:
+        times = []
+        for number in range(count + 10):
+            began = time.perf_counter()
+            one_task(farm)
+            if number >= 10:
+                times.append((time.perf_counter() - began) * 1e3)
+        times.sort()
+        print(
+            f"overhead of a task over TLS: median {statistics.median(times):.1f} ms, "
+            f"90th percentile {times[int(0.9 * count)]:.1f} ms, {count} tasks"
+        )
+    finally:
+        farm.close()
+
+
+def simulated(machines: int, models: int, groups: int) -> None:
+    """Keep many machines busy with the groups of many models."""
+    farm = Farm(machines)
+    draw = random.Random(1)
+    try:
+        left = models * groups
+        over = threading.Event()
+        by_machine: Counter[str] = Counter()
+        seconds = 0.0
+        began = time.perf_counter()
+        last_begin = [began]
+
+        def done(body: object, machine: str) -> None:
+            nonlocal left
+            assert isinstance(body, bytes), body
+            by_machine[machine] += 1
+            left -= 1
+            if not left:
+                over.set()
+
+        def note(name: str, address: str) -> None:
+            last_begin[0] = time.perf_counter()
+
+        drained = 0.0
+        for _ in range(groups):
+            for model in range(models):
+                takes = draw.uniform(SHORTEST_S, LONGEST_S)
+                seconds += takes
+                farm.coordinator.submit(
+                    Task(
+                        name="sleep",
+                        message=repr(takes).encode(),
+                        done=done,
+                        owner=f"model{model}",
+                        began=note,
+                    )
+                )
+        process, most = psutil.Process(), 0
+        while not over.wait(0.5):
+            most = max(most, process.memory_info().rss)
+        ended = time.perf_counter()
+        drained = last_begin[0] - began
+        whole = seconds / (machines * (ended - began))
+        # Tasks that ran on after the last one was given out are the tail of any finite queue.
+        steady = 1 - max(0.0, machines * drained - seconds + machines * LONGEST_S / 4) / (
+            machines * drained
+        )
+        print(
+            f"{machines} machines, {models} models, {models * groups} groups of "
+            f"{SHORTEST_S:g} to {LONGEST_S:g} s: busy {whole:.1%} of the time until the last "
+            f"answer ({ended - began:.0f} s), the last group began after {drained:.0f} s; "
+            f"coordinator {most / 1e6:.0f} MB; each machine did {min(by_machine.values())} to "
+            f"{max(by_machine.values())} groups; lower estimate while groups waited {steady:.1%}"
+        )
+    finally:
+        farm.close()
+
+
+def main() -> None:
+    """Run one of the benchmarks."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("overhead", "simulated", "cluster"))
+    parser.add_argument("arguments", nargs="*")
+    options = parser.parse_args()
+    if options.what == "cluster":
+        cluster(int(options.arguments[0]), Path(options.arguments[1]))
+    elif options.what == "overhead":
+        overhead(int(options.arguments[0]) if options.arguments else 200)
+    else:
+        numbers = list(map(int, options.arguments)) or [MACHINES, MODELS, GROUPS]
+        simulated(*numbers)
+
+
+if __name__ == "__main__":
+    main()

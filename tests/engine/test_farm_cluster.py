@@ -1,0 +1,188 @@
+"""A real farm over TLS on this machine: who gets in, what listens, what survives."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("distributed", reason="the extra `farm` is not installed")
+pytest.importorskip("cryptography", reason="the extra `farm` is not installed")
+
+from collage_engine.farm.carrier import Address, connect
+from collage_engine.farm.certificates import keep_certificate, make_certificate
+from collage_engine.farm.cluster import own_address
+from collage_engine.farm.coordinator import Task
+from collage_engine.farm.farms import Connection, look_at
+from collage_engine.records.errors import CollageError, FarmError
+from collage_engine.store.store import Store
+from tests.support.farm_cluster import ROOT, FarmProcesses
+
+MNIST = ROOT / "resources" / "models" / "mnist.onnx"
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("farm")
+
+
+@pytest.fixture(scope="module")
+def farm(folder) -> Iterator[FarmProcesses]:
+    members = ["one", "two"][: len(os.sched_getaffinity(0))]
+    processes = FarmProcesses(folder, members, host=own_address())
+    yield processes
+    processes.close()
+
+
+@pytest.fixture
+def cache(farm, monkeypatch) -> None:
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(farm.cache))
+
+
+@pytest.fixture
+def connection(farm, cache) -> Iterator[Connection]:
+    made = Connection(farm.address)
+    made.coordinator.wait_for_pool("", 240)
+    yield made
+    made.close()
+
+
+def sleep(connection: Connection, seconds: float) -> queue.Queue[tuple[bytes | CollageError, str]]:
+    ends: queue.Queue[tuple[bytes | CollageError, str]] = queue.Queue()
+    connection.coordinator.submit(
+        Task(
+            name="sleep",
+            message=repr(seconds).encode(),
+            done=lambda body, machine: ends.put((body, machine)),
+        )
+    )
+    return ends
+
+
+def test_strangers_are_kept_out_with_a_sentence(farm, tmp_path) -> None:
+    strange = tmp_path / "certificate.pem"
+    keep_certificate(make_certificate(), strange)
+    with pytest.raises(FarmError, match="certificate is another one"):
+        connect(Address(farm.address, strange))
+    with pytest.raises(FarmError, match="cannot be reached"):
+        connect(Address(farm.address.replace("tls://", "tcp://")))
+    with pytest.raises(FarmError, match="neither an address such as"):
+        connect(Address(str(tmp_path / "no-scheduler.json")))
+
+
+def test_only_tls_listens_beyond_loopback(farm, connection) -> None:
+    beyond = [
+        (one.laddr.ip, one.laddr.port)
+        for process in farm.everything()
+        for one in process.net_connections(kind="inet")
+        if one.status == "LISTEN" and not one.laddr.ip.startswith("127.")
+    ]
+    joined = len(farm.processes) - 1
+    assert len(beyond) == joined + 1, "a port of the scheduler and one of each worker"
+    for ip, port in beyond:
+        with socket.create_connection((ip, port), timeout=5) as plain:
+            plain.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            plain.settimeout(5)
+            answer = b""
+            with contextlib.suppress(OSError):
+                answer = plain.recv(100)
+        assert not answer.startswith(b"HTTP"), f"{ip}:{port} speaks HTTP"
+
+
+def test_without_tls_a_farm_listens_on_loopback_only(farm) -> None:
+    words = ["farm", "serve", "--no-tls", "--host", "0.0.0.0", "--port", "0"]
+    done = subprocess.run(
+        [sys.executable, "-m", "collage_engine", *words],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=farm.environment,
+        timeout=60,
+    )
+    assert done.returncode == 2 and "listens on loopback only" in done.stderr
+
+
+def test_a_task_whose_coordinator_is_gone_ends(farm, connection) -> None:
+    """It looks into Dask's own state of the task (``member_calls.is_wanted``)."""
+    other = Connection(farm.address)
+    other.coordinator.wait_for_pool("", 240)
+    sleep(other, 300)
+    ends = time.monotonic() + 30
+    while not any(m.state == "measuring" for m in other.coordinator.status().machines):
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+    other.close()
+    # All machines are free for this coordinator again: as many tasks as there are machines end.
+    waiting = [sleep(connection, 0.1) for _ in connection.coordinator.status().machines]
+    for one in waiting:
+        assert isinstance(one.get(timeout=60)[0], bytes)
+
+
+def test_the_task_of_a_killed_worker_ends_elsewhere_and_the_worker_comes_back(
+    farm, connection
+) -> None:
+    names = [m.name for m in connection.coordinator.status().machines if m.state == "idle"]
+    if len(names) < 2:
+        pytest.skip("this machine has a single processor")
+    tasks = [sleep(connection, 3.0) for _ in names]
+    ends = time.monotonic() + 30
+    while not all(m.state == "measuring" for m in connection.coordinator.status().machines):
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+    worker = farm.worker("one")
+    assert worker is not None
+    worker.send_signal(signal.SIGKILL)
+    assert all(isinstance(one.get(timeout=60)[0], bytes) for one in tasks)
+    assert [m.state for m in connection.coordinator.status().machines].count("lost") <= 1
+    ends = time.monotonic() + 240
+    while not all(m.state == "idle" for m in connection.coordinator.status().machines):
+        assert time.monotonic() < ends, connection.coordinator.status()
+        time.sleep(0.1)
+
+
+def test_a_model_is_placed_and_every_cost_says_where_it_was_measured(
+    farm, connection, folder
+) -> None:
+    out = folder / "out"
+    words = ["place", str(MNIST), "-o", str(out), "--farm", farm.address, "--json"]
+    words += ["--toolchains", "tvm,onednn", "--budget", "60s", "--threads", "1"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "collage_engine", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        env=farm.environment,
+    ) as started:
+        seen = []
+        while started.poll() is None:
+            with contextlib.suppress(FarmError):
+                seen.append(look_at(farm.address))
+            time.sleep(1)
+        assert started.stdout is not None and started.stderr is not None
+        text, said = started.stdout.read(), started.stderr.read().decode()
+    assert started.returncode == 0, said
+    run = json.loads(text)
+    assert run["measured_on"] in ("one", "two")
+    assert (out / "manifest.json").is_file() and run["artifact"] == str(out)
+    placed = [one for status in seen for one in status.placements if one.state == "running"]
+    assert any(one.model == "mnist.onnx" and one.machine == run["measured_on"] for one in placed)
+    costs = [m.cost for m in Store(farm.cache / "measurements.db").measurements()]
+    assert costs and {cost.machine for cost in costs} <= {"one", "two"}
+    done = subprocess.run(
+        [sys.executable, "-m", "collage_engine", "run", str(out)],
+        capture_output=True,
+        cwd=ROOT,
+        env=farm.environment,
+    )
+    assert done.returncode == 0, done.stderr

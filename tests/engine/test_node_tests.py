@@ -1,0 +1,57 @@
+"""The standard's own node tests, each opened, placed, checked and compared.
+
+A fixed sample in every run; ``COLLAGE_LONG_TESTS=1`` does all that ONNX Runtime passes (about ten
+minutes) and prints the table for ``tests/benchmarks/RESULTS.md`` with ``-s``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.support.node_tests import results, table
+
+LONG = "COLLAGE_LONG_TESTS" in os.environ
+SAMPLE = (
+    "test_attention_4d",
+    "test_bitshift_left_uint32",
+    "test_compress_0",
+    "test_dynamicquantizelinear",
+    "test_gru_defaults",
+    "test_if",
+    "test_loop11",
+    "test_mod_mixed_sign_float32",
+    "test_nonmaxsuppression_two_classes",
+    "test_nonzero_example",
+    "test_range_float_type_positive_delta",
+    "test_reduce_max_do_not_keepdims_example",
+    "test_reduce_sum_empty_set",
+    "test_reshape_negative_dim",
+    "test_sequence_insert_at_back",
+    "test_top_k",
+    "test_unique_sorted_with_axis",
+)
+"""Tests of each kind that was wrong or refused before, and of open values."""
+LEAST_RIGHT = 0.99
+"""Share of the tests that ONNX Runtime passes which must be right."""
+
+
+def test_what_onnx_runtime_passes_is_right_or_refused_with_a_sentence(tmp_path: Path) -> None:
+    outcomes = list(results(tmp_path / "lines.json", None if LONG else SAMPLE))
+    tried = [o for o in outcomes if o.state != "skipped"]
+    if LONG:
+        print(table(outcomes))
+        print(Counter(o.state for o in outcomes))
+    bad = [(o.name, o.state, o.said) for o in tried if o.state in ("wrong", "failed")]
+    assert not bad
+    refused = [o for o in tried if o.state == "refused"]
+    assert all(o.said.rstrip().endswith((".", ")")) and "\n" not in o.said for o in refused)
+    assert len(tried) - len(refused) >= LEAST_RIGHT * len(tried), [o.said for o in refused]
+    assert len(outcomes) == (len(SAMPLE) if not LONG else len(outcomes))
+
+
+if __name__ == "__main__":
+    pytest.main([__file__, "-s"])

@@ -1,0 +1,97 @@
+"""Values whose size depends on the data stay inside one operator, and may leave the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collage_engine.build.build import build_cover
+from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.extract import function_of
+from collage_engine.lowering.reference import TrueValues
+from collage_engine.lowering.reference import run_onnx as evaluate
+from collage_engine.model.importer import ImportedModel, import_onnx
+from collage_engine.partition.candidate import make_candidate
+from collage_engine.records.numbering import OperatorNumber
+from collage_engine.records.toolchain import Target
+from collage_engine.toolchains import registry
+from tests import zoo
+from tests.support.model_runs import run_onnx
+
+
+@pytest.fixture(scope="module")
+def detector() -> ImportedModel:
+    return import_onnx(zoo.build("detector"), "detector.onnx", evaluate=evaluate)
+
+
+def names(model: ImportedModel) -> list[str]:
+    return [model.graph.nodes[i].op for i in model.graph.operators]
+
+
+def test_who_makes_and_who_reads_an_open_value_are_one_operator(detector: ImportedModel) -> None:
+    opaque = [name for name in names(detector) if name.startswith("onnx:")]
+    assert opaque == ["onnx:NonMaxSuppression+Slice+Squeeze+Gather", "onnx:NonZero"]
+    inside = {
+        i for i, node in enumerate(detector.graph.nodes) if any(t.is_open for t in node.types)
+    }
+    read = {i for node in detector.graph.nodes for i in node.inputs}
+    assert inside and not inside & read
+    assert [str(kind) for _, kind in detector.outputs] == [
+        "float32[1,?,4]",
+        "int64[3,?]",
+        "float32[1,4]",
+    ]
+
+
+def test_each_run_has_its_own_size(detector: ImportedModel, tmp_path: Path) -> None:
+    instance = registry.get("onnxruntime").instances(Target.cpu(1), "float32")[0]
+    function = function_of(detector, instance, range(len(detector.graph.operators)), "f")
+    assert function.returns
+    sizes = set()
+    with compile_function(function) as compiled:
+        for seed in range(3):
+            values = TrueValues.record(detector, detector.random_inputs(seed), tmp_path / str(seed))
+            found = compiled.run([np.array(v) for v in values.inputs_of(function)])
+            for array, wanted in zip(found, values.outputs_of(function), strict=True):
+                np.testing.assert_allclose(array, wanted, rtol=1e-4, atol=1e-4)
+                sizes.add(array.shape)
+        assert compiled.timer([np.array(v) for v in values.inputs_of(function)])(2) > 0
+    assert len(sizes) > 3
+
+
+def test_a_placement_of_several_toolchains_returns_them(detector: ImportedModel) -> None:
+    from tvm import relax, runtime
+
+    by_name = {name: registry.get(name) for name in ("onnxruntime", "tvm")}
+    graph = detector.graph
+    parts: list[tuple[str, list[int]]] = []
+    for number, name in enumerate(names(detector)):
+        owner = "onnxruntime" if name.startswith("onnx:") else "tvm"
+        parts.append((owner, [number]))
+    cover = [
+        make_candidate(
+            graph,
+            by_name[owner].instances(Target.cpu(1), "float32")[0],
+            tuple(map(OperatorNumber, operators)),
+            rule="test",
+        )
+        for owner, operators in parts
+    ]
+    machine = relax.VirtualMachine(build_cover(detector, cover).executable, runtime.cpu())
+    inputs = detector.random_inputs(5)
+    found = machine["main"](*[runtime.tensor(v) for v in inputs.values()])
+    for tensor, wanted in zip(found, run_onnx(zoo.build("detector"), inputs), strict=True):
+        assert tensor.numpy().shape == wanted.shape
+        np.testing.assert_allclose(tensor.numpy(), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_other_toolchains_say_why_not(detector: ImportedModel) -> None:
+    for index in detector.graph.operators:
+        if not detector.graph.nodes[index].op.startswith("onnx:NonMax"):
+            continue
+        for name, words in (("openvino", "size depends on the data"), ("tvm", "NonMaxSuppression")):
+            toolchain = registry.get(name)
+            instance = toolchain.instances(Target.cpu(1), "float32")[0]
+            assert words in str(toolchain.supports(detector.graph, index, instance))

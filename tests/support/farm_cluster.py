@@ -1,0 +1,104 @@
+"""A real farm on this machine: a scheduler and members in processes of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[2]
+START_S = 60.0
+"""Seconds for a process to start on a busy machine; chosen."""
+
+
+class FarmProcesses:
+    """``collage farm serve`` and some ``collage farm join``, with a cache folder of their own.
+
+    Args:
+        folder: For the cache folder and logs.
+        members: Names of the machines, one for each of this machine's processors at most.
+        host: What the scheduler listens on.
+        tls: Whether connections are encrypted.
+    """
+
+    def __init__(
+        self, folder: Path, members: Sequence[str], host: str = "127.0.0.1", tls: bool = True
+    ) -> None:
+        self.folder = folder
+        self.cache = folder / "cache"
+        self.environment = os.environ | {
+            "COLLAGE_CACHE_DIR": str(self.cache),
+            "COLLAGE_BUILD_DIR": os.environ.get("COLLAGE_BUILD_DIR", str(folder / "native")),
+            "TMPDIR": str(folder / "tmp"),
+        }
+        (folder / "tmp").mkdir(exist_ok=True)
+        self.host, self.tls = host, tls
+        self.port = 0
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.serve()
+        for processor, name in enumerate(members):
+            self.join(name, processor)
+
+    def _start(self, name: str, *words: str) -> subprocess.Popen[bytes]:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            started = subprocess.Popen(
+                [sys.executable, "-m", "collage_engine", "farm", *words],
+                stdout=log,
+                stderr=log,
+                cwd=ROOT,
+                env=self.environment,
+                start_new_session=True,
+            )
+        self.processes[name] = started
+        return started
+
+    def serve(self) -> None:
+        """Start the scheduler; again on the same port, after the first time."""
+        log = self.folder / "serve.log"
+        log.unlink(missing_ok=True)
+        words = ["serve", "--host", self.host, "--port", str(self.port)]
+        started = self._start("serve", *words, *([] if self.tls else ["--no-tls"]))
+        ends = time.monotonic() + START_S
+        while " is served" not in (text := log.read_text() if log.exists() else ""):
+            assert started.poll() is None and time.monotonic() < ends, text
+            time.sleep(0.05)
+        self.address = text.split()[2]
+        self.port = int(self.address.rpartition(":")[2])
+
+    def join(self, name: str, processor: int) -> None:
+        """Start a member on one of this machine's processors."""
+        words = ["join", self.address, "--name", name, "--drift", "9"]
+        self._start(f"join-{name}", *words, "--processors", str(processor))
+
+    def worker(self, name: str) -> psutil.Process | None:
+        """The worker's process of a member."""
+        with contextlib.suppress(psutil.Error):
+            for child in psutil.Process(self.processes[f"join-{name}"].pid).children():
+                if "worker_process" in " ".join(child.cmdline()):
+                    return child
+        return None
+
+    def everything(self) -> list[psutil.Process]:
+        """All processes of the farm."""
+        found = []
+        for process in self.processes.values():
+            with contextlib.suppress(psutil.Error):
+                top = psutil.Process(process.pid)
+                found += [top, *top.children(recursive=True)]
+        return found
+
+    def close(self) -> None:
+        """End everything."""
+        for process in self.everything():
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+        for started in self.processes.values():
+            started.wait()

@@ -1,0 +1,317 @@
+"""The node tests of the ONNX standard, each placed with the checks of a run.
+
+``python -m tests.support.node_tests OUT FIRST`` does the tests from number FIRST on and appends a
+line of JSON for each to OUT, so that whoever started it knows which test ended it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+TOOLCHAINS = ("tvm", "onednn", "openblas", "openvino", "onnxruntime")
+"""In the order in which an operator is given to them where they pass; ONNX Runtime, which takes
+the most, last."""
+
+
+@dataclass
+class Outcome:
+    """What became of a node test.
+
+    ``state`` is ``right``, ``refused`` (with a sentence), ``wrong`` (a number that the checks let
+    through) or ``failed``; ``skipped`` where ONNX Runtime itself does not pass.
+    """
+
+    name: str
+    operator: str
+    state: str
+    said: str = ""
+    toolchains: dict[str, str] = field(default_factory=dict)
+    """``ok``, or why the toolchain does not take the test's operators."""
+    cover: list[str] = field(default_factory=list)
+    """The toolchains of the placement that was built."""
+
+
+def node_tests() -> list[Any]:
+    """All node tests of the installed package, in its order."""
+    import warnings
+
+    from onnx.backend.test.loader import load_model_tests
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return list(load_model_tests(kind="node"))
+
+
+def value_of(given: Any) -> Any:
+    """The value of an input or an output: an array, a list of them, or None."""
+    if isinstance(given, onnx.TensorProto):
+        return numpy_helper.to_array(given)
+    if isinstance(given, onnx.SequenceProto):
+        return numpy_helper.to_list(given)
+    if isinstance(given, onnx.OptionalProto):
+        return numpy_helper.to_optional(given)
+    return given
+
+
+def agree(found: Any, wanted: Any, case: Any) -> bool:
+    """Whether a value is the expected one, within the test's own tolerance."""
+    if isinstance(wanted, list):
+        same_length = isinstance(found, list) and len(found) == len(wanted)
+        return same_length and all(agree(a, b, case) for a, b in zip(found, wanted, strict=True))
+    if wanted is None or found is None:
+        return found is wanted
+    a, b = np.asarray(found), np.asarray(wanted)
+    if a.shape != b.shape:
+        return False
+    if b.dtype.kind in "OUS":
+        return bool((a.astype(str) == b.astype(str)).all())
+    if b.dtype.kind == "c":
+        return bool(np.allclose(a, b, rtol=case.rtol, atol=case.atol, equal_nan=True))
+    wide = a.astype(np.longdouble), b.astype(np.longdouble)
+    return bool(np.allclose(*wide, rtol=case.rtol, atol=case.atol, equal_nan=True))
+
+
+def passes_onnx_runtime(case: Any, inputs: dict[str, Any], wanted: Sequence[Any]) -> bool:
+    """Whether ONNX Runtime, as its users run it, gets the test right."""
+    import onnxruntime
+
+    onnxruntime.set_default_logger_severity(4)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    try:
+        session = onnxruntime.InferenceSession(
+            case.model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        found = session.run(None, inputs)
+    except Exception:  # whatever its own package raises
+        return False
+    return all(agree(a, b, case) for a, b in zip(found, wanted, strict=True))
+
+
+def place(case: Any) -> Outcome:
+    """Open the test's model, check every toolchain on it, build a placement and compare."""
+    from collage_engine.records.errors import CollageError
+
+    outcome = Outcome(case.name, _operator(case.model), "skipped")
+    try:
+        given, made = case.data_sets[0]
+        inputs = {v.name: value_of(x) for v, x in zip(case.model.graph.input, given, strict=False)}
+        wanted = [value_of(y) for y in made]
+    except Exception as error:  # the package's own tests hold what its readers cannot read
+        outcome.said = str(error)
+        return outcome
+    if not passes_onnx_runtime(case, inputs, wanted):
+        return outcome
+    try:
+        _place(case, inputs, wanted, outcome)
+    except CollageError as error:
+        outcome.state, outcome.said = "refused", str(error)
+    except Exception as error:
+        outcome.state, outcome.said = "failed", f"{type(error).__name__}: {error}"[:500]
+    return outcome
+
+
+def _place(case: Any, inputs: dict[str, Any], wanted: Sequence[Any], outcome: Outcome) -> None:
+    from collage_engine.lowering.reference import TrueValues
+    from collage_engine.lowering.reference import run_onnx as evaluate
+    from collage_engine.model.importer import import_onnx
+
+    model = import_onnx(case.model, "the model", evaluate=evaluate)
+    with tempfile.TemporaryDirectory(prefix="node-test-") as folder:
+        values = TrueValues.record(model, inputs, folder)
+        taken = _taken(model, values, outcome)
+        found = _run(model, taken, [inputs[name] for name, _ in model.inputs], outcome)
+    if all(agree(a, b, case) for a, b in zip(found, wanted, strict=True)):
+        outcome.state = "right"
+        return
+    # The expected numbers may lie further from a float32 result than the test's own bound says;
+    # a run compares with the relative error of the whole output.
+    from collage_engine.lowering.accuracy import errors, tolerance
+
+    worst = [
+        (errors(np.asarray(a), np.asarray(b))[1], tolerance(kind.dtype))
+        for a, b, (_, kind) in zip(found, wanted, model.outputs, strict=True)
+    ]
+    if all(error <= bound for error, bound in worst):
+        outcome.state = "right"
+    else:
+        outcome.state, outcome.said = "wrong", f"relative errors {[e for e, _ in worst]}"
+
+
+def _taken(model: Any, values: Any, outcome: Outcome) -> dict[str, set[int]]:
+    """The operators that each toolchain takes and computes rightly, one by one or as a whole."""
+    from collage_engine.records.toolchain import Target
+    from collage_engine.toolchains import registry
+
+    graph = model.graph
+    every = tuple(range(len(graph.operators)))
+    taken: dict[str, set[int]] = {}
+    for name in TOOLCHAINS:
+        toolchain = registry.get(name)
+        instance = toolchain.instances(Target.cpu(1), "float32")[0]
+        against = {n: toolchain.supports(graph, graph.operators[n], instance) for n in every}
+        able = [n for n in every if against[n] is None]
+        if every and len(able) == len(every):
+            reason = _wrong(model, values, instance, every)
+            if reason is None:
+                taken[name], outcome.toolchains[name] = set(every), "ok"
+                continue
+            outcome.toolchains[name] = reason
+        good = set()
+        for n in able if len(every) > 1 else []:
+            reason = _wrong(model, values, instance, (n,))
+            if reason is None:
+                good.add(n)
+            else:
+                outcome.toolchains.setdefault(name, reason)
+        taken[name] = good
+        for n in every:
+            if n not in good:
+                outcome.toolchains.setdefault(name, against[n] or "wrong")
+    return taken
+
+
+def _wrong(model: Any, values: Any, instance: Any, operators: tuple[int, ...]) -> str | None:
+    """Why a candidate is invalid; None where it computes the true values."""
+    from collage_engine.lowering.compile import compile_function
+    from collage_engine.lowering.extract import function_of
+    from collage_engine.records.errors import CollageError
+    from collage_engine.timing.bench import check
+
+    try:
+        function = function_of(model, instance, operators, "f")
+        with compile_function(function) as compiled:
+            outputs = compiled.run([np.array(v) for v in values.inputs_of(function)])
+            check(function, outputs, values.outputs_of(function))
+    except CollageError as error:
+        return str(error)[:200]
+    except Exception as error:  # what measuring takes for the toolchain's fault, too
+        return f"{type(error).__name__}: {error}"[:200]
+    return None
+
+
+def _run(
+    model: Any, taken: dict[str, set[int]], inputs: Sequence[Any], outcome: Outcome
+) -> list[np.ndarray]:
+    """Outputs of a placement on the toolchains that take the operators."""
+    from tvm import relax, runtime
+
+    from collage_engine.build.build import build_cover
+    from collage_engine.lowering.tensors import from_numpy, to_numpy
+    from collage_engine.records.errors import ToolchainError
+    from collage_engine.records.toolchain import Target
+    from collage_engine.toolchains import registry
+    from tests.support.covers import candidate_on
+
+    every = set(range(len(model.graph.operators)))
+    whole = next((name for name in TOOLCHAINS if taken[name] == every), None)
+    parts: list[tuple[str, tuple[int, ...]]] = []
+    if whole is not None and every:
+        parts = [(whole, tuple(sorted(every)))]
+    else:
+        for n in sorted(every):
+            owner = next((name for name in TOOLCHAINS if n in taken[name]), None)
+            if owner is None:
+                node = model.graph.nodes[model.graph.operators[n]]
+                raise ToolchainError(f"no toolchain takes {node.op}: {outcome.toolchains}")
+            parts.append((owner, (n,)))
+    outcome.cover = list(dict.fromkeys(owner for owner, _ in parts))
+    cover = [
+        candidate_on(registry.get(owner).instances(Target.cpu(1), "float32")[0], operators)
+        for owner, operators in parts
+    ]
+    machine = relax.VirtualMachine(build_cover(model, cover).executable, runtime.cpu())
+    tensors = [from_numpy(a, kind) for a, (_, kind) in zip(inputs, model.inputs, strict=True)]
+    result = machine["main"](*tensors)
+    results = [result] if len(model.outputs) == 1 else list(result)
+    return [to_numpy(t, kind) for t, (_, kind) in zip(results, model.outputs, strict=True)]
+
+
+def _operator(model: onnx.ModelProto) -> str:
+    """The operator that a test is about."""
+    return max(model.graph.node, key=lambda n: n.op_type != "Constant").op_type
+
+
+def results(lines: Path, names: Sequence[str] | None = None) -> Iterator[Outcome]:
+    """Run the tests in child processes; one that ends or hangs one costs that test.
+
+    Args:
+        lines: File that the children append to.
+        names: Names of the tests; None: all.
+    """
+    import subprocess
+    import time
+
+    order = [case.name for case in node_tests()]
+    wanted = [i for i, name in enumerate(order) if names is None or name in names]
+    lines.write_text("")
+    begin = 0
+    while begin < len(wanted):
+        command = [sys.executable, "-m", "tests.support.node_tests", str(lines)]
+        child = subprocess.Popen(
+            [*command, ",".join(map(str, wanted[begin:]))], stderr=subprocess.DEVNULL
+        )
+        done, since = begin, time.monotonic()
+        while child.poll() is None:
+            time.sleep(0.2)
+            count = lines.read_text().count("\n")
+            if count > done:
+                done, since = count, time.monotonic()
+            if time.monotonic() - since > LONGEST_S:
+                child.kill()
+                child.wait()
+        done = lines.read_text().count("\n")
+        if done < len(wanted):
+            how = "hang" if child.returncode == -9 else f"crash ({child.returncode})"
+            lost = Outcome(order[wanted[done]], "?", "failed", how)
+            with lines.open("a") as stream:
+                stream.write(json.dumps(asdict(lost)) + "\n")
+            done += 1
+        begin = done
+    for line in lines.read_text().splitlines():
+        yield Outcome(**json.loads(line))
+
+
+LONGEST_S = 90.0
+"""Seconds that a test may take before it is taken for hanging; chosen: the slowest takes 10, and
+the first one waits for runtimes to be compiled."""
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """Operator × toolchain in Markdown: in how many of the tests it takes all operators rightly."""
+    rows: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        if outcome.state != "skipped":
+            rows.setdefault(outcome.operator, []).append(outcome)
+    said = ["| operator | tests | right | " + " | ".join(TOOLCHAINS) + " |"]
+    said.append("|---" * (3 + len(TOOLCHAINS)) + "|")
+    for operator, found in sorted(rows.items()):
+        right = sum(o.state == "right" for o in found)
+        counts = [sum(o.toolchains.get(t) == "ok" for o in found) for t in TOOLCHAINS]
+        shown = " | ".join(str(c) if c else "–" for c in counts)
+        said.append(f"| {operator} | {len(found)} | {right} | {shown} |")
+    return "\n".join(said)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Do the tests with the given numbers, one line of JSON for each."""
+    lines, numbers = Path(arguments[0]), arguments[1]
+    cases = node_tests()
+    for number in map(int, numbers.split(",")):
+        outcome = place(cases[number])
+        with lines.open("a") as stream:
+            stream.write(json.dumps(asdict(outcome)) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
