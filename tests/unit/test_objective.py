@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from collage_engine.artifact.loader.streams import Pool
 from collage_engine.deployment.throughput import MOST_WAYS, deployment_row, fastest, ways
 from collage_engine.drawing.objective import deployment_cells, objective_sentences
 from collage_engine.records.checks import settings_fault
@@ -74,13 +75,10 @@ def test_a_round_of_several_instances_is_their_time_over_all_their_calls(monkeyp
             time.sleep(0.01)
             calls.append(threading.get_ident())
 
-        return Instance(call, [], None)
+        return Instance(call, [], lambda _: None)
 
     monkeypatch.setattr(Instance, "of", of)
     job = TrialJob()
-    job._pool = None
-    from collage_engine.artifact.loader.streams import Pool
-
     with Pool(lambda number: Instance.of(None, {}, number), streams, 1) as pool:
         job._pool = pool
         (seconds,) = job._round(RunRound(warm_s=0.0, seconds=0.2, least=2))
