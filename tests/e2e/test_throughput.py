@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.test_place import MNIST, collage
 
-FEW = ("--toolchains", "onnxruntime", "--no-in-place", "--budget", "60s", "--json")
+FEW = ("--toolchains", "onnxruntime", "--no-in-place", "--budget", "4m", "--json")
 
 
 @pytest.fixture(scope="module")
