@@ -7,6 +7,7 @@ from collections.abc import Callable
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QToolButton
 
+from collage_gui import words
 from collage_gui.elided_label import ElidedLabel
 
 
@@ -25,7 +26,7 @@ class Banner(QFrame):
         self.more.setObjectName(name + "More")
         self.more.setText("More")
         self.more.setCheckable(True)
-        self.more.setToolTip("Show the whole message")
+        self.more.setToolTip(words.SHOW_THE_WHOLE_MESSAGE)
         self.more.toggled.connect(self._show_all)
         self.action = QPushButton()
         self.action.setObjectName(name + "Action")

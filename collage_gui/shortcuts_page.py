@@ -7,6 +7,7 @@ from html import escape
 
 from PySide6.QtWidgets import QDialog, QLabel, QTextBrowser, QVBoxLayout, QWidget
 
+from collage_gui import words
 from collage_gui.actions import ACTIONS, MENUS
 
 MOUSE = (
@@ -32,7 +33,7 @@ class ShortcutsPage(QDialog):
         title.setProperty("title", True)
         text = QTextBrowser()
         text.setObjectName("shortcutsText")
-        text.setAccessibleName("List of shortcuts")
+        text.setAccessibleName(words.LIST_OF_SHORTCUTS)
         text.setFrameShape(QTextBrowser.Shape.NoFrame)
         text.setHtml(shortcuts_html())
         box = QVBoxLayout(self)

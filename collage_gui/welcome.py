@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
 from collage_engine.drawing.formatting import elide
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.toolchain import ToolchainState
+from collage_gui import words
 from collage_gui.elided_label import plain, plain_tip
 from collage_gui.preferences import Preferences
 from collage_gui.recovery import Copy
@@ -80,7 +81,7 @@ class WelcomePage(QWidget):
         title = QLabel("Collage Explorer")
         title.setProperty("title", True)
         line = QLabel(
-            "Which toolchain should run which part of a model, so that the whole is fastest?",
+            words.ABOUT_THE_PROGRAM,
             wordWrap=True,
         )
         line.setProperty("quiet", True)
@@ -92,11 +93,11 @@ class WelcomePage(QWidget):
         texts.addWidget(title)
         texts.addWidget(line)
         head.addLayout(texts, 1)
-        self.sample = QPushButton("Open the sample model")
+        self.sample = QPushButton(words.OPEN_THE_SAMPLE_MODEL)
         self.sample.setObjectName("openSample")
         self.sample.setProperty("primary", True)
         self.sample.clicked.connect(self.sample_wanted)
-        self.open = QPushButton("Open a model or session…")
+        self.open = QPushButton(words.OPEN_A_MODEL_OR_SESSION)
         self.open.setObjectName("openFile")
         self.open.setStyleSheet("padding: 7px 18px;")
         self.open.clicked.connect(self.open_wanted)
@@ -105,7 +106,7 @@ class WelcomePage(QWidget):
         buttons.addWidget(self.sample)
         buttons.addWidget(self.open)
         buttons.addStretch()
-        hint = QLabel("or drop an .onnx or .collage file anywhere in this window")
+        hint = QLabel(words.OR_DROP_A_FILE)
         hint.setProperty("small", True)
         self.lost = QVBoxLayout()
         self.lost.setSpacing(8)
@@ -113,7 +114,7 @@ class WelcomePage(QWidget):
         self.recent_title.setProperty("heading", True)
         self.recent = QVBoxLayout()
         self.recent.setSpacing(1)
-        steps_title = QLabel("How it works")
+        steps_title = QLabel(words.HOW_IT_WORKS)
         steps_title.setProperty("heading", True)
         steps = QVBoxLayout()
         steps.setSpacing(7)
@@ -136,7 +137,7 @@ class WelcomePage(QWidget):
             row.addWidget(figure, 0, Qt.AlignmentFlag.AlignTop)
             row.addWidget(body, 1)
             steps.addLayout(row)
-        self.engine_title = QLabel("Toolchains on this machine")
+        self.engine_title = QLabel(words.TOOLCHAINS_ON_THIS_MACHINE)
         self.engine_title.setProperty("heading", True)
         self.engine = plain(QLabel(STARTING, wordWrap=True))
         self.engine.setObjectName("welcomeEngine")
@@ -144,7 +145,7 @@ class WelcomePage(QWidget):
         self.engine.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.busy = QProgressBar(textVisible=False)
         self.busy.setObjectName("welcomeBusy")
-        self.busy.setAccessibleName("The engine is looking for toolchains")
+        self.busy.setAccessibleName(words.LOOKING_FOR_TOOLCHAINS)
         self.busy.setRange(0, 0)
 
         column = QWidget()
@@ -197,7 +198,7 @@ class WelcomePage(QWidget):
         _empty(self.recent)
         paths = self.preferences.recent()
         if not paths:
-            none = QLabel("Files that you open are listed here.")
+            none = QLabel(words.NO_RECENT_FILES)
             none.setProperty("quiet", True)
             self.recent.addWidget(none)
         for path in paths[:6]:

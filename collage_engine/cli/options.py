@@ -287,6 +287,13 @@ def add_limit_options(parser: argparse.ArgumentParser) -> None:
         help="weights and runtime libraries together",
     )
     group.add_argument(
+        "--max-memory",
+        type=size,
+        default=0,
+        metavar="500M",
+        help="resident memory while running, as measured with Python and TVM's runtime in it",
+    )
+    group.add_argument(
         "--licences",
         type=licences,
         default=(),
@@ -337,6 +344,7 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
         allow_runtimes=tuple(allowed),
         max_runtimes=getattr(options, "max_runtimes", 0),
         max_artifact_bytes=getattr(options, "max_artifact_size", 0),
+        max_memory_bytes=getattr(options, "max_memory", 0),
         licences=tuple(getattr(options, "licences", ())),
         farm=getattr(options, "farm", ""),
         pool=getattr(options, "pool", ""),

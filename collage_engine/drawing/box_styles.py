@@ -53,7 +53,7 @@ MODES: dict[Mode, str] = {
     "device": "Device",
     "changes": "Changes between runs",
     "roofline": "Left to win",
-    "memory": "Bytes of weights",
+    "memory": "Weights",
 }
 """What the colour modes are called."""
 
@@ -154,6 +154,8 @@ class ColouringData:
 
     placement: Placement | None = None
     estimated: bool = True
+    dark: bool = False
+    """Whether the background is dark: what matters most is then the lightest of a scale."""
     costs: Mapping[str, Cost] | None = None
     """Candidate id → cost."""
     devices: Mapping[str, str] | None = None
@@ -315,7 +317,8 @@ class _Colouring:
     ) -> tuple[BoxStyle, str]:
         """A step of the scale by a share of something, which the legend names."""
         step = next(at for at, (least, _) in enumerate(_COST_STEPS) if share >= least)
-        colour = sequential(1 - step / (len(_COST_STEPS) - 1))
+        height = 1 - step / (len(_COST_STEPS) - 1)
+        colour = sequential(1 - height if self.data.dark else height)
         label = f"{_COST_STEPS[step][1]} of {whole}"
         return _coloured(style, colour, filled=True, value=value), label
 

@@ -106,6 +106,7 @@ def settings_fault(settings: RunSettings) -> str | None:
         "seed": (settings.seed, LARGEST_INTEGER),
         "max_runtimes": (settings.max_runtimes, LARGEST_INTEGER),
         "max_artifact_bytes": (settings.max_artifact_bytes, LARGEST_INTEGER),
+        "max_memory_bytes": (settings.max_memory_bytes, LARGEST_INTEGER),
     }
     for name, (number, most) in numbers.items():
         if not 0 <= number <= most:

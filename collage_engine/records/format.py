@@ -65,12 +65,12 @@ def conversion_constant(kind: TensorType, source: str, target: str) -> str:
 
 
 def border_words(takes: Mapping[int, str], gives: Mapping[int, str]) -> str:
-    """``takes and gives nhwc``, ``takes nhwc``; empty when all is plain."""
+    """``input and output nhwc``, ``input nhwc``; empty when all is plain."""
     taken, given = (
         ", ".join("values on the host" if name == HOST else name for name in sorted(names))
         for names in (set(takes.values()), set(gives.values()))
     )
     if taken == given:
-        return f"takes and gives {taken}" if taken else ""
-    parts = [f"takes {taken}"] if taken else []
-    return " and ".join([*parts, *([f"gives {given}"] if given else [])])
+        return f"input and output {taken}" if taken else ""
+    parts = [f"input {taken}"] if taken else []
+    return ", ".join([*parts, *([f"output {given}"] if given else [])])

@@ -53,6 +53,8 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """At most so many different ones; 0: any number."""
     max_artifact_bytes: int = 0
     """Weights and runtime libraries together; 0: any size."""
+    max_memory_bytes: int = 0
+    """Resident memory of the process that runs the placement, at most; 0: any."""
     licences: tuple[str, ...] = ()
     """SPDX identifiers, or families (``BSD``), of allowed runtime libraries; empty: all."""
     strict: bool = False

@@ -196,6 +196,8 @@ def _headline(
 def _why_not(other: ProblemCandidate, answer: Answer) -> str:
     """Return why a candidate with a lower isolated cost was not chosen."""
     regret = answer.regrets.get(other.id)
+    if regret == 0:
+        return "it is in the placement with the least expected latency, which is not this one"
     if regret is not None:
         return f"the best placement with it costs {us(regret)} more, for what it hands over"
     bound = answer.regret_bounds.get(other.id)

@@ -24,16 +24,16 @@ since three docks around the graph leave it less than a third of such a window."
 PANEL_LEAST = (240, 90)
 """Least width and height of a panel, in pixels; chosen: below it a panel scrolls or cuts."""
 
-PLACES = {
+PLACES: dict[str, dict[str, tuple[str, ...]]] = {
     "around": {
         "outline": ("partitions", "model", "pins", "settings"),
         "candidates": ("candidates",),
         "details": ("why", "inside"),
-        "runs": ("runs", "log"),
+        "runs": ("runs", "machines", "log"),
     },
     "column": {
         "candidates": ("partitions", "candidates", "model", "pins", "settings"),
-        "details": ("why", "runs", "inside", "log"),
+        "details": ("why", "runs", "inside", "machines", "log"),
     },
 }
 """Arrangement → dock → its panels: around the graph, or in one column at its right."""
@@ -82,6 +82,8 @@ class Docks:
         self.by_name: dict[str, QDockWidget] = {}
         self.arrangement = ""
         """``around`` or ``column``."""
+        self._left_out: set[str] = {"machines"}
+        """Panels that have no tab, since there is nothing that they could show."""
         window.setCorner(Qt.Corner.BottomRightCorner, Qt.DockWidgetArea.RightDockWidgetArea)
         for name, area in _AREAS.items():
             dock = QDockWidget(_TITLES[name])
@@ -120,6 +122,9 @@ class Docks:
             for key in keys:
                 place = self._places[key]
                 self._tabs[name].addTab(place.panel, place.label)
+                self._tabs[name].setTabVisible(
+                    self._tabs[name].indexOf(place.panel), key not in self._left_out
+                )
         for name, dock in self.by_name.items():
             dock.setVisible(name in wanted)
         for name in wanted:
@@ -127,6 +132,14 @@ class Docks:
             known = [tabs.indexOf(widget) for widget in front if widget is not None]
             tabs.setCurrentIndex(next((at for at in known if at >= 0), 0))
         return True
+
+    def offer(self, key: str, offered: bool) -> None:
+        """Give a panel a tab, or take it away."""
+        (self._left_out.discard if offered else self._left_out.add)(key)
+        panel = self._places[key].panel
+        for tabs in self._tabs.values():
+            if tabs.indexOf(panel) >= 0:
+                tabs.setTabVisible(tabs.indexOf(panel), offered)
 
     @property
     def shown(self) -> list[QDockWidget]:

@@ -14,7 +14,7 @@ from collage_engine.drawing.formatting import bytes_text
 from collage_engine.records.files import write_atomically
 from collage_engine.service import protocol
 from collage_engine.service.protocol import ReportFormat
-from collage_gui import exports
+from collage_gui import exports, words
 from collage_gui.banner import Banner
 from collage_gui.document.document import Document
 from collage_gui.document_window.files import DocumentFiles
@@ -220,7 +220,7 @@ class ExportController:
         params = protocol.ExportArtifact(
             document=document.handle, run=run.id, path=None if remote else folder
         )
-        self._banner.show_message("Exporting the artifact…", "info")
+        self._banner.show_message(words.EXPORTING_THE_ARTIFACT, "info")
         document.requests.send("export.artifact", params, arrived)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from PySide6.QtWidgets import QFileDialog, QWidget
 
+from collage_gui import words
 from collage_gui.banner import Banner
 from collage_gui.document.document import Document
 
@@ -54,6 +55,6 @@ class DocumentFiles:
             write()
         except (OSError, MemoryError) as error:
             name = os.path.basename(path)
-            self._banner.show_message(f"{name} could not be written: {error}", "error")
+            self._banner.show_message(words.not_written(name, str(error)), "error")
             return
         self._banner.show_message(f"Written: {path}", "info")

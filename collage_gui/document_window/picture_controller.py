@@ -262,6 +262,7 @@ class PictureController(QObject):
         """Take the colours and fonts of the theme."""
         self._view.set_theme(self.paint_theme())
         self._view.legend.setFont(self._theme.font(12))
+        self.recolour()
 
     def set_mode(self, mode: Mode) -> None:
         """Colour by another quantity; nothing moves.
@@ -320,6 +321,7 @@ class PictureController(QObject):
         return ColouringData(
             placement=shown.placement if shown is not None else None,
             estimated=shown.estimated if shown is not None else True,
+            dark=self._theme.colours.dark,
             costs={p.candidate: document.costs.of(p.candidate) for p in partitions},
             devices={
                 p.candidate: candidates[p.candidate].device

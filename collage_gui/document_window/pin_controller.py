@@ -14,7 +14,7 @@ from collage_engine.records.errors import UsageError
 from collage_engine.records.files import write_atomically
 from collage_engine.records.pin import PinKind
 from collage_engine.records.toolchain import ToolchainState
-from collage_gui import pins_file
+from collage_gui import pins_file, words
 from collage_gui.banner import Banner
 from collage_gui.document.document import Document
 from collage_gui.document.pin_edits import make_pin, pins_as_now, with_pin, without_nodes
@@ -77,7 +77,7 @@ class PinController:
 
     def _without_toolchains(self, title: str) -> QMenu:
         menu = QMenu(title, self._view)
-        menu.addAction("The engine has not named its toolchains yet.").setEnabled(False)
+        menu.addAction(words.NO_TOOLCHAINS_YET).setEnabled(False)
         return menu
 
     def _measure_selection(self) -> None:

@@ -14,6 +14,7 @@ from collage_engine.drawing.figures import (
 from collage_engine.drawing.formatting import counted, duration_text, number_text
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.records.answers import PreflightAnswer
+from collage_gui import words
 from collage_gui.banner import Banner
 from collage_gui.document.comparison import Reference
 from collage_gui.document.document import Document
@@ -101,7 +102,7 @@ class RunController:
 
     def preflight(self) -> None:
         """Say what a run would do, without one."""
-        self._banner.show_message("Looking for candidates…", "info", topic="preflight")
+        self._banner.show_message(words.LOOKING_FOR_CANDIDATES, "info", topic="preflight")
         self._settings.preflight()
 
     def cancel(self) -> None:
@@ -133,9 +134,7 @@ class RunController:
             execution = self._document.execution
             execution.own_placements = (*execution.own_placements, by_hand)
             self._document.mark_unsaved()
-            self._banner.show_message(
-                "This placement is a baseline of the next run.", "info", "Run now", self.start
-            )
+            self._banner.show_message(words.BASELINE_OF_THE_NEXT_RUN, "info", "Run now", self.start)
 
     # -- comparing ---------------------------------------------------------------------
 
@@ -152,7 +151,7 @@ class RunController:
         if runner_up is not None:
             document.show_placement(runner_up, "Runner-up")
         else:
-            self._banner.show_message("The engine has not named a runner-up yet.", "info")
+            self._banner.show_message(words.NO_RUNNER_UP_YET, "info")
 
     def show_last(self) -> None:
         """Show the placement of the last run."""
@@ -222,9 +221,7 @@ class RunController:
 
     def _finished(self, state: str, reason: str) -> None:
         if state == "cancelled":
-            self._banner.show_message(
-                "The run was cancelled; what was measured is kept.", "info", topic="run"
-            )
+            self._banner.show_message(words.RUN_CANCELLED, "info", topic="run")
 
 
 def sentence(text: str) -> str:

@@ -24,6 +24,7 @@ from collage_engine.drawing.figures import (
     toolchains_text,
 )
 from collage_engine.records.placement import Placement, Run
+from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.document.shown_placement import Shown, same_placement
 from collage_gui.document_window.picture_controller import PictureController
@@ -33,8 +34,11 @@ from collage_gui.graph_view.linked_views import LinkedViews
 from collage_gui.graph_view.picture import Picture
 from collage_gui.graph_view.view import GraphView
 
-CHOICE_LETTERS = 16
+CHOICE_LETTERS = 10
 """Letters that the list of placements shows; chosen, so that two headers fit 600 pixels."""
+HEADER_PX = 40
+"""Height of the lines above the views, in pixels; chosen: a list fits. They must be of one height,
+since the views are compared side by side."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class SplitWidget(QSplitter):
         self.setChildrenCollapsible(False)
         self.other = GraphView()
         self.other.setObjectName("secondGraphView")
-        self.other.setAccessibleName("Graph of the compared placement")
+        self.other.setAccessibleName(words.SECOND_GRAPH)
         self.other.minimap_wanted = False
         self.other.legend_wanted = False
         self.about_main, self.about_other = ElidedLabel(), ElidedLabel()
@@ -70,21 +74,21 @@ class SplitWidget(QSplitter):
         self.about_other.setObjectName("splitOther")
         self.choice = QComboBox()
         self.choice.setObjectName("splitChoice")
-        self.choice.setAccessibleName("Placement in the second view")
+        self.choice.setAccessibleName(words.SECOND_PLACEMENT)
         self.choice.setMinimumContentsLength(CHOICE_LETTERS)
         policy = QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon
         self.choice.setSizeAdjustPolicy(policy)
         self.choice.activated.connect(lambda _: self.chosen.emit(self.choice.currentData()))
         self.dim = QCheckBox("Differences only")
         self.dim.setObjectName("splitDim")
-        self.dim.setToolTip("Dim the operators that both placements run in the same partition")
+        self.dim.setToolTip(words.ABOUT_DIFFERENCES_ONLY)
         self.dim.setChecked(True)
         self.dim.toggled.connect(lambda _: self.dimming_changed.emit())
         self.close_button = QToolButton()
         self.close_button.setText("✕")
         self.close_button.setObjectName("closeSplit")
-        self.close_button.setAccessibleName("Close the split view")
-        self.close_button.setToolTip("Close the split view")
+        self.close_button.setAccessibleName(words.CLOSE_THE_SPLIT_VIEW)
+        self.close_button.setToolTip(words.CLOSE_THE_SPLIT_VIEW)
         self.close_button.clicked.connect(self.closed)
         self._main_line = self._line(self.about_main, self.dim)
         self._second = self._pane(
@@ -109,7 +113,7 @@ class SplitWidget(QSplitter):
         row.setSpacing(8)
         for widget in widgets:
             row.addWidget(widget, 1 if isinstance(widget, ElidedLabel) else 0)
-        line.setFixedHeight(line.sizeHint().height() + 4)
+        line.setFixedHeight(max(HEADER_PX, line.sizeHint().height()))
         return line
 
     def _pane(self, line: QWidget, view: GraphView) -> QWidget:
@@ -250,12 +254,14 @@ class SplitController(QObject):
         assert now is not None
         widget.about_main.setText(_about(now))
         run = document.runs.find(now.run or now.found_by)
-        texts = [_about(choice.shown, with_title=False)]
-        texts.append(
-            against_text(latency_us(choice.shown.placement), latency_us(now.placement), now.title)
-        )
+        other = choice.shown.placement
+        texts = [
+            latency_text(other),
+            against_text(latency_us(other), latency_us(now.placement), now.title),
+        ]
         if run is not None and choice.run is not None and choice.run is not run:
             texts.append(drift_text(choice.run, run, now.title))
+        texts.append(toolchains_text(other))
         widget.about_other.setText(" · ".join(filter(None, texts)))
         for label in (widget.about_main, widget.about_other):
             label.setToolTip(plain_tip(label.text()))
@@ -322,7 +328,8 @@ class SplitController(QObject):
         self._document.selection.select(next(owner, (operator,)), operator)
 
 
-def _about(shown: Shown, with_title: bool = True) -> str:
+def _about(shown: Shown) -> str:
     """``Run 2 · 441 µs measured · 11 partitions, TVM and oneDNN``."""
-    parts = [latency_text(shown.placement), toolchains_text(shown.placement)]
-    return " · ".join([shown.title, *parts] if with_title else parts)
+    return " · ".join(
+        [shown.title, latency_text(shown.placement), toolchains_text(shown.placement)]
+    )

@@ -110,6 +110,9 @@ class DocumentWindow(QMainWindow):
         panels.run_settings.reopen_wanted.connect(self._reopen)
         panels.pins.save_wanted.connect(self.pins.save)
         panels.pins.load_wanted.connect(self.pins.load)
+        document.farm.changed.connect(
+            lambda: self.docks.offer("machines", bool(document.farm.address))
+        )
         panels.runs.changes_wanted.connect(self.picture.show_changes)
 
     def show_toolchains(self, states: Sequence[ToolchainState]) -> None:

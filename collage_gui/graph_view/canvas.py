@@ -21,6 +21,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QAbstractScrollArea, QSizePolicy, QWidget
 
+from collage_gui import words
 from collage_gui.graph_view.gestures import Gesture
 from collage_gui.graph_view.legend import Legend
 from collage_gui.graph_view.minimap import Minimap
@@ -56,9 +57,7 @@ class Canvas(QAbstractScrollArea):
         super().__init__(parent)
         self.setObjectName("graphView")
         self.setAccessibleName("Graph")
-        self.setAccessibleDescription(
-            "The dataflow graph. The Model tab lists the same operators for screen readers."
-        )
+        self.setAccessibleDescription(words.ABOUT_GRAPH)
         self.setFrameShape(QAbstractScrollArea.Shape.NoFrame)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)

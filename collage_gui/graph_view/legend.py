@@ -20,6 +20,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from collage_engine.drawing.box_styles import LegendEntry
 from collage_engine.drawing.formatting import counted
+from collage_gui import words
 from collage_gui.graph_view.painter import BRUSHES, PaintTheme, tie_mark
 from collage_gui.theme import Colours
 
@@ -42,7 +43,7 @@ class _Row(QWidget):
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.setAccessibleName(f"{entry.label}: {counted(entry.count, 'operator')}")
-        self.setToolTip(f"{entry.label}: {self._detail}. Click to see only these.")
+        self.setToolTip(words.only_these(entry.label, self._detail))
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
 
     def sizeHint(self) -> QSize:

@@ -41,6 +41,8 @@ chosen."""
 NAME_GAP, LEAST_NAME = 6.0, 30.0
 """Room between an operator's type and its name, and the least room in which a name is written, in
 scene units; chosen, about four letters."""
+FAINT = 0.7
+"""Share of the background in the colour of a dimmed box that is drawn far; chosen."""
 TIE_MARK = 13.0
 """Side of the mark of a tie, in scene units; chosen."""
 RING_LIMIT = 3000
@@ -107,8 +109,8 @@ def paint(
     visible = picture.boxes_in(area)
     if far:
         _far(painter, picture, marks, visible, c)
-        if labels:
-            _partition_labels(painter, picture, area, scale, theme)
+        if labels and not picture.is_scale:
+            _partition_labels(painter, picture, marks, area, scale, theme)
     else:
         near = height >= NEAR_PX
         boxes = _BoxPainter(painter, picture, marks, scale, theme, near)
@@ -224,26 +226,40 @@ def _far(
 ) -> None:
     """Boxes as filled rectangles, all of one colour at a time."""
     painter.setPen(Qt.PenStyle.NoPen)
+    if picture.is_scale:
+        pen = QPen(QColor(c.border), 1)
+        pen.setCosmetic(True)
+        painter.setPen(pen)  # the lowest colour of a scale is close to that of the canvas
     colours = picture.colour_of[visible]
     rectangles = picture.rectangles
     for number in np.unique(colours).tolist():
         colour = picture.colours[number]
         if marks.stale:
             colour = QColor(mix(colour.name(), c.canvas, 0.4))
+        boxes = visible[colours == number].tolist()
+        faint = [i for i in boxes if i in marks.dimmed] if marks.dimmed else []
         painter.setBrush(colour)
-        painter.drawRects([rectangles[i] for i in visible[colours == number].tolist()])
+        painter.drawRects([rectangles[i] for i in boxes if i not in marks.dimmed])
+        if faint:
+            painter.setBrush(QColor(mix(colour.name(), c.canvas, FAINT)))
+            painter.drawRects([rectangles[i] for i in faint])
 
 
 def _partition_labels(
-    painter: QPainter, picture: Picture, area: QRectF, scale: float, theme: PaintTheme
+    painter: QPainter,
+    picture: Picture,
+    marks: Marks,
+    area: QRectF,
+    scale: float,
+    theme: PaintTheme,
 ) -> None:
-    """Tag and share of the partitions that are large enough on the screen."""
+    """Tag and share of the partitions that are large enough on the screen and not dimmed."""
     size = 11.0 / scale
     font = theme.sized(size, bold=True)
     metrics = QFontMetricsF(font)
     painter.setFont(font)
     for around, outline, _ in picture.partition_boxes:
-        if not around.intersects(area):
+        if not around.intersects(area) or marks.dimmed.issuperset(outline.boxes):
             continue
         look = toolchain_look(outline.toolchain)
         share = picture.shares.get(outline.partition, 0.0)

@@ -93,6 +93,8 @@ class Picture:
         self.styles: list[BoxStyle] = [BoxStyle(title="")] * len(self.rectangles)
         self.legend: list[LegendEntry] = []
         self.outlines: tuple[Outline, ...] = ()
+        self.is_scale = False
+        """Whether colours are steps of a scale and not toolchains."""
         self.colour_of = np.zeros(len(self.rectangles), dtype=int)
         self.colours: list[QColor] = []
         self.partition_boxes: list[tuple[QRectF, Outline, str]] = []
@@ -129,6 +131,7 @@ class Picture:
             hand_overs: What passes between toolchains, formats or devices.
         """
         self.styles, self.legend, self.outlines, self.shares = styles, legend, outlines, shares
+        self.is_scale = any(style.filled for style in styles)
         names = sorted({style.colour for style in styles})
         number = {name: at for at, name in enumerate(names)}
         self.colours = [QColor(name) for name in names]

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from functools import partial
 
 from PySide6.QtCore import QFileSystemWatcher, QObject, Qt, Signal
-from PySide6.QtGui import QAction
+from PySide6.QtGui import QAction, QIcon
 from PySide6.QtWidgets import QFileDialog, QMessageBox, QTabWidget, QWidget
 
-from collage_gui import recovery
+from collage_gui import recovery, words
 from collage_gui.assets import asset
 from collage_gui.banner import Banner
 from collage_gui.document.document import Document
@@ -97,7 +97,7 @@ class Documents(QObject):
         samples += sorted(asset("models").glob("*.onnx"))
         sample = next((path for path in samples if path.exists()), None)
         if sample is None:
-            self._banner.show_message("The sample model is not installed.", "error")
+            self._banner.show_message(words.NO_SAMPLE_MODEL, "error")
         else:
             self.open_path(str(sample))
 
@@ -187,7 +187,7 @@ class Documents(QObject):
         if document.execution.running:
             # A new document in its place would never hear how the run ended.
             self._banner.show_message(
-                "A run of the earlier file is under way. Stop it, then reload.",
+                words.RUN_OF_THE_EARLIER_FILE,
                 "warning",
                 topic="changed",
             )
@@ -200,7 +200,7 @@ class Documents(QObject):
         for page in self.pages:
             if page.document.path == path:
                 self._banner.show_message(
-                    f"{os.path.basename(path)} has changed on disk.",
+                    words.changed_on_disk(os.path.basename(path)),
                     "warning",
                     "Reload (F5)",
                     partial(self._reload_page, page),
@@ -309,11 +309,11 @@ class Documents(QObject):
         box.setWindowTitle("Close")
         box.setIcon(QMessageBox.Icon.Question)
         box.setTextFormat(Qt.TextFormat.PlainText)
-        box.setText(f"Save the changes to {names}?")
+        box.setText(words.save_the_changes(names))
         box.setInformativeText(closing_sentence(running))
         save = box.addButton("Save", QMessageBox.ButtonRole.AcceptRole)
         discard = box.addButton("Discard", QMessageBox.ButtonRole.DestructiveRole)
-        box.addButton(QMessageBox.StandardButton.Cancel)
+        box.addButton(QMessageBox.StandardButton.Cancel).setIcon(QIcon())
         box.setDefaultButton(save)
         box.exec()
         chosen = box.clickedButton()

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QInputDialog, QLineEdit, QWidget
 from collage_engine.drawing.palette import learn
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.service import protocol
+from collage_gui import words
 from collage_gui.banner import Banner
 from collage_gui.connections import parse_connection
 from collage_gui.document.document import Document
@@ -54,6 +55,7 @@ class Engine(QObject):
     def start(self) -> None:
         """Start the engine's process."""
         self._client.start()
+        self.changed.emit()
 
     def restart(self) -> None:
         """End the engine's process and start another one; the documents are opened again."""
@@ -67,7 +69,7 @@ class Engine(QObject):
         text, accepted = QInputDialog.getText(
             self._window,
             "Connection",
-            "Where the engine runs:\nlocal, ssh:HOST, or python:/path/to/python",
+            words.ASK_CONNECTION,
             QLineEdit.EchoMode.Normal,
             self._client.connection.text,
         )

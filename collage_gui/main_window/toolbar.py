@@ -16,6 +16,7 @@ from PySide6.QtWidgets import (
 )
 
 from collage_engine.drawing.box_styles import MODES
+from collage_gui import words
 from collage_gui.document.comparison import Reference
 from collage_gui.document.document import Document
 from collage_gui.document_window.picture_controller import mode_refusal
@@ -67,7 +68,7 @@ class Toolbar(QToolBar):
         self.threads.setSpecialValueText("Threads: auto")
         self.threads.setObjectName("toolbarThreads")
         self.threads.setAccessibleName("Threads")
-        self.threads.setToolTip("auto: one thread for each physical core")
+        self.threads.setToolTip(words.ABOUT_THREADS)
         self.threads.valueChanged.connect(self._threads_changed)
         self.budget = DurationField(600, prefix="Budget: ")
         self.budget.setObjectName("toolbarBudget")
@@ -99,7 +100,7 @@ class Toolbar(QToolBar):
         running = document is not None and document.execution.running
         self.run_button.setText("■  Stop" if running else "▶  Run")
         self.run_button.setEnabled(running or bool(graph and document and document.handle))
-        self.run_button.setAccessibleName("Stop the run" if running else "Run")
+        self.run_button.setAccessibleName(words.STOP_THE_RUN if running else "Run")
         settings = page.panels.run_settings if page is not None else None
         threads, budget = (
             (settings.threads.value(), settings.budget.value())

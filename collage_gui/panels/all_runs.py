@@ -11,6 +11,7 @@ from collage_engine.drawing.figures import (
     without_drift_us,
 )
 from collage_engine.records.placement import Run
+from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
@@ -56,7 +57,7 @@ class AllRunsPage(QWidget):
         self.model.bold = lambda r: r is document.runs.shown_or_last()
         self.table = Table(self.model, "allRunsTable", "All runs", theme)
         self.table.doubleClicked.connect(lambda index: self._show(self.model.row(index)))
-        hint = QLabel("Each run against the shown one. A double click shows a run.", wordWrap=True)
+        hint = QLabel(words.ABOUT_ALL_RUNS, wordWrap=True)
         hint.setProperty("quiet", True)
         page = QVBoxLayout(self)
         page.setContentsMargins(8, 8, 8, 4)

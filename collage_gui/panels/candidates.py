@@ -26,6 +26,7 @@ from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_look, toolchain_title
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import border_words
+from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.document.pin_prices import measure_text
 from collage_gui.panels.bar_chart import Bar, BarChart
@@ -47,7 +48,7 @@ STATES = (
 
 def candidate_title(record: CandidateRecord) -> str:
     """A candidate among those of the same operators: toolchain, options, formats if not plain."""
-    words = border_words(record.takes, record.gives).removeprefix("takes and gives ")
+    words = border_words(record.takes, record.gives).removeprefix("input and output ")
     return toolchain_title(record.instance.id) + (f" · {words}" if words else "")
 
 
@@ -113,7 +114,7 @@ class CandidatesPanel(QWidget):
                     "time",
                     about=ABOUT_ISOLATED,
                     tip=lambda r: cost_tip(d.costs.of(r.id)),
-                    width=76,
+                    width=92,
                 ),
                 Column("Ops", lambda r: len(r.nodes), "number", width=48, about="Operators"),
                 Column(
@@ -123,7 +124,7 @@ class CandidatesPanel(QWidget):
                     text=self._spread_text,
                     tip=lambda r: cost_tip(d.costs.of(r.id)),
                     width=84,
-                    about="Half of what lies between the 20th and the 80th percentile",
+                    about=words.ABOUT_SPREAD,
                 ),
                 Column("State", self._state, width=90, tip=lambda r: cost_tip(d.costs.of(r.id))),
                 Column("Reason", lambda r: d.costs.of(r.id).reason or "", width=260),
@@ -140,7 +141,7 @@ class CandidatesPanel(QWidget):
             theme,
             "cheapestChart",
             "Cheapest candidates",
-            "Choose Run: costs appear here once the candidates are measured.",
+            words.NO_COSTS_YET,
         )
         self.chart.chosen.connect(document.selection.pick_candidate)
         self.filter = QLineEdit(placeholderText="Filter candidates", clearButtonEnabled=True)
@@ -148,17 +149,17 @@ class CandidatesPanel(QWidget):
         self.filter.setAccessibleName("Filter candidates")
         self.state = QComboBox()
         self.state.setObjectName("candidatesState")
-        self.state.setAccessibleName("State of candidates")
+        self.state.setAccessibleName(words.STATE_OF_CANDIDATES)
         for value, label in STATES:
             self.state.addItem(label, value)
         self.filter.textChanged.connect(self._filter)
         self.state.currentIndexChanged.connect(self._filter)
         self.count = QLabel()
         self.count.setProperty("small", True)
-        self.measure = QPushButton("Measure on every toolchain now")
+        self.measure = QPushButton(words.MEASURE_ON_EVERY_TOOLCHAIN)
         self.measure.setObjectName("measureNow")
         self.measure.clicked.connect(lambda: self.measure_wanted.emit(False))
-        self.again = QPushButton("Measure again, longer")
+        self.again = QPushButton(words.MEASURE_AGAIN_LONGER)
         self.again.setObjectName("measureLonger")
         self.again.clicked.connect(lambda: self.measure_wanted.emit(True))
         self.heading = QLabel("Candidates")
@@ -288,7 +289,7 @@ class CandidatesPanel(QWidget):
         if not document.costs.candidates:
             self.hint.setText(self._empty_text())
         elif not document.selection.operators:
-            self.hint.setText("Select a node or a partition to see only its candidates.")
+            self.hint.setText(words.SELECT_FOR_CANDIDATES)
         else:
             self.hint.setText("")
         self.hint.setVisible(bool(self.hint.text()))
@@ -353,7 +354,7 @@ class CandidatesPanel(QWidget):
             and not self.document.execution.running
             and bool(self.document.handle)
         )
-        self.measure.setText(measure_text(self.document) or "Measure on every toolchain now")
+        self.measure.setText(measure_text(self.document) or words.MEASURE_ON_EVERY_TOOLCHAIN)
         self.measure.setEnabled(free)
         self.again.setEnabled(free)
 

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWi
 
 from collage_engine.drawing.formatting import DASH, signed_time
 from collage_engine.drawing.palette import toolchain_title
+from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
@@ -23,7 +24,7 @@ class ChangesPage(QWidget):
     def __init__(self, document: Document, theme: Theme) -> None:
         super().__init__()
         self.document = document
-        self.in_graph = QPushButton("Show in graph")
+        self.in_graph = QPushButton(words.SHOW_IN_GRAPH)
         self.in_graph.setObjectName("showChanges")
         self.in_graph.clicked.connect(self.wanted_in_graph)
         self.note = QLabel(wordWrap=True)

@@ -15,6 +15,7 @@ from collage_engine.drawing.facts import (
 )
 from collage_engine.drawing.formatting import DASH
 from collage_engine.records.placement import Run
+from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.elided_label import plain_tip
 from collage_gui.panels.copying import Copying
@@ -27,7 +28,7 @@ class FactsTable(QTreeWidget):
         super().__init__()
         self.document = document
         self.setObjectName("factsTable")
-        self.setAccessibleName("Limits, accuracy, memory, formats and tuning of the run")
+        self.setAccessibleName(words.ABOUT_FACTS)
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.setRootIsDecorated(False)
         self.setIndentation(12)

@@ -17,6 +17,7 @@ from PySide6.QtWidgets import (
 )
 
 from collage_engine.drawing.formatting import bytes_text, significant
+from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.elided_label import plain_tip
 from collage_gui.panels.copying import Copying
@@ -32,7 +33,7 @@ class InsidePanel(QWidget):
         self.document, self.theme = document, theme
         self.setObjectName("insidePanel")
         self._asked: tuple[str | None, int | None] | None = None
-        self.note = QLabel("Select a node or a candidate to see its code.", wordWrap=True)
+        self.note = QLabel(words.SELECT_FOR_CODE, wordWrap=True)
         self.note.setProperty("quiet", True)
         self.note.setContentsMargins(10, 8, 10, 4)
         self.tabs = QTabWidget()
@@ -41,7 +42,7 @@ class InsidePanel(QWidget):
         self.node.setObjectName("insideNode")
         self.node.setHeaderLabels(["Attribute", "Value"])
         self.node.setRootIsDecorated(True)
-        self.node.setAccessibleName("Attributes, types and weights")
+        self.node.setAccessibleName(words.ATTRIBUTES_TYPES_AND_WEIGHTS)
         self.node.itemActivated.connect(self._activated)
         self.histogram = Histogram(theme)
         self.histogram.hide()
@@ -63,7 +64,7 @@ class InsidePanel(QWidget):
             self.tabs.addTab(text, title)
         self.plan = QTreeWidget()
         self.plan.setObjectName("insidePlan")
-        self.plan.setAccessibleName("The library's plan")
+        self.plan.setAccessibleName(words.LIBRARY_PLAN)
         self.plan.setHeaderLabels(["Step", "Algorithm", "Layout", "Post-ops"])
         self.plan.itemClicked.connect(self._step)
         self.tabs.addTab(self.plan, "Plan")
@@ -108,7 +109,7 @@ class InsidePanel(QWidget):
             return
         self._asked = wanted
         if self.document.handle:
-            self.note.setText("Asking the engine…")
+            self.note.setText(words.ASKING_THE_ENGINE)
             self.note.show()
             self.document.questions.ask_inside(*wanted)
 
@@ -119,7 +120,7 @@ class InsidePanel(QWidget):
         for key, text in self.texts.items():
             value = getattr(answer, key)
             text.setPlainText(value or "")
-            text.setPlaceholderText(answer.reason or "The toolchain gives no such text.")
+            text.setPlaceholderText(answer.reason or words.NO_SUCH_TEXT)
         self.plan.clear()
         for step in answer.plan:
             post = step.get("post_ops", "")

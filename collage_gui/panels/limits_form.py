@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
+from collage_gui import words
 from collage_gui.panels.tables import toolchain_icon
 
 MEGABYTE = 1_000_000
@@ -37,10 +38,7 @@ class LimitsForm(QWidget):
         self.setObjectName("limitsForm")
         self.runtimes = QPushButton(ANY)
         self.runtimes.setObjectName("allowRuntimes")
-        self.runtimes.setToolTip(
-            "Partitions of these toolchains only. Unlike a toolchain that is not checked above, "
-            "the others are measured all the same, so that the limit's price is known."
-        )
+        self.runtimes.setToolTip(words.ABOUT_ALLOWED_TOOLCHAINS)
         self._menu = QMenu(self)
         self._menu.setObjectName("allowRuntimesMenu")
         self._menu.setToolTipsVisible(True)
@@ -49,11 +47,11 @@ class LimitsForm(QWidget):
         self.most = QSpinBox(minimum=0, maximum=16)
         self.most.setObjectName("maxRuntimes")
         self.most.setSpecialValueText("any number")
-        self.most.setToolTip("Partitions of at most so many different toolchains")
+        self.most.setToolTip(words.ABOUT_MOST_TOOLCHAINS)
         self.largest = QDoubleSpinBox(decimals=1, maximum=1e6, singleStep=10.0, suffix=" MB")
         self.largest.setObjectName("maxArtifactSize")
         self.largest.setSpecialValueText("any size")
-        self.largest.setToolTip("Weights and runtime libraries together, in millions of bytes")
+        self.largest.setToolTip(words.ABOUT_ARTIFACT_SIZE)
         self.licences = QLineEdit(placeholderText="any")
         self.licences.setObjectName("licences")
         form = QFormLayout(self)
@@ -66,7 +64,7 @@ class LimitsForm(QWidget):
             ("Licences", self.licences, self.licences.textChanged),
         ):
             form.addRow(label, field)
-            field.setAccessibleName(f"{label} of what is deployed")
+            field.setAccessibleName(words.of_what_is_deployed(label))
             if signal is not None:
                 signal.connect(lambda *_: self.changed.emit())
         self._show_licences(())
@@ -89,10 +87,7 @@ class LimitsForm(QWidget):
 
     def _show_licences(self, states: Sequence[ToolchainState]) -> None:
         known = ", ".join(sorted({s.licence for s in states if s.available and s.licence}))
-        self.licences.setToolTip(
-            "Runtime libraries under these licences only, by their SPDX names, separated by "
-            "commas; BSD means all BSD ones." + (f"\nHere there are: {known}" if known else "")
-        )
+        self.licences.setToolTip(words.about_licences(known))
 
     def settings(self) -> dict[str, Any]:
         """The limits as fields of ``RunSettings``."""

@@ -6,6 +6,7 @@ from PySide6.QtCore import QTime
 from PySide6.QtGui import QColor, QTextCharFormat
 from PySide6.QtWidgets import QPlainTextEdit
 
+from collage_gui import words
 from collage_gui.document.log import DocumentLog
 from collage_gui.theme import Theme
 
@@ -21,7 +22,7 @@ class LogPanel(QPlainTextEdit):
         self.setReadOnly(True)
         self.setMaximumBlockCount(2000)
         self.setFrameShape(QPlainTextEdit.Shape.NoFrame)
-        self.setPlaceholderText("What the engine reports appears here.")
+        self.setPlaceholderText(words.EMPTY_LOG)
         self.setFont(theme.mono())
         theme.changed.connect(lambda: self.setFont(theme.mono()))
         for level, text in log.lines:

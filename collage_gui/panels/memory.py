@@ -17,6 +17,7 @@ from collage_engine.drawing.memory_figures import (
     toolchain_memory,
 )
 from collage_engine.drawing.palette import toolchain_title
+from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.elided_label import plain
 from collage_gui.panels.tables import Column, RowsModel, Table
@@ -24,6 +25,8 @@ from collage_gui.theme import Theme
 
 TOOLCHAIN_ROWS = 4
 """Rows of the table of toolchains that are seen without scrolling; chosen."""
+HEADER_PX, ROW_PX = 52, 26
+"""Heights of a table's header with a scroll bar, and of its rows, in pixels before scaling."""
 NOT_MEASURED = "not measured"
 
 
@@ -40,12 +43,12 @@ class MemoryPage(QWidget):
                     lambda r: r.toolchain,
                     toolchain=lambda r: r.toolchain,
                     text=lambda r: toolchain_title(r.toolchain),
-                    width=150,
+                    width=110,
                 ),
-                Column("Partitions", lambda r: r.partitions, "number", width=86),
                 Column("Weights", lambda r: r.weights, "bytes", width=96, about=ABOUT_WEIGHTS),
-                Column("Given", lambda r: r.stored, "bytes", width=110, about=ABOUT_STORED),
                 Column("Held, packed", lambda r: r.packed, "bytes", width=118, about=ABOUT_PACKED),
+                Column("Given", lambda r: r.stored, "bytes", width=110, about=ABOUT_STORED),
+                Column("Partitions", lambda r: r.partitions, "number", width=86),
             ]
         )
         self.by_toolchain.unknown = NOT_MEASURED
@@ -56,9 +59,9 @@ class MemoryPage(QWidget):
                     lambda r: r.partition.instance,
                     toolchain=lambda r: r.partition.toolchain,
                     text=lambda r: toolchain_title(r.partition.instance),
-                    width=140,
+                    width=96,
                 ),
-                Column("Operators", self._operators, width=150, stretches=True),
+                Column("Operators", self._operators, width=128, stretches=True),
                 Column("Weights", lambda r: r.weights, "bytes", width=92, about=ABOUT_WEIGHTS),
                 Column("Inputs", lambda r: r.inputs, "bytes", width=92, about=ABOUT_INPUTS),
                 Column("Outputs", lambda r: r.outputs, "bytes", width=92, about=ABOUT_OUTPUTS),
@@ -66,11 +69,11 @@ class MemoryPage(QWidget):
             ]
         )
         self.toolchains = Table(
-            self.by_toolchain, "memoryByToolchain", "Weights of each toolchain", theme
+            self.by_toolchain, "memoryByToolchain", words.WEIGHTS_OF_EACH_TOOLCHAIN, theme
         )
-        self.toolchains.setFixedHeight(theme.scaled(30 + 26 * TOOLCHAIN_ROWS))
+        self.theme = theme
         self.partitions = Table(
-            self.by_partition, "memoryByPartition", "Bytes of each partition", theme
+            self.by_partition, "memoryByPartition", words.BYTES_OF_EACH_PARTITION, theme
         )
         self.partitions.selectionModel().selectionChanged.connect(self._select)
         self.summary = plain(QLabel(wordWrap=True))
@@ -88,13 +91,17 @@ class MemoryPage(QWidget):
         if shown is None or document.graph is None:
             self.by_toolchain.set_rows([])
             self.by_partition.set_rows([])
-            self.summary.setText("There is no placement yet.")
+            self.summary.setText(words.NO_PLACEMENT)
             return
         run = document.runs.find(shown.run)
         use = run.memory if run is not None else None
         parts = partition_memory(document.graph, shown.placement)
         self.by_partition.set_rows(parts)
-        self.by_toolchain.set_rows(toolchain_memory(parts, use))
+        rows = toolchain_memory(parts, use)
+        self.by_toolchain.set_rows(rows)
+        self.toolchains.setFixedHeight(
+            self.theme.scaled(HEADER_PX + ROW_PX * min(len(rows), TOOLCHAIN_ROWS))
+        )
         measured = (
             f"Measured in the last run: {memory_text(use)}."
             if use is not None

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QAbstractItemView, QTreeWidget, QTreeWidgetItem
 
 from collage_engine.drawing.formatting import counted, node_shapes
 from collage_engine.drawing.palette import toolchain_title
+from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.elided_label import plain_tip
 from collage_gui.panels.copying import Copying
@@ -30,8 +31,8 @@ class ModelTree(QTreeWidget):
         super().__init__()
         self.document = document
         self.setObjectName("modelTree")
-        self.setAccessibleName("Operators of the model")
-        self.setHeaderLabels(["Type and name", "Shape", "Toolchain", "Name in the file"])
+        self.setAccessibleName(words.OPERATORS_OF_THE_MODEL)
+        self.setHeaderLabels([words.TYPE_AND_NAME, "Shape", "Toolchain", words.NAME_IN_THE_FILE])
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.setUniformRowHeights(True)
         self.setTextElideMode(Qt.TextElideMode.ElideMiddle)

@@ -25,6 +25,7 @@ from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition
 from collage_engine.records.precision import FLOAT32, short
+from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.panels.cost_text import cost_tip
 from collage_gui.panels.tables import Column, RowsModel, Table
@@ -86,9 +87,7 @@ class PartitionsPanel(QWidget):
                     lambda r: self._reference.get(r.id),
                     "time",
                     width=100,
-                    tip=lambda r: (
-                        "The time of the same operators in the placement that is compared with"
-                    ),
+                    tip=lambda r: words.ABOUT_REFERENCE,
                 ),
                 Column(
                     "Next best",
@@ -96,7 +95,7 @@ class PartitionsPanel(QWidget):
                     "signed-time",
                     width=104,
                     about=ABOUT_REGRET,
-                    tip=lambda r: "The regret of the next best candidate on the same operators",
+                    tip=lambda r: words.ABOUT_NEXT_BEST,
                 ),
             ]
         )
@@ -148,10 +147,7 @@ class PartitionsPanel(QWidget):
         self.table.setColumnHidden(FORMATS, not any(p.takes or p.gives for p in parts))
         if shown is None:
             self.summary.setText(
-                "There is no placement yet. Run to see which toolchain takes which part, and "
-                "at what cost."
-                if self.document.graph is not None
-                else "Open a model to begin."
+                words.NO_PLACEMENT_RUN if self.document.graph is not None else words.OPEN_A_MODEL
             )
         else:
             placement = shown.placement

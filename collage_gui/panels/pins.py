@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWi
 
 from collage_engine.drawing.formatting import gain_text, signed_time, time_text
 from collage_engine.records.pin import Pin
+from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.document.pin_prices import unmeasured_candidates
 from collage_gui.panels.pin_text import MARKS, pin_demand
@@ -47,10 +48,7 @@ class PinsPanel(QWidget):
                     lambda r: self._state(r[0]),
                     text=lambda r: self._verdict(r[0]),
                     width=112,
-                    tip=lambda r: (
-                        self._reason(r[0])
-                        or "The price is the cost with this pin less the cost without it."
-                    ),
+                    tip=lambda r: self._reason(r[0]) or words.ABOUT_PRICE,
                 ),
                 Column(
                     "Nodes",
@@ -65,9 +63,7 @@ class PinsPanel(QWidget):
                     lambda r: self._price(r[0]),
                     "signed-time",
                     width=88,
-                    tip=lambda r: (
-                        "The cost with this pin less the cost without it, with all other pins"
-                    ),
+                    tip=lambda r: words.ABOUT_PRICE_OF_PIN,
                 ),
                 Column("Reason", lambda r: self._reason(r[0]), width=240),
             ]
@@ -173,11 +169,7 @@ class PinsPanel(QWidget):
         self.table.setVisible(has)
         self.summary.setVisible(has)
         self.empty.setVisible(not has)
-        self.empty.setText(
-            "There are no pins. Select nodes and press P to demand a toolchain for them, or "
-            "Shift+P to forbid one. A search then says what each pin costs, or why it is "
-            "infeasible."
-        )
+        self.empty.setText(words.NO_PINS)
         if not has:
             box = self.layout()
             assert box is not None

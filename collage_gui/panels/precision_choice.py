@@ -14,6 +14,7 @@ from collage_engine.records.precision import (
     TF32,
     short,
 )
+from collage_gui import words
 
 MEANINGS = {
     FLOAT32: "float32 everywhere",
@@ -31,7 +32,7 @@ class PrecisionChoice(QComboBox):
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("precision")
-        self.setToolTip("The lowest that candidates may compute in, within the tolerance")
+        self.setToolTip(words.ABOUT_PRECISION)
         self.show_target("cpu")
 
     def show_target(self, kind: str) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
+from collage_engine.drawing.farm_words import working_text
 from collage_engine.drawing.figures import latency_text, toolchains_text
 from collage_engine.drawing.formatting import STAGE_TITLES, duration_text
 from collage_engine.records.event import Progress
+from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.elided_label import ElidedLabel, plain_tip
 
@@ -61,13 +63,13 @@ class ProgressStrip(QWidget):
         self.best = ElidedLabel()
         self.best.setObjectName("bestSoFar")
         self.best.setProperty("small", True)
-        self.keep = QPushButton("Stop and keep the best so far")
+        self.keep = QPushButton(words.STOP_AND_KEEP)
         self.keep.setObjectName("stopAndKeep")
-        self.keep.setToolTip("Confirm the best placement so far quickly, and end the run with it")
+        self.keep.setToolTip(words.ABOUT_STOP_AND_KEEP)
         self.keep.clicked.connect(self.keep_wanted)
         self.cancel = QPushButton("Cancel")
         self.cancel.setObjectName("cancelRun")
-        self.cancel.setToolTip("End the run without a result; what was measured is kept")
+        self.cancel.setToolTip(words.ABOUT_CANCEL)
         self.cancel.clicked.connect(self.cancel_wanted)
         first, second = QHBoxLayout(), QHBoxLayout()
         for line in (first, second):
@@ -90,6 +92,7 @@ class ProgressStrip(QWidget):
         box.addWidget(self.cancel)
         execution.running_changed.connect(self.refresh)
         execution.progress_changed.connect(self.refresh)
+        document.farm.changed.connect(self.refresh)
         self.refresh()
 
     def refresh(self) -> None:
@@ -109,7 +112,7 @@ class ProgressStrip(QWidget):
         self.best.setToolTip(plain_tip(self.best.text()))
         if execution.cancelling:
             self.stage.setText("Cancelling…")
-            self.now.setText("What was measured is kept.")
+            self.now.setText(words.MEASUREMENTS_ARE_KEPT)
             return
         title = STAGE_TITLES.get(stage, "Starting")
         self.stage.setText(f"Stopping: {title.lower()}" if execution.stopping else title)
@@ -147,12 +150,18 @@ class ProgressStrip(QWidget):
         return "   ".join(marks)
 
     def _best(self) -> str:
-        """``Best so far: 16.8 ms measured (1 partition, TVM)``."""
+        """``2 of 3 machines measuring · Best so far: 16.8 ms measured (1 partition, TVM)``."""
         run = self._execution.provisional
-        if run is None or run.placement is None:
-            return "No placement is timed yet" if self._execution.running else ""
-        placement = run.placement
-        return f"Best so far: {latency_text(placement)} ({toolchains_text(placement)})"
+        texts = []
+        if run is not None and run.placement is not None:
+            placement = run.placement
+            texts = [f"Best so far: {latency_text(placement)} ({toolchains_text(placement)})"]
+        elif self._execution.running:
+            texts = ["No placement is timed yet"]
+        status = self._document.farm.status
+        if status is not None and self._execution.running:
+            texts.insert(0, working_text(status))
+        return " · ".join(texts)
 
 
 def progress_text(progress: Progress) -> str:

@@ -16,12 +16,13 @@ from collage_engine.drawing.roofline import (
     partition_roofs,
     roofline_sentence,
 )
+from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.elided_label import plain
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
 
-LEFT_COLUMN = 4
+LEFT_COLUMN = 2
 
 
 class RooflinePage(QWidget):
@@ -37,14 +38,14 @@ class RooflinePage(QWidget):
                     lambda r: r.partition.instance,
                     toolchain=lambda r: r.partition.toolchain,
                     text=lambda r: toolchain_title(r.partition.instance),
-                    width=140,
+                    width=96,
                 ),
-                Column("Operators", self._operators, width=150, stretches=True),
+                Column("Operators", self._operators, width=128, stretches=True),
+                Column(words.LEFT_TO_WIN, lambda r: r.left_us, "time", width=104, about=ABOUT_LEFT),
                 Column("Time", lambda r: r.us, "time", width=86, about=ABOUT_TIME),
                 Column("Bound", lambda r: r.bound_us, "time", width=86, about=ABOUT_BOUND),
-                Column("Left to win", lambda r: r.left_us, "time", width=104, about=ABOUT_LEFT),
                 Column(
-                    "Of the roofline",
+                    words.OF_THE_ROOFLINE,
                     lambda r: None if r.efficiency is None else 100 * r.efficiency,
                     "share",
                     width=118,
@@ -52,7 +53,7 @@ class RooflinePage(QWidget):
                 ),
             ]
         )
-        self.table = Table(self.model, "rooflineTable", "Time above the certified bounds", theme)
+        self.table = Table(self.model, "rooflineTable", words.ROOFLINE_TITLE, theme)
         self.table.selectionModel().selectionChanged.connect(self._select)
         self.table.sortByColumn(LEFT_COLUMN, Qt.SortOrder.DescendingOrder)
         self.summary = plain(QLabel(wordWrap=True))
@@ -69,7 +70,7 @@ class RooflinePage(QWidget):
         shown = self.document.placement.shown
         if shown is None:
             self.model.set_rows([])
-            self.summary.setText("There is no placement yet.")
+            self.summary.setText(words.NO_PLACEMENT)
             return
         roofs = partition_roofs(shown.placement, self.document.costs.candidates.values())
         self.model.set_rows(roofs)

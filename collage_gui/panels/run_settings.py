@@ -25,6 +25,7 @@ from PySide6.QtWidgets import (
 from collage_engine.drawing.formatting import counted, duration_text
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
+from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.fields import DurationField, keep_from_wheel
 from collage_gui.panels.input_sizes import parse_shapes
@@ -37,6 +38,11 @@ from collage_gui.theme import pad_spin_boxes
 BUDGET_TIP = (
     "How long the whole run may take, from its start to the exported artifact: 30 s, 10 min, 1 h. "
     "Its best placement so far is kept when the time is over."
+)
+
+FARM_TIP = (
+    "Address of a farm's scheduler, such as tls://10.0.0.1:8786, or path of its scheduler file. "
+    "Its machines then measure the candidates."
 )
 
 
@@ -59,13 +65,13 @@ class RunSettingsPanel(QWidget):
         self.device.setWordWrap(True)
         self.target = QLineEdit("cpu")
         self.target.setObjectName("target")
-        self.target.setToolTip("cpu, cuda (this machine's device), or cuda:sm_80 for another")
+        self.target.setToolTip(words.ABOUT_TARGET)
         self.target.textChanged.connect(self._show_target)
         self.target.editingFinished.connect(self._target_edited)
         self.threads = QSpinBox(minimum=0, maximum=256, value=preferences.get("threads"))
         self.threads.setObjectName("threads")
         self.threads.setSpecialValueText("auto")
-        self.threads.setToolTip("auto: one thread for each physical core")
+        self.threads.setToolTip(words.ABOUT_THREADS)
         self.budget = DurationField(preferences.get("budget_s"))
         self.budget.setObjectName("budget")
         self.budget.setToolTip(BUDGET_TIP)
@@ -73,25 +79,20 @@ class RunSettingsPanel(QWidget):
         self.tune.setObjectName("tuneBudget")
         self.refine = DurationField(0, least=0, none="none")
         self.refine.setObjectName("refineBudget")
-        self.refine.setToolTip("Time for improving the best placements on end-to-end measurements")
+        self.refine.setToolTip(words.ABOUT_REFINING)
         self.measure = QComboBox()
         self.measure.setObjectName("measureWhat")
-        self.measure.addItem("candidates that can matter", "needed")
+        self.measure.addItem(words.CANDIDATES_THAT_CAN_MATTER, "needed")
         self.measure.addItem("every candidate", "all")
-        self.in_place = QCheckBox("Measure in the model")
+        self.in_place = QCheckBox(words.MEASURE_IN_THE_MODEL)
         self.in_place.setChecked(True)
         self.in_place.setObjectName("inPlace")
-        self.in_place.setToolTip(
-            "Run the best placements, take what their partitions cost in the model, predict the "
-            "other costs from it, and search again.\nOtherwise the search uses isolated costs."
-        )
+        self.in_place.setToolTip(words.ABOUT_IN_MODEL_COSTS)
         self.precision = PrecisionChoice()
         self.tolerance = QDoubleSpinBox(decimals=3, maximum=100.0, singleStep=0.1, suffix=" %")
         self.tolerance.setObjectName("tolerance")
         self.tolerance.setSpecialValueText("by precision")
-        self.tolerance.setToolTip(
-            "Largest error of the whole model, relative to its largest output"
-        )
+        self.tolerance.setToolTip(words.ABOUT_TOLERANCE)
         self.limits = LimitsForm()
         self.limits.changed.connect(self._changed)
         self.shapes = QLineEdit(placeholderText="NAME=1,3,224,224")
@@ -99,13 +100,17 @@ class RunSettingsPanel(QWidget):
         self.shapes.editingFinished.connect(self._shapes_edited)
         self.inputs = QPushButton("Random inputs…")
         self.inputs.setObjectName("inputs")
-        self.inputs.setToolTip("Choose an .npz file of representative inputs, keyed by input name")
+        self.inputs.setToolTip(words.ABOUT_INPUTS)
         self.inputs.clicked.connect(self._choose_inputs)
-        self.name = QLineEdit(placeholderText="Name of the run")
+        self.farm = QLineEdit(placeholderText=words.NO_FARM_CHOSEN)
+        self.farm.setObjectName("farm")
+        self.farm.setToolTip(FARM_TIP)
+        self.farm.editingFinished.connect(self._farm_edited)
+        self.name = QLineEdit(placeholderText=words.NAME_OF_THE_RUN)
         self.name.setObjectName("newRunName")
-        self.check = QPushButton("Check before running")
+        self.check = QPushButton(words.CHECK_BEFORE_RUNNING)
         self.check.setObjectName("preflight")
-        self.check.setToolTip("What a run would do, without measuring anything")
+        self.check.setToolTip(words.ABOUT_CHECK)
         self.check.clicked.connect(self.preflight)
         self.run = QPushButton("Run")
         self.run.setObjectName("runFromSettings")
@@ -123,9 +128,7 @@ class RunSettingsPanel(QWidget):
         heading = QLabel("Toolchains")
         heading.setProperty("heading", True)
         box.addWidget(heading)
-        hint = QLabel(
-            "The order decides greedy partitioning and exact ties; drag to reorder.", wordWrap=True
-        )
+        hint = QLabel(words.ABOUT_ORDER_OF_TOOLCHAINS, wordWrap=True)
         hint.setProperty("small", True)
         box.addWidget(hint)
         box.addWidget(self.toolchains)
@@ -145,12 +148,13 @@ class RunSettingsPanel(QWidget):
             ("Tolerance", self.tolerance),
             ("Input sizes", self.shapes),
             ("Inputs", self.inputs),
+            ("Farm", self.farm),
             ("Name", self.name),
         ):
             form.addRow(label, field)
             field.setAccessibleName(field.text() if isinstance(field, QCheckBox) else label)
         box.addLayout(form)
-        limits_heading = QLabel("Limits on what is deployed")
+        limits_heading = QLabel(words.LIMITS_TITLE)
         limits_heading.setProperty("heading", True)
         box.addWidget(limits_heading)
         box.addWidget(self.limits)
@@ -222,6 +226,7 @@ class RunSettingsPanel(QWidget):
             inputs_npz=self._inputs,
             placements=self.document.execution.own_placements,
             name=self.name.text().strip(),
+            farm=self.farm.text().strip(),
             refine_budget_s=float(self.refine.value()),
             measure=self.measure.currentData(),
             **self.limits.settings(),
@@ -250,7 +255,11 @@ class RunSettingsPanel(QWidget):
         self.refine.setValue(round(settings.refine_budget_s))
         self.measure.setCurrentIndex(max(0, self.measure.findData(settings.measure)))
         self.limits.restore(settings)
+        self.farm.setText(settings.farm)
         self._opened()
+
+    def _farm_edited(self) -> None:
+        self.document.farm.configure(self.farm.text())
 
     def _shapes_edited(self) -> None:
         try:
@@ -281,7 +290,7 @@ class RunSettingsPanel(QWidget):
             if content.startswith(b"PK"):
                 self._inputs = content
             elif content:
-                self.error.setText(f"{os.path.basename(path)} is not an .npz file")
+                self.error.setText(words.not_an_npz_file(os.path.basename(path)))
             self.error.setVisible(self._inputs is None)
         self.inputs.setText(os.path.basename(path) if self._inputs else "Random inputs…")
 
@@ -289,7 +298,7 @@ class RunSettingsPanel(QWidget):
 
     def preflight(self) -> None:
         """Ask what a run with these settings would do."""
-        self.report.setText("Looking for candidates…")
+        self.report.setText(words.LOOKING_FOR_CANDIDATES)
         self.document.execution.ask_preflight(self.settings())
 
     def _report(self) -> None:

@@ -16,6 +16,7 @@ from PySide6.QtWidgets import (
 )
 
 from collage_engine.records.placement import Run
+from collage_gui import words
 from collage_gui.document.comparison import Reference
 from collage_gui.document.document import Document
 from collage_gui.elided_label import plain
@@ -49,9 +50,8 @@ class RunsPanel(QWidget):
         self.chart = BarChart(
             theme,
             "runsChart",
-            "Latency of runs and baselines",
-            "Runs and baselines appear here: how fast the placement is, and what you could have "
-            "without it.",
+            words.LATENCIES_TITLE,
+            words.NO_RUNS_YET,
         )
         self.chart.chosen.connect(self._bar_chosen)
         self.headline = plain(QLabel(wordWrap=True))
@@ -61,13 +61,13 @@ class RunsPanel(QWidget):
         self.detail.setProperty("quiet", True)
         self.remark = plain(QLabel(wordWrap=True))
         self.remark.setObjectName("runRemark")
-        self.name = QLineEdit(placeholderText="Name of the run")
+        self.name = QLineEdit(placeholderText=words.NAME_OF_THE_RUN)
         self.name.setObjectName("runName")
-        self.name.setAccessibleName("Name of the run")
+        self.name.setAccessibleName(words.NAME_OF_THE_RUN)
         self.name.editingFinished.connect(self._rename)
         self.note = QLineEdit(placeholderText="Note")
         self.note.setObjectName("runNote")
-        self.note.setAccessibleName("Note on the run")
+        self.note.setAccessibleName(words.NOTE_ON_THE_RUN)
         self.note.editingFinished.connect(self._annotate)
         self.delete = QPushButton("Delete run")
         self.delete.setObjectName("deleteRun")

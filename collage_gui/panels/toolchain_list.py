@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QAbstractItemView, QListWidget, QListWidgetItem
 
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.toolchain import ToolchainState
+from collage_gui import words
 from collage_gui.elided_label import plain_tip
 from collage_gui.panels.tables import toolchain_icon
 
@@ -29,7 +30,7 @@ class ToolchainList(QListWidget):
         self._kind = "cpu"
         self._states: dict[str, ToolchainState] = {}
         self.setObjectName("toolchainList")
-        self.setAccessibleName("Toolchains, in the order of greedy partitioning")
+        self.setAccessibleName(words.TOOLCHAINS_TITLE)
         self.setDragDropMode(QAbstractItemView.DragDropMode.InternalMove)
         self.setIconSize(toolchain_icon("").actualSize(self.iconSize()))
         self.setWordWrap(True)

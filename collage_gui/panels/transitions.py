@@ -19,6 +19,7 @@ from collage_engine.drawing.formatting import counted
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.placement import Placement
+from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.panels.copying import Copying
 from collage_gui.panels.tables import toolchain_icon
@@ -52,7 +53,7 @@ class TransitionMatrix(QTableWidget):
     def __init__(self, icon_size: QSize) -> None:
         super().__init__()
         self.setObjectName("transitionMatrix")
-        self.setAccessibleName("Values handed from toolchain to toolchain")
+        self.setAccessibleName(words.TRANSITIONS_TITLE)
         self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.setIconSize(icon_size)
         self.copying = Copying(self)
@@ -92,8 +93,7 @@ class TransitionsPage(QWidget):
         self.document = document
         self.matrix = TransitionMatrix(icon_size)
         hint = QLabel(
-            "Values handed over, from the row's toolchain to the column's; within one "
-            "toolchain: between two of its partitions.",
+            words.ABOUT_TRANSITIONS,
             wordWrap=True,
         )
         hint.setProperty("quiet", True)

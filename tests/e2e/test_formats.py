@@ -96,12 +96,12 @@ def test_the_session_keeps_and_tells_the_formats(placed):
     _, cache, folder = placed
     told = collage("explain", folder / "s.collage", "depthwise", cache=cache)
     assert told.returncode == 0, told.stderr
-    assert "takes and gives nhwc" in told.stdout
+    assert "input and output nhwc" in told.stdout
     report = folder / "report.html"
     done = collage("report", folder / "s.collage", "-o", report, cache=cache)
     assert done.returncode == 0, done.stderr
     text = report.read_text()
-    assert "takes and gives nhwc" in text and "converted between partitions" in text
+    assert "input and output nhwc" in text and "converted between partitions" in text
 
 
 def test_its_artifact_has_plain_borders_and_runs_by_itself(placed):

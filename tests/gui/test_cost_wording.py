@@ -87,5 +87,5 @@ def test_candidates_of_one_toolchain_in_two_formats_have_two_names() -> None:
     assert candidate_title(plain) == "oneDNN"
     assert candidate_title(nhwc) == "oneDNN · nhwc"
     assert (
-        candidate_title(msgspec.structs.replace(plain, gives={1: "nhwc"})) == "oneDNN · gives nhwc"
+        candidate_title(msgspec.structs.replace(plain, gives={1: "nhwc"})) == "oneDNN · output nhwc"
     )

@@ -232,6 +232,6 @@ def test_ids_tell_formats_apart_and_plain_ones_keep_theirs():
 
 def test_words():
     assert border_words({}, {}) == ""
-    assert border_words({1: NHWC}, {2: NHWC}) == "takes and gives nhwc"
-    assert border_words({1: NHWC}, {}) == "takes nhwc"
-    assert border_words({}, {1: NHWC}) == "gives nhwc"
+    assert border_words({1: NHWC}, {2: NHWC}) == "input and output nhwc"
+    assert border_words({1: NHWC}, {}) == "input nhwc"
+    assert border_words({}, {1: NHWC}) == "output nhwc"

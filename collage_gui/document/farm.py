@@ -1,0 +1,64 @@
+"""The farm that measures for a document, where one is configured."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from collage_engine.records.farm import FarmStatus
+from collage_engine.service import protocol
+from collage_gui.document.requests import EngineRequests
+
+ASK_EVERY_MS = 2000
+"""How often a farm is asked for its state, in milliseconds; chosen: tasks take seconds."""
+
+
+class Farm(QObject):
+    """Asks the engine for the state of a farm, again and again while one is configured."""
+
+    changed = Signal()
+
+    def __init__(self, requests: EngineRequests, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._requests = requests
+        self.address = ""
+        """Address of its scheduler, or path of a scheduler file; empty: none is configured."""
+        self.status: FarmStatus | None = None
+        """What the farm said last; None before its first answer."""
+        self.error = ""
+        """Why it did not answer the last time; empty where it did."""
+        self._timer = QTimer(self, interval=ASK_EVERY_MS)
+        self._timer.timeout.connect(self.ask)
+
+    def configure(self, address: str) -> None:
+        """Ask another farm from now on; an empty address: none."""
+        address = address.strip()
+        if address == self.address:
+            return
+        self.address, self.status, self.error = address, None, ""
+        self._requests.drop("farm")
+        if address:
+            self._timer.start()
+            self.ask()
+        else:
+            self._timer.stop()
+        self.changed.emit()
+
+    def stop(self) -> None:
+        """Ask no more: the document closes."""
+        self._timer.stop()
+
+    def ask(self) -> None:
+        """Ask for the state now."""
+        if not self.address or not self._requests.handle:
+            return
+
+        def arrived(answer: FarmStatus) -> None:
+            self.status, self.error = answer, ""
+            self.changed.emit()
+
+        def failed(reason: str) -> None:
+            self.error = reason
+            self.changed.emit()
+
+        params = protocol.FarmQuery(address=self.address)
+        self._requests.send("farm.status", params, arrived, failed, topic="farm")
