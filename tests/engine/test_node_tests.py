@@ -24,7 +24,7 @@ SAMPLE = (
     "test_mod_mixed_sign_float32",
     "test_nonmaxsuppression_two_classes",
     "test_nonzero_example",
-    "test_range_float_type_positive_delta",
+    "test_constantofshape_float_ones",
     "test_reduce_max_do_not_keepdims_example",
     "test_reduce_sum_empty_set",
     "test_reshape_negative_dim",
