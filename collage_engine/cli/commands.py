@@ -226,7 +226,7 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _exported(session: Session, node: int) -> str | None:
-    """The candidate that holds the node in the last run's placement."""
+    """Return the candidate that holds the node in the last run's placement."""
     placement = session.runs[-1].placement if session.runs else None
     parts = placement.partitions if placement is not None else ()
     return next((part.candidate for part in parts if node in part.nodes), None)

@@ -100,7 +100,7 @@ def positive_number(text: str) -> float:
 
 
 def relative_error(text: str) -> float:
-    """A bound on a relative error: above 0, below 1."""
+    """Return a bound on a relative error: above 0, below 1."""
     value = positive_number(text)
     if value >= 1:
         raise argparse.ArgumentTypeError(
@@ -169,7 +169,7 @@ def add_dimension_options(parser: argparse.ArgumentParser) -> None:
 
 
 def shape_choices(options: argparse.Namespace) -> tuple[ShapeChoice, ...]:
-    """The shapes that the user asked for; none without ``--dim`` and ``--shapes``.
+    """Return the shapes that the user asked for; none without ``--dim`` and ``--shapes``.
 
     Raises:
         UsageError: The file is no list of shapes, or both options are given.
@@ -255,7 +255,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def file_bytes(option: str, path: str) -> bytes:
-    """The file that an option names. Raises UsageError."""
+    """Return the file that an option names. Raises UsageError."""
     try:
         return read_file(path, MOST_FILE_BYTES)
     except OSError as error:
@@ -303,7 +303,7 @@ def add_limit_options(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_from(options: argparse.Namespace) -> RunSettings:
-    """The run's settings; reads the files the options name. Raises UsageError."""
+    """Return the run's settings; reads the files the options name. Raises UsageError."""
     from collage_engine.toolchains.registry import known_names
 
     known = known_names()

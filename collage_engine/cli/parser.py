@@ -100,7 +100,7 @@ def _add_session(parser: argparse.ArgumentParser) -> None:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
+    """Return the parser of the whole command line."""
     parser = _Command(
         prog="collage",
         epilog=EXAMPLES,
