@@ -606,6 +606,7 @@ class Coordinator:
 
     def _begin(self, machine: _Machine) -> None:
         assert machine.task is not None
+        machine.doing = machine.task.doing or machine.task.name
         machine.task.began(machine.name, machine.address)
         self._message(machine, machine.task.name, machine.task.message, lease=machine.task.lease)
 

@@ -73,6 +73,8 @@ SIGN_OF_LIFE_S = 5.0
 KNOWN_COSTS_S = 30.0
 """Seconds that a run waits for the costs that the coordinator has stored; chosen: without them it
 measures again."""
+FILES_KEPT_DAYS = 30
+"""Days for which a model's files are kept from their arrival on; chosen."""
 LOCKS_S = 15.0
 """Seconds to wait for another member's processors; chosen: one that has just lost its supervisor
 takes some seconds to end."""
@@ -147,6 +149,7 @@ class Member:
         self._processors = ProcessorLocks()
         self.leases = self.folder / "leases"
         shutil.rmtree(self.leases, ignore_errors=True)
+        self._forget_old_files()
         # Costs that a member holds are those of one task; only a coordinator keeps them.
         os.environ.setdefault("COLLAGE_BUILD_DIR", str(cache_folder() / "native"))
         self._environment = {"COLLAGE_CACHE_DIR": str(self.folder)}
@@ -174,6 +177,14 @@ class Member:
             "deliver": self._deliver,
             "stop": self._stop,
         }
+
+    def _forget_old_files(self) -> None:
+        """Remove models that nobody has sent for a while; they are sent again when needed."""
+        oldest = time.time() - FILES_KEPT_DAYS * 86400
+        for kept in [*self.blobs.iterdir(), *(self.folder / "models").glob("*")]:
+            with contextlib.suppress(OSError):
+                if kept.stat().st_mtime < oldest:
+                    shutil.rmtree(kept) if kept.is_dir() else kept.unlink()
 
     # ------------------------------------------------------------------ calls
 

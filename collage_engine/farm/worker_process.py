@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import logging
 import os
 import signal
+import socket
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 LOST = 75
 """Status of a worker that has lost its scheduler: it is started again (EX_TEMPFAIL, sysexits.h)."""
@@ -49,6 +52,8 @@ def main(address: str, name: str, certificate: str = "") -> int:
         options["scheduler_file"] = address
     else:
         options["scheduler_ip"] = address
+        # Not on all addresses of this machine: on the one by which it reaches the scheduler.
+        options["host"] = address_towards(address)
 
     async def work() -> None:
         worker = await Worker(
@@ -72,6 +77,19 @@ def main(address: str, name: str, certificate: str = "") -> int:
         print(f"the farm {address} cannot be joined: {error}", file=sys.stderr)
         return LOST
     return 0 if _told_to_leave else LOST
+
+
+def address_towards(scheduler: str) -> str:
+    """This machine's address on the way to a scheduler (``tls://HOST:PORT``)."""
+    parts = urlsplit(scheduler)
+    with contextlib.suppress(OSError):
+        family, kind, _, _, where = socket.getaddrinfo(
+            parts.hostname, parts.port, type=socket.SOCK_DGRAM
+        )[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(where)  # sends nothing
+            return str(probe.getsockname()[0])
+    return "127.0.0.1"
 
 
 def end_with_parent() -> None:

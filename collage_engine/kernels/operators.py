@@ -43,7 +43,11 @@ REASONS = {
 
 def reason_against(graph: DataflowGraph, index: int) -> str | None:
     """None when the call can be lowered to kernels; else why not."""
-    op = graph.nodes[index].op
+    node = graph.nodes[index]
+    op = node.op
+    read = (kind for source in node.inputs for kind in graph.nodes[source].types)
+    if any(not kind.elements for kind in (*node.types, *read)):
+        return f"{op}: a kernel may read beyond a value without elements"
     if op in SUPPORTED or op.startswith("call_tir:"):
         return None
     why = REASONS.get(op)

@@ -101,10 +101,12 @@ def settings_fault(settings: RunSettings) -> str | None:
             return f"{name} is {value!r}: it must be a number of seconds from 0 to {LONGEST_S:g}"
     numbers = {
         "threads": (settings.threads, MOST_THREADS),
+        "streams": (settings.streams, MOST_THREADS),
         "percentile": (settings.percentile, 100),
         "seed": (settings.seed, LARGEST_INTEGER),
         "max_runtimes": (settings.max_runtimes, LARGEST_INTEGER),
         "max_artifact_bytes": (settings.max_artifact_bytes, LARGEST_INTEGER),
+        "max_memory_bytes": (settings.max_memory_bytes, LARGEST_INTEGER),
     }
     for name, (number, most) in numbers.items():
         if not 0 <= number <= most:

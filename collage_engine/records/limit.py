@@ -11,10 +11,11 @@ class LimitVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """A deployment constraint and its price."""
 
     constraint: str
-    """``allow``, ``max_runtimes``, ``max_bytes`` or ``licences``."""
+    """``allow``, ``max_runtimes``, ``max_bytes``, ``licences`` or ``max_memory``."""
     text: str
     """In words: ``at most 1 runtime``."""
     state: VerdictState
     price_us: float | None = None
-    """Least cost with it less least cost without it, pins and other limits kept."""
+    """Least cost with it less least cost without it, pins and other limits kept; of a limit on
+    memory the difference of measured times."""
     reason: str | None = None

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.memory import MemorySeen, MemoryUse
+from collage_engine.records.settings import RunSettings
+from collage_engine.trials.confirmation import Confirmation
 from collage_engine.trials.contender import ContenderResult
 
 
@@ -36,3 +39,45 @@ def memory_use(outcome: ContenderResult, weights_bytes: int, artifact: str | Non
 
 def _folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def memory_verdict(settings: RunSettings, confirmation: Confirmation) -> list[LimitVerdict]:
+    """The verdict on the limit on memory: empty where none was asked for.
+
+    Its price is the winner's measured time less that of the fastest contender which only this
+    limit keeps from winning.
+    """
+    most = settings.max_memory_bytes
+    if not most:
+        return []
+    winner = confirmation.winner
+    barred = [
+        one.measured_us
+        for one in confirmation.results
+        if _takes_more(one, most) and one.measured_us is not None
+    ]
+    price = None
+    if winner.measured_us is not None:
+        price = max(0.0, winner.measured_us - min(barred, default=winner.measured_us))
+    seen = winner.memory
+    taken = None if seen is None else seen.run_peak_bytes or seen.peak_bytes
+    text = f"at most {most / 1e6:.4g} MB of memory while running"
+    reason = None
+    if taken is not None:
+        costs = f", price {price:.4g} µs" if price is not None else ""
+        reason = f"{text}: honoured with {taken / 1e6:.4g} MB{costs}"
+    return [
+        LimitVerdict(
+            constraint="max_memory",
+            text=text,
+            state="pending" if taken is None else "honoured",
+            price_us=price,
+            reason=reason,
+        )
+    ]
+
+
+def _takes_more(outcome: ContenderResult, most: int) -> bool:
+    seen = outcome.memory
+    taken = None if seen is None else seen.run_peak_bytes or seen.peak_bytes
+    return outcome.reason is None and taken is not None and taken > most

@@ -34,7 +34,7 @@ from collage_engine.run.chosen_placement import (
     with_profiled_costs,
 )
 from collage_engine.run.facts import model_facts, settings_facts
-from collage_engine.run.memory import memory_use
+from collage_engine.run.memory import memory_use, memory_verdict
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.compile_only import UNMEASURED
 from collage_engine.run.tolerance_warnings import tolerance_warnings
@@ -125,7 +125,7 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
             *control.warnings,
             *size_warning(memory.artifact_bytes, settings),
         ],
-        limits=limit_verdicts(answer),
+        limits=[*limit_verdicts(answer), *memory_verdict(settings, confirmation)],
         accuracy=accuracy_of(
             settings,
             inputs.run_tolerance.value,
@@ -144,6 +144,8 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         ended=_ended(control),
         unmeasured=unmeasured,
         confirmation=inputs.confirmed_how,
+        objective="latency" if inputs.confirmed_how == "trial" else settings.objective,
+        streams=1 if inputs.confirmed_how == "trial" else max(1, settings.streams),
         first_answer_s=control.first_answer_s,
     )
 

@@ -20,7 +20,7 @@ from collage_engine.machine.cgroups import available_bytes
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.machine.worker import WorkerError
 from collage_engine.records.counted import counted
-from collage_engine.records.errors import ToolchainError
+from collage_engine.records.errors import InfeasibleError, ToolchainError
 from collage_engine.trials.contender import Contender, ContenderResult
 from collage_engine.trials.placement_process import PlacementProcess
 from collage_engine.trials.ranking import (
@@ -253,6 +253,9 @@ class _Confirming:
                 self.make_room(room - len(batch))
             self.load(batch)
         if not any(one.can_win for one in self.processes):
+            barred = [one.contender for one in self.processes if one.failure is None]
+            if barred and self.runner.settings.most_memory_bytes:
+                raise nothing_fits(barred)
             raise nothing_runs((one.contender.name, one.failure) for one in self.processes)
 
     def loaded(self) -> list[PlacementProcess]:
@@ -395,7 +398,16 @@ class _Confirming:
         """Return a contender's result: that of the module that it shares with its equals."""
         if contender.reason is not None:
             return ContenderResult(contender=contender, reason=contender.reason)
-        return replace(results[self.entered[contender.key]], contender=contender)
+        process = self.entered[contender.key]
+        if contender.eligible and process.over_memory:
+            contender = replace(contender, eligible=False, barred=process.over_memory)
+        return replace(results[process], contender=contender)
+
+
+def nothing_fits(barred: Iterable[Contender]) -> InfeasibleError:
+    """Return the error of a run whose placements all take more memory than they may."""
+    reasons = "; ".join(f"{one.name}: {one.barred}" for one in barred if one.barred)
+    return InfeasibleError(f"no placement keeps to the limit on memory ({reasons})")
 
 
 def nothing_runs(failures: Iterable[tuple[str, str | None]]) -> ToolchainError:

@@ -31,8 +31,9 @@ BUILDS_EXPECTED = 6
 ranked covers, FuseOps and two greedy partitionings."""
 AT_ONCE = 2
 """Placements that are built, and loaded, at a time (``TrialSettings``)."""
-LARGEST_SHARE = 0.4
-"""Share of the time left, at most, that is kept for the confirmation; chosen."""
+LARGEST_SHARE = 0.5
+"""Share of the time left, at most, that is kept for the confirmation; chosen: which whole model
+wins decides more than what further measuring finds, and rounds tell them apart."""
 PROFILE_S = 1.0
 """Seconds for the winner's profile and the processes' memory; chosen."""
 EXPORT_S = 1.0

@@ -19,14 +19,17 @@ def trial_settings(settings: RunSettings) -> TrialSettings:
     would take the time of other instances.
     """
     spin = False if settings.objective == "throughput" else None
-    return TrialSettings(deployed=Deployment(spin=spin))
+    return TrialSettings(
+        deployed=Deployment(spin=spin), most_memory_bytes=settings.max_memory_bytes
+    )
 
 
 def confirming_settings(settings: RunSettings) -> TrialSettings:
     """How contenders are timed in the confirmation: as they are going to be deployed."""
+    most = settings.max_memory_bytes
     if settings.objective == "throughput":
         deployed = Deployment(streams=max(1, settings.streams), spin=False)
-        return TrialSettings(round=THROUGHPUT_ROUND, deployed=deployed)
+        return TrialSettings(round=THROUGHPUT_ROUND, deployed=deployed, most_memory_bytes=most)
     if settings.objective == "p99":
-        return TrialSettings(round=TAIL_ROUND)
-    return TrialSettings()
+        return TrialSettings(round=TAIL_ROUND, most_memory_bytes=most)
+    return TrialSettings(most_memory_bytes=most)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,9 @@ runs the placement too; chosen."""
 RUNTIME_ONLY = {"TVM_USE_RUNTIME_LIB": "1"}
 """A placement needs TVM's runtime, not its compiler: half the time to start, less memory."""
 
+RUNS_FOR_MEMORY = 3
+"""Calls after which a placement's memory is asked for where it is limited; chosen: what a runtime
+allocates for a call it has allocated by the second."""
 MEDIAN = 50
 """The percentile of a round's calls that stands for it by default."""
 
@@ -82,8 +85,9 @@ class RoundSettings:
 class Deployment:
     """How a placement is to be used, as far as its build and its rounds depend on it."""
 
-    streams: int = 1
-    """Instances in one process, each with threads and processors of its own."""
+    streams: int = 0
+    """Instances that work without a pause, in one process, each with threads and processors of its
+    own; 0: single calls are timed, of one instance."""
     spin: bool | None = None
     """Whether idle threads spin; None: where a single runtime owns the process."""
 
@@ -180,6 +184,7 @@ class PlacementProcess:
         max_abs_error: largest absolute error of its outputs on the samples.
         max_rel_error: largest relative one.
         memory: what its process was seen to take, once asked.
+        over_memory: why its memory bars it from winning; None: it does not.
         build_s: seconds that building it took; 0: it was not built here.
         load_s: seconds that loading and checking it took last.
     """
@@ -194,6 +199,7 @@ class PlacementProcess:
         start_worker: StartWorker = Worker,
         suspects: Suspects | None = None,
         deployed: Deployment = ALONE,
+        most_memory_bytes: int = 0,
     ) -> None:
         """Prepare; nothing is built or started yet.
 
@@ -206,7 +212,10 @@ class PlacementProcess:
             start_worker: makes the process.
             suspects: what other placements have shown of the toolchains.
             deployed: how many instances of it run at once.
+            most_memory_bytes: resident memory while running with which it can win; 0: any.
         """
+        self._most_memory_bytes = most_memory_bytes
+        self.over_memory: str | None = None
         self._deployed = deployed
         self.contender = contender
         self.failure: str | None = None
@@ -295,12 +304,28 @@ class PlacementProcess:
             self.suspects.runs(self.contender)
             self.max_abs_error, self.max_rel_error = errors.max_abs, errors.max_rel
             self.failure = self._wrong_numbers(errors)
+            if self._most_memory_bytes and self.failure is None and self.contender.eligible:
+                self._keep_to_memory()
         except Cancelled:
             raise
         except CollageError as error:
             self.failure = self.suspects.sentence(self.contender, error)
         if self.failure is not None:
             self.close()
+
+    def _keep_to_memory(self) -> None:
+        """Run it a few times; bar it from winning where it takes more memory than it may."""
+        self._call(RunRound(warm_s=0.0, seconds=0.0, least=RUNS_FOR_MEMORY))
+        self.ask_memory()
+        assert self.memory is not None
+        taken = self.memory.run_peak_bytes or self.memory.peak_bytes
+        if taken is not None and taken > self._most_memory_bytes:
+            most = self._most_memory_bytes / 1e6
+            why = (
+                f"beyond the limits: {taken / 1e6:.4g} MB while running, {most:.4g} MB are allowed"
+            )
+            self.over_memory = why
+            self.contender = replace(self.contender, eligible=False, barred=why)
 
     def _wrong_numbers(self, errors: OutputErrors) -> str | None:
         """Return which output is too far from the true one; None: all are near enough."""

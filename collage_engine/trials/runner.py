@@ -55,6 +55,8 @@ class TrialSettings:
     """Placements built at a time; chosen: a build takes one processor and some 1 GB."""
     deployed: Deployment = ALONE
     """How placements are used: modules are built for it, and rounds are of as many instances."""
+    most_memory_bytes: int = 0
+    """Resident memory of a running placement, from which on it cannot win; 0: any is allowed."""
     loaders: int = 2
     """Placements loaded and checked at a time; chosen."""
 
@@ -158,6 +160,7 @@ class TrialRunner:
             self._start_worker,
             self._suspects,
             self.settings.deployed,
+            self.settings.most_memory_bytes,
         )
         module = self._modules.get(contender.key)
         if module is not None and self.settings.deployed.fits(module[1]):

@@ -3,7 +3,8 @@
 ``python -m tests.benchmarks.bench_farm overhead`` times tasks that do nothing on one machine over
 TLS. ``... simulated`` starts 200 machines in one process whose tasks sleep, and places 100 models'
 worth of groups on them; it prints the share of the time that the machines were busy, and what the
-coordinator's process holds. Both run on this machine alone.
+coordinator's process holds. ``... two MODEL.onnx 40`` counts the groups of a model that one member
+and two members on processors of their own measure in 40 s. All run on this machine alone.
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ from collage_engine.farm.carrier import LOOPBACK_HTTP, Address, apply_settings, 
 from collage_engine.farm.certificates import certificate_path, own_certificate, security
 from collage_engine.farm.coordinator import Coordinator, Task
 from collage_engine.farm.farms import Connection
+from collage_engine.farm.messages import GroupRequest, encode
+from collage_engine.farm.model_files import model_files
+from collage_engine.records.settings import RunSettings
+from collage_engine.timing.measurer import CandidateGroup, group_candidates
+from tests.support.farm_cluster import FarmProcesses
 
 MACHINES, MODELS, GROUPS = 200, 100, 24
 """Machines, models, and groups of each model of the simulated farm; the first two are those of the
@@ -184,14 +190,90 @@ def simulated(machines: int, models: int, groups: int) -> None:
         farm.close()
 
 
+def two(path: str, seconds: float) -> None:
+    """Count the groups of a model that one machine measures, and that two do, in equal times.
+
+    The machines are two members on this machine, each on a processor of its own. Both open the
+    model before the time begins.
+    """
+    from collage_engine.candidates.open_model import OpenModel
+
+    with tempfile.TemporaryDirectory(prefix="collage-bench-") as folder:
+        processes = FarmProcesses(Path(folder), ["one", "two"])
+        os.environ["COLLAGE_CACHE_DIR"] = str(processes.cache)
+        connection = Connection(processes.address)
+        try:
+            opened = OpenModel(path, {})
+            settings = RunSettings(threads=1, toolchains=("tvm", "onednn"))
+            menu = opened.menu(settings)
+            model, contents = model_files(path, {})
+            groups = group_candidates(menu.candidates)
+            random.Random(1).shuffle(groups)
+            while sum(m.state == "idle" for m in connection.coordinator.status().machines) < 2:
+                time.sleep(0.1)
+
+            def measure(owner: str, machine: str, share: list[CandidateGroup]) -> Counter[str]:
+                """Queue groups, and count those that are answered, by machine."""
+                done: Counter[str] = Counter()
+
+                def count(body: object, name: str) -> None:
+                    done[name] += isinstance(body, bytes)
+
+                for group in share:
+                    request = GroupRequest(
+                        model=model,
+                        settings=settings,
+                        fingerprint=menu.keys.fingerprint,
+                        candidates=group.candidates,
+                        toolchains=settings.toolchains,
+                    )
+                    connection.coordinator.submit(
+                        Task(
+                            name="group",
+                            message=encode(request),
+                            done=count,
+                            owner=owner,
+                            machine=machine,
+                            files=contents,
+                        )
+                    )
+                return done
+
+            warm = [measure("warm", name, groups[:2]) for name in ("one", "two")]
+            while any(sum(one.values()) < 2 for one in warm):
+                time.sleep(0.05)
+            found = []
+            for owner, machine, share in (
+                ("both", "", groups[2::3]),
+                ("one", "one", groups[3::3]),
+                ("other", "two", groups[4::3]),
+            ):
+                done = measure(owner, machine, share)
+                time.sleep(seconds)
+                connection.coordinator.withdraw(owner)
+                found.append(dict(done))
+                time.sleep(2)  # what was in flight ends
+            both, one, other = (sum(done.values()) for done in found)
+            print(
+                f"{Path(path).name}: groups in {seconds:g} s: two machines {both}, one alone "
+                f"{one}, the other alone {other}: {2 * both / (one + other):.2f} times as many "
+                f"({found})"
+            )
+        finally:
+            connection.close()
+            processes.close()
+
+
 def main() -> None:
     """Run one of the benchmarks."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("overhead", "simulated", "cluster"))
+    parser.add_argument("what", choices=("overhead", "simulated", "two", "cluster"))
     parser.add_argument("arguments", nargs="*")
     options = parser.parse_args()
     if options.what == "cluster":
         cluster(int(options.arguments[0]), Path(options.arguments[1]))
+    elif options.what == "two":
+        two(options.arguments[0], float(options.arguments[1]))
     elif options.what == "overhead":
         overhead(int(options.arguments[0]) if options.arguments else 200)
     else:

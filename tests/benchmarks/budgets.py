@@ -1,6 +1,6 @@
 """How well runs keep their budgets, from an empty store, as a table.
 
-``python -m tests.benchmarks.budgets [MODEL …] [--budgets 30,120,600] [--cache DIR]``
+``python -m tests.benchmarks.budgets [MODEL …] [--budgets 30,120,600] [--threads N] [--cache DIR]``
 
 A model is a name of ``tests.zoo``, an .onnx file, or ``transformer500``, an encoder of some 500
 operators. Every run begins with an empty store; what toolchains compile once per machine is there
@@ -90,7 +90,9 @@ def path_of(name: str, folder: Path) -> Path:
     return path
 
 
-def run(name: str, budget_s: float, folder: Path, toolchain_cache: Path) -> Outcome:
+def run(
+    name: str, budget_s: float, folder: Path, toolchain_cache: Path, threads: int = 0
+) -> Outcome:
     """Place a model from an empty store."""
     model = path_of(name, folder)
     with tempfile.TemporaryDirectory(prefix="budgets-") as scratch:
@@ -100,6 +102,7 @@ def run(name: str, budget_s: float, folder: Path, toolchain_cache: Path) -> Outc
                 shutil.copytree(toolchain_cache / part, cache / part, symlinks=True)
         began = time.monotonic()
         options = ["-o", f"{scratch}/out", "--json", "--budget", f"{budget_s:.0f}s"]
+        options += ["--threads", str(threads)] if threads else []
         done = subprocess.run(
             [sys.executable, "-m", "collage_engine", "place", str(model), *options],
             capture_output=True,
@@ -118,6 +121,7 @@ def main() -> None:
     parser.add_argument("models", nargs="*", default=MODELS)
     parser.add_argument("--budgets", default=",".join(map(str, BUDGETS)))
     parser.add_argument("--cache", type=Path, help="where models are kept")
+    parser.add_argument("--threads", type=int, default=0, help="0: one for each processor")
     options = parser.parse_args()
     folder = options.cache or Path(tempfile.mkdtemp(prefix="budget-models-"))
     folder.mkdir(parents=True, exist_ok=True)
@@ -127,7 +131,8 @@ def main() -> None:
     print(f"| {titles.replace('|', ' | ')} |\n{'|---' * (titles.count('|') + 1)}|")
     for name in options.models:
         for budget_s in map(float, re.split(r",\s*", options.budgets)):
-            print(run(name, budget_s, folder, cache_folder()).row(), flush=True)
+            row = run(name, budget_s, folder, cache_folder(), options.threads).row()
+            print(row, flush=True)
 
 
 if __name__ == "__main__":

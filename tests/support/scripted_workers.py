@@ -65,6 +65,8 @@ class Script:
         self.output_errors: dict[str, dict[str, float]] = {}
         """Relative errors by output; absent: all of the only one."""
         self.refuse_build: dict[str, str] = {}
+        self.peak_bytes: dict[str, int] = defaultdict(lambda: 1 << 20)
+        """Resident memory while running."""
         self.crash_in_round: dict[str, int] = {}
         self.profile_raises: dict[str, Exception] = {}
         self.views: set[tuple[str, int]] = set()
@@ -88,7 +90,13 @@ class Script:
         return ScriptedWorker(self, env or {})
 
     def runner(
-        self, folder: Path, tolerance: float = 1e-4, *, sample: Sample | None = None, **more: Any
+        self,
+        folder: Path,
+        tolerance: float = 1e-4,
+        *,
+        sample: Sample | None = None,
+        most_memory_bytes: int = 0,
+        **more: Any,
     ) -> TrialRunner:
         """A runner whose processes follow this script."""
         one = np.ones(1, "float32")
@@ -97,7 +105,9 @@ class Script:
             [sample or Sample({"x": one}, {"y": one})],
             tolerance,
             folder,
-            settings=TrialSettings(round=RoundSettings(rest_s=0.0)),
+            settings=TrialSettings(
+                round=RoundSettings(rest_s=0.0), most_memory_bytes=most_memory_bytes
+            ),
             start_worker=self.worker,
             **more,
         )
@@ -151,7 +161,7 @@ class ScriptedWorker:
             us = script.us[self.name]
             return [(us(number) if callable(us) else us) * 1e-6] * 2
         if isinstance(request, PeakMemory):
-            return MemorySeen(peak_bytes=1 << 20)
+            return MemorySeen(peak_bytes=script.peak_bytes[self.name or ""])
         if self.name in script.profile_raises:
             raise script.profile_raises[self.name]
         slow = next(script.slow) if script.slow is not None else 1.0

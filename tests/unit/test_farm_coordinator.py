@@ -5,12 +5,21 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from collage_engine.farm.coordinator import Coordinator, FarmSettings, Task
+from collage_engine.farm.farms import FarmJobs
 from collage_engine.farm.messages import News, encode
+from collage_engine.farm.placing import Placing
 from collage_engine.records.errors import CollageError, FarmError, InfeasibleError
+from collage_engine.records.event import Provisional
+from collage_engine.records.farm import FarmPool, FarmStatus
+from collage_engine.records.placement import CandidateCounts, Run
+from collage_engine.records.results import RunUpdate
+from collage_engine.records.settings import RunSettings
+from collage_engine.store.store import Store
 from tests.support.farm_carrier import ENGINE, LIBRARIES, FakeCarrier, hello
 
 QUICK = FarmSettings(silence_s=0.4, pause_s=0.05, no_machine_s=0.4, tick_s=0.02)
@@ -331,3 +340,88 @@ def test_everything_ends_when_the_scheduler_is_gone(carrier, farm) -> None:
     assert farm.is_closed and states(farm) == {"a": "lost"}
     late = Work(farm)
     assert isinstance(late.end()[0], FarmError)
+
+
+class LosingCoordinator:
+    """Loses the machine of a run after it had an answer, or before."""
+
+    def __init__(self, has_answer: bool) -> None:
+        self.has_answer = has_answer
+        self.withdrawn: list[str] = []
+
+    def submit(self, task: Task) -> None:
+        task.began("m1", "tls://m1")
+        if self.has_answer:
+            run = Run(
+                id="r1",
+                name="",
+                model={},
+                target="cpu",
+                threads=1,
+                toolchains=[],
+                candidates=CandidateCounts(),
+                placement=None,
+                baselines=[],
+                winner="tvm",
+                pins=[],
+                max_abs_error=None,
+                max_rel_error=None,
+                seconds={},
+                provisional=True,
+            )
+            task.news(News(lease="x", event=Provisional(run=run)), "m1")
+        task.done(FarmError("m1 was lost: killed"), "m1")
+
+    def placement(self, owner: str, record: object) -> None:
+        pass
+
+    def withdraw(self, owner: str) -> None:
+        self.withdrawn.append(owner)
+
+    def release(self, owner: str) -> None:
+        pass
+
+    def status(self) -> FarmStatus:
+        return FarmStatus(address="fake")
+
+    def wait_for_pool(self, wanted: str, timeout_s: float) -> FarmPool:
+        return FarmPool(name="pool")
+
+
+class LosingConnection:
+    """A connection to a farm that is still there, whose only machine is not."""
+
+    lost = False
+
+    def __init__(self, folder: Path, has_answer: bool) -> None:
+        self.coordinator = LosingCoordinator(has_answer)
+        self.store = Store(folder / "measurements.db")
+
+    def place(self, placing: Placing, out: str | None) -> RunUpdate:
+        return placing.run(out)
+
+
+@pytest.mark.parametrize("has_answer", [True, False])
+def test_a_pool_of_one_machine_that_is_lost_ends_the_run_like_a_spent_budget(
+    tmp_path, has_answer
+) -> None:
+    model = tmp_path / "model.onnx"
+    model.write_bytes(b"model")
+    connection = LosingConnection(tmp_path / "store", has_answer)
+    settings = RunSettings(farm="fake")
+    jobs = FarmJobs(lambda: connection, settings)  # type: ignore[arg-type, return-value]
+    events: list[object] = []
+    arguments = {"path": str(model), "shapes": {}, "settings": settings, "out": None}
+
+    def place() -> RunUpdate:
+        return jobs.job("run", on_event=events.append, run_id="r1", **arguments)
+
+    (tmp_path / "store").mkdir()
+    if not has_answer:
+        with pytest.raises(FarmError, match="m1 was lost"):
+            place()
+        return
+    run = place().run
+    assert run is not None and not run.provisional and run.ended == "budget"
+    assert run.measured_on == "m1" and "there is no artifact of it" in run.warnings[0]
+    assert connection.coordinator.withdrawn
