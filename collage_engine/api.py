@@ -401,6 +401,12 @@ class Session:
 
             check_target_folder(Path(out))
         target = None if out is None else str(out)
+        if settings is not None and settings.objective == "throughput":
+            from collage_engine.deployment.throughput import place_for_throughput
+
+            return place_for_throughput(
+                self._engine, self._handle, settings, out=target, spent_s=spent_s
+            )
         return self._engine.run(
             self._handle, settings or RunSettings(), out=target, spent_s=spent_s
         )
