@@ -187,7 +187,7 @@ def load_session(path: str | Path, *, listener: Listener | None = None) -> Sessi
 
 
 def toolchains(*, anew: bool = False) -> tuple[ToolchainState, ...]:
-    """Which toolchains are on this machine, and what is missing for the others.
+    """Return which toolchains are on this machine, and what is missing for the others.
 
     Args:
         anew: Look again instead of trusting what was found in the last minutes.
@@ -292,11 +292,11 @@ class Session:
         return tuple(self.document.pins)
 
     def run(self, name: str = "last") -> Run:
-        """The run of this id, name or number; UsageError where there is none."""
+        """Return the run of this id, name or number; UsageError where there is none."""
         return self._opened.run(name)
 
     def operators(self, node: int | str) -> list[int]:
-        """The operators that a number, or the name of an ONNX node in any case, stands for.
+        """Return the operators that a number, or the name of an ONNX node in any case, stands for.
 
         Raises:
             UsageError: There is no such node, or clean-up removed it.
@@ -353,7 +353,7 @@ class Session:
         *,
         peers: bytes | None = None,
     ) -> bytes:
-        """The content of a report's file.
+        """Return the content of a report's file.
 
         Args:
             kind: The file's format; ``csv`` lists the candidates, ``shapes`` (CSV, too) the
@@ -401,6 +401,12 @@ class Session:
 
             check_target_folder(Path(out))
         target = None if out is None else str(out)
+        if settings is not None and settings.objective == "throughput":
+            from collage_engine.deployment.throughput import place_for_throughput
+
+            return place_for_throughput(
+                self._engine, self._handle, settings, out=target, spent_s=spent_s
+            )
         return self._engine.run(
             self._handle, settings or RunSettings(), out=target, spent_s=spent_s
         )

@@ -113,7 +113,7 @@ def make_menu(
         settings: Toolchains, threads and precision.
         target: What the candidates are compiled for.
         on_host: Operator numbers that get candidates on the host too, in a run on a device.
-        on_probe: Is told the name of each toolchain that is looked for in a child process.
+        on_probe: Is called with the name of each toolchain that a child process looks for.
 
     Raises:
         UsageError: The settings name a toolchain that does not exist or has no such target.

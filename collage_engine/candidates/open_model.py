@@ -114,7 +114,7 @@ class OpenModel:
         Args:
             settings: Toolchains, threads, precision and target.
             on_host: Operator numbers that get candidates on the host too, in a run on a device.
-            on_probe: Is told the name of each toolchain that is looked for in a child process.
+            on_probe: Is called with the name of each toolchain that a child process looks for.
 
         Raises:
             UsageError: The target, the precision or a toolchain does not exist.

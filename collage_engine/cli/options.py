@@ -100,7 +100,7 @@ def positive_number(text: str) -> float:
 
 
 def relative_error(text: str) -> float:
-    """A bound on a relative error: above 0, below 1."""
+    """Return a bound on a relative error: above 0, below 1."""
     value = positive_number(text)
     if value >= 1:
         raise argparse.ArgumentTypeError(
@@ -169,7 +169,7 @@ def add_dimension_options(parser: argparse.ArgumentParser) -> None:
 
 
 def shape_choices(options: argparse.Namespace) -> tuple[ShapeChoice, ...]:
-    """The shapes that the user asked for; none without ``--dim`` and ``--shapes``.
+    """Return the shapes that the user asked for; none without ``--dim`` and ``--shapes``.
 
     Raises:
         UsageError: The file is no list of shapes, or both options are given.
@@ -188,6 +188,11 @@ def shape_choices(options: argparse.Namespace) -> tuple[ShapeChoice, ...]:
         found = tuple(
             msgspec.structs.replace(each, shapes={**fixed, **each.shapes})
             for each in listed(data, option)
+        )
+    if len(found) > 1 and options.objective == "throughput":
+        raise UsageError(
+            "--objective throughput is for one shape at a time: each shape would choose its own "
+            "number of instances, and an artifact has one"
         )
     if options.nearest and len(found) < 2:
         raise UsageError("--nearest: name the shapes to choose from with --dim or --shapes")
@@ -250,7 +255,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def file_bytes(option: str, path: str) -> bytes:
-    """The file that an option names. Raises UsageError."""
+    """Return the file that an option names. Raises UsageError."""
     try:
         return read_file(path, MOST_FILE_BYTES)
     except OSError as error:
@@ -298,7 +303,7 @@ def add_limit_options(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_from(options: argparse.Namespace) -> RunSettings:
-    """The run's settings; reads the files the options name. Raises UsageError."""
+    """Return the run's settings; reads the files the options name. Raises UsageError."""
     from collage_engine.toolchains.registry import known_names
 
     known = known_names()
@@ -330,6 +335,7 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
         refine_budget_s=getattr(options, "refine", 0.0),
         shapes=dict(options.shape),
         # Records name element types as numpy does.
+        objective=getattr(options, "objective", "latency"),
         precision={"bf16": "bfloat16", "fp16": "float16"}.get(options.precision, options.precision),
         tolerance=getattr(options, "tolerance", None),
         strict=getattr(options, "strict", False),

@@ -258,7 +258,7 @@ def print_changed_facts(before: Run, after: Run) -> None:
 
 
 def signed(us: float) -> str:
-    """A difference of times, with its sign: ``+1.2 µs``, ``−3 ms``."""
+    """Return a difference of times, with its sign: ``+1.2 µs``, ``−3 ms``."""
     return ("+" if us > 0 else "−") + time_text(abs(us))
 
 

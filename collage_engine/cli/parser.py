@@ -100,7 +100,7 @@ def _add_session(parser: argparse.ArgumentParser) -> None:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
+    """Return the parser of the whole command line."""
     parser = _Command(
         prog="collage",
         epilog=EXAMPLES,
@@ -158,6 +158,14 @@ def _add_place_command(commands: Commands) -> None:
         help="largest max_rel_error of the whole model, kept on the inputs end to end (default: "
         "2e-2 with bf16, else by the model's element types, and for each output three times what "
         "it moves by when inputs and weights change in the last bit, if that is more)",
+    )
+    place.add_argument(
+        "--objective",
+        choices=("latency", "throughput", "p99"),
+        default="latency",
+        help="what the confirmation compares: the median of single calls (default), the 99th "
+        "percentile of single calls, or how many runs several instances finish together; "
+        "throughput chooses the number of instances and the threads of each",
     )
     place.add_argument(
         "--strict",

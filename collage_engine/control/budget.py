@@ -61,7 +61,7 @@ class RunBudget:
     def of(
         cls, settings: RunSettings, spent_s: float = 0.0, clock: Clock = time.monotonic
     ) -> RunBudget:
-        """The budget of a run that begins now.
+        """Return the budget of a run that begins now.
 
         Args:
             settings: The run's settings. Time for tuning and refining is added to ``budget_s``.
@@ -73,7 +73,7 @@ class RunBudget:
         return cls(ends_at=ends_at, added_s=added_s, clock=clock)
 
     def keeping_back(self, confirming_s: float, exporting_s: float) -> RunBudget:
-        """The same budget with these seconds kept back for the end of the run."""
+        """Return the same budget with these seconds kept back for the end of the run."""
         return replace(self, confirming_s=confirming_s, exporting_s=exporting_s)
 
     @property

@@ -107,7 +107,7 @@ class RunControl:
             raise Cancelled("cancelled; what was measured is kept")
 
     def within(self, seconds: float) -> RunControl:
-        """A control of a part of this job that is to end sooner than the job.
+        """Return a control of a part of this job that is to end sooner than the job.
 
         The part's ``cancelled`` is set too when its time is over or when the job is to end and to
         keep what it has; ``Cancelled`` is then no cancel of the job (see ``cut``).

@@ -115,7 +115,7 @@ def is_expensive(e: Expr) -> bool:
 
 
 def nesting(e: Expr) -> int:
-    """How many functions that are written out with selects stand within each other, at most.
+    """Return how many functions that are written out with selects stand within each other, at most.
 
     TVM simplifies a condition anew in each branch of its select, so that each more of them takes
     it ten to a hundred times as long: two within a third (Mish) take it hours.
@@ -167,7 +167,7 @@ def substitute(e: Expr, values: Mapping[Var, Any]) -> Expr:
 
 
 def equal(a: Expr, b: Expr) -> bool:
-    """The same expression, free variables by identity."""
+    """Return the same expression, free variables by identity."""
     if a is b or a.same_as(b):
         return True
     if type(a) is not type(b):

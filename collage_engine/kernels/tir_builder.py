@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.ir import Expr
 from tvm.tirx.stmt import For, ForKind
 
-Index: TypeAlias = Any
+Index: TypeAlias = int | Expr
 """An int64 expression or a Python int."""
 Stmt: TypeAlias = Any
 """A TIR statement."""
@@ -143,7 +143,7 @@ def f32(value: float) -> Expr:
 
 
 def constant_value(value: Any) -> int | None:
-    """The number an index or condition is, when it is known now."""
+    """Return the number an index or condition is, when it is known now."""
     if isinstance(value, (bool, int)):
         return int(value)
     return int(value.value) if isinstance(value, tirx.IntImm) else None

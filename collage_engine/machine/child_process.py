@@ -121,7 +121,7 @@ class ChildProcess:
         return self._process.pid
 
     def tail(self) -> str:
-        """The end of what the child printed."""
+        """Return the end of what the child printed."""
         return b"".join(self._tail).decode(errors="replace")
 
     def used_bytes(self, *, whole_tree: bool) -> int:
@@ -237,7 +237,7 @@ class ChildProcess:
 
 
 def last_words(text: str) -> str:
-    """The last line that a process wrote before it ended.
+    """Return the last line that a process wrote before it ended.
 
     Of one that crashed in a library called from Python: the last line before the crash, or, where
     there is none, the Python function that it crashed in.

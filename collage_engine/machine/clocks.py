@@ -62,19 +62,22 @@ def processor_mhz(
     ]
     if found:
         return found
-    told: dict[int, float] = {}
+    known: dict[int, float] = {}
     number = -1
     for line in _text(cpuinfo).splitlines():
         name, _, value = (part.strip() for part in line.partition(":"))
         if name == "processor" and value.isdecimal():
             number = int(value)
         elif name == "cpu MHz" and re.fullmatch(r"\d+(\.\d+)?", value):
-            told[number] = float(value)
-    return [told[number] for number in processors if number in told]
+            known[number] = float(value)
+    return [known[number] for number in processors if number in known]
 
 
 def governors(processors: Sequence[int], cpus: Path = CPUS) -> list[str]:
-    """The different governors of these processors, in alphabetical order; empty where untold."""
+    """Return the different governors of these processors, in alphabetical order.
+
+    Empty where untold.
+    """
     found = {_text(cpus / f"cpu{n}" / "cpufreq" / "scaling_governor") for n in processors}
     return sorted(found - {""})
 
@@ -99,7 +102,7 @@ def cuda_mhz(command: str = "nvidia-smi") -> tuple[float | None, float | None]:
 
 
 def _text(path: Path) -> str:
-    """A small file's text; empty where it cannot be read."""
+    """Return a small file's text; empty where it cannot be read."""
     try:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError):

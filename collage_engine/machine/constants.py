@@ -40,7 +40,7 @@ def pair_name(source: str, target: str) -> str:
 
 
 def wanted_chains(instances: Sequence[str]) -> list[tuple[str, ...]]:
-    """The chains to build for some instances."""
+    """Return the chains to build for some instances."""
     found = []
     for name in instances:
         found += [(name,) * SHORT, (name,) * LONG]

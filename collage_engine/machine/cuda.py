@@ -163,7 +163,7 @@ def cuda_target(architecture: str) -> Any:
 
 @cache
 def cuda_probe() -> CudaProbe:
-    """What a child process learns from the driver; asked once per process."""
+    """Return what a child process learns from the driver; asked once per process."""
     try:
         child = subprocess.run(
             [sys.executable, "-P", "-c", _CHILD, *sys.path],

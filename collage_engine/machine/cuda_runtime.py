@@ -52,7 +52,7 @@ class CudaRuntime:
         raise MeasureError(text)
 
     def text(self, status: int) -> str:
-        """What the runtime calls a status."""
+        """Return what the runtime calls a status."""
         describe = self.library.cudaGetErrorString
         describe.restype = ctypes.c_char_p
         found = describe(status)
@@ -68,12 +68,12 @@ class CudaRuntime:
         return handle
 
     def stream(self) -> ctypes.c_void_p:
-        """A new stream that does not wait for the default one."""
+        """Return a new stream that does not wait for the default one."""
         call = self.library.cudaStreamCreateWithFlags
         return self._handle(call, "creating a stream", ctypes.c_uint(NON_BLOCKING))
 
     def event(self) -> ctypes.c_void_p:
-        """A new event that takes times."""
+        """Return a new event that takes times."""
         call = self.library.cudaEventCreateWithFlags
         return self._handle(call, "creating an event", ctypes.c_uint(0))
 

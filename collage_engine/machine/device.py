@@ -35,7 +35,7 @@ class Processor:
 
 @cache
 def processor() -> Processor:
-    """The processor as the system describes it."""
+    """Return the processor as the system describes it."""
     fields: dict[str, str] = {}
     try:
         for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines():
@@ -81,7 +81,10 @@ def cache_bytes(level: int, default: int) -> int:
 
 
 def last_level_cache_bytes() -> int:
-    """The largest cache a core can reach (on a virtual machine, the host's); 32 MiB if unknown."""
+    """Return the largest cache a core can reach (on a virtual machine, the host's).
+
+    32 MiB if unknown.
+    """
     sizes = [b for _, kind, b in processor().caches if kind != "Instruction"]
     return max(sizes, default=32 << 20)
 
@@ -115,7 +118,7 @@ def fingerprint() -> str:
 
 
 def device() -> Device:
-    """The processor as the device ``cpu``."""
+    """Return the processor as the device ``cpu``."""
     cores = physical_cores()
     name = processor().model.split(" GenuineIntel")[0].split(" AuthenticAMD")[0]
     cache_mib = last_level_cache_bytes() / 2**20
@@ -130,7 +133,7 @@ def device() -> Device:
 
 @cache
 def cpu_target() -> dict[str, Any]:
-    """What ``tvm.target.Target`` takes for this processor. Imports TVM."""
+    """Return what ``tvm.target.Target`` takes for this processor. Imports TVM."""
     from tvm.target import codegen
 
     # "native" is no valid mcpu (it falls back to a generic processor), so ask LLVM by name.
@@ -143,7 +146,7 @@ def cpu_target() -> dict[str, Any]:
 
 
 def target_text(target: dict[str, Any] | None = None) -> str:
-    """A target in one line, as keys and reports show it."""
+    """Return a target in one line, as keys and reports show it."""
     chosen = cpu_target() if target is None else target
     return " ".join(f"{k}={v}" for k, v in sorted(chosen.items()))
 

@@ -66,7 +66,7 @@ class PrintableFormatter(logging.Formatter):
     """Writes records so that no text from a file reaches a terminal as an escape sequence."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as a line."""
+        """Return the record as a line."""
         return printable(super().format(record), keep_lines=True)
 
 
@@ -151,7 +151,7 @@ def inherit(settings: LogSettings, forward: Forward, name: str) -> None:
 
 
 def for_children() -> LogSettings:
-    """The settings that a child process inherits."""
+    """Return the settings that a child process inherits."""
     return _settings
 
 

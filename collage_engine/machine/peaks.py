@@ -134,7 +134,7 @@ def per_cycle(dtype: str, flags: frozenset[str], halves: bool = False) -> int:
 
 
 def runs_in_halves(model: str, flags: frozenset[str]) -> bool:
-    """Whether a processor has AVX-512 on 256-bit pipes.
+    """Return whether a processor has AVX-512 on 256-bit pipes.
 
     That is Zen 4, AMD's family 25 (Software Optimization Guide for the AMD Zen 4 Microarchitecture,
     2.11: floating-point unit).
@@ -218,7 +218,7 @@ def _read_rates(library: ctypes.CDLL) -> list[tuple[int, float]]:
 
 @cache
 def _build() -> Path:
-    """The compiled loops, from the cache folder or made now."""
+    """Return the compiled loops, from the cache folder or made now."""
     compiler = next(
         (
             c

@@ -50,7 +50,7 @@ def real(place: Path) -> Path:
 
 
 def only_inside(place: Path) -> bool:
-    """Whether a folder that exists can be filled, and neither renamed nor replaced."""
+    """Return whether a folder that exists can be filled, and neither renamed nor replaced."""
     return os.path.ismount(place) or not os.access(place.parent, os.W_OK | os.X_OK)
 
 

@@ -128,7 +128,7 @@ class Worker:
         return child.warden_pid if child is not None else None
 
     def tail(self) -> str:
-        """The end of what the child printed, or the last one where there is none now."""
+        """Return the end of what the child printed, or the last one where there is none now."""
         child = self._child
         return child.tail() if child is not None else self._last_tail
 
@@ -273,7 +273,7 @@ class _Limits:
 
 
 def _error_from(body: dict[str, Any]) -> Exception:
-    """The exception that a child described: the engine's own class, or a ``RemoteError``."""
+    """Return the exception that a child described: the engine's own class, or a ``RemoteError``."""
     kind = getattr(errors, body["type"], None) if body["module"] == errors.__name__ else None
     if isinstance(kind, type) and issubclass(kind, CollageError):
         error = kind(body["message"])

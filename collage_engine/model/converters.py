@@ -6,12 +6,13 @@ leave the node to TVM's converter. Inputs are variables or constants; shapes are
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from onnx import helper
 from tvm import relax
+from tvm.ir import Expr
 
 from collage_engine.model.converter_tools import (
     Converter,
@@ -25,7 +26,9 @@ from collage_engine.model.converters_resize import RESIZE_CONVERTERS
 from collage_engine.model.einsum import matmul_plan
 
 
-def _clip(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+def _clip(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
     """Clip for two known bounds, maximum or minimum for one or for bounds that are computed."""
     x = inputs[0]
     kind = dtype_of(x)
@@ -50,12 +53,16 @@ def _clip(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
     return x
 
 
-def _cast(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+def _cast(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
     target = str(helper.tensor_dtype_to_np_dtype(attributes["to"]))
     return inputs[0] if dtype_of(inputs[0]) == target else relax.op.astype(inputs[0], target)
 
 
-def _unsqueeze(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+def _unsqueeze(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
     axes = attributes.get("axes") if opset < 13 else values_of(inputs[1])
     if axes is None:
         return None
@@ -63,7 +70,9 @@ def _unsqueeze(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> 
 
 
 def _softmax_with(op: Callable[..., Any]) -> Converter:
-    def convert(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+    def convert(
+        bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+    ) -> Expr | None:
         if opset >= 13:
             return None
         shape = shape_of(inputs[0])
@@ -79,7 +88,9 @@ def _softmax_with(op: Callable[..., Any]) -> Converter:
 
 
 def _pairwise(op: Callable[..., Any]) -> Converter:
-    def convert(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+    def convert(
+        bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+    ) -> Expr | None:
         result = inputs[0]
         for other in inputs[1:]:
             result = op(result, other)
@@ -88,19 +99,25 @@ def _pairwise(op: Callable[..., Any]) -> Converter:
     return convert
 
 
-def _mean(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+def _mean(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
     total = _pairwise(relax.op.add)(bb, inputs, attributes, opset)
     if len(inputs) == 1:
         return total
     return relax.op.divide(total, relax.const(len(inputs), dtype_of(inputs[0])))
 
 
-def _tile(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+def _tile(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
     repeats = values_of(inputs[1])
     return None if repeats is None else relax.op.tile(inputs[0], [int(r) for r in repeats])
 
 
-def _pad(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+def _pad(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
     rank = len(shape_of(inputs[0]))
     if opset < 11:
         pads, value = list(attributes["pads"]), attributes.get("value", 0.0)
@@ -130,7 +147,9 @@ def _pad(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
     return relax.op.nn.pad(inputs[0], around, mode, float(value))
 
 
-def _power(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+def _power(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
     """Squares and roots as what they are; exponents in the base's type."""
     base, exponent = inputs[0], inputs[1]
     kind = dtype_of(base)
@@ -151,7 +170,9 @@ def _power(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
     return relax.op.astype(wide, kind)
 
 
-def _isinf(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+def _isinf(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
     x = inputs[0]
     found = relax.op.isinf(x)
     zero = relax.const(0, dtype_of(x))
@@ -162,7 +183,9 @@ def _isinf(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
     return found
 
 
-def _space_to_depth(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+def _space_to_depth(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
     if text_of(attributes, "mode", "DCR") != "CRD":
         return None
     n, c, h, w = shape_of(inputs[0])
@@ -172,7 +195,9 @@ def _space_to_depth(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int
     return relax.op.reshape(x, (n, c * size * size, h // size, w // size))
 
 
-def _einsum(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+def _einsum(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
     """Products of two tensors as matmul, which toolchains know; others stay einsum."""
     equation = text_of(attributes, "equation", "").replace(" ", "")
     plan = matmul_plan(equation, [shape_of(i) for i in inputs])
@@ -184,7 +209,9 @@ def _einsum(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any
     return relax.op.permute_dims(product, plan.order)
 
 
-def _cumsum(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+def _cumsum(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
     if not attributes.get("reverse", 0):
         return None
     axis = values_of(inputs[1])
@@ -196,7 +223,9 @@ def _cumsum(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any
     return relax.op.flip(relax.op.cumsum(turned, place, exclusive=exclusive), place)
 
 
-def _lp_normalization(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+def _lp_normalization(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
     """What has no length stays as it is, like ONNX Runtime's."""
     x, kind = inputs[0], dtype_of(inputs[0])
     axis = [attributes.get("axis", -1)]
@@ -208,7 +237,9 @@ def _lp_normalization(bb: Any, inputs: Any, attributes: dict[str, Any], opset: i
     return relax.op.divide(x, relax.op.maximum(length, tiny))
 
 
-def _elu(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+def _elu(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
     """γ·(relu(x) − α·relu(1 − eˣ)), in x's own type."""
     x, kind = inputs[0], dtype_of(inputs[0])
     below = relax.op.nn.relu(relax.op.subtract(relax.const(1.0, kind), relax.op.exp(x)))
@@ -216,14 +247,18 @@ def _elu(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
     return relax.op.add(relax.op.multiply(alpha, below), relax.op.nn.relu(x))
 
 
-def _selu(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+def _selu(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
     alpha = attributes.get("alpha", 1.67326319217681884765625)
     gamma = attributes.get("gamma", 1.05070102214813232421875)
     y = _elu(bb, inputs, {"alpha": alpha}, opset)
     return relax.op.multiply(relax.const(gamma, dtype_of(inputs[0])), y)
 
 
-def _thresholded_relu(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+def _thresholded_relu(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
     x, kind = inputs[0], dtype_of(inputs[0])
     above = relax.op.greater(x, relax.const(attributes.get("alpha", 1.0), kind))
     return relax.op.where(above, x, relax.const(0.0, kind))

@@ -6,10 +6,12 @@ Gather), and lose the output's size doing so.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from tvm import relax, tirx
+from tvm.ir import Expr
 
 from collage_engine.model.converter_tools import Converter, dtype_of, shape_of, values_of
 
@@ -29,7 +31,9 @@ def _positive(indices: Any, extent: np.ndarray) -> Any:
     return relax.op.where(less, relax.op.add(indices, wide), indices)
 
 
-def _gather(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+def _gather(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
     """Known indices are made positive, others wrap: one operator either way."""
     data, indices = inputs[0], inputs[1]
     axis = attributes.get("axis", 0)
@@ -38,20 +42,26 @@ def _gather(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any
     return relax.op.take(data, _positive(indices, np.array(shape_of(data)[axis])), axis)
 
 
-def _gather_elements(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+def _gather_elements(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
     axis = attributes.get("axis", 0)
     extent = np.array(shape_of(inputs[0])[axis])
     return relax.op.gather_elements(inputs[0], _positive(inputs[1], extent), axis)
 
 
-def _gather_nd(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+def _gather_nd(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
     batch = attributes.get("batch_dims", 0)
     width = shape_of(inputs[1])[-1]
     extents = np.array(shape_of(inputs[0])[batch : batch + width])
     return relax.op.gather_nd(inputs[0], _positive(inputs[1], extents), batch)
 
 
-def _slice(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+def _slice(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
     """Before opset 10 the bounds are attributes, which TVM's converter does not look for."""
     if opset >= 10:
         return None
@@ -67,7 +77,9 @@ def _reduction(attributes: dict[str, Any]) -> str:
     return "update" if how == "none" else how
 
 
-def _scatter_elements(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+def _scatter_elements(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
     axis = attributes.get("axis", 0)
     shape = shape_of(inputs[0])
     axis %= len(shape)
@@ -92,13 +104,17 @@ def _scatter_elements(bb: Any, inputs: Any, attributes: dict[str, Any], opset: i
     return scatter(inputs[0], [a for a, (n, m) in pairs if a != axis and n != m])
 
 
-def _scatter_nd(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+def _scatter_nd(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
     extents = np.array(shape_of(inputs[0])[: shape_of(inputs[1])[-1]])
     indices = _positive(inputs[1], extents)
     return relax.op.scatter_nd(inputs[0], indices, inputs[2], _reduction(attributes))
 
 
-def _one_hot(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+def _one_hot(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
     depth, values = values_of(inputs[1]), values_of(inputs[2])
     if depth is None or values is None:
         raise ValueError("a depth or values known only when the model runs are not supported")

@@ -5,11 +5,13 @@ Relax's samples images only, by the ratio of the sizes; TVM's converter looks at
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from tvm import relax
+from tvm.ir import Expr
 
 from collage_engine.model.converter_tools import (
     Converter,
@@ -82,7 +84,9 @@ def _scaled(shape: tuple[int, ...], factors: list[float]) -> _Target:
     return _Target([scaled_extent(s, f) for s, f in zip(shape, factors, strict=True)], factors)
 
 
-def _resize(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+def _resize(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
     x = inputs[0]
     if opset < 11:
         how, nearest = "asymmetric", "simple"
@@ -99,7 +103,9 @@ def _resize(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any
     return _resized(bb, x, _target(inputs, attributes, opset), attributes, how, nearest)
 
 
-def _upsample(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+def _upsample(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
     scales = attributes.get("scales") if opset < 9 else values_of(inputs[1])
     if scales is None:
         raise ValueError("scales that are known only when the model runs are not supported")
@@ -108,7 +114,12 @@ def _upsample(bb: Any, inputs: Any, attributes: dict[str, Any], opset: int) -> A
 
 
 def _resized(
-    bb: Any, x: Any, target: _Target, attributes: dict[str, Any], how: str, nearest: str
+    bb: relax.BlockBuilder,
+    x: Expr,
+    target: _Target,
+    attributes: dict[str, Any],
+    how: str,
+    nearest: str,
 ) -> Any:
     mode = text_of(attributes, "mode", "nearest")
     sampling = Sampling(
@@ -144,7 +155,7 @@ def _divides_by_zero(spatial: list[int]) -> bool:
     return len(spatial) == 1 or 1 in spatial
 
 
-def _image(x: Any, spatial: list[int], sampling: Sampling) -> Any:
+def _image(x: Expr, spatial: list[int], sampling: Sampling) -> Any:
     common: dict[str, Any] = {
         "method": _METHODS[sampling.mode],
         "coordinate_transformation_mode": sampling.coordinates,
@@ -164,7 +175,7 @@ def _image(x: Any, spatial: list[int], sampling: Sampling) -> Any:
     return relax.op.squeeze(y, [2]) if rank == 3 else y
 
 
-def _axis_by_axis(bb: Any, x: Any, target: _Target, sampling: Sampling) -> Any:
+def _axis_by_axis(bb: relax.BlockBuilder, x: Expr, target: _Target, sampling: Sampling) -> Any:
     """Sums of elements taken along one axis after the other, those that shrink first."""
     shape = shape_of(x)
     axes = [a for a in range(len(shape)) if target.sizes[a] != shape[a] or target.scales[a] != 1]
@@ -173,7 +184,7 @@ def _axis_by_axis(bb: Any, x: Any, target: _Target, sampling: Sampling) -> Any:
     return x
 
 
-def _along(x: Any, axis: int, extent: int, target: _Target, sampling: Sampling) -> Any:
+def _along(x: Expr, axis: int, extent: int, target: _Target, sampling: Sampling) -> Any:
     kind = dtype_of(x)
     found = taps(extent, target.sizes[axis], target.scales[axis], sampling)
     count = found.indices.shape[1]

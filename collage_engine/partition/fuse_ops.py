@@ -284,5 +284,5 @@ class _Partitioner:
 
 
 def _epilogue(kind: int, is_sink: bool) -> bool:
-    """What may lie on and at the end of the way of an elementwise or broadcast node."""
+    """Return what may lie on and at the end of the way of an elementwise or broadcast node."""
     return kind <= I or (is_sink and kind in (R, A))

@@ -63,7 +63,7 @@ class Pattern(ABC):
             yield {**matched, id(self): (self, index)}
 
     def possible(self, index: NodeIndex, bound: Bound, trace: Trace) -> bool:
-        """A quick look at the operator only, before any part is tried."""
+        """Return a quick look at the operator only, before any part is tried."""
         ops = self.root_ops
         if ops is None or trace.graph.nodes[index].op in ops:
             return True

@@ -56,7 +56,7 @@ CONVERSION = "format:"
 
 
 def conversion_constant(kind: TensorType, source: str, target: str) -> str:
-    """Name of the machine constant that says what a conversion takes, in microseconds.
+    """Return the name of the machine constant that says what a conversion takes, in microseconds.
 
     It reads ``format:plain:nhwc:float32:1x64x56x56``.
     """

@@ -86,7 +86,7 @@ _TYPE = re.compile(r"[A-Z][A-Za-z]*")
 
 
 def onnx_type(op: str) -> str:
-    """The ONNX type of a Relax operator; the last part of its name where ONNX has none.
+    """Return the ONNX type of a Relax operator; the last part of its name where ONNX has none.
 
     Args:
         op: Such as ``nn.conv2d``, or ``onnx:TYPE`` of an opaque operator.
@@ -95,7 +95,7 @@ def onnx_type(op: str) -> str:
 
 
 def operator_title(call: Node, producers: Iterable[Node]) -> str:
-    """What an operator is in the user's file: ``Conv``, ``Conv bias``, ``Relu``.
+    """Return what an operator is in the user's file: ``Conv``, ``Conv bias``, ``Relu``.
 
     Args:
         call: The operator.
@@ -111,7 +111,7 @@ def operator_title(call: Node, producers: Iterable[Node]) -> str:
 
 
 def operator_titles(graph: GraphRecord) -> tuple[str, ...]:
-    """The titles of all operators of a graph, by operator number."""
+    """Return the titles of all operators of a graph, by operator number."""
     by_index: dict[NodeIndex, Node] = {node.index: node for node in graph.nodes}
     return tuple(
         operator_title(node, [by_index[i] for i in node.inputs if by_index[i].form == "call"])
@@ -140,7 +140,7 @@ def joined_titles(titles: Sequence[str]) -> str:
 
 
 def short_name(name: str) -> str:
-    """The part of an ONNX node's name that tells it from others: ``layer1.0/conv1``.
+    """Return the part of an ONNX node's name that tells it from others: ``layer1.0/conv1``.
 
     The last two parts are kept, without one that only repeats the type.
     """

@@ -1,6 +1,6 @@
 """Precisions: what a run admits, and what an instance computes in.
 
-A run's precision is the lowest it admits. Float32 instances are always offered; with ``bfloat16``
+A run's precision is the lowest it admits. Float32 instances always take part; with ``bfloat16``
 others stand beside them that round the operands of products to it; ``tf32`` and ``float16`` do the
 same on NVIDIA devices. ``int8`` adds nothing of its own: a quantised (QDQ) model says itself what
 is rounded to 8 bits, and candidates that compute that in whole numbers are right to one step.

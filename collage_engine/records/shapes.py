@@ -53,7 +53,7 @@ def combined(
 
 
 def listed(data: Any, option: str) -> tuple[ShapeChoice, ...]:
-    """The shapes that a JSON document lists.
+    """Return the shapes that a JSON document lists.
 
     Args:
         data: A list of objects; each maps a dimension's name to its size, or an input's name to the
@@ -139,7 +139,10 @@ class ShapeRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def items_of(inputs: Mapping[str, tuple[int, ...]]) -> int:
-    """The leading extent that all inputs have in common; 1 where they differ or have none."""
+    """Return the leading extent that all inputs have in common.
+
+    1 where they differ or have none.
+    """
     leading = {sizes[0] if sizes else 1 for sizes in inputs.values()}
     return leading.pop() if len(leading) == 1 else 1
 

@@ -8,7 +8,7 @@ import msgspec
 class ToolchainInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One toolchain with one configuration; two instances never share a measurement.
 
-    ``config`` holds what differs between instances offered side by side, e.g.
+    ``config`` holds what differs between instances used side by side, e.g.
     ``(("level", "basic"),)``. Threads are the run's, the same for all. ``precision`` is the
     lowest that it rounds float32 values to inside (see ``records.precision``).
     """

@@ -60,7 +60,7 @@ def convert(value: Any, kind: Any, *, json: bool = False) -> Any:
 
 
 def _shortened(error: msgspec.ValidationError) -> msgspec.ValidationError:
-    """An error whose text quotes at most a line of the document, which nobody may trust."""
+    """Return an error whose text quotes at most a line of the document, which nobody may trust."""
     text = str(error)
     if len(text) <= MOST_CHARACTERS:
         return error

@@ -51,7 +51,7 @@ def enumerate_covers(labels: LabelSetting, k: int) -> list[tuple[int, list[int]]
                 steps = [(cost, values, path)]
             else:
                 steps = []
-                for c in labels.offered[move.node_set.index]:
+                for c in labels.eligible[move.node_set.index]:
                     price, after = apply_candidate(weights, move, c, values)
                     steps.append((cost + price, after, (path, c)))
             for total, after, longer in steps:

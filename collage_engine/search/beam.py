@@ -121,7 +121,7 @@ class BeamSearch:
         self.space = space
         self.weights = weights
         self.allowed = allowed
-        self.offered = [
+        self.eligible = [
             [c for c in nodes.candidates if allowed[c] and weights.cost[c] < IMPOSSIBLE]
             for nodes in space.node_sets
         ]
@@ -129,7 +129,7 @@ class BeamSearch:
         self.dual = DualPrices(
             space,
             weights,
-            self.offered,
+            self.eligible,
             None if deadline is None else now + DUAL_PRICES_TIME_SHARE * (deadline - now),
         )
         self.work = 0
@@ -153,7 +153,7 @@ class BeamSearch:
         result = BeamResult()
         deadline = self.deadline
         result.lower_bound = self.dual.suffix[0]
-        greedy = greedy_cover(self.space, self.weights, self.offered, self.dual.price)
+        greedy = greedy_cover(self.space, self.weights, self.eligible, self.dual.price)
         if greedy is not None:
             result.cost, result.cover = greedy
         width = first = FIRST_WIDTH if self.space.count <= LARGE_GRAPH else FIRST_WIDTH_LARGE
@@ -201,22 +201,22 @@ class BeamSearch:
         are open at the same time in the sweep.
         """
         rng = random.Random(0)
-        everything = self.offered
+        everything = self.eligible
         failed = 0
         while failed < POLISH_PATIENCE and self.work < work:
             free = self._neighbourhoods(result.cover, rng, rng.choice(NEIGHBOURHOOD_NODES))
             chosen = set(result.cover)
-            self.offered = [
-                offered
+            self.eligible = [
+                eligible
                 if free[nodes.first] >= 0
                 and all(free[m] == free[nodes.first] for m in nodes.members)
-                else [c for c in offered if c in chosen]
-                for nodes, offered in zip(self.space.node_sets, everything, strict=True)
+                else [c for c in eligible if c in chosen]
+                for nodes, eligible in zip(self.space.node_sets, everything, strict=True)
             ]
             assert result.cost is not None
             self._forget_states_if_many()
             found = self._sweep(POLISH_WIDTH, result.cost, deadline, work - self.work)
-            self.offered = everything
+            self.eligible = everything
             if found is None:
                 return
             if found[0] is not None and found[0] < result.cost:
@@ -357,7 +357,7 @@ class BeamSearch:
                     if known is None or cost < known[0]:
                         there[values] = (cost, path)
                     continue
-                for c in self.offered[move.node_set.index]:
+                for c in self.eligible[move.node_set.index]:
                     self.work += 1
                     price, after = apply_candidate(self.weights, move, c, values)
                     total = cost + price
@@ -388,7 +388,7 @@ class BeamSearch:
         """Bound every candidate: a cover with it costs at least the bound plus its reduced cost."""
         base = self.dual.suffix[0]
         for nodes in self.space.node_sets:
-            for c in self.offered[nodes.index]:
+            for c in self.eligible[nodes.index]:
                 floor = base + self.dual.charge[c] - self.dual.of_set[nodes.index]
                 result.lower_bound_through[c] = max(floor, result.lower_bound)
 

@@ -61,7 +61,7 @@ class DualPrices:
         self,
         space: StateSpace,
         weights: Weights,
-        offered: Sequence[Sequence[int]],
+        eligible: Sequence[Sequence[int]],
         deadline: float | None = None,
     ) -> None:
         """Compute the prices.
@@ -69,15 +69,15 @@ class DualPrices:
         Args:
             space: The state space.
             weights: Costs of the candidates.
-            offered: Per node set the candidates that may be chosen.
+            eligible: Per node set the candidates that may be chosen.
             deadline: When to stop improving the prices, in :func:`time.monotonic` seconds; they
                 are a lower bound all the same.
         """
         self.space = space
         self.deadline = deadline
         self.weights = weights
-        self.node_sets = [nodes for nodes in space.node_sets if offered[nodes.index]]
-        self.offered = offered
+        self.node_sets = [nodes for nodes in space.node_sets if eligible[nodes.index]]
+        self.eligible = eligible
         self.charge: dict[int, int] = {}
         """Candidate to its cost with its shares of transitions."""
         self.demand_shares: dict[tuple[int, int], int] = {}
@@ -107,7 +107,7 @@ class DualPrices:
         return self.deadline is not None and time.monotonic() > self.deadline
 
     def _least_charge(self, nodes: NodeSet) -> int:
-        return min(self.charge[c] for c in self.offered[nodes.index])
+        return min(self.charge[c] for c in self.eligible[nodes.index])
 
     def set_split(self, source_shares: dict[tuple[int, Prices], int]) -> None:
         """Fix the numbers a; b and every candidate's charge follow, in exact integers.
@@ -121,7 +121,7 @@ class DualPrices:
             sources.setdefault(position, []).append((prices, amount))
         for nodes in self.node_sets:
             inside = set(nodes.members)
-            for c in self.offered[nodes.index]:
+            for c in self.eligible[nodes.index]:
                 total = weights.cost[c]
                 for position, prices in zip(nodes.produced, weights.prices[c], strict=True):
                     value = space.values[position]
@@ -224,22 +224,22 @@ class _SubgradientAscent:
     def __init__(self, dual: DualPrices) -> None:
         self.dual = dual
         space, weights = dual.space, dual.weights
-        sets, offered = dual.node_sets, dual.offered
+        sets, eligible = dual.node_sets, dual.eligible
         self.count = space.count
         self.sizes: Ints = np.array([s.size for s in sets], dtype=np.int64)
         self.members = np.fromiter((m for s in sets for m in s.members), dtype=np.int64)
         self.starts = _starts(self.sizes)
-        order = [c for s in sets for c in offered[s.index]]
-        self.choices: Ints = np.array([len(offered[s.index]) for s in sets], dtype=np.int64)
+        order = [c for s in sets for c in eligible[s.index]]
+        self.choices: Ints = np.array([len(eligible[s.index]) for s in sets], dtype=np.int64)
         self.firsts = _starts(self.choices)
         top = max(weights.cost[c] for c in order)
         self.shift = max(0, top.bit_length() - 50)  # floats need no more than their precision
         self.cost: Floats = np.array([float(weights.cost[c] >> self.shift) for c in order])
         self.cap = float(self.cost.sum() + 1.0)
-        self._set_incidence(sets, offered, order)
+        self._set_incidence(sets, eligible, order)
 
     def _set_incidence(
-        self, sets: Sequence[NodeSet], offered: Sequence[Sequence[int]], order: list[int]
+        self, sets: Sequence[NodeSet], eligible: Sequence[Sequence[int]], order: list[int]
     ) -> None:
         """Build the flat incidence of candidates with sources (a) and demands (b) of values."""
         space, weights = self.dual.space, self.dual.weights
@@ -256,7 +256,7 @@ class _SubgradientAscent:
                 assert value is not None
                 held = sum(1 for u in value.consumers if u in inside)
                 shares[position] = held / len(value.consumers)
-            for c in offered[nodes.index]:
+            for c in eligible[nodes.index]:
                 place += 1
                 for position, prices in zip(nodes.produced, weights.prices[c], strict=True):
                     source = self.sources.setdefault((position, prices), len(self.sources))

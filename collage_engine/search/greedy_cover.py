@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def greedy_cover(
-    space: StateSpace, weights: Weights, offered: Sequence[Sequence[int]], price: Sequence[int]
+    space: StateSpace, weights: Weights, eligible: Sequence[Sequence[int]], price: Sequence[int]
 ) -> tuple[int, list[int]] | None:
     """Build a cover node set by node set.
 
     Args:
         space: The state space.
         weights: Costs of the candidates.
-        offered: Per node set the candidates that may be chosen.
+        eligible: Per node set the candidates that may be chosen.
         price: The dual price of each position, in internal units.
 
     Returns:
@@ -43,7 +43,7 @@ def greedy_cover(
     for first in range(space.count):
         if covered[first]:
             continue
-        best = _cheapest_at(first, space, weights, offered, price, covered, values)
+        best = _cheapest_at(first, space, weights, eligible, price, covered, values)
         if best is None:
             return None
         chosen, nodes = best
@@ -68,7 +68,7 @@ def _cheapest_at(
     first: int,
     space: StateSpace,
     weights: Weights,
-    offered: Sequence[Sequence[int]],
+    eligible: Sequence[Sequence[int]],
     price: Sequence[int],
     covered: Sequence[bool],
     values: Mapping[int, Prices],
@@ -76,12 +76,12 @@ def _cheapest_at(
     """Return the candidate that begins at a node and costs least above dual prices, per node."""
     best: tuple[int, int, NodeSet] | None = None
     for nodes in space.starting_at[first]:
-        if not offered[nodes.index] or any(covered[m] for m in nodes.members):
+        if not eligible[nodes.index] or any(covered[m] for m in nodes.members):
             continue
         if not all(covered[i] for i in nodes.inputs):
             continue
         worth = sum(price[m] for m in nodes.members)
-        for c in offered[nodes.index]:
+        for c in eligible[nodes.index]:
             above = weights.cost[c] - worth
             for position, mask in zip(nodes.consumed, weights.demands[c], strict=True):
                 above += values[position][mask]

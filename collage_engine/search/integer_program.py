@@ -106,28 +106,28 @@ class IntegerProgram:
     """The integer program of a state space under one choice of allowed candidates."""
 
     def __init__(
-        self, space: StateSpace, weights: Weights, offered: Sequence[Sequence[int]]
+        self, space: StateSpace, weights: Weights, eligible: Sequence[Sequence[int]]
     ) -> None:
         """Build the program.
 
         Args:
             space: The state space; its states are not used.
             weights: Costs of the candidates.
-            offered: Per node set the candidates that may be chosen.
+            eligible: Per node set the candidates that may be chosen.
         """
         self.space = space
         self.weights = weights
-        self.offered = offered
-        self.candidates = [c for nodes in space.node_sets for c in offered[nodes.index]]
+        self.eligible = eligible
+        self.candidates = [c for nodes in space.node_sets for c in eligible[nodes.index]]
         """Column to candidate; the columns of y come after these."""
         self.column = {c: at for at, c in enumerate(self.candidates)}
         self.columns_of_set: list[list[int]] = [
-            [self.column[c] for c in offered[nodes.index]] for nodes in space.node_sets
+            [self.column[c] for c in eligible[nodes.index]] for nodes in space.node_sets
         ]
         self.holding: list[list[int]] = [[] for _ in range(space.count)]
         """Position to the node sets that hold it and have a candidate."""
         for nodes in space.node_sets:
-            if offered[nodes.index]:
+            if eligible[nodes.index]:
                 for member in nodes.members:
                     self.holding[member].append(nodes.index)
         self.members = [frozenset(nodes.members) for nodes in space.node_sets]
@@ -235,7 +235,7 @@ class IntegerProgram:
             return result
         if not self._relax(result, deadline) or result.infeasible:
             return result
-        greedy = greedy_cover(self.space, self.weights, self.offered, self._prices)
+        greedy = greedy_cover(self.space, self.weights, self.eligible, self._prices)
         if greedy is not None:
             result.cost, result.cover = greedy
         self._branch_where_fractional(result, deadline)

@@ -163,12 +163,12 @@ class LabelSetting:
         self.weights = weights
         self.limit = limit
         self.work = 0
-        self.offered: list[list[int]] = [
+        self.eligible: list[list[int]] = [
             [c for c in nodes.candidates if allowed[c] and weights.cost[c] < IMPOSSIBLE]
             for nodes in space.node_sets
         ]
         """Per node set the candidates that may be chosen."""
-        self.representatives = [self._representatives(offered) for offered in self.offered]
+        self.representatives = [self._representatives(eligible) for eligible in self.eligible]
         """Per node set the cheapest of each group of candidates with the same transitions."""
         self.deadline = deadline
         self.began = time.monotonic()
@@ -180,12 +180,12 @@ class LabelSetting:
         self.least_through: dict[int, int] = {}
         """Candidate to the least cost of any cover through it; absent when it is in no cover."""
 
-    def _representatives(self, offered: list[int]) -> list[int]:
-        if len(offered) < 2:
-            return offered
+    def _representatives(self, eligible: list[int]) -> list[int]:
+        if len(eligible) < 2:
+            return eligible
         weights = self.weights
         cheapest: dict[object, int] = {}
-        for c in offered:
+        for c in eligible:
             transitions = (weights.demands[c], weights.prices[c])
             known = cheapest.get(transitions)
             if known is None or weights.cost[c] < weights.cost[known]:
@@ -197,12 +197,12 @@ class LabelSetting:
 
         It is that of their representative, plus the difference in cost.
         """
-        offered, representatives = self.offered[index], self.representatives[index]
-        if len(offered) == len(representatives):
+        eligible, representatives = self.eligible[index], self.representatives[index]
+        if len(eligible) == len(representatives):
             return
         weights, through = self.weights, self.least_through
         by_transitions = {(weights.demands[c], weights.prices[c]): c for c in representatives}
-        for c in offered:
+        for c in eligible:
             cheapest = by_transitions[weights.demands[c], weights.prices[c]]
             if c != cheapest and cheapest in through:
                 through[c] = through[cheapest] + weights.cost[c] - weights.cost[cheapest]
@@ -261,13 +261,13 @@ class LabelSetting:
         """
         nodes = move.node_set
         assert nodes is not None
-        offered = self.representatives[nodes.index]
+        eligible = self.representatives[nodes.index]
         cost_of = self.weights.cost
         if not move.target.live and not move.consumed:
             return [
                 (c, (), cost_of[c] + cost)
                 for _, cost in self.backward_labels[move.target.index]
-                for c in offered
+                for c in eligible
             ]
         before: list[tuple[int, Demands, int]] = []
         produced, consumed = move.produced, move.consumed
@@ -276,7 +276,7 @@ class LabelSetting:
             (later, cost, move.gather_demands((*later, 0)))
             for later, cost in self.backward_labels[move.target.index]
         ]
-        for c in offered:
+        for c in eligible:
             own = cost_of[c]
             prices = prices_of[c]
             masks = demands_of[c]
@@ -370,12 +370,12 @@ class LabelSetting:
                 if known is None or cost < known:
                     there[values] = cost
             return
-        offered = self.representatives[move.node_set.index]
-        self.work += len(offered) * len(labels)
+        eligible = self.representatives[move.node_set.index]
+        self.work += len(eligible) * len(labels)
         weights = self.weights
         gather, consumed = move.gather_values, move.consumed
         no_values = not move.target.live
-        for c in offered:
+        for c in eligible:
             own = weights.cost[c]
             produced = weights.prices[c]
             bills = [
@@ -466,7 +466,7 @@ class LabelSetting:
                     if total < least:
                         least, chosen = total, (move, None, values)
                     continue
-                for c in self.offered[move.node_set.index]:
+                for c in self.eligible[move.node_set.index]:
                     cost, after = apply_candidate(self.weights, move, c, values)
                     if cost < least:
                         total = cost + self.cost_to_go(move.target, after)

@@ -116,7 +116,7 @@ def refine(
         time_budget_s: The most time, in seconds; None: no limit.
         resume: What an earlier refinement has measured.
         stop: Is asked before each measurement.
-        on_trial: Is told of each measured cover.
+        on_trial: Is called with each measured cover.
         confirm: Whether the best covers and the start are measured once more in the end.
 
     Raises:

@@ -54,7 +54,7 @@ class IncrementalLabelSetting(LabelSetting):
         """
         super().__init__(space, weights, allowed, limit=limit, deadline=deadline)
         self.base = base
-        self.changed = [old != new for old, new in zip(base.offered, self.offered, strict=True)]
+        self.changed = [old != new for old, new in zip(base.eligible, self.eligible, strict=True)]
         """Per node set whether its candidates or their costs differ from those of ``base``."""
         for c in repriced:
             self.changed[space.node_set_of[c].index] = True
@@ -118,7 +118,7 @@ class IncrementalLabelSetting(LabelSetting):
             elif self.backward_labels[index]:
                 self._extend_or_shift_forward(state, leading[index])
         for nodes in self.space.node_sets:
-            if self.offered[nodes.index]:
+            if self.eligible[nodes.index]:
                 self._update_node_set(nodes.index, applying[nodes.index])
 
     def _extend_or_shift_forward(self, state: State, leading: list[Arc]) -> None:
@@ -170,7 +170,7 @@ class IncrementalLabelSetting(LabelSetting):
         if unchanged:
             if shift is not None:
                 old = self.base.least_through
-                for c in self.offered[index]:
+                for c in self.eligible[index]:
                     if c in old:
                         self.least_through[c] = old[c] + shift
             return

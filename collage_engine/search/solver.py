@@ -252,13 +252,13 @@ class Solver:
             same = known.allowed == tuple(allowed) and (known.has_regrets or not regrets)
             if same and (known.solution.optimal or deadline - now <= SAME_TIME * known.seconds):
                 return replace(known.solution)
-        offered = [
+        eligible = [
             [c for c in nodes.candidates if allowed[c] and self.weights.cost[c] < IMPOSSIBLE]
             for nodes in self.space.node_sets
         ]
         result = ProgramResult()
         if deadline > now:
-            program = IntegerProgram(self.space, self.weights, offered)
+            program = IntegerProgram(self.space, self.weights, eligible)
             result = program.solve(now + PROGRAM_TIME_SHARE * (deadline - now))
             if result.infeasible:
                 return Solution(states=result.nodes)

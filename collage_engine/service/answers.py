@@ -19,7 +19,7 @@ from collage_engine.session.compare import compare_runs
 
 
 def graph_get(opened: OpenDocument, params: p.Document) -> p.GraphAnswer:
-    """The document's graph and pins."""
+    """Return the document's graph and pins."""
     return p.GraphAnswer(graph=opened.document.graph, pins=tuple(opened.document.pins))
 
 
@@ -47,7 +47,7 @@ def pins_set(opened: OpenDocument, params: p.PinsSet) -> p.PinsAnswer:
 
 
 def run_search(opened: OpenDocument, params: p.RunSearch) -> SearchAnswer:
-    """The best placement at the stored costs under the pins as they are now."""
+    """Return the best placement at the stored costs under the pins as they are now."""
     check_settings(params.settings)
     with opened.searching:
         now = opened.snapshot()
@@ -88,7 +88,7 @@ def explain(opened: OpenDocument, params: p.Explain) -> ExplainAnswer:
 
 
 def runs_list(opened: OpenDocument, params: p.Document) -> p.RunsAnswer:
-    """The document's runs, the oldest first."""
+    """Return the document's runs, the oldest first."""
     return p.RunsAnswer(runs=tuple(opened.document.runs))
 
 
@@ -112,7 +112,7 @@ def runs_compare(opened: OpenDocument, params: p.RunsCompare) -> Comparison:
 
 
 def export_report(opened: OpenDocument, params: p.ExportReport) -> p.Exported:
-    """The report of one run, or of the last one where none is named."""
+    """Return the report of one run, or of the last one where none is named."""
     from collage_engine.report.report import render
 
     run = opened.run(params.run) if params.run else None

@@ -173,7 +173,7 @@ class Engine:
     def input_shapes(
         self, path: str | Path, choices: Sequence[ShapeChoice]
     ) -> tuple[dict[str, tuple[int, ...]], ...]:
-        """The sizes of a model's inputs that values for its symbolic dimensions give.
+        """Return the sizes of a model's inputs that values for its symbolic dimensions give.
 
         Args:
             path: The model's file.
@@ -218,7 +218,7 @@ class Engine:
             opened.temporary.cleanup()
 
     def document(self, handle: str) -> OpenDocument:
-        """The open document of this handle; UsageError where there is none."""
+        """Return the open document of this handle; UsageError where there is none."""
         try:
             return self._documents[handle]
         except KeyError:
@@ -372,7 +372,7 @@ class Engine:
             self._runner(running).cancel(running)
 
     def _runner(self, ticket: Ticket) -> RunsJobs:
-        """What does a run; the pipeline where the run has not begun."""
+        """Return what does a run; the pipeline where the run has not begun."""
         return self._runs.get(ticket, self._pipeline)
 
     @property

@@ -86,7 +86,7 @@ class OpenDocument:
             raise UsageError(f"there is no node {node}: operators are 0…{operators - 1}")
 
     def run(self, name: str) -> Run:
-        """The run of this id, name or number; UsageError names those there are."""
+        """Return the run of this id, name or number; UsageError names those there are."""
         run = self.document.run(name)
         best_so_far = self.provisional
         if run is None and best_so_far is not None and best_so_far.id == name:
@@ -108,7 +108,7 @@ class OpenDocument:
         return None
 
     def candidate(self, name: str) -> CandidateRecord:
-        """The candidate of this id; UsageError when there is none."""
+        """Return the candidate of this id; UsageError when there is none."""
         with self.lock:
             place = self.by_id.get(name)
             if place is None:
@@ -116,7 +116,10 @@ class OpenDocument:
             return self.document.candidates[place]
 
     def model_arguments(self) -> dict[str, Any]:
-        """What the pipeline needs to read the model; UsageError when it is gone or has changed."""
+        """Return what the pipeline needs to read the model.
+
+        UsageError when it is gone or has changed.
+        """
         model = self.document.model
         path = Path(model.path)
         if not path.is_file():
@@ -217,5 +220,5 @@ def check_settings(settings: RunSettings) -> None:
 
 
 def _real(path: Path) -> Path:
-    """A file by the one name that it has behind all links."""
+    """Return a file by the one name that it has behind all links."""
     return Path(os.path.realpath(path))

@@ -11,7 +11,7 @@ MOST_BYTES = 255
 
 
 def user_path(text: str) -> Path:
-    """The path that a request names, with ``~`` for a home folder.
+    """Return the path that a request names, with ``~`` for a home folder.
 
     Raises:
         UsageError: It is empty, holds what no path can, or names a user that does not exist.
@@ -29,7 +29,7 @@ def user_path(text: str) -> Path:
 
 
 def file_name(text: str) -> str:
-    """The last part of a name, for a file of ours.
+    """Return the last part of a name, for a file of ours.
 
     Raises:
         UsageError: No file can have it.

@@ -156,5 +156,5 @@ def _placement_faults(placement: Placement, calls: int) -> Iterator[str]:
 
 
 def _short(name: str) -> str:
-    """A name from the file within a sentence."""
+    """Return a name from the file within a sentence."""
     return repr(name if len(name) <= 80 else name[:77] + "…")

@@ -31,11 +31,11 @@ class Document:
     """What is known of the toolchains that have candidates: how they are called and drawn."""
 
     def toolchain_title(self, name: str) -> str:
-        """A toolchain as its makers write it; its name where no record says that."""
+        """Return a toolchain as its makers write it; its name where no record says that."""
         return next((s.title for s in self.toolchains if s.name == name and s.title), name)
 
     def continues(self, earlier: Document) -> bool:
-        """Whether ``earlier`` is of the same file, with the same sizes of its inputs."""
+        """Return whether ``earlier`` is of the same file, with the same sizes of its inputs."""
         mine, other = self.model, earlier.model
         return (mine.sha256, mine.shapes) == (other.sha256, other.shapes)
 
@@ -49,7 +49,10 @@ class Document:
             self.toolchains = list(earlier.toolchains)
 
     def run(self, name: str) -> Run | None:
-        """The run with this id, name or number (``2``, ``Run 2``); the newest for ``last``."""
+        """Return the run with this id, name or number (``2``, ``Run 2``).
+
+        The newest for ``last``.
+        """
         if name == "last" and self.runs:
             return self.runs[-1]
         for run in reversed(self.runs):
@@ -61,5 +64,5 @@ class Document:
         return None
 
     def title(self, run: Run) -> str:
-        """A run's name, or its place among the runs, as the desktop calls it: ``Run 2``."""
+        """Return a run's name, or its place among the runs, as the desktop calls it: ``Run 2``."""
         return run.name or f"Run {self.runs.index(run) + 1}"

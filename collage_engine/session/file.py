@@ -146,7 +146,7 @@ def load_session(path: str | Path) -> tuple[Document, str | None]:
 
 
 def _uri(path: Path) -> str:
-    """The file, to be read and never changed.
+    """Return the file, to be read and never changed.
 
     A session is written whole and in no log, so that it can be read where nothing can be written.
     """
@@ -217,7 +217,7 @@ def _decode(connection: sqlite3.Connection, meta: dict[str, str]) -> Document:
 
 
 def _rows(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
-    """The rows of a query; SessionError when there are more than any session has."""
+    """Yield the rows of a query; SessionError when there are more than any session has."""
     for count, row in enumerate(connection.execute(query)):
         if count >= MOST_ROWS:
             raise SessionError(f"a table has more than {MOST_ROWS:,} rows")

@@ -37,7 +37,7 @@ class Table:
 
 
 def as_json(record: Any) -> str:
-    """A record, or plain values, as JSON text."""
+    """Return a record, or plain values, as JSON text."""
     return msgspec.json.encode(record).decode()
 
 

@@ -30,7 +30,7 @@ MOST_ROW_BYTES = 1 << 28
 
 
 def can_be_written(path: Path) -> bool:
-    """Whether a store can be changed: its file, and the logs that SQLite puts beside it.
+    """Return whether a store can be changed: its file, and the logs that SQLite puts beside it.
 
     A folder that is not there yet is made.
     """
@@ -158,7 +158,7 @@ def _migrate(connection: sqlite3.Connection, path: Path, *, wal: bool) -> None:
 
 
 def in_words(error: Exception, path: Path) -> MeasureError:
-    """What an error of SQLite or of the system means, and what to do about it."""
+    """Return what an error of SQLite or of the system means, and what to do about it."""
     text = str(error)
     name = f"the measurement store {path}"
     if isinstance(error, OSError):
@@ -180,7 +180,7 @@ def in_words(error: Exception, path: Path) -> MeasureError:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether an error means that the file's content is not what was written."""
+    """Return whether an error means that the file's content is not what was written."""
     text = str(error)
     passing = any(word in text for word in ("readonly", "unable to open", "full", "locked"))
     return isinstance(error, (sqlite3.DatabaseError, msgspec.MsgspecError)) and not passing

@@ -50,7 +50,7 @@ def learn(
 
 
 def recall(store: StoreReader, threads: int) -> list[list[float]]:
-    """The drifts known on this machine, relative, one list for each run that learnt some."""
+    """Return the drifts known on this machine, relative, one list for each run that learnt some."""
     try:
         return store.constant(_name(threads)) or []
     except MeasureError as error:
@@ -59,7 +59,7 @@ def recall(store: StoreReader, threads: int) -> list[list[float]]:
 
 
 def enough(known: Sequence[Sequence[float]]) -> bool:
-    """Whether what was learnt stands without the default."""
+    """Return whether what was learnt stands without the default."""
     return len(known) >= ENOUGH_RUNS and sum(map(len, known)) >= ENOUGH_CANDIDATES
 
 

@@ -81,7 +81,7 @@ def _fault(measurement: Measurement, latest: str) -> str | None:
 
 
 def _is_moment(text: str) -> bool:
-    """Whether moments can be compared with this one as text."""
+    """Return whether moments can be compared with this one as text."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -54,7 +54,7 @@ class KeyMaker:
         takes: Mapping[int, str] | None = None,
         gives: Mapping[int, str] | None = None,
     ) -> str:
-        """The canonical form of a set of nodes, closed first (see ``DataflowGraph.close``).
+        """Return the canonical form of a set of nodes, closed first (see ``DataflowGraph.close``).
 
         ``takes`` and ``gives`` are formats other than plain, by node index of the value.
         """
@@ -95,7 +95,7 @@ class KeyMaker:
         return "\n".join(lines)
 
     def form_of(self, record: Candidate) -> str:
-        """The canonical form of a candidate, in its formats.
+        """Return the canonical form of a candidate, in its formats.
 
         One that does the same work in any format has the plain one's, and so its measurement.
         """
@@ -117,7 +117,7 @@ class KeyMaker:
         return "+".join(map(str, self.graph.nodes[index].types))
 
     def _part(self, index: int) -> str:
-        """What a node is, without its wiring."""
+        """Return what a node is, without its wiring."""
         part = self._parts.get(index)
         if part is None:
             node = self.graph.nodes[index]
@@ -143,7 +143,7 @@ class KeyMaker:
         return "=" + repr(self._constant(index).tolist())
 
     def _merkle(self, nodes: NodeSet) -> dict[int, bytes]:
-        """A hash per node of all that it is computed from inside: orders several outputs."""
+        """Return a hash per node of all that it is computed from inside: orders several outputs."""
         found: dict[int, bytes] = {}
         for index in members(nodes):
             digest = hashlib.blake2b(self._part(index).encode(), digest_size=16)

@@ -26,7 +26,7 @@ readings differ on a calm machine; chosen."""
 
 
 def geometric_mean_us(reading: tuple[float, ...]) -> float:
-    """What a reading of the probe (seconds of its kernels) is compared by, in µs."""
+    """Return what a reading of the probe (seconds of its kernels) is compared by, in µs."""
     return math.prod(reading) ** (1 / len(reading)) * 1e6
 
 
@@ -42,7 +42,7 @@ def slowness_at(reading_us: float, reference_us: float) -> float:
 
 
 def raw_cost(cost: Cost) -> Cost:
-    """A cost with the times that were measured, as the store keeps it.
+    """Return a cost with the times that were measured, as the store keeps it.
 
     Of two measurements that were merged, the earlier one's times are those that it would have had
     at the later one's reading. A cost without a reading, or a raw one, is returned as it is.
@@ -53,7 +53,7 @@ def raw_cost(cost: Cost) -> Cost:
 
 
 def normalised_cost(raw: Cost, constant: Callable[[str], Any]) -> Cost:
-    """A stored cost at this store's reference of the probe that was read beside it.
+    """Return a stored cost at this store's reference of the probe that was read beside it.
 
     Args:
         raw: The cost as it is stored.
@@ -70,7 +70,7 @@ def normalised_cost(raw: Cost, constant: Callable[[str], Any]) -> Cost:
 
 
 def raw_cost_of_version_1(cost: Cost) -> Cost:
-    """The raw cost of one that version 1 of the store's export holds, in normalised times.
+    """Return the raw cost of one that version 1 of the store's export holds, in normalised times.
 
     Its probe's reading is its slowness times the reference. One that names no probe or reference
     is returned as it is.

@@ -75,11 +75,11 @@ class StoreReader:
         self.close()
 
     def get(self, key: str, model: str = "") -> Cost | None:
-        """The stored cost of one key; see ``get_many``."""
+        """Return the stored cost of one key; see ``get_many``."""
         return self.get_many([key], model).get(key)
 
     def get_many(self, keys: Iterable[str], model: str = "") -> dict[str, Cost]:
-        """The stored costs among these keys, marked ``from_store``.
+        """Return the stored costs among these keys, marked ``from_store``.
 
         The store keeps raw times; these are at the speed of this machine's own probe
         (``store.normalising``).
@@ -128,7 +128,7 @@ class StoreReader:
             )
 
     def constant(self, name: str) -> Any | None:
-        """A machine constant (peaks, launches, hand-over costs): a JSON value, or None."""
+        """Return a machine constant (peaks, launches, hand-over costs): a JSON value, or None."""
         with self._reading() as database:
             if database is None:
                 return None
@@ -136,7 +136,7 @@ class StoreReader:
         return json.loads(rows[0][0]) if rows else None
 
     def tuning_values(self, keys: Iterable[str]) -> dict[str, str]:
-        """What tuning kept under these keys, as JSON text (``TuningRecords``)."""
+        """Return what tuning kept under these keys, as JSON text (``TuningRecords``)."""
         wanted = list(keys)
         found: dict[str, str] = {}
         with self._reading() as database:
@@ -149,14 +149,14 @@ class StoreReader:
         return found
 
     def has_tuning(self, context: str) -> bool:
-        """Whether anything was tuned in a context (``tuning_records.context_hash``)."""
+        """Return whether anything was tuned in a context (``tuning_records.context_hash``)."""
         with self._reading() as database:
             return database is not None and bool(
                 database["tuning"].count_where("context = ?", [context])
             )
 
     def info(self) -> StoreInfo:
-        """What the store holds, in numbers."""
+        """Return what the store holds, in numbers."""
         with self._reading() as database:
             if database is None:
                 return StoreInfo(path=str(self.path), exists=False)
@@ -410,7 +410,7 @@ def _row(measurement: Measurement) -> dict[str, Any]:
 
 
 def remembered(store: Store | None, name: str, make: Callable[[], Any]) -> Any:
-    """A constant from the store, or made now and kept. A store that fails is no obstacle."""
+    """Return a constant from the store, or made now and kept. A store that fails is no obstacle."""
     if store is not None:
         try:
             known = store.constant(name)

@@ -37,7 +37,7 @@ class TuningRecords:
         self._context = context_hash(context, toolchain)
 
     def records(self, workloads: Iterable[str]) -> dict[str, TuneRecord]:
-        """What is known of these workloads."""
+        """Return what is known of these workloads."""
         found = self._read({self._key("record", w): w for w in workloads})
         return {w: decode(text, TuneRecord) for w, text in found.items()}
 
@@ -50,11 +50,11 @@ class TuningRecords:
         )
 
     def any(self) -> bool:
-        """Whether anything was ever tuned under these versions, on this device."""
+        """Return whether anything was ever tuned under these versions, on this device."""
         return self._store.has_tuning(self._context)
 
     def tasks(self, candidate_keys: Iterable[str]) -> dict[str, list[TuneTask]]:
-        """What candidates have to tune, by measurement key, where it was listed before.
+        """Return what candidates have to tune, by measurement key, where it was listed before.
 
         What is too large to be kept is left out of the descriptions.
         """

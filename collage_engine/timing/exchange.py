@@ -50,7 +50,7 @@ class GroupsShared:
 
 
 def group_id(candidates: Sequence[Candidate]) -> str:
-    """Name of a group: equal for the same candidates of the same model."""
+    """Return the name of a group: equal for the same candidates of the same model."""
     keys = ",".join(sorted(f"{candidate.id}={candidate.key}" for candidate in candidates))
     return hashlib.sha256(keys.encode()).hexdigest()[:24]
 
@@ -136,6 +136,6 @@ def checked(content: bytes) -> tuple[Measurement, ...]:
 
 
 def usable(measurement: Measurement) -> bool:
-    """Whether a measurement of another machine may be stored."""
+    """Return whether a measurement of another machine may be stored."""
     named = len(measurement.key) == 64 and set(measurement.key) <= set("0123456789abcdef")
     return named and measurement.cost.state != "unknown" and cost_fault(measurement.cost) is None

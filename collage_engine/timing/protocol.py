@@ -137,8 +137,8 @@ def time_interleaved(
         timed_calls: what is timed.
         settings: when samples are enough.
         clock: seconds, for the budget.
-        about_to_run: is told the place of a timed call before each of its samples, so that a crash
-            has a culprit.
+        about_to_run: is called with the place of a timed call before each of its samples, so that a
+            crash has a culprit.
         interruptions: counts how often this process lost its processor to another one. A short
             sample during which that happened says nothing and is taken again.
         seed: of the order within rounds.

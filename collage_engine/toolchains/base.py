@@ -128,12 +128,12 @@ class Toolchain(ABC):
 
     @abstractmethod
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
-        """Configurations that are offered side by side for a target, the default first.
+        """Return the configurations that take part side by side for a target, the default first.
 
         Args:
             target: What the run compiles for; its kind is one of ``about.targets``.
             precision: The lowest that the run admits (``records.precision``). The float32
-                instances are offered whatever it is; with a lower one come, where the toolchain
+                instances take part whatever it is; with a lower one come, where the toolchain
                 can, instances that compute in it inside partitions whose inputs and outputs stay
                 float32.
         """

@@ -117,7 +117,7 @@ class PrecompilesShared(Protocol):
             graph: The model's graph.
             instance: The instance whose candidates they are.
             sets: The candidates, as sets of calls.
-            now: Is told what is being compiled.
+            now: Is called with what is being compiled.
             stop: Says when to return soon, with the work undone.
 
         Raises:

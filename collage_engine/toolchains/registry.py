@@ -196,7 +196,7 @@ def probe(
     """Return what a child process found out about one toolchain; asked once per process.
 
     An earlier process's answer is taken, while what it rests on is as it was, unless ``anew``.
-    ``on_child`` is told the name before a child is started, which may compile a runtime.
+    ``on_child`` is called with the name before a child is started, which may compile a runtime.
     """
     _check(name)
     if name in left_out():
@@ -226,7 +226,7 @@ def probe_all(
         names: Which ones; None: all, also entry points that are not used, with the reason.
         limits: When a probe is ended.
         anew: Whatever this process or an earlier one found before.
-        on_child: Is told the name of each toolchain for which a child is started.
+        on_child: Is called with the name of each toolchain for which a child is started.
 
     Returns:
         The states, each with a colour, letters and a pattern of its own.

@@ -337,7 +337,7 @@ class Tuning:
         return True
 
     def _describe(self, task: TuneTask) -> TuneTask | None:
-        """The task with what is needed to do it: large descriptions are not kept."""
+        """Return the task with what is needed to do it: large descriptions are not kept."""
         if task.description:
             return task
         for candidate in self._untuned:

@@ -53,7 +53,7 @@ class Turns:
         self.done.add(task.workload)
         trying = ""
 
-        def told(message: Any) -> None:
+        def heard(message: Any) -> None:
             nonlocal trying, since
             if isinstance(message, Trying):
                 trying, since = message.name, time.monotonic()
@@ -72,7 +72,7 @@ class Turns:
                     Tune(task, instance, known, seconds),
                     timeout_s=seconds + over,
                     cancel=self._control.cancelled,
-                    on_message=told,
+                    on_message=heard,
                     silence_s=SILENCE_S,
                 )
             )

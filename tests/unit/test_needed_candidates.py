@@ -10,6 +10,7 @@ import pytest
 
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
+from collage_engine.records.run_parts import RunParts
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.stages import needed as lazily
@@ -90,6 +91,44 @@ def test_groups_of_a_slow_toolchain_are_left_out_and_a_lot_of_them_measured() ->
     table = needed.costs()
     left = [r.id for r in records() if not table.known(r.id)]
     assert left and all(table.cost(name).reason for name in left), "each says why"
+
+
+def test_without_heuristic_bounds_only_certified_ones_leave_candidates_out() -> None:
+    stored = Stored(truth(slow_group_us=320.0))
+    settings = RunSettings(threads=1, parts=RunParts(heuristic_bounds=False))
+    needed = Needed(GRAPH, data_of(GRAPH, records(), settings=settings), stored, math.inf)
+    needed.measure(audit=False)
+    assert needed.certified and not needed.assumed
+    assert {f"slow:{2 * k}+{2 * k + 1}" for k in range(BLOCKS)} <= stored.asked
+
+
+def test_operators_are_measured_first_on_toolchains_that_are_fast_alone() -> None:
+    whole = tuple(range(2 * BLOCKS))
+    all_records = [
+        *records(),
+        *(
+            CandidateRecord(id=i.id, instance=i, nodes=whole, label=i.id, key=f"{i.id}:whole")
+            for i in (FAST, SLOW)
+        ),
+    ]
+    data = data_of(GRAPH, all_records, settings=RunSettings(threads=1))
+    known = {
+        name: Cost(state="measured", median_us=us, low_us=us, high_us=us)
+        for name, us in ((FAST.id, 1000.0), (SLOW.id, 3000.0))
+    }
+    waves: list[set[str]] = []
+
+    class Noting(Stored):
+        def wave(
+            self, groups: Sequence[CandidateGroup], deadline: float, left: int
+        ) -> dict[str, Cost]:
+            waves.append({c.instance.id for group in groups for c in group.candidates})
+            return super().wave(groups, deadline, left)
+
+    stored = Noting(truth(slow_group_us=320.0))
+    needed = Needed(GRAPH, data.with_costs(data.costs.with_isolated(known)), stored, math.inf)
+    needed.measure(audit=False)
+    assert waves[:2] == [{FAST.id}, {SLOW.id}]
 
 
 @pytest.mark.parametrize("us", [50.0, 80.0])

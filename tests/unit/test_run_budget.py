@@ -12,6 +12,7 @@ from collage_engine.control.run_control import RunControl
 from collage_engine.records.errors import Cancelled
 from collage_engine.records.event import Progress
 from collage_engine.records.settings import RunSettings
+from collage_engine.run.stages.measure import MEASURING_SHARE, measuring_s
 
 
 class Clock:
@@ -98,3 +99,8 @@ def test_the_time_left_that_is_shown_obeys_the_budget() -> None:
     assert whole.run_left_s == pytest.approx(20, abs=1) and whole.left_s == whole.run_left_s
     assert part.left_s == pytest.approx(5, abs=1) and part.run_left_s == pytest.approx(20, abs=1)
     assert short.left_s == 2.0
+
+
+def test_measuring_takes_what_calibration_could_not_use() -> None:
+    assert measuring_s(20.0) == 20.0
+    assert measuring_s(100.0) == pytest.approx(100.0 * MEASURING_SHARE)

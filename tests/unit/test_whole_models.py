@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from collage_engine.build.built import MODULE_FILE
 from collage_engine.trials.contender import Contender
+from collage_engine.trials.proposals import Proposal
 from collage_engine.trials.runner import NOT_REACHED
 from collage_engine.trials.whole_models import TrialTime, WholeModels, time_whole_models
 from tests.support.scripted_workers import Script, cover
@@ -92,6 +94,26 @@ def test_no_batch_begins_that_is_not_likely_to_end_in_time(script: Script, tmp_p
     known = tried(script, tmp_path, listener, *map(whole, "abcdef"))
     assert 2 <= len(known.outcomes) < 6
     assert [one.name for one in known.unreached] == list("abcdef")[len(known.outcomes) :]
+
+
+def test_variants_are_left_out_where_their_share_of_the_time_is_over(
+    script: Script, tmp_path: Path
+) -> None:
+    given = replace(Listener(1e6).time(), is_wanted=lambda contender: contender.name in "ab")
+    with script.runner(tmp_path) as runner:
+        known = time_whole_models(runner, [*map(whole, "abcd")], given)
+    assert [one.contender.name for one in known.outcomes] == ["a", "b"]
+    assert [one.name for one in known.unreached] == ["c", "d"]
+
+
+def test_a_trial_leaves_a_module_of_others_where_it_is(script: Script, tmp_path: Path) -> None:
+    known = tried(script, tmp_path / "one", Listener(1e6), whole("a"), whole("b"))
+    with script.runner(tmp_path / "two", modules=known.modules) as runner:
+        for name in "ab":  # the first one stays as the reference, the second one is discarded
+            trial = runner.run(Proposal(cover=whole(name).cover, rounds=1))
+            assert not trial.failures
+    assert all((folder / MODULE_FILE).exists() for folder, _ in known.modules.values())
+    assert sorted(script.built) == ["a", "b"], "nothing was built again"
 
 
 def test_modules_are_kept_and_taken_by_another_runner(script: Script, tmp_path: Path) -> None:

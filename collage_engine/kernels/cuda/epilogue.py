@@ -8,6 +8,7 @@ from typing import Any
 from tvm import tirx
 from tvm.s_tir import Schedule
 
+from collage_engine.kernels.tir_builder import Index
 from collage_engine.records.errors import ToolchainError
 
 OUT = "anchor_out"
@@ -18,7 +19,7 @@ def epilogue(
     schedule: Schedule,
     own: tuple[str, ...],
     shape: tuple[int, ...],
-    axes: Callable[..., tuple[Any, ...]],
+    axes: Callable[..., tuple[Index, ...]],
 ) -> Any:
     """Returns all that follows an anchor as one block with loops over the anchor's axes.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MULTIPROCESSORS = {"80": 108, "86": 84, "87": 16, "89": 128, "90": 132, "100": 148, "120": 170}
-"""Multiprocessors of the largest device of each architecture, from NVIDIA's architecture papers.
-Plans are chosen for it, because kernels are also compiled where no device is; tuning measures on
-the device itself."""
+"""Multiprocessors of a common device of each architecture; chosen: A100, A40, Orin, RTX 4090, H100
+SXM, B200 and RTX 5090. Plans are chosen for it, because kernels are also compiled where no device
+is; tuning measures on the device itself."""
 UNKNOWN_MULTIPROCESSORS = 108
 """Multiprocessors that are assumed of an architecture that is not in the table; chosen: those of
 sm_80, the oldest of the data-centre devices in it."""

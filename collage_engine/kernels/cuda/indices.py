@@ -10,6 +10,7 @@ from tvm import tirx
 from tvm.ir import Call
 
 from collage_engine.kernels.cuda.product.plan import ProductSizes
+from collage_engine.kernels.tir_builder import Index
 
 FEWEST = 8
 """Rows and columns below which a product is left to TVM's own rules, because tiles do not help
@@ -33,7 +34,7 @@ def volume(values: Sequence[int]) -> int:
     return int(np.prod(values, dtype=np.int64)) if len(values) else 1
 
 
-def unfused(index: Any, shape: Sequence[int]) -> list[Any]:
+def unfused(index: Index, shape: Sequence[int]) -> list[Any]:
     """Returns the indices along every axis that a row-major index stands for."""
     found: list[Any] = []
     for size in reversed(shape):
@@ -46,7 +47,7 @@ def unfused(index: Any, shape: Sequence[int]) -> list[Any]:
     return found[::-1]
 
 
-def fused(index: Sequence[Any], shape: Sequence[int]) -> Any:
+def fused(index: Sequence[Index], shape: Sequence[int]) -> Any:
     """Returns the row-major index of an element, given its index along every axis."""
     total: Any = tirx.const(0)
     for i, size in zip(index, shape, strict=True):

@@ -8,7 +8,7 @@ from collage_engine.records.precision import TF32 as TF32_PRECISION
 
 FIRST = {F16: 70, BF16: 80, TF32: 80, S8: 72}
 """Generation (10 × compute capability) whose tensor cores first took an element type; source:
-CUDA C++ Programming Guide, warp matrix functions."""
+the conditions on ``__CUDA_ARCH__`` in ``crt/mma.h`` of CUDA 13."""
 ASKED = {FLOAT16: F16, BFLOAT16: BF16, TF32_PRECISION: TF32}
 """The arithmetic that a precision means for products of float32."""
 

@@ -12,6 +12,7 @@ from typing import Any
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
+from collage_engine.kernels.tir_builder import Index
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import NHWC, PLAIN, stored_type
 from collage_engine.records.graph import TensorType
@@ -38,7 +39,7 @@ def converted(kind: TensorType, source: str, target: str) -> tuple[tirx.PrimFunc
     given, wanted = stored_type(kind, source), stored_type(kind, target)
     value = te.placeholder(given.shape, given.dtype, name="value")
 
-    def moved(n: Any, i: Any, j: Any, k: Any) -> Any:
+    def moved(n: Index, i: Index, j: Index, k: Index) -> Any:
         return value(n, k, i, j) if target == NHWC else value(n, j, k, i)
 
     result = te.compute(wanted.shape, moved, name="turned")
@@ -51,10 +52,10 @@ def _scheduled(plain: tirx.PrimFunc, width: int, to_last: bool) -> tirx.PrimFunc
     block = schedule.get_sblock("turned")
     copy = schedule.cache_read(block, 0, "shared")
 
-    def first(n: Any, c: Any, h: Any, w: Any) -> tuple[Any, ...]:
+    def first(n: Index, c: Index, h: Any, w: Any) -> tuple[Index, ...]:
         return n, c, h * width + w
 
-    def last(n: Any, h: Any, w: Any, c: Any) -> tuple[Any, ...]:
+    def last(n: Index, h: Any, w: Any, c: Index) -> tuple[Index, ...]:
         return n, h * width + w, c
 
     read, written = (first, last) if to_last else (last, first)

@@ -81,7 +81,7 @@ def tune(
         task: The problem.
         known: What earlier searches found; what they tried is not tried again.
         deadline: Seconds on ``time.monotonic``'s clock.
-        about_to_try: Is told each plan's name before it is tried.
+        about_to_try: Is called with each plan's name before it is tried.
         better: Is given what was found so far, should this process not live to return.
         open_bench: Where kernels are built and timed.
         gpu: The device.

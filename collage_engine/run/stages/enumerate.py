@@ -60,7 +60,7 @@ class Enumerate:
             report.progress(0, 1, "what the toolchains can run of the model")
 
             def on_probe(name: str) -> None:
-                what = f"looking for {name}; its runtime is compiled, once per machine"
+                what = f"looking for {name}; what it needs is compiled, once per machine"
                 report.progress(0, 1, what)
 
             menu = inputs.open_model.menu(settings, pinned_to_host(inputs.pins), on_probe)

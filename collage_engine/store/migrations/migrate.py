@@ -20,7 +20,10 @@ assert len(STEPS) == STORE_SCHEMA, "a version of the store needs its migration"
 
 
 def version_of(connection: sqlite3.Connection) -> int:
-    """The version of an open store; 0 for an empty file, and for other programs' databases."""
+    """Return the version of an open store.
+
+    0 for an empty file, and for other programs' databases.
+    """
     return int(connection.execute("pragma user_version").fetchone()[0])
 
 

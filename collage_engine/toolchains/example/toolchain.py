@@ -1,6 +1,6 @@
 """The example toolchain: element-wise operators and one product, in plain C++ loops.
 
-It is slow on purpose (nothing of it is in the way of reading it) and is offered only to whoever
+It is slow on purpose (nothing of it is in the way of reading it) and is used only by whoever
 asks for it: ``collage place MODEL -o DIR --toolchains example,tvm``.
 """
 

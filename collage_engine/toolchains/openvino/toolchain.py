@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collage_engine.toolchains.capabilities import PythonSession
 
 PRECISIONS = ("f32", "bf16")
-"""OpenVINO's inference precision hints that are offered; it ships with the processor's lowest."""
+"""Inference precision hints of the instances; OpenVINO by itself takes the processor's lowest."""
 
 
 class OpenVinoToolchain(CppToolchain):

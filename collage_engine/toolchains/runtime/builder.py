@@ -107,7 +107,7 @@ class CompilerKilled(ToolchainError):
 
 
 def build_folder() -> Path:
-    """Where compiled runtimes are kept: $COLLAGE_BUILD_DIR, else in the cache folder."""
+    """Return where compiled runtimes are kept: $COLLAGE_BUILD_DIR, else in the cache folder."""
     chosen = os.environ.get("COLLAGE_BUILD_DIR")
     return Path(chosen) if chosen else cache_folder() / "native"
 

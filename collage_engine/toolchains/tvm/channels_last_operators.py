@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from tvm import relax
-from tvm.ir import Call, GenericConst, Op, Tuple
+from tvm.ir import Call, Expr, GenericConst, Op, Tuple
 
 from collage_engine.kernels.relax_values import constant_of, static_shape
 from collage_engine.toolchains.tvm.transposed import emit, sub_pixels
@@ -53,15 +53,15 @@ REDUCTIONS = _names(
 class Plain:
     """A handler's result that is a plain value, read from one channels last."""
 
-    value: Any
+    value: Expr
 
 
-def name_of(call: Any) -> str:
+def name_of(call: Expr) -> str:
     """Return a call's operator by name; empty for other expressions."""
     return str(call.op.name) if isinstance(call, Call) and isinstance(call.op, Op) else ""
 
 
-def is_convolution(value: Any) -> bool:
+def is_convolution(value: Expr) -> bool:
     """Tell whether a value is a two-dimensional convolution of plain layout."""
     return (
         name_of(value) == "relax.nn.conv2d"
@@ -86,7 +86,7 @@ class Operators:
     _permute: Callable[[Any, tuple[int, ...]], Any]
     _is_last: Callable[[Any], bool]
 
-    def handler(self, value: Any) -> Callable[[Call], Any] | None:
+    def handler(self, value: Expr) -> Callable[[Call], Any] | None:
         """Return what writes a call for images that are channels last.
 
         None for unknown operators.
@@ -118,7 +118,7 @@ class Operators:
 
     # The new call; ``Plain`` of one; or None when this one stays plain ----------------------------
 
-    def _conv(self, call: Call) -> Any:
+    def _conv(self, call: Call) -> Expr:
         a = call.attrs
         return relax.op.nn.conv2d(
             self._to_last(call.args[0]),
@@ -133,18 +133,18 @@ class Operators:
             a.out_dtype or None,
         )
 
-    def _conv_transpose(self, call: Call) -> Any:
+    def _conv_transpose(self, call: Call) -> Expr:
         found = sub_pixels(call, last=True)
         if found is None:
             return None
         return emit(self.builder, self._to_last(call.args[0]), found, last=True)
 
-    def _unary(self, call: Call) -> Any:
+    def _unary(self, call: Call) -> Expr:
         if not self._is_last(call.args[0]):
             return None
         return Call(call.op, [self.last[call.args[0]], *call.args[1:]], call.attrs, call.ty_args)
 
-    def _binary(self, call: Call) -> Any:
+    def _binary(self, call: Call) -> Expr:
         if not any(self._is_last(a) for a in call.args):
             return None
         shape = static_shape(call)
@@ -158,7 +158,7 @@ class Operators:
             operands.append(operand)
         return Call(call.op, operands, call.attrs, call.ty_args)
 
-    def _broadcast(self, e: Any) -> Any:
+    def _broadcast(self, e: Any) -> Expr:
         """Return an operand of fewer or equal dimensions, aligned and channels last."""
         shape = static_shape(e)
         if shape is None:
@@ -175,7 +175,7 @@ class Operators:
         wide = self.builder.emit(relax.op.reshape(self._to_plain(e), full))
         return self._permute(wide, TO_LAST)
 
-    def _pool(self, call: Call) -> Any:
+    def _pool(self, call: Call) -> Expr:
         if not self._is_last(call.args[0]) or str(call.attrs.layout) != "NCHW":
             return None
         data, a = self.last[call.args[0]], call.attrs
@@ -202,7 +202,7 @@ class Operators:
     def _axis(self, axis: int) -> int:
         return TO_LAST.index(axis % 4)
 
-    def _reduce(self, call: Call) -> Any:
+    def _reduce(self, call: Call) -> Expr:
         if not self._is_last(call.args[0]):
             return None
         axes = call.attrs.axis
@@ -214,7 +214,7 @@ class Operators:
         left = [axis for axis in TO_LAST if axis not in axes]
         return Plain(make(last, moved, False)) if left == sorted(left) else None
 
-    def _concat(self, call: Call) -> Any:
+    def _concat(self, call: Call) -> Expr:
         fields = call.args[0]
         if not isinstance(fields, Tuple) or call.attrs.axis is None:
             return None
@@ -225,7 +225,7 @@ class Operators:
             return None
         return relax.op.concat([self._to_last(p) for p in parts], self._axis(int(call.attrs.axis)))
 
-    def _split(self, call: Call) -> Any:
+    def _split(self, call: Call) -> Expr:
         if not self._is_last(call.args[0]):
             return None
         sections = call.attrs.indices_or_sections
@@ -234,7 +234,7 @@ class Operators:
         )
         return relax.op.split(self.last[call.args[0]], count, self._axis(int(call.attrs.axis)))
 
-    def _reshape(self, call: Call) -> Any:
+    def _reshape(self, call: Call) -> Expr:
         """Return a reshape whose operand or result is an image.
 
         One of an image of one pixel reads the same elements in the same order; one of transposed
@@ -256,7 +256,7 @@ class Operators:
         self.plain[call.args[0]] = self.builder.emit(relax.op.reshape(last, shape))
         return None
 
-    def _resize(self, call: Call) -> Any:
+    def _resize(self, call: Call) -> Expr:
         if not self._is_last(call.args[0]) or str(call.attrs.layout) != "NCHW":
             return None
         a = call.attrs
@@ -274,7 +274,7 @@ class Operators:
             a.out_dtype or None,
         )
 
-    def _pad(self, call: Call) -> Any:
+    def _pad(self, call: Call) -> Expr:
         if not self._is_last(call.args[0]):
             return None
         widths = [int(v) for v in call.attrs.pad_width]
@@ -284,20 +284,20 @@ class Operators:
             self.last[call.args[0]], order, str(call.attrs.pad_mode), float(call.attrs.pad_value)
         )
 
-    def _softmax(self, call: Call) -> Any:
+    def _softmax(self, call: Call) -> Expr:
         if not self._is_last(call.args[0]):
             return None
         make = getattr(relax.op.nn, name_of(call).removeprefix("relax.nn."))
         return make(self.last[call.args[0]], self._axis(int(call.attrs.axis)))
 
-    def _prelu(self, call: Call) -> Any:
+    def _prelu(self, call: Call) -> Expr:
         if not self._is_last(call.args[0]):
             return None
         return relax.op.nn.prelu(
             self.last[call.args[0]], self._to_plain(call.args[1]), self._axis(int(call.attrs.axis))
         )
 
-    def _permute_dims(self, call: Call) -> Any:
+    def _permute_dims(self, call: Call) -> Expr:
         """Return a transposition that the model itself has may be done by the layout already."""
         source, axes = call.args[0], call.attrs.axes
         shape = static_shape(source)

@@ -34,7 +34,7 @@ class Values(Protocol):
     plain: dict[int, Any]
     unturned: set[int]
 
-    def turned(self, builder: relax.BlockBuilder, index: NodeIndex) -> Any:
+    def turned(self, builder: relax.BlockBuilder, index: NodeIndex) -> Expr:
         """Return a channels-last value as the graph has it."""
         ...
 
@@ -59,7 +59,7 @@ class Writer:
         if not all(self.numbers.of(n).per_tensor for n in operands):
             raise NoForm
 
-    def write(self) -> Any:
+    def write(self) -> Expr:
         """Return the value of the composite's root."""
         kinds = {
             "conv": self.conv,
@@ -84,15 +84,15 @@ class Writer:
         """Return the node that plays a part in the composite."""
         return self.found[name]
 
-    def plain(self, index: NodeIndex) -> Any:
-        """A value in the order the graph has it."""
+    def plain(self, index: NodeIndex) -> Expr:
+        """Return a value in the order the graph has it."""
         if index in self.integers.plain:
             return self.integers.plain[index]
         if index in self.integers.images:
             return self.integers.turned(self.builder, index)
         return self.value_of(index)
 
-    def image(self, index: NodeIndex) -> Any:
+    def image(self, index: NodeIndex) -> Expr:
         """Return a value channels last."""
         if index not in self.integers.images:
             rank = len(self.graph.nodes[index].type.shape)
@@ -100,13 +100,13 @@ class Writer:
             self.integers.images[index] = permuted(self.builder, self.plain(index), order)
         return self.integers.images[index]
 
-    def kernel(self, body: Callable[..., Any], arguments: Sequence[Expr], name: str) -> Any:
+    def kernel(self, body: Callable[..., Any], arguments: Sequence[Expr], name: str) -> Expr:
         """Return a call of one kernel that operators behind it may be fused with."""
         return self.builder.emit(
             self.builder.call_te(body, *arguments, primfunc_name_hint=name, primfunc_attrs=ANCHOR)
         )
 
-    def given_as_image(self, value: Any) -> Any:
+    def given_as_image(self, value: Expr) -> Expr:
         """Return the root's value, which was computed channels last."""
         root = self.found.root
         self.integers.images[root] = value
@@ -117,7 +117,7 @@ class Writer:
 
     # Convolutions and products -------------------------------------------------------------------
 
-    def conv(self) -> Any:
+    def conv(self) -> Expr:
         """Return a convolution."""
         node = self.anchor
         attributes = node.attributes
@@ -147,7 +147,7 @@ class Writer:
         value = self.anchored(kernel, data, scales, residual, name)
         return self.given_as_image(value)
 
-    def matmul(self) -> Any:
+    def matmul(self) -> Expr:
         """Return a matrix product with a constant."""
         if "weights" not in self.found:
             raise NoForm
@@ -178,7 +178,7 @@ class Writer:
         strides: tuple[int, ...],
         padding: tuple[int, ...],
         dilation: tuple[int, ...],
-    ) -> Any:
+    ) -> Expr:
         """Return what sums a convolution; ``weights`` as in ONNX. ``NoForm`` when nothing does."""
         shape = node.type.shape
         data = self.graph.nodes[self.node_of("data")].type.shape
@@ -192,7 +192,7 @@ class Writer:
             dilation=dilation,
         )
 
-    def product(self, node: Node, weights: np.ndarray) -> Any:
+    def product(self, node: Node, weights: np.ndarray) -> Expr:
         """Return what sums a matmul; ``weights``: output columns first."""
         data = self.graph.nodes[self.node_of("data")].type.shape
         return self._sums(data, node.type.shape, weights)
@@ -216,7 +216,7 @@ class Writer:
 
     def anchored(
         self, kernel: Any, data: Any, scales: np.ndarray, residual: list[Any], name: str
-    ) -> Any:
+    ) -> Expr:
         """Return the sums, and in the same kernel all that follows them."""
         step, _ = self.numbers.of("data").single("the data")
         factor = (scales.astype(np.float64) * step).astype(np.float32)
@@ -239,13 +239,13 @@ class Writer:
         constants = [const(correction), const(factor)]
         constants += [] if bias is None else [const(bias)]
 
-        def body(x: Any, w: Any, *more: Any) -> Any:
+        def body(x: te.Tensor, w: te.Tensor, *more: te.Tensor) -> Expr:
             shift, scale = more[0], more[1]
             rest = list(more[2:])
             offset = rest.pop(0) if bias is not None else None
             sums = kernel.sums(x, w)
 
-            def element(*i: Any) -> Any:
+            def element(*i: Any) -> Expr:
                 c = i[kernel.axis]
                 value = (sums(*i) + shift(c)).astype("float32") * scale(c)
                 if offset is not None:
@@ -266,7 +266,7 @@ class Writer:
 
     # Everything else -----------------------------------------------------------------------------
 
-    def binary(self) -> Any:
+    def binary(self) -> Expr:
         """Return a sum, difference or product of two values."""
         left, right = self.node_of("left"), self.node_of("right")
         node, result = self.anchor, self.result
@@ -279,18 +279,18 @@ class Writer:
         read = self.image if images else self.plain
         scalings = [self.numbers.of("left"), self.numbers.of("right")]
 
-        def combine(a: Any, b: Any) -> Any:
+        def combine(a: Expr, b: Expr) -> Expr:
             return {"add": a + b, "subtract": a - b, "multiply": a * b}[node.op]
 
-        def body(a: Any, b: Any) -> Any:
+        def body(a: te.Tensor, b: te.Tensor) -> Expr:
             shape = [max(int(p), int(q)) for p, q in zip(a.shape, b.shape, strict=True)]
 
-            def at(x: Any, i: tuple[Any, ...], scaling: Scaling) -> Any:
-                """An element, of an axis of one the only one."""
+            def at(x: te.Tensor, i: tuple[Any, ...], scaling: Scaling) -> Expr:
+                """Return an element, of an axis of one the only one."""
                 pairs = zip(i, x.shape, strict=True)
                 return compute.real(x(*(0 if int(e) == 1 else p for p, e in pairs)), scaling)
 
-            def element(*i: Any) -> Any:
+            def element(*i: Any) -> Expr:
                 value = combine(at(a, i, scalings[0]), at(b, i, scalings[1]))
                 if "activation" in self.found:
                     value = activation(self.graph.nodes[self.found["activation"]])(value)
@@ -301,11 +301,11 @@ class Writer:
         value = self.pointwise(body, [read(left), read(right)], f"quantized_{node.op}")
         return self.given_as_image(value) if images else value
 
-    def pointwise(self, body: Callable[..., Any], arguments: Sequence[Expr], name: str) -> Any:
+    def pointwise(self, body: Callable[..., Any], arguments: Sequence[Expr], name: str) -> Expr:
         """Return a call of an elementwise kernel."""
         return self.builder.emit(self.builder.call_te(body, *arguments, primfunc_name_hint=name))
 
-    def rescaled(self, value: Any, source: Scaling) -> Any:
+    def rescaled(self, value: Expr, source: Scaling) -> Expr:
         """From one scale to the result's."""
         result = self.result
         if result is None:
@@ -313,31 +313,31 @@ class Writer:
         if source.equals(result):
             return value
 
-        def body(x: Any) -> Any:
+        def body(x: te.Tensor) -> Expr:
             return compute.elementwise(
                 x.shape, lambda *i: compute.rounded(compute.real(x(*i), source), result), "rescaled"
             )
 
         return self.pointwise(body, [value], "rescaled")
 
-    def operator(self, value: Any) -> Any:
+    def operator(self, value: Expr) -> Expr:
         """Return the anchor itself on 8-bit values."""
         call = self.integers.function.model.expr(self.found["anchor"])
         return self.builder.emit(Call(call.op, [value, *call.args[1:]], call.attrs, call.ty_args))
 
-    def pool(self) -> Any:
+    def pool(self) -> Expr:
         """Return a maximum over windows."""
         if "max_pool" not in self.anchor.op or self.anchor.op.startswith("nn.adaptive"):
             raise NoForm  # averages are sums of floats anyway
         value = self.operator(self.plain(self.node_of("data")))
         return self.rescaled(value, self.numbers.of("data"))
 
-    def view(self) -> Any:
+    def view(self) -> Expr:
         """Return a change of shape."""
         value = self.operator(self.plain(self.node_of("data")))
         return self.rescaled(value, self.numbers.of("data"))
 
-    def concat(self) -> Any:
+    def concat(self) -> Expr:
         """Return a concatenation; parts of other scales are rescaled first."""
         names = [f"part{i}" for i in range(table.MOST_CONCATENATED) if f"part{i}" in self.found]
         scalings = [self.numbers.of(name) for name in names]
@@ -350,14 +350,14 @@ class Writer:
         axis = int(self.anchor.attributes.get("axis") or 0)
         return self.builder.emit(relax.op.concat(parts, axis))
 
-    def unary(self) -> Any:
+    def unary(self) -> Expr:
         """Return an activation."""
         result, source = self.result, self.numbers.of("data")
         function = activation(self.anchor)
         if result is None:
             raise NoForm
 
-        def body(x: Any) -> Any:
+        def body(x: te.Tensor) -> Expr:
             return compute.elementwise(
                 x.shape,
                 lambda *i: compute.rounded(function(compute.real(x(*i), source)), result),
@@ -366,12 +366,12 @@ class Writer:
 
         return self.pointwise(body, [self.plain(self.node_of("data"))], "quantized_unary")
 
-    def requantize(self) -> Any:
+    def requantize(self) -> Expr:
         """Return a change of scale alone."""
         return self.rescaled(self.plain(self.node_of("data")), self.numbers.of("data"))
 
 
-def permuted(builder: relax.BlockBuilder, value: Any, order: list[int]) -> Any:
+def permuted(builder: relax.BlockBuilder, value: Expr, order: list[int]) -> Expr:
     """Return the axes in another order, by a kernel of its own.
 
     Fused with a conversion to or from float32 it would walk through four times the memory
@@ -379,8 +379,8 @@ def permuted(builder: relax.BlockBuilder, value: Any, order: list[int]) -> Any:
     """
     shape = [int(e) for e in value.ty.shape.values]
 
-    def body(x: te.Tensor) -> Any:
-        def element(*i: Any) -> Any:
+    def body(x: te.Tensor) -> Expr:
+        def element(*i: Any) -> Expr:
             places = dict(zip(order, i, strict=True))
             return x(*(places[axis] for axis in range(len(order))))
 
@@ -391,5 +391,5 @@ def permuted(builder: relax.BlockBuilder, value: Any, order: list[int]) -> Any:
     )
 
 
-def _ints(value: Any, rank: int) -> list[int]:
+def _ints(value: Expr, rank: int) -> list[int]:
     return [int(v) for v in value] if isinstance(value, (list, tuple)) else [int(value)] * rank

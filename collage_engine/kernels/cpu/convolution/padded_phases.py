@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
+from tvm.tirx import Buffer
 
 from collage_engine.kernels.cpu.convolution.shape import ConvShape, copy_run
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.tir_builder import (
+    Index,
     Stmt,
     all_of,
     int64,
@@ -29,7 +31,7 @@ from collage_engine.kernels.tir_builder import (
 class Planes:
     """The padded input by phases: one plane per channel, one part of it per phase."""
 
-    buffer: Any
+    buffer: Buffer
     size: int
     """Elements from one channel to the next (all its phases)."""
     pitches: tuple[int, ...]
@@ -38,10 +40,10 @@ class Planes:
     prepare: Stmt | None
     """None when the data itself serves."""
 
-    def offset(self, k: Sequence[Any], dilation: Sequence[int]) -> Any:
+    def offset(self, k: Sequence[Index], dilation: Sequence[int]) -> Any:
         """Returns where a tap's first element lies in a channel's plane."""
-        phase: Any = 0
-        inside: Any = 0
+        phase: Index = 0
+        inside: Index = 0
         for t, d, s, p in zip(k, dilation, self.strides, self.pitches, strict=True):
             at = t * d
             phase = phase * s + (at % s if s > 1 else 0)
@@ -74,7 +76,9 @@ def make_planes(shape: ConvShape, context: Context, may_alias: bool) -> Planes:
     return Planes(buffer, size, pitches, shape.strides, prepare)
 
 
-def write_plane(shape: ConvShape, context: Context, buffer: Any, base: Any, channel: Any) -> Stmt:
+def write_plane(
+    shape: ConvShape, context: Context, buffer: Buffer, base: Index, channel: Index
+) -> Stmt:
     """Returns one channel's plane into a flat buffer from ``base`` on, zeros around.
 
     ``channel`` counts over batch and channels.
@@ -100,9 +104,9 @@ def write_plane(shape: ConvShape, context: Context, buffer: Any, base: Any, chan
         low = -(first // stride) if first < 0 else 0
         high = max(low, min(pitch, (width - 1 - first) // stride + 1))
 
-        def row(*place: Any) -> Stmt:
-            inner: Any = int64(0)
-            start: Any = int64(channel)
+        def row(*place: Index) -> Stmt:
+            inner: Index = int64(0)
+            start: Index = int64(channel)
             tests: list[Any] = []
             for q, p, s, b, e, extent in zip(
                 place, phase, shape.strides, shape.before, shape.size, pitches, strict=False
@@ -139,7 +143,14 @@ def write_plane(shape: ConvShape, context: Context, buffer: Any, base: Any, chan
 
 
 def gather(
-    target: Any, at: Any, source: Any, start: Any, count: int, stride: int, lanes: int, room: int
+    target: Any,
+    at: Index,
+    source: Any,
+    start: Index,
+    count: int,
+    stride: int,
+    lanes: int,
+    room: int,
 ) -> Stmt:
     """``count`` elements ``stride`` apart made contiguous; ``room`` elements may be read."""
     if stride == 1:
@@ -149,7 +160,7 @@ def gather(
     full = min(count // lanes, room // (2 * lanes))
     even = [tirx.const(2 * i, "int32") for i in range(lanes)]
 
-    def vector(v: Any) -> Stmt:
+    def vector(v: Index) -> Stmt:
         begin = start + int64(v) * (2 * lanes)
         halves = [
             tirx.BufferLoad(source, [tirx.Ramp(begin + h * lanes, int64(1), lanes)])

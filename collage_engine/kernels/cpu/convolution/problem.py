@@ -185,7 +185,7 @@ def both_sides(padding: Sequence[int], dims: int) -> tuple[int, ...]:
 
 
 def described(call: Call) -> tuple[ConvProblem, np.ndarray] | None:
-    """A convolution's problem and its weight (OIHW…), or None when it is not one of ours."""
+    """Return a convolution's problem and its weight (OIHW…), or None when it is not one of ours."""
     operands = float_operands(call)
     if operands is None:
         return None

@@ -8,6 +8,7 @@ from typing import Any
 from tvm import te, tirx
 
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
+from collage_engine.kernels.tir_builder import Index
 
 
 def taps_of(problem: ConvProblem) -> list[Any]:
@@ -16,7 +17,7 @@ def taps_of(problem: ConvProblem) -> list[Any]:
 
 
 def input_at(
-    problem: ConvProblem, data: Any, index: Sequence[Any], taps: Sequence[Any], channel: Any
+    problem: ConvProblem, data: Any, index: Sequence[Index], taps: Sequence[Index], channel: Index
 ) -> Any:
     """Returns the input element that a tap of the output at ``index`` reads.
 
@@ -47,8 +48,8 @@ def blocked_sum(
     problem: ConvProblem,
     data: Any,
     block: int,
-    taps: Sequence[Any],
-    weight_at: Callable[[Any, Any, Any, Any], Any],
+    taps: Sequence[Index],
+    weight_at: Callable[[Index, Index, Index, Index], Any],
     note: dict[str, str],
 ) -> Any:
     """Returns a convolution over a weight that is packed by blocks of output channels.
@@ -64,9 +65,9 @@ def blocked_sum(
     """
     channel = te.reduce_axis((0, problem.ci_group), "rc")
 
-    def element(*index: Any) -> Any:
+    def element(*index: Index) -> Any:
         c = index[-1] if problem.channels_last else index[1]
-        group: Any = tirx.floordiv(c, problem.co_group) if problem.groups > 1 else 0
+        group: Index = tirx.floordiv(c, problem.co_group) if problem.groups > 1 else 0
         source = group * problem.ci_group + channel if problem.groups > 1 else channel
         x = input_at(problem, data, index, taps[: problem.dims], source)
         inner = tirx.floormod(c, problem.co_group) if problem.groups > 1 else c

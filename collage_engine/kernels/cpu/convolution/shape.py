@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tvm.tirx import Buffer
+
 from collage_engine.kernels.bfloat16_numbers import real
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.cpu.convolution.sizes import ConvSizes
@@ -18,6 +20,7 @@ from collage_engine.kernels.cpu.writing.register_transpose import (
 from collage_engine.kernels.expressions import NotUnderstood, loads
 from collage_engine.kernels.program import Stage
 from collage_engine.kernels.tir_builder import (
+    Index,
     Stmt,
     all_of,
     bound,
@@ -76,21 +79,21 @@ class ConvShape(ConvSizes):
         products = self.batch * self.co * product(self.out) * self.taps * self.ci // self.groups
         return products // 16
 
-    def index(self, n: Any, c: Any, spatial: Sequence[Any]) -> tuple[Any, ...]:
+    def index(self, n: Index, c: Index, spatial: Sequence[Index]) -> tuple[Index, ...]:
         """Returns the indices of an element of the data or the output, in its layout's order."""
         return (n, *spatial, c) if self.channels_last else (n, c, *spatial)
 
 
 def copy_run(
-    target: Any, at: Any, source: Any, start: Any, size: int, lanes: int, zero: bool = False
+    target: Any, at: Index, source: Any, start: Index, size: int, lanes: int, zero: bool = False
 ) -> Stmt:
     """Copies ``size`` contiguous elements between flat buffers, or sets them to zero.
 
     Numbers that are held in bfloat16 become float32.
     """
 
-    def vector(offset: Any, width: int) -> Stmt:
-        def lane(x: Any) -> Stmt:
+    def vector(offset: Index, width: int) -> Stmt:
+        def lane(x: Index) -> Stmt:
             value = f32(0.0) if zero else load(source, start + (offset + x))
             if not zero and str(source.dtype) == "uint16":
                 value = real(value)
@@ -145,14 +148,14 @@ def prepare(shape: ConvShape, context: Context, turn: bool = False) -> Prepared:
     source = context.views.flat(shape.data)
     share = context.share(shape.batch * shape.ci * product(shape.padded))
 
-    def point(at: Any, start: Any) -> Stmt:
+    def point(at: Index, start: Index) -> Stmt:
         return copy_run(buffer, at * pitch, source, start * shape.ci, shape.ci, lanes)
 
     if sampled:
 
-        def sampled_row(index: Any) -> Stmt:
+        def sampled_row(index: Index) -> Stmt:
             plane, *place = split_index(index, (planes, *size[:-1]))
-            start: Any = int64(plane)
+            start: Index = int64(plane)
             for p, s, e in zip(place, shape.strides, shape.size, strict=False):
                 start = start * e + p * s
             start = start * shape.size[-1]
@@ -189,16 +192,16 @@ def _turned(shape: ConvShape, context: Context, sampled: bool) -> Prepared:
             lambda i: copy_run(buffer, int64(i) * row, None, 0, row, lanes, zero=True),
         )
 
-    def target(n: Any, position: Any, c: Any) -> Any:
-        index: Any = int64(n)
+    def target(n: Index, position: Index, c: Index) -> Any:
+        index: Index = int64(n)
         for p, e, b in zip(split_index(position, inner), size, before, strict=True):
             index = index * e + (p + b)
         return index * pitch + c
 
-    def origin(n: Any, c: Any, position: Any) -> Any:
+    def origin(n: Index, c: Index, position: Index) -> Any:
         if not sampled:
             return (int64(n) * shape.ci + c) * plane + position
-        index: Any = int64(n) * shape.ci + c
+        index: Index = int64(n) * shape.ci + c
         for p, s, e in zip(split_index(position, inner), step, shape.size, strict=True):
             index = index * e + p * s
         return index
@@ -206,8 +209,8 @@ def _turned(shape: ConvShape, context: Context, sampled: bool) -> Prepared:
     positions = product(inner)
     squares = 0 if sampled or lanes < 4 else positions // lanes
 
-    def square(n: Any, c: Any, p: Any) -> Stmt:
-        def put(j: Any, value: Any) -> Stmt:
+    def square(n: Index, c: Index, p: Index) -> Stmt:
+        def put(j: Index, value: Any) -> Stmt:
             return vector_store(buffer, value, target(n, p + j, c), lanes)
 
         return bound(
@@ -217,7 +220,7 @@ def _turned(shape: ConvShape, context: Context, sampled: bool) -> Prepared:
             ),
         )
 
-    def single(n: Any, first: Any, count: int, p: Any) -> Stmt:
+    def single(n: Index, first: Index, count: int, p: Index) -> Stmt:
         return loop(
             count,
             lambda c: store(buffer, load(source, origin(n, first + c, p)), target(n, p, first + c)),
@@ -227,7 +230,7 @@ def _turned(shape: ConvShape, context: Context, sampled: bool) -> Prepared:
     if squares == 0:
         blocks, rest = 0, shape.ci
 
-    def block(index: Any) -> Stmt:
+    def block(index: Index) -> Stmt:
         n, b = split_index(index, (shape.batch, blocks))
         c = int64(b) * lanes
         return seq(
@@ -262,7 +265,7 @@ def _turned(shape: ConvShape, context: Context, sampled: bool) -> Prepared:
     return Prepared(buffer, pitch, size, loops, sampled)
 
 
-def pad_into(shape: ConvShape, context: Context, buffer: Any, pitch: int) -> Stmt:
+def pad_into(shape: ConvShape, context: Context, buffer: Buffer, pitch: int) -> Stmt:
     """Loops that copy the data into a flat buffer with its rim of zeros."""
     lanes = context.cpu.lanes("float32")
     padded = shape.padded
@@ -272,10 +275,10 @@ def pad_into(shape: ConvShape, context: Context, buffer: Any, pitch: int) -> Stm
     outer = padded[:-1]
     size, before, after = shape.size, shape.before, shape.after
 
-    def zeros(at: Any, positions: int) -> Stmt:
+    def zeros(at: Index, positions: int) -> Stmt:
         return copy_run(buffer, at, None, 0, positions * pitch, lanes, zero=True)
 
-    def row(index: Any) -> Stmt:
+    def row(index: Index) -> Stmt:
         plane, *place = split_index(index, (planes, *outer))
         inside = all_of(
             [
@@ -284,7 +287,7 @@ def pad_into(shape: ConvShape, context: Context, buffer: Any, pitch: int) -> Stm
                 for test in ((p >= b) if b else True, (p < b + s) if a else True)
             ]
         )
-        start: Any = int64(plane)
+        start: Index = int64(plane)
         for p, b, s in zip(place, before, size, strict=False):
             start = start * s + (p - b)
         at = int64(index) * (padded[-1] * pitch)

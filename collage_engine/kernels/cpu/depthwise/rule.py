@@ -23,7 +23,7 @@ from collage_engine.kernels.cpu.writing.tile_choice import near
 from collage_engine.kernels.note import note
 from collage_engine.kernels.rule import KernelRule, PlanError
 from collage_engine.kernels.target import Cpu
-from collage_engine.kernels.tir_builder import Stmt
+from collage_engine.kernels.tir_builder import Index, Stmt
 
 TILE_ROWS = 4
 """Image rows of a register tile, at most, by default. Chosen: every further row shares fewer of its
@@ -100,7 +100,7 @@ class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):
         data, weight = operands
         taps = taps_of(problem)
 
-        def element(*index: Any) -> Any:
+        def element(*index: Index) -> Any:
             c = index[1]
             source = c if problem.co == problem.ci else tirx.floordiv(c, problem.co // problem.ci)
             x = input_at(problem, data, index, taps, source)
@@ -166,7 +166,7 @@ class DepthwiseLast(KernelRule[ConvProblem, DepthwiseLastPlan, Cpu]):
         data, weight = operands
         taps = taps_of(problem)
 
-        def element(*index: Any) -> Any:
+        def element(*index: Index) -> Any:
             x = input_at(problem, data, index, taps, index[-1])
             return te.sum(x * weight(*taps, index[-1]), axis=taps)
 

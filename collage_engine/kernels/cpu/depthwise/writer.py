@@ -26,6 +26,7 @@ from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import columns_below, tile
 from collage_engine.kernels.tir_builder import (
     ForKind,
+    Index,
     Stmt,
     all_of,
     allocate,
@@ -74,10 +75,17 @@ def write_first(
     rows = shape.out[-2] if len(shape.out) > 1 else 1
 
     def one(
-        n: Any, channel: Any, base: Any, place: Any, row: Any, count: int, first: Any, vs: int
+        n: Index,
+        channel: Index,
+        base: Index,
+        place: Any,
+        row: Index,
+        count: int,
+        first: Index,
+        vs: int,
     ) -> Stmt:
-        def term(r: Any, column: Any, *k: Any) -> Any:
-            inside: Any = int64(0)
+        def term(r: Index, column: Index, *k: Index) -> Any:
+            inside: Index = int64(0)
             where = (*place, row + r)[-len(pitches) + 1 :] if len(pitches) > 1 else ()
             for p, e in zip(where, pitches, strict=False):
                 inside = inside * e + p
@@ -85,7 +93,7 @@ def write_first(
             at = planes.offset(k, shape.dilation) + inside + base
             return load(shape.weight, channel, *k) * load(plane, at)
 
-        def finish(r: Any, column: Any, value: Any) -> Stmt:
+        def finish(r: Index, column: Index, value: Any) -> Stmt:
             where = (*place, row + r) if len(shape.out) > 1 else ()
             return epilogue.store((n, channel, *where, first + column), value)
 
@@ -95,8 +103,8 @@ def write_first(
             kept = columns_below(columns, width - first)
         return tile(count, columns, _taps(shape), term, finish, kept)
 
-    def line(n: Any, channel: Any, base: Any, place: Any, row: Any, count: int) -> Stmt:
-        """All columns of ``count`` rows."""
+    def line(n: Index, channel: Index, base: Index, place: Any, row: Index, count: int) -> Stmt:
+        """Return all columns of ``count`` rows."""
         whole = width // (wide * lanes)
         rest = width - whole * wide * lanes
         return seq(
@@ -111,13 +119,13 @@ def write_first(
             else None,
         )
 
-    def compute(n: Any, c: Any, base: Any) -> Stmt:
+    def compute(n: Index, c: Index, base: Index) -> Stmt:
         full, rest = divmod(rows, height)
 
-        def channel_body(j: Any) -> Stmt:
+        def channel_body(j: Index) -> Stmt:
             channel = c * multiplier + j
 
-            def at(*place: Any) -> Stmt:
+            def at(*place: Index) -> Stmt:
                 return seq(
                     loop(full, lambda t: line(n, channel, base, place, int64(t) * height, height))
                     if full
@@ -129,7 +137,7 @@ def write_first(
 
         return loop(multiplier, channel_body)
 
-    def task(index: Any) -> Stmt:
+    def task(index: Index) -> Stmt:
         n, block = split_index(index, (shape.batch, shape.ci // together))
         first = int64(block) * together
         return seq(
@@ -157,13 +165,13 @@ def write_last(
         share = context.share(shape.work)
         step = (1,) * len(shape.out) if data.sampled else shape.strides
 
-        def source(n: Any, place: tuple[Any, ...], k: tuple[Any, ...], c: Any) -> Any:
-            at: Any = int64(n)
+        def source(n: Index, place: tuple[Index, ...], k: tuple[Index, ...], c: Index) -> Any:
+            at: Index = int64(n)
             for p, s, t, d, e in zip(place, step, k, shape.dilation, data.size, strict=True):
                 at = at * e + (p * s + t * d)
             return load(data.flat, at * data.pitch + c)
 
-        def line(index: Any) -> Stmt:
+        def line(index: Index) -> Stmt:
             n, *row = split_index(index, (shape.batch, *shape.out[:-1]))
             return _row(shape, plan, epilogue, context, n, tuple(row), source)
 
@@ -189,11 +197,11 @@ def _by_bands(
     left, right = shape.before[1] * shape.ci, shape.after[1] * shape.ci
     inside = shape.size[1] * shape.ci
 
-    def task(index: Any) -> Stmt:
+    def task(index: Index) -> Stmt:
         n, b = split_index(index, (shape.batch, shape.out[0] // rows))
         first = int64(b) * (rows * stride) - shape.before[0]
 
-        def fill(r: Any) -> Stmt:
+        def fill(r: Index) -> Stmt:
             y = first + r
             at = int64(r) * line_size
             start = (int64(n) * shape.size[0] + y) * inside
@@ -207,7 +215,7 @@ def _by_bands(
             empty = copy_run(band, at, None, 0, line_size, lanes, zero=True)
             return when(all_of([y >= 0, y < shape.size[0]]), copy, empty) or seq()
 
-        def source(_: Any, place: tuple[Any, ...], k: tuple[Any, ...], c: Any) -> Any:
+        def source(_: Any, place: tuple[Index, ...], k: tuple[Index, ...], c: Index) -> Any:
             y = (place[0] - int64(b) * rows) * stride + k[0] * shape.dilation[0]
             x = place[1] * shape.strides[1] + k[1] * shape.dilation[1]
             return load(band, (y * wide + x) * shape.ci + c)
@@ -230,8 +238,8 @@ def _row(
     plan: DepthwiseLastPlan,
     epilogue: Epilogue,
     context: Context,
-    n: Any,
-    row: tuple[Any, ...],
+    n: Index,
+    row: tuple[Index, ...],
     source: Callable[..., Any],
 ) -> Stmt:
     """Returns one row of the output, all its channels."""
@@ -241,19 +249,19 @@ def _row(
     columns = [(s, w) for s, w in pieces(channels % (vectors * lanes), lanes)]
     full_blocks = channels // (vectors * lanes)
 
-    def one(first: Any, count: int, channel: Any, vectors: Any) -> Stmt:
-        def term(r: Any, column: Any, *k: Any) -> Any:
+    def one(first: Index, count: int, channel: Index, vectors: Any) -> Stmt:
+        def term(r: Index, column: Index, *k: Index) -> Any:
             c = channel + column
             return source(n, (*row, first + r), k, c) * load(shape.weight, *k, c)
 
-        def finish(r: Any, begin: int, width: int, value: Callable[[Any], Any]) -> Stmt:
+        def finish(r: Index, begin: int, width: int, value: Callable[[Index], Any]) -> Stmt:
             return epilogue.store_vector(
                 width, lambda x: (n, *row, first + r, channel + (int64(begin) + x)), value
             )
 
         return tile(count, vectors, _taps(shape), term, finish_vector=finish)
 
-    def along(first: Any, count: int) -> Stmt:
+    def along(first: Index, count: int) -> Stmt:
         whole = [(v * lanes, lanes) for v in range(vectors)]
         return seq(
             loop(full_blocks, lambda b: one(first, count, int64(b) * (vectors * lanes), whole))

@@ -19,6 +19,7 @@ from collage_engine.kernels.cpu.writing.register_tile import columns_below, tile
 from collage_engine.kernels.cpu.writing.tile_choice import image_of
 from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.tir_builder import (
+    Index,
     Stmt,
     int64,
     load,
@@ -66,11 +67,11 @@ class ChannelTiles:
 
     # Where things are --------------------------------------------------------------------------
 
-    def place(self, lead: tuple[Any, ...], row: Any, column: Any) -> tuple[Any, ...]:
+    def place(self, lead: tuple[Index, ...], row: Index, column: Index) -> tuple[Index, ...]:
         """Returns the output position of a row and a column of the image that tiles cover."""
         return (row,) if self.flat else (*lead, row, column)
 
-    def input(self, n: Any, c: Any, place: tuple[Any, ...], k: tuple[Any, ...]) -> Any:
+    def input(self, n: Index, c: Index, place: tuple[Index, ...], k: tuple[Index, ...]) -> Any:
         """Returns the input element that tap ``k`` of the output at ``place`` reads."""
         shape, data = self.shape, self.data
         if data.loops is None and not shape.channels_last:
@@ -85,7 +86,7 @@ class ChannelTiles:
                 spatial = spatial * e + (p * s + t * d)
         return load(data.flat, (int64(n) * product(data.size) + spatial) * data.pitch + c)
 
-    def give(self, n: Any, place: tuple[Any, ...], channel: Any, value: Any) -> Stmt:
+    def give(self, n: Index, place: tuple[Index, ...], channel: Index, value: Any) -> Stmt:
         """Stores a finished output element."""
         shape, collapsed = self.shape, self.collapsed
         if self.plain:
@@ -96,7 +97,7 @@ class ChannelTiles:
             place = split_index(place[-1], shape.out)
         return self.epilogue.store(shape.index(n, channel, place), value)
 
-    def block_columns(self, b: Any, body: Callable[[Any], Stmt]) -> Stmt:
+    def block_columns(self, b: Index, body: Callable[[Index], Stmt]) -> Stmt:
         """Returns the body for the columns that exist in channel block ``b``."""
         rest = self.co - (self.blocks - 1) * self.block
         if rest == self.block:
@@ -110,28 +111,28 @@ class ChannelTiles:
 
     def product_tile(
         self,
-        n: Any,
-        lead: tuple[Any, ...],
-        g: Any,
-        b: Any,
-        chunk: Any,
-        corner: tuple[Any, Any],
+        n: Index,
+        lead: tuple[Index, ...],
+        g: Index,
+        b: Index,
+        chunk: Index,
+        corner: tuple[Index, Index],
         size: tuple[int, int],
-        finish: Callable[[tuple[Any, Any], Any, Any], Stmt],
+        finish: Callable[[tuple[Index, Index], Any, Any], Stmt],
         columns: Any = None,
-        start: Callable[[tuple[Any, Any], Any], Any] | None = None,
-        ahead: Callable[[Any], Stmt] | None = None,
+        start: Callable[[tuple[Index, Index], Any], Any] | None = None,
+        ahead: Callable[[Index], Stmt] | None = None,
     ) -> Stmt:
         """Sums over one chunk of input channels for ``size`` positions and one block."""
         shape, weight = self.shape, self.shape.weight
 
-        def position(r: Any) -> tuple[Any, Any]:
+        def position(r: Index) -> tuple[Index, Index]:
             i, j = split_index(r, size)
             return corner[0] + i, corner[1] + j
 
         def reduce(step: Callable[..., Stmt]) -> Stmt:
             # One loop over all taps: LLVM would unroll a loop over three completely.
-            def tap(t: Any) -> Stmt:
+            def tap(t: Index) -> Stmt:
                 k = split_index(t, shape.kernel)
                 if ahead is None or not self.ahead_in_steps:
                     return loop(self.chunk, lambda c: step(c, *k))
@@ -144,7 +145,7 @@ class ChannelTiles:
                 first = loop(shape.taps * self.chunk, ahead)
             return seq(first, loop(shape.taps, tap))
 
-        def term(r: Any, lane: Any, c: Any, *k: Any) -> Any:
+        def term(r: Index, lane: Index, c: Index, *k: Index) -> Any:
             channel = g * self.ci + (int64(chunk) * self.chunk + c)
             here = self.input(n, channel, self.place(lead, *position(r)), k)
             return here * load(weight, g, b, chunk, *k, c, lane)
@@ -175,7 +176,7 @@ class ChannelTiles:
         channels = (self.groups, self.blocks)
         count = len(spatial)
 
-        def task(index: Any) -> Stmt:
+        def task(index: Index) -> Stmt:
             if self.channels_inside:
                 parts = split_index(index, (*spatial, *channels))
                 where, (g, b) = parts[:count], parts[count:]

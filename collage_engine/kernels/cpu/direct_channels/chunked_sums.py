@@ -23,6 +23,7 @@ from collage_engine.kernels.cpu.writing.register_transpose import (
 from collage_engine.kernels.cpu.writing.tile_choice import spans
 from collage_engine.kernels.cpu.writing.transposed_stores import give_squares
 from collage_engine.kernels.tir_builder import (
+    Index,
     Stmt,
     allocate,
     bound,
@@ -55,13 +56,13 @@ def by_chunks(tiles: ChannelTiles) -> Stmt:
 class _Group:
     """Tile rows that share a buffer of sums, for one block of channels; all are expressions."""
 
-    n: Any
-    lead: tuple[Any, ...]
+    n: Index
+    lead: tuple[Index, ...]
     """Outer axes of the output."""
-    g: Any
-    b: Any
+    g: Index
+    b: Index
     """Group of channels, and block in it."""
-    first: Any
+    first: Index
     """Its first image row."""
     last: Any
     """Whether it is the image's last group."""
@@ -114,10 +115,10 @@ class _Chunks:
         turned = workspace((length + tiles.lanes,), name="turned")
         tiles.data = Prepared(turned, pitch, shape.size, None)
 
-        def task(index: Any) -> Stmt:
+        def task(index: Index) -> Stmt:
             n, group = split_index(index, (shape.batch, groups))
             tiles.first = int64(group) * group_rows
-            held: Any = int64(self.last_rows if groups == 1 else group_rows)
+            held: Index = int64(self.last_rows if groups == 1 else group_rows)
             if groups > 1 and self.last_rows != group_rows:
                 held = tirx.Select(group == groups - 1, int64(self.last_rows), held)
             return seq(
@@ -130,7 +131,7 @@ class _Chunks:
 
         return tiles.context.share(shape.work)(shape.batch * groups, task)
 
-    def _turn(self, n: Any, target: Any, pitch: int, count: Any) -> Stmt:
+    def _turn(self, n: Index, target: Any, pitch: int, count: Any) -> Stmt:
         """Returns the group's positions of all channels, channels last.
 
         The last square overlaps.
@@ -140,7 +141,7 @@ class _Chunks:
         plane = product(shape.size)
         source = tiles.context.views.flat(shape.data)
 
-        def square(c: Any, i: Any) -> Stmt:
+        def square(c: Index, i: Index) -> Stmt:
             start = tirx.min(int64(i) * lanes, count - lanes)
             channel = (int64(n) * shape.ci + int64(c) * lanes) * plane + tiles.first + start
             return bound(
@@ -160,7 +161,7 @@ class _Chunks:
 
     # One group ---------------------------------------------------------------------------------
 
-    def _group(self, n: Any, lead: tuple[Any, ...], g: Any, b: Any, number: Any) -> Stmt:
+    def _group(self, n: Index, lead: tuple[Index, ...], g: Index, b: Index, number: Any) -> Stmt:
         """Clears the sums of a group, adds all chunks to them, and has them leave."""
         groups, per_group = self.groups, self.per_group
         last = number == groups - 1 if groups > 1 else True
@@ -185,7 +186,7 @@ class _Chunks:
             self.tiles.block_columns(b, lambda kept: self._leave(group, kept)),
         )
 
-    def _clear(self, i: Any) -> Stmt:
+    def _clear(self, i: Index) -> Stmt:
         """Row ``i`` of the sums."""
         block, lanes = self.tiles.block, self.tiles.lanes
         return nest(
@@ -198,7 +199,7 @@ class _Chunks:
             ),
         )
 
-    def _add(self, group: _Group, chunk: Any) -> Stmt:
+    def _add(self, group: _Group, chunk: Index) -> Stmt:
         """Returns the chunk's products, added to the sums of all tiles."""
         height = self.height
         full = for_range(
@@ -209,7 +210,7 @@ class _Chunks:
         rest = self._across(group, chunk, int64(self.full_rows * height), self.rest_rows)
         return seq(full, when(group.last, rest) or seq())
 
-    def _across(self, group: _Group, chunk: Any, row: Any, height: int) -> Stmt:
+    def _across(self, group: _Group, chunk: Index, row: Index, height: int) -> Stmt:
         """Returns a row of tiles.
 
         While this chunk is used, the next one is fetched, a little in every step.
@@ -225,14 +226,14 @@ class _Chunks:
             steps * block
         )
 
-        def at(position: tuple[Any, Any], lane: Any) -> Any:
+        def at(position: tuple[Index, Index], lane: Index) -> Any:
             row, column = position
             return ((row - group.first) * columns + column) * block + lane
 
-        def one(column: Any, w: int) -> Stmt:
+        def one(column: Index, w: int) -> Stmt:
             begin = next_chunk + (number + column // width) * (steps * stride)
 
-            def ahead(step: Any) -> Stmt:
+            def ahead(step: Index) -> Stmt:
                 at = begin + step * stride
                 return seq(*(prefetch(weight, at + o) for o in range(0, stride, 16)))
 
@@ -265,12 +266,12 @@ class _Chunks:
             return self._turned_back(group, kept)
         return for_range(group.count, lambda i: self._finish(group, i, kept))
 
-    def _finish(self, group: _Group, i: Any, kept: Any) -> Stmt:
+    def _finish(self, group: _Group, i: Index, kept: Any) -> Stmt:
         """Row ``i`` of the group, channels in the lanes."""
         tiles = self.tiles
         channels = group.g * tiles.co + group.b * tiles.block
 
-        def point(j: Any) -> Stmt:
+        def point(j: Index) -> Stmt:
             place = tiles.place(group.lead, group.first + i, j)
             sums = (i * self.columns + j) * tiles.block
 
@@ -298,7 +299,7 @@ class _Chunks:
         lanes = tiles.lanes
         channels = group.g * tiles.co + group.b * tiles.block
         total = group.count * self.columns
-        origin: Any = int64(0)
+        origin: Index = int64(0)
         for p, e in zip((*group.lead, group.first), (*tiles.outer, self.rows), strict=True):
             origin = origin * e + p
 

@@ -22,7 +22,7 @@ from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.note import note
 from collage_engine.kernels.rule import KernelRule
 from collage_engine.kernels.target import Cpu
-from collage_engine.kernels.tir_builder import Stmt
+from collage_engine.kernels.tir_builder import Index, Stmt
 
 
 class DirectChannels(KernelRule[ConvProblem, ChannelsPlan, Cpu]):
@@ -64,7 +64,7 @@ class DirectChannels(KernelRule[ConvProblem, ChannelsPlan, Cpu]):
         data, weight = operands
         taps, chunk = taps_of(problem), int(weight.shape[-2])
 
-        def weight_at(group: Any, b: Any, channel: Any, r: Any) -> Any:
+        def weight_at(group: Index, b: Index, channel: Index, r: Index) -> Any:
             outer, inside = tirx.floordiv(channel, chunk), tirx.floormod(channel, chunk)
             return weight(group, b, outer, *taps, inside, r)
 

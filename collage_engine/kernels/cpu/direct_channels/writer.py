@@ -18,7 +18,7 @@ from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.tile_choice import spans
 from collage_engine.kernels.program import shape_of
-from collage_engine.kernels.tir_builder import Stmt, int64, product, seq
+from collage_engine.kernels.tir_builder import Index, Stmt, int64, product, seq
 
 
 def write(shape: ConvShape, plan: ChannelsPlan, epilogue: Epilogue, context: Context) -> Stmt:
@@ -68,12 +68,12 @@ def in_registers(tiles: ChannelTiles) -> Stmt:
         for count_c, first_c, w in spans(columns, width):
 
             def body(
-                n: Any,
+                n: Index,
                 lead: Any,
-                g: Any,
-                b: Any,
-                i: Any,
-                j: Any,
+                g: Index,
+                b: Index,
+                i: Index,
+                j: Index,
                 h: int = h,
                 w: int = w,
                 first_r: int = first_r,
@@ -81,7 +81,7 @@ def in_registers(tiles: ChannelTiles) -> Stmt:
             ) -> Stmt:
                 corner = (int64(i) * h + first_r, int64(j) * w + first_c)
 
-                def finish(position: tuple[Any, Any], lane: Any, value: Any) -> Stmt:
+                def finish(position: tuple[Index, Index], lane: Index, value: Any) -> Stmt:
                     channel = g * tiles.co + b * tiles.block + lane
                     return tiles.give(n, tiles.place(lead, *position), channel, value)
 

@@ -29,7 +29,7 @@ from collage_engine.kernels.cpu.writing.tile_cost import fits
 from collage_engine.kernels.note import note
 from collage_engine.kernels.rule import KernelRule, PlanError
 from collage_engine.kernels.target import Cpu
-from collage_engine.kernels.tir_builder import Stmt, product
+from collage_engine.kernels.tir_builder import Index, Stmt, product
 
 SHALLOW = 256
 """Products per result below which channels-first images keep their layout. Chosen: moving the
@@ -100,7 +100,7 @@ class DirectSpatial(KernelRule[ConvProblem, SpatialPlan, Cpu]):
         data, weight = operands
         taps, block = taps_of(problem), int(weight.shape[-1])
 
-        def weight_at(group: Any, b: Any, channel: Any, r: Any) -> Any:
+        def weight_at(group: Index, b: Index, channel: Index, r: Index) -> Any:
             return weight(group, b, channel, *taps, r)
 
         return blocked_sum(problem, data, block, taps, weight_at, note(self, problem, plan))

@@ -25,6 +25,7 @@ from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import tile
 from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.tir_builder import (
+    Index,
     Stmt,
     allocate,
     int64,
@@ -86,7 +87,7 @@ class _Spatial:
             extents = (*spatial, *channels) if self.channels_inside else (*channels, *spatial)
 
             def task(
-                index: Any,
+                index: Index,
                 extents: tuple[int, ...] = extents,
                 rows: int = rows,
                 size: int = size,
@@ -100,13 +101,13 @@ class _Spatial:
             start += rows * count
         return seq(*statements)
 
-    def _band(self, n: Any, g: Any, b: Any, first_row: Any, rows: int, size: int) -> Stmt:
+    def _band(self, n: Index, g: Index, b: Index, first_row: Any, rows: int, size: int) -> Stmt:
         """Returns a band of ``rows`` rows, ``size`` positions, of one block of channels."""
         shape, phases, collapsed = self.shape, self.phases, self.collapsed
         channel = g * self.co + b * self.height
         if self.direct and collapsed is not None:
 
-            def finish(r: Any, position: Any, value: Any) -> Stmt:
+            def finish(r: Index, position: Index, value: Any) -> Stmt:
                 statement = collapsed.store((n, channel + r), position, (), value)
                 if self.co % self.height:
                     return tirx.IfThenElse(b * self.height + r < self.co, statement, None)
@@ -117,7 +118,7 @@ class _Spatial:
         band = workspace((self.height, vectors * self.lanes), name="band")
         base = first_row * (product(phases.pitches[1:]) if len(shape.out) > 1 else 1)
 
-        def keep(r: Any, position: Any, value: Any) -> Stmt:
+        def keep(r: Index, position: Index, value: Any) -> Stmt:
             return store(band, value, r, position)
 
         return seq(
@@ -126,13 +127,15 @@ class _Spatial:
             self._block_rows(b, lambda count: self._give(band, n, channel, first_row, rows, count)),
         )
 
-    def _give(self, band: Any, n: Any, channel: Any, first_row: Any, rows: int, count: int) -> Stmt:
+    def _give(
+        self, band: Any, n: Index, channel: Index, first_row: Any, rows: int, count: int
+    ) -> Stmt:
         """Stores the band's sums of ``count`` channels without surplus columns."""
         shape, phases = self.shape, self.phases
         pitch = phases.pitches[-1]
 
-        def line(r: Any, *place: Any) -> Stmt:
-            inner: Any = int64(0)
+        def line(r: Index, *place: Index) -> Stmt:
+            inner: Index = int64(0)
             for p, e in zip(place, phases.pitches, strict=False):
                 inner = inner * e + p
             inner = inner * pitch
@@ -153,7 +156,7 @@ class _Spatial:
         inner_rows = (rows, *shape.out[1:-1]) if len(shape.out) > 1 else ()
         return nest((count, *inner_rows), line)
 
-    def _block_rows(self, b: Any, body: Callable[[int], Stmt]) -> Stmt:
+    def _block_rows(self, b: Index, body: Callable[[int], Stmt]) -> Stmt:
         """Returns the body with the number of channels that exist in block ``b``."""
         rest = self.co - (self.blocks - 1) * self.height
         if rest == self.height:
@@ -163,7 +166,13 @@ class _Spatial:
         return tirx.IfThenElse(b < self.blocks - 1, body(self.height), body(rest))
 
     def _tiles(
-        self, n: Any, g: Any, b: Any, base: Any, size: int, finish: Callable[[Any, Any, Any], Stmt]
+        self,
+        n: Index,
+        g: Index,
+        b: Index,
+        base: Index,
+        size: int,
+        finish: Callable[[Index, Index, Index], Stmt],
     ) -> Stmt:
         """Returns all positions ``base … base + size`` for one channel block."""
         shape, lanes, phases = self.shape, self.lanes, self.phases
@@ -175,10 +184,10 @@ class _Spatial:
         def reduce(step: Callable[..., Stmt]) -> Stmt:
             return loop(self.ci, lambda c: nest(shape.kernel, lambda *k: step(c, *k)))
 
-        def one(first: Any, count: int) -> Stmt:
-            """The register tile of ``count`` vectors from position ``first`` on."""
+        def one(first: Index, count: int) -> Stmt:
+            """Return the register tile of ``count`` vectors from position ``first`` on."""
 
-            def term(r: Any, column: Any, c: Any, *k: Any) -> Any:
+            def term(r: Index, column: Index, c: Index, *k: Index) -> Any:
                 at = (int64(n) * shape.ci + g * self.ci + c) * phases.size
                 here = load(
                     phases.buffer, at + phases.offset(k, shape.dilation) + base + first + column

@@ -6,14 +6,12 @@ work of a float32 multiply-add (see ``halves``).
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import tirx
 from tvm.ir import Expr
 
 from collage_engine.kernels.bfloat16_numbers import ADD_PRODUCTS, LANES
 from collage_engine.kernels.cpu.dots.dot_data import PAIR, Data
-from collage_engine.kernels.tir_builder import int64, load
+from collage_engine.kernels.tir_builder import Index, int64, load
 
 
 class Pairs:
@@ -23,7 +21,7 @@ class Pairs:
     stored = "uint16"
     sums = "float32"
 
-    def several(self, data: Data, at: Any, count: int = 0) -> Expr:
+    def several(self, data: Data, at: Index, count: int = 0) -> Expr:
         """Returns two neighbouring channels of a position, in every lane.
 
         The second may be missing.

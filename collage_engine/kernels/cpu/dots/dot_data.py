@@ -15,6 +15,7 @@ from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.expressions import NotUnderstood, loads
 from collage_engine.kernels.program import Stage
 from collage_engine.kernels.tir_builder import (
+    Index,
     Stmt,
     int64,
     load,
@@ -141,9 +142,9 @@ class Data:
         context.buffers.append(self.flat)
         self.loops = self._copy(source, context)
 
-    def at(self, n: Any, place: Sequence[Any], channel: Any) -> Any:
+    def at(self, n: Index, place: Sequence[Index], channel: Index) -> Any:
         """Flat index of a channel of a position (of the padded image, when there is a copy)."""
-        index: Any = int64(n)
+        index: Index = int64(n)
         for p, e in zip(place, self.size, strict=True):
             index = index * e + p
         return index * self.pitch + channel
@@ -158,23 +159,23 @@ class Data:
         columns = self.size[-1]
         whole = self.pitch == shape.ci
 
-        def fill(at: Any, count: int) -> Stmt:
+        def fill(at: Index, count: int) -> Stmt:
             value = tirx.const(shape.zero, shape.stored)
             return _runs(count, lanes, lambda o: store(self.flat, value, at + o))
 
-        def element(at: Any, start: Any) -> Any:
-            def one(offset: Any) -> Stmt:
+        def element(at: Index, start: Index) -> Any:
+            def one(offset: Index) -> Stmt:
                 return store(
                     self.flat, unsigned(load(source, start + offset), shape.signed), at + offset
                 )
 
             return one
 
-        def row(index: Any) -> Stmt:
+        def row(index: Index) -> Stmt:
             n, *place = split_index(index, (shape.batch, *self.size[:-1]))
             at = int64(index) * (columns * self.pitch)
             inner = [p - b for p, b in zip(place, shape.before, strict=False)]
-            start: Any = int64(n)
+            start: Index = int64(n)
             for p, e in zip(inner, shape.size, strict=False):
                 start = start * e + p
             start = start * (shape.size[-1] * shape.ci)
@@ -187,7 +188,7 @@ class Data:
             else:
                 rim = self.pitch - shape.ci
 
-                def point(x: Any) -> Stmt:
+                def point(x: Index) -> Stmt:
                     to = at + (int64(x) + before) * self.pitch
                     return seq(
                         _runs(shape.ci, lanes, element(to, start + int64(x) * shape.ci)),

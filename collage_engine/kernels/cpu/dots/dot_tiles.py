@@ -22,6 +22,7 @@ from collage_engine.kernels.cpu.writing.tile_choice import spans
 from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.target import item_bytes
 from collage_engine.kernels.tir_builder import (
+    Index,
     Stmt,
     allocate,
     bound,
@@ -45,7 +46,7 @@ class Dot(Protocol):
     sums: str
     """Element type of what is added up, as wide as a lane."""
 
-    def several(self, data: Data, at: Any, count: int = 0) -> Expr:
+    def several(self, data: Data, at: Index, count: int = 0) -> Expr:
         """Returns the channels from ``at`` on, for all lanes.
 
         Those behind the first ``count`` are zeros (0: all are there).
@@ -81,7 +82,7 @@ class DotTiles:
             channels = (self.groups, self.blocks)
 
             def task(
-                index: Any,
+                index: Index,
                 spatial: Any = spatial,
                 channels: Any = channels,
                 h: int = h,
@@ -110,13 +111,13 @@ class DotTiles:
             statements.append(share(product((*spatial, *channels)), task))
         return seq(*statements)
 
-    def place(self, lead: Sequence[Any], row: Any, column: Any) -> tuple[Any, ...]:
+    def place(self, lead: Sequence[Index], row: Index, column: Index) -> tuple[Index, ...]:
         """Returns the output position of a row and a column of the image that tiles cover."""
         if self.shape.flat:
             return tuple(split_index(row, self.shape.out))
         return (row,) if len(self.shape.out) == 1 else (*lead, row, column)
 
-    def origin(self, n: Any, lead: Sequence[Any], corner: Any, channel: Any) -> Any:
+    def origin(self, n: Index, lead: Sequence[Index], corner: Any, channel: Index) -> Any:
         """Returns where the first position's first tap lies."""
         shape = self.shape
         if shape.flat:
@@ -133,9 +134,9 @@ class DotTiles:
             return i * shape.strides[0] * pitch
         return (i * shape.strides[-2] * self.data.size[-1] + j * shape.strides[-1]) * pitch
 
-    def tap(self, t: Any) -> Any:
+    def tap(self, t: Index) -> Any:
         """Returns how far a tap lies from the first."""
-        index: Any = int64(0)
+        index: Index = int64(0)
         for k, e, d in zip(
             split_index(t, self.shape.kernel), self.data.size, self.shape.dilation, strict=True
         ):
@@ -143,7 +144,13 @@ class DotTiles:
         return index * self.data.pitch
 
     def one(
-        self, n: Any, lead: Any, g: Any, b: Any, corner: tuple[Any, Any], size: tuple[int, int]
+        self,
+        n: Index,
+        lead: Any,
+        g: Index,
+        b: Index,
+        corner: tuple[Index, Index],
+        size: tuple[int, int],
     ) -> Stmt:
         """Returns the sums of one tile, and what becomes of them."""
         shape, count = self.shape, len(self.vectors)
@@ -157,7 +164,7 @@ class DotTiles:
         def at(r: int, v: int) -> int:
             return r * self.block + v * self.lanes
 
-        def step(first: Any, weights: Any, there: int = 0) -> Stmt:
+        def step(first: Index, weights: Any, there: int = 0) -> Stmt:
             statements: list[Stmt] = []
             held = []
             for v in range(count):
@@ -175,17 +182,17 @@ class DotTiles:
                     statements.append(vector_store(sums, added, at(r, v), self.lanes))
             return seq(*statements)
 
-        def body(origin: Any) -> Stmt:
-            def tap(t: Any) -> Stmt:
+        def body(origin: Index) -> Stmt:
+            def tap(t: Index) -> Stmt:
                 weights = ((int64(g) * self.blocks + b) * shape.taps + t) * (
                     self.steps * self.block * together
                 )
 
-                def run(begin: Any, packed: Any) -> Stmt:
+                def run(begin: Index, packed: Any) -> Stmt:
                     rest = shape.run % together
                     whole = self.steps - bool(rest)
 
-                    def at(q: Any) -> tuple[Any, Any]:
+                    def at(q: Index) -> tuple[Index, Index]:
                         return begin + q * together, packed + q * (self.block * together)
 
                     return seq(
@@ -232,7 +239,9 @@ class DotTiles:
             last,
         )
 
-    def element(self, n: Any, place: tuple[Any, ...], row: Any, channel: Any) -> tuple[Any, ...]:
+    def element(
+        self, n: Index, place: tuple[Index, ...], row: Index, channel: Index
+    ) -> tuple[Index, ...]:
         """Returns the indices of a result."""
         if self.shape.lead:
             return (*split_index(row, self.shape.lead), channel)

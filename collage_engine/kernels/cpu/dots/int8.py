@@ -7,14 +7,12 @@ whoever wrote the computation has taken that off again.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvm import tirx
 from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.dots.dot_data import QUAD, Data
 from collage_engine.kernels.cpu.writing.context import Context
-from collage_engine.kernels.tir_builder import int64
+from collage_engine.kernels.tir_builder import Index, int64
 
 
 class Quads:
@@ -27,7 +25,7 @@ class Quads:
     def __init__(self, context: Context) -> None:
         self.vnni, self.lanes = context.cpu.vnni, context.cpu.lanes("int32")
 
-    def several(self, data: Data, at: Any, count: int = 0) -> Expr:
+    def several(self, data: Data, at: Index, count: int = 0) -> Expr:
         """Four neighbouring channels of a position, in every lane where there is VNNI."""
         assert not count  # data made ready has zeros there
         small = "int8" if data.flips else "uint8"

@@ -11,6 +11,7 @@ from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import tile
 from collage_engine.kernels.cpu.writing.tile_choice import spans
 from collage_engine.kernels.tir_builder import (
+    Index,
     Stmt,
     int64,
     load,
@@ -39,16 +40,16 @@ class Depthwise:
         spatial = (shape.batch, *shape.out[:-1])
         statements = [self.data.loops]
 
-        def at(place: Sequence[Any], k: Sequence[Any]) -> list[Any]:
+        def at(place: Sequence[Index], k: Sequence[Index]) -> list[Any]:
             return [
                 p * s + int64(t) * d
                 for p, s, t, d in zip(place, shape.strides, k, shape.dilation, strict=True)
             ]
 
         def run(
-            n: Any, lead: Sequence[Any], column: Any, count: int, first: Any, size: int
+            n: Index, lead: Sequence[Index], column: Index, count: int, first: Index, size: int
         ) -> Stmt:
-            def term(r: Any, lane: Any, t: Any) -> Any:
+            def term(r: Index, lane: Index, t: Index) -> Any:
                 channel = int64(first) + lane
                 k = split_index(t, shape.kernel)
                 index = self.data.at(n, at((*lead, column + r), k), channel)
@@ -68,13 +69,13 @@ class Depthwise:
                 dtype="int32",
             )
 
-        def task(index: Any) -> Stmt:
+        def task(index: Index) -> Stmt:
             n, *lead = split_index(index, spatial)
             full = shape.co // lanes
             parts = []
             for number, f, w in spans(shape.out[-1], width):
 
-                def columns(j: Any, w: int = w, f: int = f) -> Stmt:
+                def columns(j: Index, w: int = w, f: int = f) -> Stmt:
                     column = int64(j) * w + f
                     rest = pieces(shape.co - full * lanes, lanes)
                     return seq(

@@ -9,7 +9,7 @@ import numpy as np
 from tvm import te, tirx
 
 from collage_engine.kernels.cpu.dots.problem import DotProblem
-from collage_engine.kernels.tir_builder import product
+from collage_engine.kernels.tir_builder import Index, product
 
 
 def in_steps(
@@ -40,9 +40,9 @@ def in_steps(
 def input_at(
     problem: DotProblem,
     data: Callable[..., Any],
-    index: Sequence[Any],
-    taps: Sequence[Any],
-    channel: Any,
+    index: Sequence[Index],
+    taps: Sequence[Index],
+    channel: Index,
     rim: Any,
 ) -> Any:
     """Returns the input element that a tap of the output at ``index`` reads.
@@ -81,7 +81,7 @@ def taps_of(problem: DotProblem) -> list[Any]:
     return [te.reduce_axis((0, k), f"k{i}") for i, k in enumerate(problem.kernel)]
 
 
-def grouped(problem: DotProblem, c: Any) -> tuple[Any, Any]:
+def grouped(problem: DotProblem, c: Index) -> tuple[Index, Index]:
     """Returns the group of an output channel, and its place in it."""
     if problem.groups == 1:
         return 0, c

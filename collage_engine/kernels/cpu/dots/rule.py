@@ -24,7 +24,7 @@ from collage_engine.kernels.note import note
 from collage_engine.kernels.rounding import balanced
 from collage_engine.kernels.rule import KernelRule, NoPlan
 from collage_engine.kernels.target import Cpu
-from collage_engine.kernels.tir_builder import Stmt
+from collage_engine.kernels.tir_builder import Index, Stmt
 
 
 class Dots(KernelRule[DotProblem, DotPlan, Cpu]):
@@ -70,7 +70,7 @@ class Int8Dots(Dots):
         block = int(weight.shape[-2])
         rim = tirx.const(problem.zero, "int32")
 
-        def element(*index: Any) -> Any:
+        def element(*index: Index) -> Any:
             g, inner = grouped(problem, index[-1])
             source = g * problem.ci_group + channel if problem.groups > 1 else channel
             x = input_at(problem, unsigned(problem, data), index, taps, source, rim)
@@ -95,7 +95,7 @@ class Int8Dots(Dots):
 def unsigned(problem: DotProblem, data: Any) -> Any:
     """Gives the data's elements as the unsigned numbers that are multiplied, in int32."""
 
-    def element(*index: Any) -> Any:
+    def element(*index: Index) -> Any:
         wide = data(*index).astype("int32")
         return wide + 128 if problem.signed else wide
 
@@ -128,9 +128,9 @@ class Int8Depthwise(KernelRule[DotProblem, NoPlan, Cpu]):
         taps = taps_of(problem)
         rim = tirx.const(problem.zero, "int32")
 
-        def element(*index: Any) -> Any:
+        def element(*index: Index) -> Any:
             x = input_at(problem, unsigned(problem, data), index, taps, index[-1], rim)
-            tap: Any = 0
+            tap: Index = 0
             for k, e in zip(taps, problem.kernel, strict=True):
                 tap = tap * e + k
             return te.sum(x * weight(tap, index[-1]).astype("int32"), axis=taps)
@@ -175,7 +175,7 @@ class Bfloat16Dots(Dots):
         block = int(weight.shape[-2])
         rim = tirx.const(0, "float32")
 
-        def element(*index: Any) -> Any:
+        def element(*index: Index) -> Any:
             g, inner = grouped(problem, index[-1])
             source = g * problem.ci_group + channel if problem.groups > 1 else channel
             x = input_at(problem, lambda *i: real(data(*i)), index, taps, source, rim)

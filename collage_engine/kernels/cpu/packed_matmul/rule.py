@@ -25,7 +25,7 @@ from collage_engine.kernels.note import note
 from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.rule import KernelRule, Plan, PlanError, parameter
 from collage_engine.kernels.target import Cpu
-from collage_engine.kernels.tir_builder import Stmt, product, split_index
+from collage_engine.kernels.tir_builder import Index, Stmt, product, split_index
 
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
 
@@ -60,7 +60,7 @@ class Packed(KernelRule[PackedMatmul, AnyPlan, Cpu]):
         _, _, chunks, _, chunk, block = (int(e) for e in right.shape)
         k = te.reduce_axis((0, chunks * chunk), "k")
 
-        def element(*index: Any) -> Any:
+        def element(*index: Index) -> Any:
             *lead, n = index
             weight = right(
                 0,
@@ -85,7 +85,7 @@ class Packed(KernelRule[PackedMatmul, AnyPlan, Cpu]):
         return write_prepared(points, self.cut(problem, plan), _Rows(epilogue, lead), context)
 
 
-def operands_of(epilogue: Epilogue) -> tuple[Any, Any]:
+def operands_of(epilogue: Epilogue) -> tuple[Index, Index]:
     """Returns the buffers of a product's operands.
 
     Raises:
@@ -108,7 +108,7 @@ class _Rows:
         return self
 
     def store(
-        self, before: Sequence[Any], row: Any, after: Sequence[Any], accumulator: Any
+        self, before: Sequence[Index], row: Index, after: Sequence[Index], accumulator: Any
     ) -> Stmt:
         together = self.plain.collapsed(0, len(self.lead)) if self.lead else None
         if together is not None:

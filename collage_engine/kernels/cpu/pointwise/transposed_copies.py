@@ -27,6 +27,7 @@ from collage_engine.kernels.expressions import (
 from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.target import item_bytes
 from collage_engine.kernels.tir_builder import (
+    Index,
     Stmt,
     allocate,
     bound,
@@ -103,7 +104,7 @@ def write_squares(
     inner, outer = (rows, columns) if outwards else (columns, rows)
     run = next(n for n in (4, 2, 1) if inner % n == 0)
 
-    def square(index: Any) -> Stmt:
+    def square(index: Index) -> Stmt:
         *places, k, j, i = split_index(
             index, (*(a.extent for a in others), inner // run, outer, run)
         )
@@ -113,13 +114,13 @@ def write_squares(
         # The last square of a row or column overlaps the one before it.
         x = tirx.min(int64(i) * lanes, int64(along.extent - lanes))
         y = tirx.min(int64(j) * lanes, int64(across.extent - lanes))
-        begin: Any = source_start + x + y * across.source
+        begin: Index = source_start + x + y * across.source
         end: Any = int64(target_start) + y + x * along.target
         for place, axis in zip(places, others, strict=True):
             begin = begin + place * axis.source
             end = end + place * axis.target
 
-        def turned(store_column: Callable[[int, Expr], Stmt], begin: Any) -> Stmt:
+        def turned(store_column: Callable[[int, Expr], Stmt], begin: Index) -> Stmt:
             return transposed_tile(
                 lanes,
                 lambda r: vector_load(source, begin + r * across.source, lanes),
@@ -139,8 +140,8 @@ def write_squares(
             )
         held = local((lanes * lanes,), dtype, name="square")
 
-        def applied(c: Any, end: Any) -> Stmt:
-            def lane(x: Any) -> Stmt:
+        def applied(c: Index, end: Any) -> Stmt:
+            def lane(x: Index) -> Stmt:
                 def put(node: Expr) -> Expr | None:
                     if isinstance(node, TensorLoad) and same_load(node, access):
                         return load(held, int64(c) * lanes + x)
@@ -169,7 +170,7 @@ def write_squares(
     return (parallel if threads else loop)(total, square)
 
 
-def _flat_index(indices: Sequence[Any], shape: Sequence[int], start: Any) -> Any:
+def _flat_index(indices: Sequence[Index], shape: Sequence[int], start: Index) -> Any:
     """Returns the place of an element among all of its buffer."""
     for index, extent in zip(indices, shape, strict=True):
         start = start * extent + index

@@ -29,6 +29,7 @@ from collage_engine.kernels.expressions import (
 )
 from collage_engine.kernels.program import Stage, shape_of
 from collage_engine.kernels.tir_builder import (
+    Index,
     Stmt,
     int64,
     loop,
@@ -173,8 +174,8 @@ def _write_part(stage: Stage, part: Part, context: Context) -> Stmt:
     outer_extents = part.extents[: len(outer)]
     flat_output = context.views.flat(stage.output)
 
-    def target_start(values: Sequence[Any]) -> Any:
-        index: Any = int64(0)
+    def target_start(values: Sequence[Index]) -> Any:
+        index: Index = int64(0)
         for position, (start, extent) in enumerate(zip(part.starts, shape, strict=True)):
             value = int64(start)
             if position < len(outer):
@@ -182,13 +183,13 @@ def _write_part(stage: Stage, part: Part, context: Context) -> Stmt:
             index = index * extent + value
         return index
 
-    def span(values: Sequence[Any], low: Any, size: int) -> Stmt:
+    def span(values: Sequence[Index], low: Index, size: int) -> Stmt:
         """``size`` elements from ``low`` on of the contiguous run at these outer indices."""
         chosen = dict(zip(outer, values, strict=True))
         base = target_start(values)
 
-        def vector(at: Any, width: int) -> Stmt:
-            def lane(x: Any) -> Stmt:
+        def vector(at: Index, width: int) -> Stmt:
+            def lane(x: Index) -> Stmt:
                 position = low + at + x
                 value = flat_value(part.value, flattened, context.views, position)
                 value = vector_functions(substitute(value, chosen))
@@ -250,11 +251,11 @@ def _write_strided(stage: Stage, part: Part, lanes: int, threads: bool) -> Stmt:
     for e in outer:
         total *= e
 
-    def row(task: Any) -> Stmt:
+    def row(task: Index) -> Stmt:
         values = split_index(task, outer) if outer else ()
 
-        def vector(at: Any, width: int) -> Stmt:
-            def lane(x: Any) -> Stmt:
+        def vector(at: Index, width: int) -> Stmt:
+            def lane(x: Index) -> Stmt:
                 indices = (*values, at + x)
                 value = substitute(
                     part.value,

@@ -9,11 +9,12 @@ from tvm import tirx
 from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.writing.context import Context, lanes_of
-from collage_engine.kernels.cpu.writing.contiguous import contiguous, flat_value
+from collage_engine.kernels.cpu.writing.contiguous import Flattened, contiguous, flat_value
 from collage_engine.kernels.cpu.writing.register_transpose import vector_load
 from collage_engine.kernels.expressions import coefficient, loads, substitute
 from collage_engine.kernels.program import Stage, combine
 from collage_engine.kernels.tir_builder import (
+    Index,
     Stmt,
     allocate,
     int64,
@@ -35,7 +36,7 @@ ACCUMULATORS = 4
 chosen."""
 
 
-def write_reduction(stage: Stage, context: Context, lead: tuple[Any, ...] = ()) -> Stmt:
+def write_reduction(stage: Stage, context: Context, lead: tuple[Index, ...] = ()) -> Stmt:
     """Returns a reduction over its own axes, below the ``lead`` indices of its output."""
     total = 1
     for e in (*stage.extents, *stage.reduce_extents):
@@ -48,7 +49,7 @@ def write_reduction(stage: Stage, context: Context, lead: tuple[Any, ...] = ()) 
 
 
 def _along(
-    stage: Stage, along: Any, context: Context, lead: tuple[Any, ...], threads: bool
+    stage: Stage, along: Flattened, context: Context, lead: tuple[Index, ...], threads: bool
 ) -> Stmt:
     """Vectors run along what is reduced."""
     lanes = lanes_of(context.cpu, stage.value, stage.output)
@@ -69,26 +70,26 @@ def _along(
     combiner = stage.combiner
     assert combiner is not None and stage.init is not None
 
-    def element(*values: Any) -> Stmt:
+    def element(*values: Index) -> Stmt:
         acc = local((width,), dtype)
         tails = [local((count,), dtype, "tail") for _, count in parts]
         chosen = {a: int64(v) for a, v in zip(stage.axes, values, strict=True)}
 
-        def term(reduced: Sequence[Any], position: Any) -> Expr:
+        def term(reduced: Sequence[Index], position: Index) -> Expr:
             fixed = dict(chosen)
             fixed.update({a: int64(v) for a, v in zip(outer, reduced, strict=True)})
             value = flat_value(stage.value, along, context.views, position)
             return _as(dtype, vector_functions(substitute(value, fixed)))
 
-        def gather(sums: Any, reduced: Sequence[Any], at: Any, slot: int, count: int) -> Stmt:
-            def lane(x: Any) -> Stmt:
+        def gather(sums: Any, reduced: Sequence[Index], at: Index, slot: int, count: int) -> Stmt:
+            def lane(x: Index) -> Stmt:
                 new = combine(combiner, load(sums, int64(slot) + x), term(reduced, at + x))
                 return store(sums, new, int64(slot) + x)
 
             return vectorized(count, lane)
 
-        def run(*reduced: Any) -> Stmt:
-            def step(c: Any) -> Stmt:
+        def run(*reduced: Index) -> Stmt:
+            def step(c: Index) -> Stmt:
                 starts = ((int64(c) * width + v * one, v * one) for v in range(vectors))
                 return seq(*(gather(acc, reduced, at, slot, one) for at, slot in starts))
 
@@ -162,12 +163,12 @@ def _joined(
     return statements, value
 
 
-def _place(stage: Stage, lead: tuple[Any, ...], values: Sequence[Any]) -> tuple[Any, ...]:
-    """Where an element is stored; a row's own buffers are one-dimensional."""
+def _place(stage: Stage, lead: tuple[Index, ...], values: Sequence[Index]) -> tuple[Index, ...]:
+    """Return where an element is stored; a row's own buffers are one-dimensional."""
     indices = (*lead, *values)
     if len(indices) == len(stage.output.shape):
         return indices
-    index: Any = int64(0)
+    index: Index = int64(0)
     for value, extent in zip(values, stage.extents, strict=True):
         index = index * extent + int64(value)
     return (index,)
@@ -181,7 +182,7 @@ def _over(extents: Sequence[int], body: Any, threads: bool) -> Stmt:
     return share(total, lambda task: body(*(split_index(task, extents) if extents else ())))
 
 
-def _across(stage: Stage, context: Context, lead: tuple[Any, ...], threads: bool) -> Stmt:
+def _across(stage: Stage, context: Context, lead: tuple[Index, ...], threads: bool) -> Stmt:
     """Vectors run along the last axis that is kept; without one, elements one at a time."""
     lanes = lanes_of(context.cpu, stage.value, stage.output)
     dtype = _sum_type(stage)
@@ -192,18 +193,18 @@ def _across(stage: Stage, context: Context, lead: tuple[Any, ...], threads: bool
     outer = [e for i, e in enumerate(stage.extents) if i != axis]
     block = lanes * ACCUMULATORS
 
-    def span(others: Sequence[Any], low: Any, count: int) -> Stmt:
+    def span(others: Sequence[Index], low: Index, count: int) -> Stmt:
         acc = local((count,), dtype)
         vectors = [(s, w) for s, w in pieces(count, lanes)]
 
-        def indices(x: Any) -> list[Any]:
+        def indices(x: Index) -> list[Any]:
             rest = list(others)
             if axis is not None:
                 rest.insert(axis, int64(low) + x)
             return rest
 
-        def accumulate(*reduced: Any) -> Stmt:
-            def lane(x: Any) -> Stmt:
+        def accumulate(*reduced: Index) -> Stmt:
+            def lane(x: Index) -> Stmt:
                 fixed = {
                     a: int64(v)
                     for a, v in zip(
@@ -215,7 +216,7 @@ def _across(stage: Stage, context: Context, lead: tuple[Any, ...], threads: bool
 
             return seq(*(_lanes(s, w, lane) for s, w in vectors))
 
-        def finish(x: Any) -> Stmt:
+        def finish(x: Index) -> Stmt:
             total = _as(str(stage.output.dtype), load(acc, x))
             return store(stage.output, total, *_place(stage, lead, indices(x)))
 

@@ -21,6 +21,7 @@ from collage_engine.kernels.cpu.writing.contiguous import contiguous, flat_value
 from collage_engine.kernels.expressions import loads, rewrite, substitute
 from collage_engine.kernels.program import Program, Stage, shape_of
 from collage_engine.kernels.tir_builder import (
+    Index,
     Stmt,
     allocate,
     int64,
@@ -128,7 +129,7 @@ def _by_rows(program: Program, prefix: int, rows: int, context: Context) -> Stmt
     work = max(product((*s.extents, *s.reduce_extents)) for s in program.stages)
     share = context.share(work)
 
-    def row(task: Any) -> Stmt:
+    def row(task: Index) -> Stmt:
         indices = split_index(task, extents)
         inner = replace(context, threads=False)
         scratch: dict[Any, Any] = {}
@@ -150,14 +151,14 @@ def _by_rows(program: Program, prefix: int, rows: int, context: Context) -> Stmt
 
 
 def _row_stage(
-    stage: Stage, prefix: int, indices: Sequence[Any], scratch: dict[Any, Any], context: Context
+    stage: Stage, prefix: int, indices: Sequence[Index], scratch: dict[Any, Any], context: Context
 ) -> Stmt:
     """Returns one stage with its leading axes fixed, intermediate buffers holding one row."""
     fixed = dict(zip(stage.axes[:prefix], (int64(i) for i in indices), strict=True))
 
     def replace_load(node: Expr) -> Expr | None:
         if isinstance(node, TensorLoad) and node.source in scratch:
-            index: Any = int64(0)
+            index: Index = int64(0)
             inner = list(zip(node.indices, shape_of(node.source), strict=True))[prefix:]
             for part, extent in inner:
                 index = index * extent + rewrite(part, replace_load)
@@ -175,7 +176,7 @@ def _row_stage(
     return write_row(narrowed, context, lead)
 
 
-def write_row(stage: Stage, context: Context, lead: tuple[Any, ...]) -> Stmt:
+def write_row(stage: Stage, context: Context, lead: tuple[Index, ...]) -> Stmt:
     """Returns a plain stage's remaining axes, written below the ``lead`` indices of its output."""
     lanes = lanes_of(context.cpu, stage.value, stage.output)
     flattened = contiguous(stage.value, stage.axes, stage.extents, stage.extents)
@@ -187,17 +188,17 @@ def write_row(stage: Stage, context: Context, lead: tuple[Any, ...]) -> Stmt:
     output = context.views.flat(stage.output)
     shape = shape_of(stage.output) if lead else stage.extents
 
-    def body(*values: Any) -> Stmt:
+    def body(*values: Index) -> Stmt:
         chosen = {a: int64(v) for a, v in zip(outer, values, strict=True)}
 
-        def vector(at: Any, width: int) -> Stmt:
-            def lane(x: Any) -> Stmt:
+        def vector(at: Index, width: int) -> Stmt:
+            def lane(x: Index) -> Stmt:
                 position = int64(at) + x if not isinstance(at, int) else int64(at) + int64(x)
                 value = stage.value
                 if flattened is not None:
                     value = flat_value(value, flattened, context.views, position)
                 value = vector_functions(substitute(value, chosen))
-                index: Any = int64(0)
+                index: Index = int64(0)
                 for v, e in zip((*lead, *values), shape, strict=False):
                     index = index * e + int64(v)
                 if flattened is not None:

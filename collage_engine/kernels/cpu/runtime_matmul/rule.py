@@ -23,7 +23,7 @@ from collage_engine.kernels.cpu.writing.tile_cost import cost, fits
 from collage_engine.kernels.note import note
 from collage_engine.kernels.rule import KernelRule, PlanError
 from collage_engine.kernels.target import Cpu
-from collage_engine.kernels.tir_builder import Stmt
+from collage_engine.kernels.tir_builder import Index, Stmt
 
 PACK_ROWS = 32
 """Rows from which copying a right operand that exceeds the first-level cache pays by default.
@@ -76,10 +76,10 @@ class RuntimeProduct(KernelRule[RuntimeMatmul, RuntimePlan, Cpu]):
         left, right = operands
         k = te.reduce_axis((0, int(left.shape[-1])), "k")
 
-        def element(*index: Any) -> Any:
+        def element(*index: Index) -> Any:
             *batch, m, n = index
 
-            def of(tensor: Any, *last: Any) -> Any:
+            def of(tensor: Any, *last: Index) -> Any:
                 lead = [int(e) for e in tensor.shape[:-2]]
                 places = batch[len(batch) - len(lead) :]
                 return tensor(

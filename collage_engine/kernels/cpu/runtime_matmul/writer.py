@@ -13,6 +13,7 @@ from collage_engine.kernels.cpu.runtime_matmul.plan import RuntimePlan
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import tile
 from collage_engine.kernels.tir_builder import (
+    Index,
     Stmt,
     int64,
     load,
@@ -73,23 +74,23 @@ class _Runtime:
             self._cover(1 if rest else 0, below, rest, full_blocks, 1, part),
         )
 
-    def _copy(self, index: Any) -> Stmt:
+    def _copy(self, index: Index) -> Stmt:
         """Returns a row of the right operand, by blocks of columns."""
         depth, columns, block = self.problem.depth, self.problem.columns, self.block
         m, k = split_index(index, (self.matrices, depth))
         count = columns // block
 
-        def element(column: Any) -> Any:
+        def element(column: Index) -> Any:
             return load(self.right, (int64(m) * depth + k) * columns + column)
 
-        def place(b: Any, inner: Any) -> Any:
+        def place(b: Index, inner: Index) -> Any:
             return ((int64(m) * self.blocks + b) * depth + k) * block + inner
 
         def vector(column: int, width: int) -> Stmt:
             at = place(*divmod(column, block))
             return vectorized(width, lambda x: store(self.packed, element(column + x), at + x))
 
-        def whole(b: Any) -> Stmt:
+        def whole(b: Index) -> Stmt:
             return seq(
                 *(
                     vectorized(
@@ -118,7 +119,7 @@ class _Runtime:
         extents = (*self.problem.out[:-2], number, tiles)
         height = self.plan.rows
 
-        def task(index: Any) -> Stmt:
+        def task(index: Index) -> Stmt:
             *places, b, t = split_index(index, extents)
             return self._tile(
                 tuple(places), int64(t) * height + first, count, int64(b) + low, vectors
@@ -126,20 +127,22 @@ class _Runtime:
 
         return self.share(product(extents), task)
 
-    def _tile(self, places: tuple[Any, ...], first: Any, count: int, b: Any, vectors: Any) -> Stmt:
+    def _tile(
+        self, places: tuple[Index, ...], first: Index, count: int, b: Index, vectors: Any
+    ) -> Stmt:
         problem, block = self.problem, self.block
         depth, columns = problem.depth, problem.columns
         a_base = _matrix(places, problem.left) * (problem.rows * depth)
         m = _matrix(places, problem.right)
 
-        def term(r: Any, column: Any, k: Any) -> Any:
+        def term(r: Index, column: Index, k: Index) -> Any:
             a = load(self.left, a_base + (int64(first) + r) * depth + k)
             if self.packed is not None:
                 at = ((m * self.blocks + b) * depth + k) * block + column
                 return a * load(self.packed, at)
             return a * load(self.right, (m * depth + k) * columns + (int64(b) * block + column))
 
-        def finish(r: Any, column: Any, value: Any) -> Stmt:
+        def finish(r: Index, column: Index, value: Any) -> Stmt:
             return self.epilogue.store(
                 (*places, int64(first) + r, int64(b) * block + column), value
             )
@@ -147,10 +150,10 @@ class _Runtime:
         return tile(count, vectors, lambda step: loop(depth, step), term, finish)
 
 
-def _matrix(places: tuple[Any, ...], shape: tuple[int, ...]) -> Any:
+def _matrix(places: tuple[Index, ...], shape: tuple[int, ...]) -> Any:
     """Returns the number of an operand's matrix for a place in the batch."""
     lead = shape[:-2]
-    index: Any = int64(0)
+    index: Index = int64(0)
     for p, e in zip(places[len(places) - len(lead) :], lead, strict=True):
         index = index * e + (p if e > 1 else 0)
     return index

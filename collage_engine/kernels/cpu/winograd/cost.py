@@ -97,7 +97,7 @@ def group_rows(
 
 
 def evened(rows: int, most: int) -> int:
-    """The size of the fewest groups of at most ``most`` rows, all as large as each other."""
+    """Return the size of the fewest groups of at most ``most`` rows, all as large as each other."""
     return -(-rows // -(-rows // most))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from tvm import te, tirx
 
 from collage_engine.kernels.cpu.winograd.matrices import TAPS, transformed, transforms
+from collage_engine.kernels.tir_builder import Index
 
 
 def pack(weight: np.ndarray, outputs: int, block: int) -> np.ndarray:
@@ -36,7 +37,7 @@ def axes() -> list[Any]:
     return [te.reduce_axis((0, extent), name) for name, extent in named]
 
 
-def tap(weight: Any, b: Any, r: Any, channel: Any, over: list[Any]) -> Any:
+def tap(weight: Any, b: Index, r: Index, channel: Index, over: list[Any]) -> Any:
     """A summand of the kernel's element at ``over`` (see ``axes``), of a block's channel ``r``."""
     matrices = transforms(outputs_of(weight))
     row, factor = _restored(matrices.restores(), over[0], over[2])
@@ -58,10 +59,10 @@ def _restored(restores: Any, k: Any, s: Any) -> tuple[Any, Any]:
         values = [make(terms[i][which]) if i < len(terms) else absent for i in range(2)]
         return tirx.Select(s == 0, values[0], values[1])
 
-    def whole(v: Any) -> Any:
+    def whole(v: Index) -> Any:
         return tirx.const(int(v), "int64")
 
-    def real(v: Any) -> Any:
+    def real(v: Index) -> Any:
         return tirx.const(float(v), "float32")
 
     row = choose([summand(t, 0, whole(0), whole) for t in range(TAPS)])

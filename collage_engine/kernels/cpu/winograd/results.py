@@ -15,6 +15,7 @@ from collage_engine.kernels.cpu.writing.epilogue import CollapsedEpilogue, Epilo
 from collage_engine.kernels.cpu.writing.register_tile import columns_below
 from collage_engine.kernels.cpu.writing.transposed_stores import give_squares
 from collage_engine.kernels.tir_builder import (
+    Index,
     Stmt,
     allocate,
     int64,
@@ -46,29 +47,29 @@ class Results:
     """Output channels' blocks, and channels in each."""
     lanes: int
 
-    def write(self, sums: Any, n: Any, first: Any, height: int, b: Any) -> Stmt:
+    def write(self, sums: Any, n: Index, first: Index, height: int, b: Index) -> Stmt:
         """Returns the loops for ``height`` rows of tiles from ``first`` and block ``b``.
 
         ``sums`` holds [points, tiles, block].
         """
         if self.collapsed is None:
 
-            def give(i: Any, j: Any, p: int, q: int, v: Any, out: Any) -> Stmt:
+            def give(i: Index, j: Index, p: int, q: int, v: Index, out: Any) -> Stmt:
                 place = (first + i) * self.matrices.outputs + p, self._column(j, q)
                 return self._store(n, b, place, v, out, p * self.matrices.outputs + q)
 
             return self._tiles(sums, first, height, give)
         return self._by_squares(self.collapsed, sums, n, first, height, b)
 
-    def _column(self, j: Any, q: int) -> Any:
+    def _column(self, j: Index, q: int) -> Any:
         return int64(j) * self.matrices.outputs + q
 
     def _tiles(
         self,
         sums: Any,
-        first: Any,
+        first: Index,
         height: int,
-        give: Callable[[Any, Any, int, int, Any, Any], Stmt],
+        give: Callable[[Index, Index, int, int, Index, Index], Stmt],
     ) -> Stmt:
         """Returns the loops over the results of tiles that exist.
 
@@ -79,15 +80,15 @@ class Results:
         image_rows, image_columns = self.shape.out
         count = height * self.columns
 
-        def one(i: Any, j: Any, v: Any) -> Stmt:
+        def one(i: Index, j: Index, v: Index) -> Stmt:
             t = int64(i) * self.columns + j
             out = local((m * m * lanes,), name="out")
 
-            def element(p: int, q: int, x: Any) -> Any:
+            def element(p: int, q: int, x: Index) -> Any:
                 at = (int64(p * side + q) * count + t) * self.block + int64(v) * lanes
                 return load(sums, at + x)
 
-            def keep(p: int, q: int, x: Any, value: Any) -> Stmt:
+            def keep(p: int, q: int, x: Index, value: Any) -> Stmt:
                 return store(out, value, (p * m + q) * lanes + x)
 
             def results(p: int) -> Stmt:
@@ -97,7 +98,7 @@ class Results:
                     if image_columns % m and q:
                         stored = when(self._column(j, q) < image_columns, stored)
                     given.append(stored)
-                row: Any = seq(*given)
+                row: Index = seq(*given)
                 if image_rows % m and p:
                     row = when((first + i) * m + p < image_rows, row)
                 return row
@@ -113,18 +114,20 @@ class Results:
             height, lambda i: loop(self.columns, lambda j: loop(vectors, lambda v: one(i, j, v)))
         )
 
-    def _store(self, n: Any, b: Any, place: tuple[Any, Any], v: Any, out: Any, at: int) -> Stmt:
+    def _store(
+        self, n: Index, b: Index, place: tuple[Index, Index], v: Index, out: Any, at: int
+    ) -> Stmt:
         """Returns a vector of channels at one position; of the last block, those that exist."""
         lanes, co = self.lanes, self.shape.co
         channels = int64(b) * self.block + int64(v) * lanes
 
-        def indices(z: Any) -> tuple[Any, ...]:
+        def indices(z: Index) -> tuple[Index, ...]:
             return self.shape.index(n, channels + z, place)
 
-        def value(z: Any) -> Any:
+        def value(z: Index) -> Any:
             return load(out, at * lanes + z)
 
-        def lane(z: Any) -> Stmt:
+        def lane(z: Index) -> Stmt:
             return self.epilogue.store(indices(z), value(z))
 
         if self.shape.channels_last:
@@ -145,14 +148,14 @@ class Results:
         return tirx.IfThenElse(channels + lanes <= co, whole, partly)
 
     def _by_squares(
-        self, collapsed: CollapsedEpilogue, sums: Any, n: Any, first: Any, height: int, b: Any
+        self, collapsed: CollapsedEpilogue, sums: Any, n: Index, first: Index, height: int, b: Index
     ) -> Stmt:
         """Results gather in a buffer [positions, block] and leave by transposed squares."""
         m, lanes = self.matrices.outputs, self.lanes
         image_rows, image_columns = self.shape.out
         flat = workspace((height * m * image_columns * self.block,), name="results")
 
-        def keep(i: Any, j: Any, p: int, q: int, v: Any, out: Any) -> Stmt:
+        def keep(i: Index, j: Index, p: int, q: int, v: Index, out: Any) -> Stmt:
             at = ((int64(i) * m + p) * image_columns + self._column(j, q)) * self.block
             return vectorized(
                 lanes,

@@ -30,7 +30,7 @@ from collage_engine.kernels.cpu.writing.tile_cost import fits
 from collage_engine.kernels.note import note
 from collage_engine.kernels.rule import KernelRule, PlanError
 from collage_engine.kernels.target import Cpu
-from collage_engine.kernels.tir_builder import Stmt
+from collage_engine.kernels.tir_builder import Index, Stmt
 
 
 class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
@@ -104,11 +104,11 @@ class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
         data, weight = operands
         taps, block = reference.axes(), int(weight.shape[-1])
 
-        def weight_at(_: Any, b: Any, channel: Any, r: Any) -> Any:
+        def weight_at(_: Any, b: Index, channel: Index, r: Index) -> Any:
             return reference.tap(weight, b, r, channel, taps)
 
         return blocked_sum(problem, data, block, taps, weight_at, note(self, problem, plan))
 
     def write(self, problem: ConvProblem, plan: WinogradPlan, epilogue: Epilogue) -> Stmt:
-        """The loops: transform, multiply and bring back, group by group of rows of tiles."""
+        """Return the loops: transform, multiply and bring back, group by group of rows of tiles."""
         return write(ConvShape.of(problem, epilogue.anchor), plan, epilogue, epilogue.context)

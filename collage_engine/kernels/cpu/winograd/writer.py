@@ -26,6 +26,7 @@ from collage_engine.kernels.cpu.writing.register_tile import tile
 from collage_engine.kernels.cpu.writing.tile_choice import best_positions, spans
 from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.tir_builder import (
+    Index,
     Stmt,
     allocate,
     bound,
@@ -94,7 +95,7 @@ class _Winograd:
             share = -(-self.blocks // each)
 
             def task(
-                index: Any,
+                index: Index,
                 count: int = count,
                 first: int = first,
                 height: int = height,
@@ -107,19 +108,19 @@ class _Winograd:
             parts.append(context.share(shape.work)(shape.batch * count * share, task))
         return seq(self.data.loops, *parts)
 
-    def _group(self, n: Any, first: Any, height: int, part: Any, each: int) -> Stmt:
+    def _group(self, n: Index, first: Index, height: int, part: Any, each: int) -> Stmt:
         """``height`` tile rows from ``first``, for ``each`` blocks of channels of a part."""
         count = height * self.columns
         transformed = workspace((self.points * count * self.pitch,), name="transformed")
         sums = workspace((self.points * count * self.block,), name="sums")
 
-        def one(b: Any) -> Stmt:
+        def one(b: Index) -> Stmt:
             return seq(
                 self._multiply(transformed, sums, count, b),
                 self.results.write(sums, n, first, height, b),
             )
 
-        def block(i: Any) -> Stmt:
+        def block(i: Index) -> Stmt:
             b = part * each + i
             if self.blocks % each == 0:
                 return one(b)
@@ -132,24 +133,24 @@ class _Winograd:
             loop(each, block),
         )
 
-    def _transform(self, target: Any, n: Any, first: Any, height: int) -> Stmt:
+    def _transform(self, target: Any, n: Index, first: Index, height: int) -> Stmt:
         """Bᵀ d B of every tile of the group and every channel, [points, tiles, channels]."""
         m, side = self.matrices.outputs, self.side
         extents, pitch = self.data.size, self.data.pitch
         whole = self.ci // self.lanes
 
-        def one(i: Any, j: Any) -> Stmt:
+        def one(i: Index, j: Index) -> Stmt:
             row = (int64(n) * extents[0] + (first + i) * m) * extents[1] + int64(j) * m
             t = int64(i) * self.columns + j
             step = height * self.columns * self.pitch
 
-            def vector(begin: Any, c: Any, width: int) -> Stmt:
+            def vector(begin: Index, c: Index, width: int) -> Stmt:
                 """``begin``: the tile's first element; ``c``: the first of ``width`` channels."""
 
-                def element(p: int, q: int, x: Any) -> Any:
+                def element(p: int, q: int, x: Index) -> Any:
                     return load(self.data.flat, begin + ((p * extents[1] + q) * pitch + c) + x)
 
-                def give(p: int, q: int, x: Any, value: Any) -> Stmt:
+                def give(p: int, q: int, x: Index, value: Any) -> Stmt:
                     at = t * self.pitch + c + ((p * side + q) * step + x)
                     return store(target, value, at)
 
@@ -168,17 +169,17 @@ class _Winograd:
 
         return loop(height, lambda i: loop(self.columns, lambda j: one(i, j)))
 
-    def _multiply(self, transformed: Any, sums: Any, count: int, b: Any) -> Stmt:
+    def _multiply(self, transformed: Any, sums: Any, count: int, b: Index) -> Stmt:
         """Returns one product for every point: [tiles, channels] × [channels, block]."""
         cpu, weight = self.context.cpu, self.shape.weight
         vectors = [(i * self.lanes, self.lanes) for i in range(self.block // self.lanes)]
         rows = min(count, self.plan.rows or best_positions(cpu, len(vectors), (count, 1))[0])
 
-        def tiles(point: Any, t: Any, height: int) -> Stmt:
+        def tiles(point: Any, t: Index, height: int) -> Stmt:
             data = (int64(point) * count + t) * self.pitch
             out = (int64(point) * count + t) * self.block
 
-            def term(r: Any, lane: Any, k: Any) -> Any:
+            def term(r: Index, lane: Index, k: Index) -> Any:
                 value = load(transformed, data + (int64(r) * self.pitch + k))
                 return value * load(weight, b, point, k, lane)
 

@@ -11,6 +11,7 @@ from tvm import tirx
 from tvm.ir import Expr, Var
 from tvm.ir.expr import TensorLoad
 from tvm.ir.prim import expr as prim
+from tvm.tirx import Buffer
 
 from collage_engine.kernels.expressions import (
     children,
@@ -20,16 +21,16 @@ from collage_engine.kernels.expressions import (
     substitute,
 )
 from collage_engine.kernels.program import shape_of
-from collage_engine.kernels.tir_builder import Stmt, f32, int64, load
+from collage_engine.kernels.tir_builder import Index, Stmt, f32, int64, load
 
 
 class Views:
     """One-dimensional aliases of buffers, declared where the kernel starts."""
 
     def __init__(self) -> None:
-        self._views: dict[Any, tuple[Any, Any]] = {}
+        self._views: dict[Var, tuple[Var, Var]] = {}
 
-    def flat(self, buffer: Any) -> Any:
+    def flat(self, buffer: Buffer) -> Any:
         """Returns the one-dimensional view of a buffer."""
         if len(buffer.shape) == 1:
             return buffer
@@ -151,7 +152,7 @@ def _flat_index(access: TensorLoad, inner: dict[Var, int]) -> Expr:
     return tvm.sym.Analyzer().simplify(index)
 
 
-def flat_value(value: Expr, flattened: Flattened, views: Views, position: Any) -> Expr:
+def flat_value(value: Expr, flattened: Flattened, views: Views, position: Index) -> Expr:
     """Returns the value with its moving loads taken from flat views at ``start + position``."""
     starts = list(flattened.loads)
 

@@ -18,6 +18,7 @@ from collage_engine.kernels.cpu.writing.register_transpose import vector_load, v
 from collage_engine.kernels.expressions import coefficient, loads, rewrite, substitute
 from collage_engine.kernels.program import Program, Stage, is_identity, shape_of
 from collage_engine.kernels.tir_builder import (
+    Index,
     Stmt,
     allocate,
     int64,
@@ -40,7 +41,7 @@ class Epilogue:
     anchor: Stage
     context: Context
 
-    def store(self, indices: Sequence[Any], accumulator: Expr) -> Stmt:
+    def store(self, indices: Sequence[Index], accumulator: Expr) -> Stmt:
         """Stores the element at ``indices`` whose accumulated value is given."""
         values: dict[Var, Any] = {
             a: int64(i) for a, i in zip(self.stage.axes, indices, strict=True)
@@ -51,8 +52,8 @@ class Epilogue:
     def store_vector(
         self,
         width: int,
-        indices: Callable[[Any], Sequence[Any]],
-        accumulator: Callable[[Any], Expr],
+        indices: Callable[[Index], Sequence[Index]],
+        accumulator: Callable[[Index], Expr],
     ) -> Stmt:
         """Stores elements side by side on the last axis, given by lane."""
         inner = None
@@ -64,12 +65,12 @@ class Epilogue:
         self.context.functions.append(ROUNDING)
         held = local((width,))
 
-        def hold(x: Any) -> Stmt:
+        def hold(x: Index) -> Stmt:
             values = {a: int64(i) for a, i in zip(self.stage.axes, indices(x), strict=True)}
             value = substitute(self._value(rounded_from, accumulator(x)), values)
             return store(held, vector_functions(value), x)
 
-        at: Any = int64(0)
+        at: Index = int64(0)
         for index, e in zip(indices(int64(0)), self.stage.extents, strict=True):
             at = at * e + index
         halves = tirx.call_pure_extern(f"uint16x{LANES}", ROUND, vector_load(held, 0, LANES))
@@ -120,7 +121,7 @@ class CollapsedEpilogue:
     """Loads at the element itself; the others do not move along the collapsed axes."""
 
     def store(
-        self, before: Sequence[Any], position: Any, after: Sequence[Any], accumulator: Expr
+        self, before: Sequence[Index], position: Index, after: Sequence[Index], accumulator: Expr
     ) -> Stmt:
         """Stores the element at (``before``, ``position``, ``after``)."""
         stage, anchor = self.plain.stage, self.plain.anchor
@@ -129,7 +130,7 @@ class CollapsedEpilogue:
         size = 1
         for e in stage.extents[self.first : end]:
             size *= e
-        index: Any = int64(0)
+        index: Index = int64(0)
         extents = (*stage.extents[: self.first], size, *stage.extents[end:])
         for i, e in zip((*before, position, *after), extents, strict=True):
             index = index * e + int64(i)

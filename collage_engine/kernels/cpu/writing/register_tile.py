@@ -9,6 +9,7 @@ from tvm import tirx
 from tvm.ir import Expr
 
 from collage_engine.kernels.tir_builder import (
+    Index,
     Stmt,
     allocate,
     int64,
@@ -27,9 +28,9 @@ def tile(
     vectors: Sequence[tuple[int, int]],
     reduce: Callable[[Callable[..., Stmt]], Stmt],
     term: Callable[..., Expr],
-    finish: Callable[[Any, Any, Expr], Stmt] | None = None,
+    finish: Callable[[Index, Index, Expr], Stmt] | None = None,
     columns: Sequence[tuple[int, int]] | None = None,
-    start: Callable[[Any, Any], Expr] | None = None,
+    start: Callable[[Index, Index], Expr] | None = None,
     dtype: str = "float32",
     finish_vector: Callable[..., Stmt] | None = None,
 ) -> Stmt:
@@ -50,7 +51,7 @@ def tile(
         starts.append(slot)
         slot += w
 
-    def each(body: Callable[[Any, int, int, int, Any], Stmt]) -> Stmt:
+    def each(body: Callable[[Index, int, int, int, Index], Stmt]) -> Stmt:
         return unrolled(
             height,
             lambda r: seq(
@@ -61,12 +62,12 @@ def tile(
             ),
         )
 
-    def place(r: Any, s: int, x: Any) -> Any:
+    def place(r: Index, s: int, x: Index) -> Any:
         return int64(r) * width + (int64(s) + x)
 
     zero = tirx.const(0, dtype)
 
-    def step(*k: Any) -> Stmt:
+    def step(*k: Index) -> Stmt:
         return each(
             lambda r, c, s, w, x: store(
                 acc,
@@ -82,9 +83,9 @@ def tile(
             for i in range(w):
                 slots[c + i] = s + i
 
-        def row(r: Any) -> Stmt:
+        def row(r: Index) -> Stmt:
             def vector(c: int, w: int) -> Stmt:
-                def lane(x: Any) -> Expr:
+                def lane(x: Index) -> Expr:
                     return load(acc, int64(r) * width + (int64(slots[c]) + x))
 
                 if finish is None:

@@ -9,25 +9,25 @@ whose visits took most of a kernel's compile time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tvm import tirx
 from tvm.ir import Expr
+from tvm.tirx import Buffer
 
-from collage_engine.kernels.tir_builder import Stmt, int64, seq
+from collage_engine.kernels.tir_builder import Index, Stmt, int64, seq
 
 
-def ramp(start: Any, lanes: int) -> Expr:
+def ramp(start: Index, lanes: int) -> Expr:
     """Returns the indices of a vector."""
     return tirx.Ramp(int64(start), int64(1), lanes)
 
 
-def vector_load(buffer: Any, start: Any, lanes: int) -> Expr:
+def vector_load(buffer: Buffer, start: Index, lanes: int) -> Expr:
     """Reads a vector."""
     return tirx.BufferLoad(buffer, [ramp(start, lanes)])
 
 
-def vector_store(buffer: Any, value: Expr, start: Any, lanes: int) -> Stmt:
+def vector_store(buffer: Buffer, value: Expr, start: Index, lanes: int) -> Stmt:
     """Stores a vector."""
     return tirx.BufferStore(buffer, value, [ramp(start, lanes)])
 

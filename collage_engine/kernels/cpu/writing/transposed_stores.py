@@ -13,6 +13,7 @@ from collage_engine.kernels.cpu.writing.register_transpose import (
     vector_store,
 )
 from collage_engine.kernels.tir_builder import (
+    Index,
     Stmt,
     allocate,
     for_range,
@@ -31,7 +32,7 @@ def give_squares(
     lanes: int,
     total: Any,
     kept: Sequence[tuple[int, int]],
-    give: Callable[[Any, Any, Any], Stmt],
+    give: Callable[[Index, Index, Index], Stmt],
 ) -> Stmt:
     """Has ``total`` positions leave a buffer [positions, block], positions into the lanes.
 
@@ -40,13 +41,13 @@ def give_squares(
     before, so there must be as many positions as lanes.
     """
 
-    def square(i: Any) -> Stmt:
+    def square(i: Index) -> Stmt:
         start = tirx.min(i * lanes, total - lanes)
 
-        def part(c: Any, w: int) -> Stmt:
+        def part(c: Index, w: int) -> Stmt:
             held = local((lanes * lanes,), name="square")
 
-            def channel(j: Any) -> Stmt:
+            def channel(j: Index) -> Stmt:
                 return vectorized(
                     lanes, lambda x: give(c + j, start + x, load(held, int64(j) * lanes + x))
                 )

@@ -17,6 +17,7 @@ from collage_engine.kernels.cuda.direct.plan import DirectPlan, DirectProblem, T
 from collage_engine.kernels.cuda.epilogue import OUT
 from collage_engine.kernels.cuda.indices import where
 from collage_engine.kernels.cuda.windows import Window
+from collage_engine.kernels.tir_builder import Index
 
 DIRECT = "collage.direct"
 """Key of the block's annotation that holds the shape, the plan and the result's shape as JSON."""
@@ -73,7 +74,7 @@ def packed_filters(weight: np.ndarray, shape: DirectProblem) -> np.ndarray:
 def direct_out(whole: Any, shape: DirectProblem, out: tuple[int, ...], dtype: str) -> Any:
     """Returns a tensor of the result in its own shape and type."""
 
-    def element(n: Any, channel: Any, *pixel: Any) -> Any:
+    def element(n: Index, channel: Index, *pixel: Any) -> Any:
         front = [0] * (3 - len(pixel))
         if shape.groups == 1:
             group, row = 0, channel
@@ -119,7 +120,7 @@ def noted_direct(
     vectors = -(-(wide + shift) // vector)
     front = (shape.before[0], shape.before[1], shape.before[2] + shift)
 
-    def padded(n: Any, c: Any, z: Any, y: Any, j: Any, v: Any) -> Any:
+    def padded(n: Index, c: Index, z: Index, y: Index, j: Index, v: Index) -> Any:
         tests = []
         for axis, (at, length) in enumerate(((z, deep), (y, high))):
             if front[axis]:
@@ -142,7 +143,7 @@ def noted_direct(
     axes = [te.reduce_axis((0, e), n) for n, e in zip("zyx", shape.taps, strict=True)]
     channel = te.reduce_axis((0, shape.channels), "c")
 
-    def total(n: Any, g: Any, r: Any, z: Any, y: Any, x: Any) -> Any:
+    def total(n: Index, g: Index, r: Index, z: Index, y: Index, x: Index) -> Any:
         at_z, at_y, at_x = (
             p * s + t * d
             for p, s, t, d in zip((z, y, x), shape.strides, axes, shape.dilation, strict=True)

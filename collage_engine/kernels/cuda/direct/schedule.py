@@ -18,6 +18,7 @@ from collage_engine.kernels.cuda.direct.plan import DirectPlan, DirectProblem
 from collage_engine.kernels.cuda.direct.reference import DIRECT
 from collage_engine.kernels.cuda.epilogue import epilogue
 from collage_engine.kernels.cuda.product.plan import widest
+from collage_engine.kernels.tir_builder import Index
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.reasons import short_reason
 
@@ -62,7 +63,7 @@ def scheduled_direct(function: tirx.PrimFunc) -> tirx.PrimFunc:
     schedule = Schedule(function)
     rows = found.shape.rows
 
-    def axes(image: Any, channel: Any, *pixel: Any) -> tuple[Any, ...]:
+    def axes(image: Any, channel: Index, *pixel: Any) -> tuple[Index, ...]:
         front = [tirx.const(0)] * (3 - len(pixel))
         if found.shape.groups == 1:
             return image, tirx.const(0), channel, *front, *pixel

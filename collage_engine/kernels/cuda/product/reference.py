@@ -15,6 +15,7 @@ from collage_engine.kernels.cuda.indices import where
 from collage_engine.kernels.cuda.product.fragments import ELEMENTS, SUMS
 from collage_engine.kernels.cuda.product.intrinsics import ROUND_TF32
 from collage_engine.kernels.cuda.product.plan import TF32, ProductPlan, ProductSizes
+from collage_engine.kernels.tir_builder import Index
 
 PRODUCT = "collage.product"
 """Key of the block's annotation that holds the plan and the layout of the result as JSON."""
@@ -22,7 +23,7 @@ PRODUCT = "collage.product"
 ITEMS = {"float32": 4, "int8": 1}
 """Bytes of an element by its type; two for types that are not here."""
 
-Element = Callable[[Any, Any, Any], Any]
+Element = Callable[[Index, Index, Index], Any]
 """Reads an element of A at (s, m, k), or of B at (s, k, n)."""
 
 
@@ -97,7 +98,7 @@ def product(
     )
     k = te.reduce_axis((0, part), "k")
 
-    def total(p: Any, i: Any, j: Any) -> Any:
+    def total(p: Index, i: Index, j: Index) -> Any:
         s = p if plan.split == 1 else tirx.floormod(p, sizes.s)
         at = k if plan.split == 1 else tirx.floordiv(p, sizes.s) * part + k
         left, right = a(s, i, at), b(s, at, j)
@@ -116,7 +117,7 @@ def product(
 def added(parts: Any, out: tuple[int, ...], dtype: str) -> Any:
     """Returns the sum of the parts of a split product."""
 
-    def element(*index: Any) -> Any:
+    def element(*index: Index) -> Any:
         total = parts(0, *index)
         for number in range(1, int(parts.shape[0])):
             total = total + parts(number, *index)

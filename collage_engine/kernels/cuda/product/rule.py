@@ -21,7 +21,8 @@ from collage_engine.kernels.cuda.product.problem import ProductProblem
 from collage_engine.kernels.rule import PlanError
 
 LAUNCH_S = 2e-6
-"""Seconds of one more kernel launch; chosen, what CUDA's documentation calls typical."""
+"""Seconds of one more kernel launch; chosen. It decides only between plans that are then measured
+as candidates."""
 BYTES_PER_S = 1e12
 """Bytes per second at which parts of sums are read and written; chosen, a round number below what
 data-centre devices reach. It decides only between plans that are then measured as candidates."""

@@ -13,6 +13,7 @@ from tvm.s_tir import Schedule
 from collage_engine.kernels.cuda.product.fragments import SHARED
 from collage_engine.kernels.cuda.product.note import AnnotatedProduct
 from collage_engine.kernels.cuda.product.plan import FRAGMENT, PLAIN, S8, TF32, widest
+from collage_engine.kernels.tir_builder import Index
 
 _REGISTERS = "tirx.manifest_shared_memory_local_stage"
 """Block annotation: a copy to shared memory goes through registers, as two steps."""
@@ -37,7 +38,7 @@ def fetch(
     product: AnnotatedProduct,
     consumer: Any,
     operand: int,
-    at: Any,
+    at: Index,
     threads: Any,
     turned: bool,
 ) -> Any:
