@@ -411,6 +411,17 @@ class Session:
             self._handle, settings or RunSettings(), out=target, spent_s=spent_s
         )
 
+    def use_farm(self, client: Any) -> str:
+        """Use the Dask cluster of a ``distributed.Client`` as a farm.
+
+        Args:
+            client: It is closed with the session.
+
+        Returns:
+            The address that ``RunSettings.farm`` names, so that ``place`` measures there.
+        """
+        return self._engine.use_farm(client)
+
     def cancel(self, *, keep: bool = False) -> bool:
         """Stop the run under way, from another thread.
 

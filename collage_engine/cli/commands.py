@@ -71,6 +71,8 @@ def _place(options: argparse.Namespace) -> int:
     began = time.monotonic()
     settings = settings_from(options)
     choices = shape_choices(options)
+    if options.pool and not options.farm:
+        raise UsageError("--pool is a pool of a farm: name the farm with --farm")
     if len(options.model) > 1:
         if choices:
             raise UsageError("--dim and --shapes are of one model: place them one by one")

@@ -81,9 +81,16 @@ inline std::vector<Value> Values(const json::Object& object, const char* key) {
   for (const ffi::Any& each : Field(object, key).cast<json::Array>()) {
     const auto about = each.cast<json::Object>();
     Value value{TextOf(about, "name"), TextOf(about, "dtype"), {}};
-    for (const ffi::Any& extent : Field(about, "shape").cast<json::Array>()) {
+    // An output's size of -1, or a shape of null, depends on the data: each run has its own.
+    const bool output = std::string(key) == "outputs";
+    const ffi::Any shape = Field(about, "shape");
+    if (shape == nullptr && output) {
+      values.push_back(value);
+      continue;
+    }
+    for (const ffi::Any& extent : shape.cast<json::Array>()) {
       value.shape.push_back(extent.cast<int64_t>());
-      if (value.shape.back() < 0) throw std::runtime_error("the manifest has a negative size");
+      if (value.shape.back() < (output ? -1 : 0)) throw std::runtime_error("the manifest has a negative size");
     }
     values.push_back(value);
   }
