@@ -401,9 +401,26 @@ class Session:
 
             check_target_folder(Path(out))
         target = None if out is None else str(out)
+        if settings is not None and settings.objective == "throughput":
+            from collage_engine.deployment.throughput import place_for_throughput
+
+            return place_for_throughput(
+                self._engine, self._handle, settings, out=target, spent_s=spent_s
+            )
         return self._engine.run(
             self._handle, settings or RunSettings(), out=target, spent_s=spent_s
         )
+
+    def use_farm(self, client: Any) -> str:
+        """Use the Dask cluster of a ``distributed.Client`` as a farm.
+
+        Args:
+            client: It is closed with the session.
+
+        Returns:
+            The address that ``RunSettings.farm`` names, so that ``place`` measures there.
+        """
+        return self._engine.use_farm(client)
 
     def cancel(self, *, keep: bool = False) -> bool:
         """Stop the run under way, from another thread.

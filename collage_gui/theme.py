@@ -289,6 +289,10 @@ QDockWidget { titlebar-close-icon: none; font-weight: 600; }
 QDockWidget::title { background: $window; padding: 5px 10px; }
 QTabWidget::pane { border: 0; }
 QTabBar { qproperty-drawBase: 0; }
+QTabBar::scroller { width: 44px; }
+QTabBar QToolButton { background: $panel; border: 1px solid $border; padding: 0; margin: 3px 0; }
+QTabBar QToolButton::right-arrow { image: url($icons/right-$name.svg); width: 12px; height: 12px; }
+QTabBar QToolButton::left-arrow { image: url($icons/left-$name.svg); width: 12px; height: 12px; }
 QTabBar::tab { background: transparent; color: $quiet; padding: 6px 12px; border: 0;
   border-bottom: 2px solid transparent; }
 QTabBar::tab:selected { color: $text; border-bottom: 2px solid $text; }

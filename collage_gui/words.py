@@ -158,8 +158,8 @@ ABOUT_PRECISION = "The lowest that candidates may compute in, within the toleran
 
 # -- panels: progress --------------------------------------------------------------
 
-STOP_AND_KEEP = "Stop and keep the best so far"
-ABOUT_STOP_AND_KEEP = "Confirm the best placement so far quickly, and end the run with it"
+STOP_AND_KEEP = "Stop and keep"
+ABOUT_STOP_AND_KEEP = "End the run with the best placement so far, which is confirmed quickly"
 ABOUT_CANCEL = "End the run without a result; what was measured is kept"
 MEASUREMENTS_ARE_KEPT = "What was measured is kept."
 

@@ -27,6 +27,7 @@ from collage_engine.lowering.npz import write_npz
 from collage_engine.machine.whole_folder import leftovers, real, write_whole
 from collage_engine.records.errors import ArtifactError
 from collage_engine.records.placement import Placement
+from collage_engine.records.settings import Objective
 from collage_engine.records.toolchain import RuntimeLibrary
 from collage_engine.records.typed import decode
 from collage_engine.records.versions import ARTIFACT_FORMAT
@@ -61,6 +62,10 @@ class ArtifactContents:
     target: str = "cpu"
     versions: Mapping[str, str] = field(default_factory=dict)
     """Toolchain → version."""
+    objective: Objective = "latency"
+    """What the placement was confirmed for; its measured time is of that kind."""
+    streams: int = 1
+    """Instances that are to run at once, for throughput."""
     unmeasured: str | None = None
     """Why the placement was not timed; None: it was."""
 
@@ -204,10 +209,9 @@ def _manifest(
         "threads": built.threads,
         "spin": built.spin,
         "environment": built.environment,
-        "expected": {
-            "latency_us": placement.measured_us if placement else None,
-            "spread_us": list(placement.spread_us) if placement and placement.spread_us else None,
-        },
+        **({"streams": contents.streams} if contents.objective == "throughput" else {}),
+        **({"objective": contents.objective} if contents.objective != "latency" else {}),
+        "expected": _expected(contents),
         "tolerance": contents.tolerance,
         "libraries": [
             {
@@ -221,6 +225,19 @@ def _manifest(
             if not library.python
         ],
     }
+
+
+def _expected(contents: ArtifactContents) -> dict[str, Any]:
+    """What the placement took when it was confirmed."""
+    placement = contents.placement
+    measured = placement.measured_us if placement else None
+    spread = list(placement.spread_us) if placement and placement.spread_us else None
+    if contents.objective == "throughput":
+        rate = 1e6 / measured if measured else None
+        return {"latency_us": None, "spread_us": None, "runs_per_s": rate}
+    if contents.objective == "p99":
+        return {"latency_us": None, "spread_us": None, "p99_us": measured}
+    return {"latency_us": measured, "spread_us": spread}
 
 
 def _requirements(libraries: Sequence[RuntimeLibrary]) -> list[dict[str, str]]:

@@ -30,6 +30,8 @@ def run_artifact(folder: Path, benchmark: bool = False) -> dict[str, Any]:
     ``reason`` where nothing was moved) and, with ``benchmark``, ``median_us``, ``low_us`` and
     ``high_us`` (20th and 80th percentile), ``p50_us``, ``p90_us``, ``p99_us``, ``repeats``,
     ``expected_us``.
+    One that was made for throughput has ``streams``, ``runs_per_s`` and ``expected_runs_per_s``
+    instead of latencies.
     An artifact for several shapes gives ``entries``, a list of such answers, each with its ``dims``
     and ``inputs``.
     ``ArtifactError`` when it is damaged, does not load, or differs from its sample.
@@ -89,7 +91,8 @@ def _result(folder: Path, report: dict[str, Any], manifest: Mapping[str, Any]) -
         "huge_pages": report["huge_pages"],
     }
     if "runs_per_s" in report:
-        result.update(streams=report["streams"], runs_per_s=report["runs_per_s"])
+        names = ("streams", "runs_per_s", "expected_runs_per_s")
+        result.update({name: report[name] for name in names})
     if "latency_us" in report:
         latency = report["latency_us"]
         result.update(

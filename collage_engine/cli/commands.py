@@ -22,7 +22,7 @@ from collage_engine.cli.print_run import print_run, print_shapes, run_document
 from collage_engine.cli.progress import ProgressReport
 from collage_engine.cli.screen import ERR, complain, say
 from collage_engine.cli.search_command import search
-from collage_engine.drawing.formatting import counted, time_text
+from collage_engine.drawing.formatting import counted, significant, time_text
 from collage_engine.farm.farms import DaskFarms
 from collage_engine.records.errors import (
     Cancelled,
@@ -71,6 +71,8 @@ def _place(options: argparse.Namespace) -> int:
     began = time.monotonic()
     settings = settings_from(options)
     choices = shape_choices(options)
+    if options.pool and not options.farm:
+        raise UsageError("--pool is a pool of a farm: name the farm with --farm")
     if len(options.model) > 1:
         if choices:
             raise UsageError("--dim and --shapes are of one model: place them one by one")
@@ -278,7 +280,15 @@ def _run(options: argparse.Namespace) -> int:
         output.print_entries(result["entries"])
         return 0
     say(f"largest error against the sample: {result['max_rel_error']:.1e} (relative)")
-    if options.benchmark:
+    if "runs_per_s" in result:
+        expected = result["expected_runs_per_s"]
+        say(
+            f"throughput: {significant(result['runs_per_s'])} runs per second by "
+            f"{counted(result['streams'], 'instance')} with "
+            f"{counted(result['threads'], 'thread')} each"
+            + (f"; {significant(expected)} when it was exported" if expected else "")
+        )
+    elif options.benchmark:
         say(
             f"loaded in {time_text(result['load_s'] * 1e6)}, first result after "
             f"{time_text(result['first_result_s'] * 1e6)}"

@@ -189,6 +189,11 @@ def shape_choices(options: argparse.Namespace) -> tuple[ShapeChoice, ...]:
             msgspec.structs.replace(each, shapes={**fixed, **each.shapes})
             for each in listed(data, option)
         )
+    if len(found) > 1 and options.objective == "throughput":
+        raise UsageError(
+            "--objective throughput is for one shape at a time: each shape would choose its own "
+            "number of instances, and an artifact has one"
+        )
     if options.nearest and len(found) < 2:
         raise UsageError("--nearest: name the shapes to choose from with --dim or --shapes")
     return found
@@ -330,6 +335,7 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
         refine_budget_s=getattr(options, "refine", 0.0),
         shapes=dict(options.shape),
         # Records name element types as numpy does.
+        objective=getattr(options, "objective", "latency"),
         precision={"bf16": "bfloat16", "fp16": "float16"}.get(options.precision, options.precision),
         tolerance=getattr(options, "tolerance", None),
         strict=getattr(options, "strict", False),

@@ -160,6 +160,14 @@ def _add_place_command(commands: Commands) -> None:
         "it moves by when inputs and weights change in the last bit, if that is more)",
     )
     place.add_argument(
+        "--objective",
+        choices=("latency", "throughput", "p99"),
+        default="latency",
+        help="what the confirmation compares: the median of single calls (default), the 99th "
+        "percentile of single calls, or how many runs several instances finish together; "
+        "throughput chooses the number of instances and the threads of each",
+    )
+    place.add_argument(
         "--strict",
         action="store_true",
         help="refuse to export figures that were taken while other programs or guests used more "

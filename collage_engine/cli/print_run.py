@@ -11,6 +11,7 @@ import msgspec
 from rich.table import Table
 
 from collage_engine.cli.screen import Columns, columns, say, show
+from collage_engine.drawing import objective
 from collage_engine.drawing.accuracy import accuracy_sentences, tolerance_sentences
 from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.figures import clocks_text
@@ -23,6 +24,7 @@ from collage_engine.drawing.formatting import (
     time_text,
 )
 from collage_engine.drawing.latencies import KINDS, baseline_name, latency_rows
+from collage_engine.drawing.objective import deployment_cells, objective_sentences
 from collage_engine.drawing.palette import learn
 from collage_engine.drawing.shape_table import COLUMNS, NUMBERS, shape_cells, sharing_sentences
 from collage_engine.drawing.time_spent import unmeasured_sentences
@@ -84,8 +86,10 @@ def print_run(run: Run) -> None:
     _print_warnings(run)
     _print_choice(run, placement)
     _print_latencies(run)
+    _print_objective(run)
     say()
-    _print_estimate(placement)
+    if run.objective == "latency":
+        _print_estimate(placement)
     _print_accuracy(run)
     if clocks := clocks_text(run.machine):
         say(f"processor clocks at the begin and the end: {clocks}")
@@ -143,6 +147,18 @@ def _print_latencies(run: Run) -> None:
     for row in latency_rows(run):
         if row.reason is not None:
             say(f"{row.name} ({row.kind}) has no time: {row.reason}")
+
+
+def _print_objective(run: Run) -> None:
+    """Print what the times are of, and the ways of sharing the processors that were tried."""
+    for sentence in objective_sentences(run):
+        say(sentence)
+    if run.deployments:
+        numbers = objective.NUMBERS
+        table = Columns("", *objective.COLUMNS, right=numbers, cut=("toolchains",))
+        for row in run.deployments:
+            table.add("→" if row.run == run.id else "", *deployment_cells(row))
+        show(table.table)
 
 
 def _print_estimate(placement: Placement) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import msgspec
 
 from collage_engine.artifact.artifact import check_target_folder
 from collage_engine.artifact.combine import combine_artifacts
+from collage_engine.deployment.rows import best_alone, inputs_of, toolchains_of
 from collage_engine.records.errors import CollageError, ModelError, UsageError
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
@@ -138,7 +138,7 @@ def place_shapes(
                     prepare(handle)
                 folder = None if out is None else str(folders[number])
                 runs.append(engine.run(handle, mine, out=folder))
-        rows = tuple(map(_row, choices, shapes, runs, (_inputs(engine, h) for h in handles)))
+        rows = tuple(map(_row, choices, shapes, runs, (inputs_of(engine, h) for h in handles)))
         sharing = None
         if out is not None:
             dims = [choice.dims for choice in choices]
@@ -199,29 +199,11 @@ def _open_all(
     return handles
 
 
-def _inputs(engine: Engine, handle: str) -> Sizes:
-    """The shapes of all inputs of an open document."""
-    graph = engine.document(handle).document.graph
-    return {
-        name: tuple(graph.nodes[node].types[0].shape)
-        for name, node in zip(graph.input_names, graph.inputs, strict=True)
-    }
-
-
 def _row(choice: ShapeChoice, shapes: Sizes, run: Run, inputs: Sizes) -> ShapeRow:
     """A line of the table of shapes."""
     placement = run.placement
     latency = placement.measured_us if placement is not None else None
-    parts = placement.partitions if placement is not None else ()
-    nodes: Counter[str] = Counter()
-    for part in parts:
-        nodes[part.toolchain] += max(1, len(part.nodes))
-    alone = [
-        base
-        for base in run.baselines
-        if base.kind == "whole-model" and base.measured_us is not None and base.barred is None
-    ]
-    best = min(alone, key=lambda base: base.measured_us or 0.0, default=None)
+    best = best_alone(run)
     items = items_of(inputs)
     return ShapeRow(
         choice=choice,
@@ -231,8 +213,8 @@ def _row(choice: ShapeChoice, shapes: Sizes, run: Run, inputs: Sizes) -> ShapeRo
         spread_us=placement.spread_us if placement is not None else None,
         items=items,
         items_per_s=None if not latency else items * 1e6 / latency,
-        toolchains=tuple(name for name, _ in nodes.most_common()),
-        partitions=len(parts),
+        toolchains=toolchains_of(run),
+        partitions=len(placement.partitions) if placement is not None else 0,
         best_single=best.name if best is not None else "",
         best_single_us=best.measured_us if best is not None else None,
         distinct=run.candidates.distinct,

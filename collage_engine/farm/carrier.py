@@ -317,10 +317,15 @@ class DaskCarrier:
         """Tell a task that it is not wanted any more; its result is not told."""
         with self._lock:
             future = self._futures.pop(lease, None)
-        if future is not None:
+        if future is None:
+            return
+
+        def work() -> None:
             with contextlib.suppress(Exception):
-                future.cancel(asynchronous=True)
-                future.release()
+                future.cancel()
+
+        with contextlib.suppress(RuntimeError):  # it is being closed, which cancels everything
+            self._beside.submit(work)
 
     def publish(self, coordinator: str, status: bytes) -> None:
         """Keep what a coordinator says of itself in the scheduler's metadata."""

@@ -121,7 +121,7 @@ def security(path: Path) -> Security:
     except OSError as error:
         raise FarmError(
             f"{path} cannot be read ({error.strerror}): a farm over TLS needs the certificate that "
-            "`collage farm serve` made; bring it here, or name it with --certificate"
+            "`collage farm serve` made; bring it here, or name it with COLLAGE_FARM_CERTIFICATE"
         ) from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise FarmError(f"others can read the key in {path}: run chmod 600 {path}")

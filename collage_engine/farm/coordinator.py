@@ -680,7 +680,10 @@ class Coordinator:
             return
         self._count(task, -1)
         drifted = self._judge(machine, envelope)
-        if drifted and task.checked:
+        if envelope.again:
+            task.lost += 1
+            self._error = f"{machine.name}: {envelope.error}"
+        if (drifted and task.checked) or (envelope.again and task.lost < self.settings.attempts):
             task.avoid.add(machine.name)
             task.lease = uuid.uuid4().hex
             self._queue(task, first=True)

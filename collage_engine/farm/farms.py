@@ -202,6 +202,17 @@ class DaskFarms:
         self._connection(settings.farm)
         return FarmJobs(lambda: self._connection(settings.farm), settings)
 
+    def use(self, client: Any) -> str:
+        """Use the cluster of a Dask client; the address that ``RunSettings.farm`` then names.
+
+        The client is closed with this object.
+        """
+        address = str(client.scheduler.address)
+        with self._lock:
+            if address not in self._connections:
+                self._connections[address] = Connection(address, client)
+        return address
+
     def _connection(self, address: str) -> Connection:
         """The connection to a farm, made anew if its scheduler was lost."""
         with self._lock:

@@ -50,7 +50,7 @@ from collage_engine.farm.messages import (
 from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.machine.device import allowed_processors, busy, device, fingerprint
 from collage_engine.machine.folders import cache_folder
-from collage_engine.machine.worker import RemoteError, Worker
+from collage_engine.machine.worker import RemoteError, Worker, WorkerCrashed
 from collage_engine.records.errors import CollageError, FarmError
 from collage_engine.records.flag import FlagWhen
 from collage_engine.records.locks import HeldLock
@@ -532,6 +532,8 @@ def _failure(error: BaseException) -> Envelope:
         return Envelope(error=f"a defect of a member: {error!r}")
     details = getattr(error, "details", None) or {}
     kind = type(error).__name__
+    if isinstance(error, WorkerCrashed) or isinstance(error.__cause__, WorkerCrashed):
+        return Envelope(error=str(error), kind="FarmError", again=True)
     with contextlib.suppress(TypeError, msgspec.MsgspecError):
         return Envelope(error=str(error), kind=kind, details=details)
     return Envelope(error=str(error), kind=kind)

@@ -56,6 +56,8 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: str = ""
     """Name of the error's class in ``records.errors``; empty: it is a defect."""
     details: dict[str, Any] = {}
+    again: bool = False
+    """Whether the process that did the work ended, so that another machine may do better."""
     drift: float | None = None
     """Share by which the speed probe was slower than its reference; None: it was not read."""
 

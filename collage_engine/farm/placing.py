@@ -157,6 +157,8 @@ class Placing:
         """Groups that other machines measure, by lease."""
         self._seen: dict[str, SharedGroup] = {}
         """All groups that were ever shared, by which new machines are compared with the pool."""
+        self._compared: list[str] = []
+        """New machines that this run compares with the pool."""
         self._asking = False
         self._keeps = False
         self._measured = 0
@@ -206,6 +208,10 @@ class Placing:
         finally:
             self.coordinator.withdraw(self.owner)
             self.coordinator.release(self.owner)
+            for machine in self._compared:
+                # Nobody is left to judge it: it is taken as it is.
+                self.coordinator.withdraw(admission(machine))
+                self.coordinator.release(admission(machine))
             self.say("finished" if state == "finished" else "failed", reason)
 
     def _wait(self) -> RunAnswer:
@@ -468,6 +474,7 @@ class Placing:
 
     def compare(self, machine: str) -> None:
         """Have a new machine measure what the pool has measured; called from any thread."""
+        self._compared.append(machine)
         self._inbox.put(lambda: self._compare(machine))
 
     def _compare(self, machine: str) -> None:

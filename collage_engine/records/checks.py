@@ -101,6 +101,7 @@ def settings_fault(settings: RunSettings) -> str | None:
             return f"{name} is {value!r}: it must be a number of seconds from 0 to {LONGEST_S:g}"
     numbers = {
         "threads": (settings.threads, MOST_THREADS),
+        "streams": (settings.streams, MOST_THREADS),
         "percentile": (settings.percentile, 100),
         "seed": (settings.seed, LARGEST_INTEGER),
         "max_runtimes": (settings.max_runtimes, LARGEST_INTEGER),

@@ -13,6 +13,7 @@ from collage_engine.records.machine_state import MachineState
 from collage_engine.records.memory import MemoryUse
 from collage_engine.records.mixing import MixingBound
 from collage_engine.records.pin import PinVerdict
+from collage_engine.records.settings import Objective
 from collage_engine.records.shapes import ShapeRow, Sharing
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.records.tuning import TuneCounts
@@ -157,6 +158,22 @@ class Unmeasured(msgspec.Struct, frozen=True, kw_only=True):
     """Stages that were left out or cut short, in order."""
 
 
+class DeploymentRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What one way of sharing the processors among instances gave."""
+
+    run: str
+    """Id of its run."""
+    streams: int
+    """Instances at once."""
+    threads: int
+    """Of each."""
+    items_per_s: float | None
+    toolchains: tuple[str, ...] = ()
+    best_single: str = ""
+    """The toolchain that is fastest alone, as many instances at once."""
+    best_single_items_per_s: float | None = None
+
+
 class Run(msgspec.Struct, kw_only=True):
     """One run of the pipeline: the document that ``collage place --json`` prints."""
 
@@ -226,6 +243,13 @@ class Run(msgspec.Struct, kw_only=True):
     run was on no farm."""
     provisional: bool = False
     """Whether the run still goes on, and may find a better placement."""
+    objective: Objective = "latency"
+    """What the times of placement and baselines are of: single calls (their median), single calls
+    (their 99th percentile), or the time of several instances together over all their calls."""
+    streams: int = 1
+    """Instances that ran at once, for throughput."""
+    deployments: list[DeploymentRow] = []
+    """For throughput: the numbers of instances and threads that were tried."""
     shapes: list[ShapeRow] = []
     """Where several shapes were placed for one artifact: all of them, this run's among them."""
     sharing: Sharing | None = None

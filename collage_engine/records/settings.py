@@ -8,6 +8,9 @@ import msgspec
 
 from collage_engine.records.run_parts import RunParts
 
+Objective = Literal["latency", "throughput", "p99"]
+"""What a placement is best at."""
+
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The options of ``collage place``, by value, so that an engine elsewhere can take them."""
@@ -30,11 +33,11 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     refine_budget_s: float = 0.0
     """Time for improving the best covers on end-to-end measurements (the paper's second level)."""
     shapes: dict[str, tuple[int, ...]] = {}
-    objective: Literal["latency", "throughput", "p99"] = "latency"
+    objective: Objective = "latency"
     """What the confirmation compares: the median of single calls, the calls that ``streams``
     instances finish together, or the 99th percentile of single calls."""
     streams: int = 1
-    """Instances that run at once, each with ``threads`` threads; above 1 for throughput only."""
+    """Instances that run at once, each with ``threads`` threads; for throughput only."""
     precision: str = "float32"
     tolerance: float | None = None
     """Bound on the whole model's max_rel_error; None: the precision's own."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from collage_engine.drawing import objective
 from collage_engine.drawing.figures import verdict_sentence
 from collage_engine.drawing.formatting import gain_text, spread_text, time_text
 from collage_engine.drawing.latencies import latency_rows
+from collage_engine.drawing.objective import deployment_cells, objective_sentences
 from collage_engine.drawing.shape_table import COLUMNS, NUMBERS, shape_cells, sharing_sentences
 from collage_engine.records.placement import Run
 
@@ -28,6 +30,10 @@ def run_markdown(run: Run) -> str:
         for row in latency_rows(run)
     ]
     parts = [f"{verdict_sentence(run)}\n", _table(LATENCIES, LATENCIES[2:], rows)]
+    parts += [f"- {text}\n" for text in objective_sentences(run)]
+    if run.deployments:
+        cells = map(deployment_cells, run.deployments)
+        parts.append(_table(objective.COLUMNS, objective.NUMBERS, cells))
     if run.shapes:
         parts.append(_table(COLUMNS, NUMBERS, map(shape_cells, run.shapes)))
         parts += [f"- {text}\n" for text in sharing_sentences(run.shapes, run.sharing)]

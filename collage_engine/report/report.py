@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from collage_engine import __version__
+from collage_engine.drawing import objective
 from collage_engine.drawing.accuracy import (
     accuracy_sentences,
     precision_text,
@@ -34,6 +35,7 @@ from collage_engine.drawing.figures import (
 )
 from collage_engine.drawing.formatting import gain_text, instance_text, spread_text, time_text
 from collage_engine.drawing.latencies import latency_rows
+from collage_engine.drawing.objective import deployment_cells, objective_sentences
 from collage_engine.drawing.palette import learn, toolchain_title
 from collage_engine.drawing.shape_table import COLUMNS, NUMBERS, shape_cells, sharing_sentences
 from collage_engine.drawing.time_spent import unmeasured_sentences
@@ -346,6 +348,13 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "conditions": conditions(run),
         "others": _other_runs(document, run),
         "shapes": _shapes(run),
+        "objective": objective_sentences(run),
+        "deployments": {
+            "head": objective.COLUMNS,
+            "numbers": objective.NUMBERS,
+            "rows": [deployment_cells(row) for row in run.deployments],
+            "mine": next((k for k, row in enumerate(run.deployments) if row.run == run.id), -1),
+        },
         "sum": partition_sum_text(placement) if placement else "",
         "unmeasured": unmeasured_text(run.candidates),
         "words": {"isolated": ISOLATED, "expected": EXPECTED, "last_run": LAST_RUN},

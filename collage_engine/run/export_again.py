@@ -47,6 +47,8 @@ def export(open_model: OpenModel, *, run: Run, out: str | None) -> bytes | None:
         tolerance=tolerance.value,
         placement=run.placement,
         target=run.target,
+        objective=run.objective,
+        streams=run.streams,
         versions={s.name: s.version or "" for s in run.toolchains if s.available},
         unmeasured=run.device.removeprefix("none: ") if run.winner == UNMEASURED else "",
     )

@@ -144,6 +144,8 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         ended=_ended(control),
         unmeasured=unmeasured,
         confirmation=inputs.confirmed_how,
+        objective="latency" if inputs.confirmed_how == "trial" else settings.objective,
+        streams=1 if inputs.confirmed_how == "trial" else max(1, settings.streams),
         first_answer_s=control.first_answer_s,
     )
 

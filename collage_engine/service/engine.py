@@ -445,6 +445,10 @@ class Engine:
         )
         return p.Exported(path=params.path, content=content)
 
+    def use_farm(self, client: Any) -> str:
+        """Use the cluster of a Dask client; the address that ``RunSettings.farm`` then names."""
+        return self._farms.use(client)
+
     def farm_status(self, params: p.FarmQuery) -> FarmStatus:
         """Show a farm's machines, pools and placements; FarmError where it cannot be reached."""
         return self._farms.status(params.address)

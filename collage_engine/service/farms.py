@@ -45,6 +45,10 @@ class Farms(Protocol):
         """
         ...
 
+    def use(self, client: Any) -> str:
+        """Use the cluster of a Dask client; the address that ``RunSettings.farm`` then names."""
+        ...
+
     def status(self, address: str) -> FarmStatus:
         """The machines, pools and placements of a farm; FarmError: it cannot be reached."""
         ...
@@ -60,6 +64,10 @@ class NoFarms:
     def jobs(self, settings: RunSettings) -> RunsJobs:
         """Refuse: there is none."""
         raise FarmError(f"this engine cannot use farms, and {settings.farm} was asked for")
+
+    def use(self, client: Any) -> str:
+        """Refuse: there is none."""
+        raise FarmError("this engine cannot use farms, and a cluster was given")
 
     def status(self, address: str) -> FarmStatus:
         """Refuse: there is none."""

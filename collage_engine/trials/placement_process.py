@@ -85,8 +85,9 @@ class RoundSettings:
 class Deployment:
     """How a placement is to be used, as far as its build and its rounds depend on it."""
 
-    streams: int = 1
-    """Instances in one process, each with threads and processors of its own."""
+    streams: int = 0
+    """Instances that work without a pause, in one process, each with threads and processors of its
+    own; 0: single calls are timed, of one instance."""
     spin: bool | None = None
     """Whether idle threads spin; None: where a single runtime owns the process."""
 

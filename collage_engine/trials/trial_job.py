@@ -60,8 +60,9 @@ class OpenPlacement(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[tuple[str, str], ...]
     """Name and element type, in argument order."""
     outputs: tuple[tuple[str, str], ...]
-    streams: int = 1
-    """Instances that rounds run at once, each in a thread that has processors of its own."""
+    streams: int = 0
+    """Instances that rounds run at once, each in a thread that has processors of its own; 0: one,
+    whose single calls are timed."""
 
 
 class RunRound(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,10 +118,19 @@ class Instance:
         results: Its outputs on the sample.
     """
 
-    def __init__(self, call: Callable[[], Any], results: list[np.ndarray], kept: Any) -> None:
+    def __init__(
+        self,
+        call: Callable[[], Any],
+        results: list[np.ndarray],
+        again: Callable[[dict[str, np.ndarray]], list[np.ndarray] | None],
+    ) -> None:
         self.call = call
         self.results = results
-        self._kept = kept
+        self._again = again
+
+    def on(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray] | None:
+        """Return the outputs on other inputs than the sample; None: they are not compared."""
+        return self._again(inputs)
 
     @classmethod
     def of(cls, request: OpenPlacement, inputs: dict[str, np.ndarray], number: int) -> Instance:
@@ -130,7 +140,9 @@ class Instance:
         """
         if request.module is None:
             call, results = TrialJob.session(request, inputs)
-            return cls(call, results, None)
+            if request.precision == FLOAT32:
+                return cls(call, results, lambda _: None)
+            return cls(call, results, lambda other: TrialJob.session(request, other)[1])
         import tvm
         from tvm.runtime.vm import VirtualMachine
 
@@ -149,7 +161,11 @@ class Instance:
         machine = VirtualMachine(library, device_of(request.device))
         main, arguments = machine["main"], _bound(request, inputs)
         results = _unbound(request, main(*arguments))
-        return cls(lambda: main(*arguments), results, (library, machine))
+
+        def again(other: dict[str, np.ndarray]) -> list[np.ndarray]:
+            return _unbound(request, machine["main"](*_bound(request, other)))
+
+        return cls(lambda: main(*arguments), results, again)
 
 
 class TrialJob:
@@ -186,7 +202,7 @@ class TrialJob:
             import tvm.runtime  # noqa: F401  (what every artifact needs is no part of this one)
 
         self._memory = MemoryWatch()
-        if request.streams > 1:
+        if request.streams:
             self._pool = Pool(
                 lambda number: Instance.of(request, inputs, number),
                 request.streams,
@@ -194,6 +210,11 @@ class TrialJob:
             )
             found = [_errors(request, request.sample, one.results) for one in self._instances()]
             self._memory.loaded()
+            for folder in request.more:
+                values = _values(folder, "inputs", request.inputs)
+                results = self._pool.apply(Instance.on, values).result()
+                if results is not None:
+                    found.append(_errors(request, folder, results))
             return _worst_of(found)
         if request.module is not None:
             results = self._open_module(request, inputs)

@@ -35,6 +35,8 @@ class Panels:
 
     def tables(self) -> dict[str, str]:
         """Every table's CSV text by name."""
+        self.runs.roofline.refresh()
+        self.runs.memory.refresh()
         return {
             "partitions": self.partitions.model.as_csv(),
             "candidates": self.candidates.model.as_csv(),

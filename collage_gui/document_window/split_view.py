@@ -36,9 +36,9 @@ from collage_gui.graph_view.view import GraphView
 
 CHOICE_LETTERS = 10
 """Letters that the list of placements shows; chosen, so that two headers fit 600 pixels."""
-HEADER_PX = 40
-"""Height of the lines above the views, in pixels; chosen: a list fits. They must be of one height,
-since the views are compared side by side."""
+HEADER_PX = 70
+"""Height of the lines above the views, in pixels; chosen: a list and a line of text fit. They must
+be of one height, since the views are compared side by side."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,10 @@ class SplitWidget(QSplitter):
         self.other.setAccessibleName(words.SECOND_GRAPH)
         self.other.minimap_wanted = False
         self.other.legend_wanted = False
-        self.about_main, self.about_other = ElidedLabel(), ElidedLabel()
+        self.title, self.about_main, self.about_other = ElidedLabel(), ElidedLabel(), ElidedLabel()
+        self.title.setProperty("heading", True)
+        for about in (self.about_main, self.about_other):
+            about.setProperty("quiet", True)
         self.about_main.setObjectName("splitMain")
         self.about_other.setObjectName("splitOther")
         self.choice = QComboBox()
@@ -90,9 +93,9 @@ class SplitWidget(QSplitter):
         self.close_button.setAccessibleName(words.CLOSE_THE_SPLIT_VIEW)
         self.close_button.setToolTip(words.CLOSE_THE_SPLIT_VIEW)
         self.close_button.clicked.connect(self.closed)
-        self._main_line = self._line(self.about_main, self.dim)
+        self._main_line = self._header(self.about_main, self.title, self.dim)
         self._second = self._pane(
-            self._line(self.choice, self.about_other, self.close_button), self.other
+            self._header(self.about_other, self.choice, self.close_button), self.other
         )
         self.addWidget(self._pane(self._main_line, main))
         self.addWidget(self._second)
@@ -106,15 +109,21 @@ class SplitWidget(QSplitter):
         if visible:
             self.setSizes([self.width() // 2, self.width() // 2])
 
-    def _line(self, *widgets: QWidget) -> QWidget:
-        line = QWidget()
-        row = QHBoxLayout(line)
-        row.setContentsMargins(10, 4, 6, 4)
+    def _header(self, about: ElidedLabel, *widgets: QWidget) -> QWidget:
+        """A line of widgets above the figures of a placement, as high as the other header."""
+        header = QWidget()
+        row = QHBoxLayout()
         row.setSpacing(8)
-        for widget in widgets:
-            row.addWidget(widget, 1 if isinstance(widget, ElidedLabel) else 0)
-        line.setFixedHeight(max(HEADER_PX, line.sizeHint().height()))
-        return line
+        row.addWidget(widgets[0], 1 if isinstance(widgets[0], ElidedLabel) else 0)
+        row.addStretch()
+        row.addWidget(widgets[1])
+        box = QVBoxLayout(header)
+        box.setContentsMargins(10, 5, 6, 5)
+        box.setSpacing(3)
+        box.addLayout(row, 1)
+        box.addWidget(about)
+        header.setFixedHeight(HEADER_PX)
+        return header
 
     def _pane(self, line: QWidget, view: GraphView) -> QWidget:
         pane = QWidget()
@@ -252,6 +261,7 @@ class SplitController(QObject):
         document, widget = self._document, self._widget
         now = document.placement.shown
         assert now is not None
+        widget.title.setText(now.title)
         widget.about_main.setText(_about(now))
         run = document.runs.find(now.run or now.found_by)
         other = choice.shown.placement
@@ -329,7 +339,5 @@ class SplitController(QObject):
 
 
 def _about(shown: Shown) -> str:
-    """``Run 2 · 441 µs measured · 11 partitions, TVM and oneDNN``."""
-    return " · ".join(
-        [shown.title, latency_text(shown.placement), toolchains_text(shown.placement)]
-    )
+    """``441 µs measured · 11 partitions, TVM and oneDNN``."""
+    return f"{latency_text(shown.placement)} · {toolchains_text(shown.placement)}"

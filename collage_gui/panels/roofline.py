@@ -38,9 +38,9 @@ class RooflinePage(QWidget):
                     lambda r: r.partition.instance,
                     toolchain=lambda r: r.partition.toolchain,
                     text=lambda r: toolchain_title(r.partition.instance),
-                    width=96,
+                    width=84,
                 ),
-                Column("Operators", self._operators, width=128, stretches=True),
+                Column("Operators", self._operators, width=112, stretches=True),
                 Column(words.LEFT_TO_WIN, lambda r: r.left_us, "time", width=104, about=ABOUT_LEFT),
                 Column("Time", lambda r: r.us, "time", width=86, about=ABOUT_TIME),
                 Column("Bound", lambda r: r.bound_us, "time", width=86, about=ABOUT_BOUND),
@@ -63,7 +63,6 @@ class RooflinePage(QWidget):
         page.setContentsMargins(8, 8, 8, 4)
         page.addWidget(self.summary)
         page.addWidget(self.table, 1)
-        document.costs.candidates_changed.connect(self.refresh)
 
     def refresh(self) -> None:
         """Show the partitions of the shown placement."""

@@ -95,6 +95,8 @@ class RunsPanel(QWidget):
         ):
             self.tabs.addTab(page, title)
 
+        self.tabs.currentChanged.connect(lambda _: self._refresh_front())
+
         self._box = QHBoxLayout(self)
         self._box.setContentsMargins(0, 0, 0, 0)
         self._box.setSpacing(0)
@@ -162,9 +164,18 @@ class RunsPanel(QWidget):
         self.all_runs.refresh()
         self.in_model.refresh(run)
         self.transitions.refresh()
-        self.roofline.refresh()
-        self.memory.refresh()
+        self._refresh_front()
         self.facts.show_facts(run)
+
+    def _refresh_front(self) -> None:
+        """Count what the roofline or the memory page shows, where one of them is in front.
+
+        On a large graph that takes a good part of the time of showing another placement.
+        """
+        if self.tabs.currentWidget() is self.roofline:
+            self.roofline.refresh()
+        elif self.tabs.currentWidget() is self.memory:
+            self.memory.refresh()
 
     def _fields(self, run: Run | None) -> None:
         for widget in (self.name, self.note, self.delete):

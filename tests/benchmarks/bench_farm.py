@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,6 @@ def simulated(machines: int, models: int, groups: int) -> None:
         by_machine: Counter[str] = Counter()
         seconds = 0.0
         began = time.perf_counter()
-        last_begin = [began]
 
         def done(body: object, machine: str) -> None:
             nonlocal left
@@ -152,10 +152,12 @@ def simulated(machines: int, models: int, groups: int) -> None:
             if not left:
                 over.set()
 
-        def note(name: str, address: str) -> None:
-            last_begin[0] = time.perf_counter()
+        begins: list[tuple[float, float]] = []
+        """When each group was given to a machine, from the begin on, and what it takes."""
 
-        drained = 0.0
+        def noting(takes: float) -> Callable[[str, str], None]:
+            return lambda name, address: begins.append((time.perf_counter() - began, takes))
+
         for _ in range(groups):
             for model in range(models):
                 takes = draw.uniform(SHORTEST_S, LONGEST_S)
@@ -166,25 +168,23 @@ def simulated(machines: int, models: int, groups: int) -> None:
                         message=repr(takes).encode(),
                         done=done,
                         owner=f"model{model}",
-                        began=note,
+                        began=noting(takes),
                     )
                 )
         process, most = psutil.Process(), 0
         while not over.wait(0.5):
             most = max(most, process.memory_info().rss)
         ended = time.perf_counter()
-        drained = last_begin[0] - began
+        drained = max(at for at, _ in begins)
         whole = seconds / (machines * (ended - began))
-        # Tasks that ran on after the last one was given out are the tail of any finite queue.
-        steady = 1 - max(0.0, machines * drained - seconds + machines * LONGEST_S / 4) / (
-            machines * drained
-        )
+        # After the last group was given out, a finite queue leaves machines idle in any case.
+        steady = sum(min(takes, drained - at) for at, takes in begins) / (machines * drained)
         print(
             f"{machines} machines, {models} models, {models * groups} groups of "
             f"{SHORTEST_S:g} to {LONGEST_S:g} s: busy {whole:.1%} of the time until the last "
             f"answer ({ended - began:.0f} s), the last group began after {drained:.0f} s; "
             f"coordinator {most / 1e6:.0f} MB; each machine did {min(by_machine.values())} to "
-            f"{max(by_machine.values())} groups; lower estimate while groups waited {steady:.1%}"
+            f"{max(by_machine.values())} groups; busy {steady:.1%} of the time while groups waited"
         )
     finally:
         farm.close()

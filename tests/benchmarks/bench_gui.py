@@ -41,13 +41,17 @@ from collage_gui.preferences import Preferences
 from collage_gui.theme import Theme
 
 
-def measure() -> dict[str, float]:
-    """Seconds by name; percentiles of frames where there are many."""
+def measure(named: str = "large") -> dict[str, float]:
+    """Seconds by name; percentiles of frames where there are many.
+
+    Args:
+        named: Name of a canned model, ``5k`` or ``large``.
+    """
     app = QApplication.instance() or QApplication([])
     with tempfile.TemporaryDirectory() as folder:
         preferences = Preferences(folder + "/settings.ini")
         theme = Theme(preferences)
-        world = World("large")
+        world = World(named)
         world.enumerate()
         placement, _ = world.place(())
         assert placement is not None

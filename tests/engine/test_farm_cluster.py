@@ -23,8 +23,9 @@ from collage_engine.farm.carrier import Address, connect
 from collage_engine.farm.certificates import keep_certificate, make_certificate
 from collage_engine.farm.cluster import own_address
 from collage_engine.farm.coordinator import Task
-from collage_engine.farm.farms import Connection, look_at
+from collage_engine.farm.farms import Connection, DaskFarms, look_at
 from collage_engine.records.errors import CollageError, FarmError
+from collage_engine.records.settings import RunSettings
 from collage_engine.store.store import Store
 from tests.support.farm_cluster import ROOT, FarmProcesses
 
@@ -111,6 +112,17 @@ def test_without_tls_a_farm_listens_on_loopback_only(farm) -> None:
         timeout=60,
     )
     assert done.returncode == 2 and "listens on loopback only" in done.stderr
+
+
+def test_a_cluster_of_ones_own_is_used_through_its_client(farm, cache) -> None:
+    farms = DaskFarms()
+    client = connect(Address(farm.address))
+    try:
+        address = farms.use(client)
+        assert farms.jobs(RunSettings(farm=address)) is not None
+        assert farms.status(address).address == farm.address
+    finally:
+        farms.close()
 
 
 def test_a_task_whose_coordinator_is_gone_ends(farm, connection) -> None:

@@ -39,7 +39,10 @@ LIGHT_ENOUGH = [
 LONG = pytest.mark.skipif(
     "COLLAGE_LONG_TESTS" not in os.environ, reason="half a minute; run it with COLLAGE_LONG_TESTS=1"
 )
-HUGE = ["light_bvlc_alexnet", "light_zfnet512", pytest.param("light_vgg19", marks=LONG)]
+HUGE = [
+    "light_bvlc_alexnet",
+    *(pytest.param(f"light_{n}", marks=LONG) for n in ("zfnet512", "vgg19")),
+]
 
 
 def _import(name: str) -> tuple[onnx.ModelProto, ImportedModel]:

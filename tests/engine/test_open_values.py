@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from collage_engine.build.build import build_cover
+from collage_engine.artifact.artifact import write_artifact
+from collage_engine.build.build import build_cover, write_module
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues
@@ -18,6 +21,7 @@ from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.toolchain import Target
 from collage_engine.toolchains import registry
 from tests import zoo
+from tests.support.artifact_cases import compile_loader, cover_in_turn, sample_of
 from tests.support.model_runs import run_onnx
 
 
@@ -95,3 +99,16 @@ def test_other_toolchains_say_why_not(detector: ImportedModel) -> None:
             toolchain = registry.get(name)
             instance = toolchain.instances(Target.cpu(1), "float32")[0]
             assert words in str(toolchain.supports(detector.graph, index, instance))
+
+
+def test_both_loaders_return_each_runs_own_size(detector: ImportedModel, tmp_path: Path) -> None:
+    write_module(
+        build_cover(detector, cover_in_turn(detector, ["onnxruntime"])), tmp_path / "built"
+    )
+    folder = tmp_path / "artifact"
+    write_artifact(detector, tmp_path / "built", folder, sample_of(detector))
+    python = [sys.executable, str(folder / "loader" / "run_artifact.py")]
+    for loader in (python, [str(compile_loader(tmp_path))]):
+        done = subprocess.run([*loader, str(folder)], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "agrees with the sample" in done.stdout

@@ -15,6 +15,7 @@ def test_the_roofline_table_and_the_colours_show_the_same_figures(drive) -> None
     d.run(page)
     document, panel = page.document, page.panels.runs.roofline
     d.until(lambda: not mode_refusal(document, "roofline"))
+    page.panels.runs.tabs.setCurrentWidget(panel)
     roofs = partition_roofs(document.placement.shown.placement, document.costs.candidates.values())
     assert [row.left_us for row in panel.model.rows] == [roof.left_us for roof in roofs]
     order = [panel.model.rows[at].left_us for at in panel.model.order]
@@ -32,6 +33,7 @@ def test_memory_is_counted_for_partitions_and_not_measured_without_a_run(drive) 
     page = d.open()
     d.run(page)
     panel = page.panels.runs.memory
+    page.panels.runs.tabs.setCurrentWidget(panel)
     model = panel.by_toolchain
     column = [c.title for c in model.columns].index("Held, packed")
     assert model.data(model.index(0, column)) == "not measured"

@@ -31,7 +31,7 @@ def test_the_split_shows_another_run_beside_the_shown_one(drive) -> None:
     first, second = page.document.runs.visible
     assert page.document.placement.shown.run == second.id
     assert page.split_widget.choice.currentText() == "Run 1"
-    assert page.split_widget.about_main.text().startswith("Run 2 · ")
+    assert page.split_widget.title.text() == "Run 2"
     assert "measured" in page.split_widget.about_other.text()
     assert other.picture.scene is page.picture.drawn.scene
     box = page.picture.drawn.scene.display.box_of[0]

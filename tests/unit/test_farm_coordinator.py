@@ -134,6 +134,19 @@ def test_a_task_under_which_two_machines_died_is_given_up(carrier, farm) -> None
     assert isinstance(body, FarmError) and "lost under 2 machines: signal 9" in str(body)
 
 
+def test_a_task_whose_process_died_is_tried_once_more_on_another_machine(carrier, farm) -> None:
+    carrier.join("a")
+    carrier.join("b")
+    work = Work(farm)
+    (sent,) = carrier.take()
+    sent.answer(error="the pipeline died", kind="FarmError", again=True)
+    (again,) = carrier.take()
+    assert again.address != sent.address and "the pipeline died" in farm.status().last_error
+    again.answer(error="the pipeline died", kind="FarmError", again=True)
+    body, _ = work.end()
+    assert isinstance(body, FarmError) and str(body) == "the pipeline died"
+
+
 def test_a_frozen_machine_is_lost_after_its_silence(carrier, farm) -> None:
     carrier.join("a")
     work = Work(farm)

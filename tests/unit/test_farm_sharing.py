@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from collage_engine.cli.main import main
 from collage_engine.farm.certificates import keep_certificate, make_certificate, security
 from collage_engine.farm.placing import arrived
 from collage_engine.farm.pools import why_not_alike
@@ -264,6 +265,26 @@ def test_without_a_farm_dask_is_never_imported() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "sentence"),
+    [
+        (["place", "a.onnx", "b.onnx", "-o", "out"], 2, "over a farm only: name it with --farm"),
+        (["place", "a.onnx", "-o", "out", "--pool", "zen"], 2, "name the farm with --farm"),
+        (["farm", "status"], 2, "no farm is served on this machine"),
+        (["farm", "join", "tls://127.0.0.1:1"], 1, "needs the certificate that"),
+        (["farm", "serve", "--no-tls", "--host", "0.0.0.0"], 2, "listens on loopback only"),
+        (["farm", "stop", "nothere"], 1, "neither an address such as"),
+    ],
+)
+def test_what_is_asked_wrongly_of_a_farm_gets_a_sentence(
+    words, status, sentence, capsys, monkeypatch, tmp_path
+) -> None:
+    pytest.importorskip("distributed", reason="the extra `farm` is not installed")
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path))
+    assert main(words) == status
+    assert sentence in " ".join(capsys.readouterr().err.split())
 
 
 def test_measurer_and_shared_measurer_are_used_alike() -> None:

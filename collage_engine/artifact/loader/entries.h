@@ -81,9 +81,16 @@ inline std::vector<Value> Values(const json::Object& object, const char* key) {
   for (const ffi::Any& each : Field(object, key).cast<json::Array>()) {
     const auto about = each.cast<json::Object>();
     Value value{TextOf(about, "name"), TextOf(about, "dtype"), {}};
-    for (const ffi::Any& extent : Field(about, "shape").cast<json::Array>()) {
+    // An output's size of -1, or a shape of null, depends on the data: each run has its own.
+    const bool output = std::string(key) == "outputs";
+    const ffi::Any shape = Field(about, "shape");
+    if (shape == nullptr && output) {
+      values.push_back(value);
+      continue;
+    }
+    for (const ffi::Any& extent : shape.cast<json::Array>()) {
       value.shape.push_back(extent.cast<int64_t>());
-      if (value.shape.back() < 0) throw std::runtime_error("the manifest has a negative size");
+      if (value.shape.back() < (output ? -1 : 0)) throw std::runtime_error("the manifest has a negative size");
     }
     values.push_back(value);
   }
@@ -266,8 +273,9 @@ inline void CopyCommon(const char* from, const Extents& from_shape, char* to, co
 // The file of an entry's module, for as long as this object lives.
 class ModuleFile {
  public:
-  ModuleFile(const std::string& folder, const Entry& entry) {
-    if (entry.sha256.empty()) {
+  // With `own_copy`, it is not one that this process may have loaded before: that would have one state.
+  ModuleFile(const std::string& folder, const Entry& entry, bool own_copy = false) {
+    if (entry.sha256.empty() && !own_copy) {
       path_ = folder + "/model.so";
       return;
     }
@@ -287,7 +295,7 @@ class ModuleFile {
       }
     }
     module.close();
-    if (!module || hash.Digest() != entry.sha256) {
+    if (!module || (!entry.sha256.empty() && hash.Digest() != entry.sha256)) {
       Remove();
       throw std::runtime_error("the pieces of a module are not those that the manifest describes");
     }

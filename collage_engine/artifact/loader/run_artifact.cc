@@ -8,7 +8,8 @@
 //   g++ -std=c++17 -O2 $(tvm-ffi-config --cxxflags) run_artifact.cc -o run_artifact -Wl,--no-as-needed
 //     -L$TVM -ltvm_runtime -L$FFI -ltvm_ffi -Wl,-rpath,$TVM -Wl,-rpath,$FFI      (one command line)
 //
-//   ./run_artifact DIR [--benchmark] [--calls N] [--no-huge-pages] [--inputs FILE.npz [--truth FILE.npz]]
+//   ./run_artifact DIR [--benchmark] [--calls N] [--streams N] [--no-huge-pages]
+//                  [--inputs FILE.npz [--truth FILE.npz]]
 //
 // An artifact for several shapes runs each entry on its sample; other inputs choose the entry by their
 // shapes (entries.h, which a program of your own can use in the same way).
@@ -24,6 +25,7 @@
 // (--no-as-needed: nothing here refers to libtvm_runtime by symbol, loading it registers the VM.)
 // Exit status: 0 the outputs agree with the sample, 1 they do not or something failed, 2 usage.
 
+#include <sched.h>
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/map.h>
 #include <tvm/ffi/container/tensor.h>
@@ -32,6 +34,7 @@
 #include <tvm/ffi/function.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -41,8 +44,10 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <mutex>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "check_files.h"
@@ -287,6 +292,8 @@ struct Options {
   int calls = 10;
   std::string inputs;  // .npz files; empty: the samples
   std::string truth;
+  int streams = 0;  // instances at once; 0: as the manifest says, single calls where it says nothing
+  int threads = 1;  // of each, as the manifest says
 };
 
 using Clock = std::chrono::steady_clock;
@@ -298,9 +305,9 @@ double SecondsSince(Clock::time_point begin) {
 // An entry whose module is loaded.
 class Loaded {
  public:
-  Loaded(const std::string& folder, const collage::Entry& entry, bool cuda)
+  Loaded(const std::string& folder, const collage::Entry& entry, bool cuda, bool own_copy = false)
       : cuda_(cuda),
-        library_(Load(folder, entry)),
+        library_(Load(folder, entry, own_copy)),
         machine_(library_->GetFunction("vm_load_executable").value()().cast<ffi::Module>()) {
     constexpr int kPooled = 2;
     const ffi::Function start = machine_->GetFunction("vm_initialization").value();
@@ -347,8 +354,8 @@ class Loaded {
   }
 
  private:
-  static ffi::Module Load(const std::string& folder, const collage::Entry& entry) {
-    const collage::ModuleFile file(folder, entry);
+  static ffi::Module Load(const std::string& folder, const collage::Entry& entry, bool own_copy) {
+    const collage::ModuleFile file(folder, entry, own_copy);
     return ffi::Module::LoadFromFile(ffi::String(file.path()));
   }
 
@@ -382,6 +389,57 @@ void Benchmark(const Loaded& model, const std::vector<ffi::Tensor>& inputs, int 
   std::printf("median %.1f us  p90 %.1f us  p99 %.1f us  (%zu calls)\n",
               seconds[seconds.size() / 2] * 1e6, seconds[seconds.size() * 9 / 10] * 1e6,
               seconds[seconds.size() * 99 / 100] * 1e6, seconds.size());
+}
+
+// Runs per second of several instances at once, each in a thread that has processors of its own, for
+// two seconds. They are loaded one after the other.
+double RunsPerSecond(const Options& options, const collage::Entry& entry, const std::vector<ffi::Tensor>& inputs,
+                     int streams, int threads) {
+  cpu_set_t allowed;
+  std::vector<int> processors;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
+    for (int i = 0; i < CPU_SETSIZE; ++i) {
+      if (CPU_ISSET(i, &allowed)) processors.push_back(i);
+    }
+  }
+  const bool enough = static_cast<int>(processors.size()) >= streams * threads;
+  std::mutex loading;
+  std::atomic<int> ready{0};
+  std::atomic<bool> failed{false};
+  std::vector<double> rates(static_cast<size_t>(streams), 0.0);
+  std::string why;
+  const auto work = [&](int number) {
+    try {
+      if (enough) {
+        cpu_set_t mine;
+        CPU_ZERO(&mine);
+        for (int i = number * threads; i < (number + 1) * threads; ++i) CPU_SET(processors[static_cast<size_t>(i)], &mine);
+        sched_setaffinity(0, sizeof mine, &mine);  // of this thread, and of those that it starts
+      }
+      std::unique_lock<std::mutex> one_by_one(loading);
+      const Loaded model(options.folder, entry, /*cuda=*/false, /*own_copy=*/number > 0);
+      model.Call(inputs);
+      one_by_one.unlock();
+      ++ready;
+      while (ready < streams && !failed) std::this_thread::yield();
+      const auto begin = Clock::now();
+      int count = 0;
+      while (count == 0 || SecondsSince(begin) < 2) {
+        model.Call(inputs);
+        ++count;
+      }
+      rates[static_cast<size_t>(number)] = count / SecondsSince(begin);
+    } catch (const std::exception& error) {
+      if (!failed.exchange(true)) why = error.what();
+    }
+  };
+  std::vector<std::thread> workers;
+  for (int number = 0; number < streams; ++number) workers.emplace_back(work, number);
+  for (std::thread& worker : workers) worker.join();
+  if (failed) Fail(why);
+  double sum = 0;
+  for (const double rate : rates) sum += rate;
+  return sum;
 }
 
 // An output without what belongs to padding.
@@ -451,11 +509,16 @@ bool RunOn(const Options& options, const std::vector<collage::Entry>& entries, c
                 worst_relative, entry.tolerance, agrees ? "agrees with the sample" : "DIFFERS");
   }
   PrintPages(moved);
-  if (options.benchmark) Benchmark(model, inputs, options.calls, load_s, first_result_s);
+  if (options.benchmark && options.streams > 0 && !cuda) {
+    std::printf("%.1f runs per second by %d instances\n",
+                RunsPerSecond(options, entry, inputs, options.streams, options.threads), options.streams);
+  } else if (options.benchmark) {
+    Benchmark(model, inputs, options.calls, load_s, first_result_s);
+  }
   return agrees;
 }
 
-int Run(const Options& options) {
+int Run(Options options) {
   const std::string& folder = options.folder;
   struct stat about {};
   if (stat((folder + "/manifest.json").c_str(), &about) == 0 && !S_ISREG(about.st_mode)) {
@@ -477,6 +540,13 @@ int Run(const Options& options) {
   }
   const bool cuda = manifest.count(ffi::String("device")) != 0 && Text(manifest, "device") == "cuda";
   const collage::Padding padding = collage::PaddingOf(manifest);
+  const auto number = [&](const char* key, int otherwise) {
+    const ffi::String name(key);
+    return manifest.count(name) == 0 ? otherwise : static_cast<int>(manifest[name].cast<int64_t>());
+  };
+  options.threads = std::max(1, number("threads", 1));
+  if (options.streams == 0) options.streams = number("streams", 0);
+  if (options.streams < 0 || options.streams > 4096) Fail("that is no number of instances");
   if (!options.inputs.empty()) {
     const auto given = ReadNpz(options.inputs);
     if (options.truth.empty()) return RunOn(options, entries, padding, cuda, given, nullptr) ? 0 : 1;
@@ -504,6 +574,8 @@ int main(int argc, char** argv) {
       options.huge_pages = false;
     } else if (argument == "--calls" && i + 1 < argc) {
       options.calls = std::max(1, std::atoi(argv[++i]));
+    } else if (argument == "--streams" && i + 1 < argc) {
+      options.streams = std::max(1, std::atoi(argv[++i]));
     } else if (argument == "--inputs" && i + 1 < argc) {
       options.inputs = argv[++i];
     } else if (argument == "--truth" && i + 1 < argc) {
@@ -516,7 +588,8 @@ int main(int argc, char** argv) {
     }
   }
   if (options.folder.empty() || (!options.truth.empty() && options.inputs.empty())) {
-    std::fprintf(stderr, "usage: %s DIR [--benchmark] [--calls N] [--no-huge-pages] [--inputs FILE.npz [--truth FILE.npz]]\n", argv[0]);
+    std::fprintf(stderr, "usage: %s DIR [--benchmark] [--calls N] [--streams N] [--no-huge-pages] [--inputs FILE.npz [--truth FILE.npz]]\n",
+                 argv[0]);
     return 2;
   }
   try {

@@ -16,7 +16,7 @@ An artifact for several shapes has an entry for each (see entries.py beside this
 picks the entry by the inputs' shapes and loads it at its first use; where the artifact was made
 with --nearest, inputs may be smaller, and are padded. load("DIR", entry=0) loads one entry alone.
 load("DIR", streams=4) is a pool of instances that any number of threads may call at once (see
-streams.py beside this file).
+streams.py beside this file); so is load("DIR") of an artifact that was made for throughput.
 
 Loading runs the sample once, then puts what the model holds in memory on huge pages where the
 system has them (see huge_pages.py beside this file). load("DIR", huge_pages=False), the option
@@ -83,6 +83,8 @@ _VALUE = re.compile(r"[A-Za-z0-9_,]{1,32}")
 """What a variable may be set to: a number or a word, never a path."""
 _LARGEST_MANIFEST = 64 << 20
 """Bytes of the largest manifest that is read; chosen: those of the largest models have a tenth."""
+_MOST_STREAMS = 4096
+"""Instances that run at once, at most; chosen, above the cores of any one machine."""
 _LARGEST_TOLERANCE = 1.0
 """Of a relative error; outputs that differ by more have nothing to do with each other."""
 
@@ -495,7 +497,8 @@ def load(folder, huge_pages=True, samples=False, entry=None, streams=None):
         huge_pages: Whether its memory is put on huge pages.
         samples: Whether its samples must be there.
         entry: The number of the only entry to load, of an artifact for several shapes.
-        streams: How many instances run at once; None: one, without a pool.
+        streams: How many instances run at once; None: as many as the artifact was made for, one
+            without a pool where it says nothing.
 
     Returns:
         A ``Model``; ``Shapes`` where there are several entries; a ``Pool`` of these with streams.
@@ -504,6 +507,9 @@ def load(folder, huge_pages=True, samples=False, entry=None, streams=None):
     manifest = manifest_of(folder)
     verify(folder, manifest, samples)
     entries = beside("entries").entries_of(manifest)
+    streams_known = manifest.get("streams", 1)
+    if type(streams_known) is not int or not 1 <= streams_known <= _MOST_STREAMS:
+        raise Damaged(f"the manifest names {streams_known!r:.40} instances")
     if entry is not None and not 0 <= entry < len(entries):
         raise ValueError(f"there is no entry {entry}: the artifact has {len(entries)}")
     if entry is not None:
@@ -511,6 +517,7 @@ def load(folder, huge_pages=True, samples=False, entry=None, streams=None):
     kind = Shapes if "entries" in manifest else Model
     set_environment(manifest)
     run_python_parts(folder, manifest)
+    streams = manifest.get("streams") if streams is None else streams
     if streams is None:
         return kind(folder, manifest, huge_pages)
 
@@ -635,7 +642,7 @@ def run(folder, options):
     """Run an artifact's modules on its samples, or on other inputs; the exit status."""
     huge_pages = not options.no_huge_pages
     model = load(folder, huge_pages, not options.inputs, options.entry, options.streams)
-    first = model.first if options.streams else model
+    first = model.first if hasattr(model, "streams") else model
     entries = beside("entries").entries_of(first.manifest)
     if options.inputs:
         return run_inputs(folder, options, model, entries)
@@ -688,7 +695,8 @@ def write_npz(path, arrays):
 
 def run_sample(folder, options, model, number):
     """Run an entry on its sample; says how it did, also on standard output without ``--json``."""
-    if options.streams:  # an instance is loaded in the thread that it belongs to
+    pooled = hasattr(model, "streams")
+    if pooled:  # an instance is loaded in the thread that it belongs to
         one = model.apply(lambda each: model_of(each, number)).result()
     else:
         one = model_of(model, number)
@@ -713,8 +721,9 @@ def run_sample(folder, options, model, number):
     }
     if "dims" in manifest:
         report["dims"] = manifest["dims"]
-    if options.benchmark and options.streams:
-        report["streams"] = options.streams
+    if options.benchmark and pooled:
+        report["streams"] = model.streams
+        report["expected_runs_per_s"] = manifest["expected"].get("runs_per_s")
         report["runs_per_s"] = runs_per_second(model, number, inputs)
     elif options.benchmark:
         report["latency_us"] = latencies(one, inputs)
@@ -782,7 +791,11 @@ def print_report(model, report):
     else:
         print(f"nothing on huge pages: {pages.reason}")
     if "runs_per_s" in report:
-        print(f"{report['runs_per_s']:.1f} runs per second on {report['streams']} streams")
+        expected = report["expected_runs_per_s"]
+        print(
+            f"{report['runs_per_s']:.1f} runs per second by {report['streams']} instances"
+            + (f" ({expected:.1f} expected)" if expected else "")
+        )
     if "latency_us" in report:
         print_latency(model, report["latency_us"])
 

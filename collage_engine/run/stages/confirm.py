@@ -206,6 +206,8 @@ class Confirm:
             else:
                 confirmation = confirmation_of_trials(known)
             confirmation = with_left_out(confirmation, inputs.contenders, known)
+            if plan.contenders and inputs.data.settings.objective != "latency":
+                confirmation = without_trial_times(confirmation)
             report.detail = f"{confirmation.named} wins"
         latency = inputs.data.settings.objective == "latency"
         # Those for another objective may be built otherwise, which their keys do not say.
@@ -220,6 +222,17 @@ class Confirm:
             confirmed_how=how if plan.contenders else "trial",
             contenders_left_out=left_out,
         )
+
+
+def without_trial_times(confirmation: Confirmation) -> Confirmation:
+    """The same without times of trials, which are latencies, where another objective counts."""
+    results = tuple(
+        replace(one, rounds_us=(), from_trial=False, reason=one.reason or NOT_REACHED)
+        if one.from_trial
+        else one
+        for one in confirmation.results
+    )
+    return replace(confirmation, results=results)
 
 
 def _worth_keeping(

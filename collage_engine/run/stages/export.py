@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.candidates.menu import Menu
@@ -31,6 +32,7 @@ class ExportInputs:
     tolerance: float
     confirmation: Confirmation
     chosen: Placement
+    confirmed_how: Literal["full", "quick", "trial"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +78,8 @@ class Export:
         built = inputs.confirmation.winner.folder
         assert built is not None
         with control.stage("export") as report:
+            # What was not timed as it is to be deployed is not promised to be that fast.
+            trial = inputs.confirmed_how == "trial"
             contents = ArtifactContents(
                 inputs=inputs.sample.inputs,
                 outputs=inputs.sample.truth,
@@ -83,6 +87,8 @@ class Export:
                 placement=inputs.chosen,
                 target=inputs.settings.target,
                 versions=inputs.menu.versions,
+                objective="latency" if trial else inputs.settings.objective,
+                streams=max(1, inputs.settings.streams),
             )
             write_artifact(inputs.open_model.model, built, Path(inputs.out), contents)
             report.detail = inputs.out

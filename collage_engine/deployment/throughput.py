@@ -1,0 +1,184 @@
+"""Placing a model for throughput: how many instances at once, and with how many threads each."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+
+from collage_engine.artifact.artifact import check_target_folder
+from collage_engine.artifact.artifact_run import run_artifact
+from collage_engine.artifact.loader.run_artifact import MANIFEST
+from collage_engine.deployment.rows import best_alone, inputs_of, toolchains_of
+from collage_engine.machine.device import physical_cores
+from collage_engine.machine.whole_folder import write_whole
+from collage_engine.records.counted import counted
+from collage_engine.records.errors import ArtifactError, ToolchainError
+from collage_engine.records.placement import DeploymentRow, Run
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.shapes import items_of
+from collage_engine.service.engine import Engine
+
+_LOG = logging.getLogger(__name__)
+
+MOST_WAYS = 4
+"""Ways of sharing the processors that are tried; chosen: each takes a run of its own."""
+NEAR = 1.05
+"""Ratio of throughputs within which two ways are run again beside each other; chosen: what the same
+work differs by between two runs minutes apart."""
+DUELS = 3
+"""Turns of each way in that comparison; chosen: the least with a median."""
+LEAST_BUDGET_S = 1.0
+"""Seconds of budget of a run for which nothing is left; it then takes the fastest whole model."""
+
+
+def ways(cores: int) -> list[tuple[int, int]]:
+    """How processors can be shared among instances.
+
+    Args:
+        cores: Processors, at least one.
+
+    Returns:
+        (instances, threads of each), all of whose products are ``cores``; most instances first. Of
+        many divisors the extreme ones and those about evenly between them.
+    """
+    divisors = [threads for threads in range(1, cores + 1) if cores % threads == 0]
+    if len(divisors) > MOST_WAYS:
+        last = len(divisors) - 1
+        divisors = [divisors[round(k * last / (MOST_WAYS - 1))] for k in range(MOST_WAYS)]
+    return [(cores // threads, threads) for threads in divisors]
+
+
+def place_for_throughput(
+    engine: Engine,
+    handle: str,
+    settings: RunSettings,
+    *,
+    out: str | Path | None = None,
+    spent_s: float = 0.0,
+) -> Run:
+    """Place a document's model for each way of sharing the processors; the most items win.
+
+    Args:
+        engine: Does the runs, one after the other on the same store.
+        handle: The document. It holds all runs afterwards, the chosen one last.
+        settings: The options of all runs; ``threads`` is how many processors are shared, and the
+            budget is that of all runs together.
+        out: Folder of the artifact; None: nothing is exported.
+        spent_s: Seconds of the budget that were spent before.
+
+    Returns:
+        The run with the highest throughput; its ``deployments`` list all.
+
+    Raises:
+        CollageError: A run failed. No artifact is written.
+    """
+    began = time.monotonic()
+    if out is not None:
+        check_target_folder(Path(out))
+    items = items_of(inputs_of(engine, handle))
+    tried = ways(settings.threads or physical_cores())
+    parent = Path(out).absolute().parent if out is not None else None
+    if parent is not None:
+        parent.mkdir(parents=True, exist_ok=True)
+    runs: list[Run] = []
+    with tempfile.TemporaryDirectory(prefix=".collage-streams-", dir=parent) as scratch:
+        folders = [Path(scratch) / str(number) for number in range(len(tried))]
+        for number, (streams, threads) in enumerate(tried):
+            left_s = settings.budget_s - spent_s - (time.monotonic() - began)
+            stopped = any(run.ended == "stopped" for run in runs)
+            share = 0.0 if stopped else left_s / (len(tried) - number)
+            mine = msgspec.structs.replace(
+                settings,
+                streams=streams,
+                threads=threads,
+                budget_s=max(LEAST_BUDGET_S, share),
+                name=f"{counted(streams, 'instance')} of {counted(threads, 'thread')}",
+            )
+            folder = None if out is None else str(folders[number])
+            runs.append(engine.run(handle, mine, out=folder))
+        best = fastest(runs, folders if out is not None else [])
+        if out is not None:
+            _copy(folders[best], Path(out))
+    rows = [deployment_row(run, items) for run in runs]
+    opened = engine.document(handle)
+    for run in runs:
+        run.deployments = rows
+        run.artifact = str(out) if run is runs[best] and out is not None else None
+    with opened.lock:  # the chosen one is the newest for whoever asks for the last
+        opened.document.runs.remove(runs[best])
+        opened.document.runs.append(runs[best])
+    return runs[best]
+
+
+def deployment_row(run: Run, items: int) -> DeploymentRow:
+    """What a run for one way of sharing the processors found out.
+
+    Args:
+        run: The run.
+        items: Items of one run of the model.
+    """
+
+    def per_second(us: float | None) -> float | None:
+        return items * 1e6 / us if us else None
+
+    single = best_alone(run)
+    return DeploymentRow(
+        run=run.id,
+        streams=run.streams,
+        threads=run.threads,
+        items_per_s=per_second(run.placement.measured_us if run.placement else None),
+        toolchains=toolchains_of(run),
+        best_single=single.name if single is not None else "",
+        best_single_items_per_s=per_second(single.measured_us) if single is not None else None,
+    )
+
+
+def fastest(runs: list[Run], folders: list[Path]) -> int:
+    """The number of the run whose placement finishes most runs of the model per second.
+
+    Those whose times lie near the best one's are run again in turn, where there are artifacts.
+
+    Raises:
+        ToolchainError: None of them was timed.
+    """
+    times = {
+        number: run.placement.measured_us
+        for number, run in enumerate(runs)
+        if run.placement is not None and run.placement.measured_us
+    }
+    if not times:
+        raise ToolchainError("no placement was timed")
+    # What was not timed as it is deployed counts only where nothing was.
+    confirmed = {k: us for k, us in times.items() if runs[k].objective == "throughput"} or times
+    near = [k for k, us in confirmed.items() if us <= NEAR * min(confirmed.values())]
+    if len(near) > 1 and folders and all(runs[k].objective == "throughput" for k in near):
+        rates: dict[int, list[float]] = {k: [] for k in near}
+        try:
+            for _ in range(DUELS):
+                for k in near:
+                    rates[k].append(run_artifact(folders[k], benchmark=True)["runs_per_s"])
+        except ArtifactError as error:
+            _LOG.warning("the ways of sharing processors cannot be compared again: %s", error)
+        else:
+            return max(near, key=lambda k: statistics.median(rates[k]))
+    return min(confirmed, key=lambda k: confirmed[k])
+
+
+def _copy(folder: Path, out: Path) -> None:
+    """Write an artifact whole to where the user wants it."""
+
+    def fill(new: Path) -> None:
+        shutil.copytree(folder, new, dirs_exist_ok=True)
+
+    try:
+        write_whole(out, fill, last=MANIFEST)
+    except OSError as error:
+        raise ArtifactError(
+            f"the artifact cannot be written to {out}: {error.strerror or error}"
+        ) from error

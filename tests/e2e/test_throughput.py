@@ -1,0 +1,86 @@
+"""Objectives other than latency through the command line, on MNIST."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_place import MNIST, collage
+
+FEW = ("--toolchains", "onnxruntime", "--no-in-place", "--budget", "4m", "--json")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("throughput")
+
+
+@pytest.fixture(scope="module")
+def placed(folder) -> dict:
+    """The document of a run that shares two processors."""
+    done = collage(
+        "place", MNIST, "-o", folder / "out", "--objective", "throughput", "--threads", "2",
+        "--session", folder / "s.collage", *FEW, cache=folder / "cache",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_every_way_of_sharing_the_processors_is_tried_and_the_best_is_exported(placed, folder):
+    tried = {(row["streams"], row["threads"]): row["items_per_s"] for row in placed["deployments"]}
+    assert set(tried) == {(2, 1), (1, 2)} and all(rate > 0 for rate in tried.values())
+    chosen = tried[placed["streams"], placed["threads"]]
+    assert chosen >= max(tried.values()) / 1.06  # near ones are run again beside each other
+    assert chosen == pytest.approx(1e6 / placed["placement"]["measured_us"])
+    manifest = json.loads((folder / "out/manifest.json").read_text())
+    assert manifest["streams"] == placed["streams"] and manifest["threads"] == placed["threads"]
+    assert manifest["spin"] is False and manifest["objective"] == "throughput"
+    assert manifest["expected"]["runs_per_s"] == pytest.approx(chosen)
+
+
+def test_the_artifact_runs_as_many_instances_as_were_chosen(placed, folder):
+    done = collage("run", folder / "out", "--benchmark", "--json", cache=folder / "cache")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["streams"] == placed["streams"] and result["runs_per_s"] > 0
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1] + '/loader'); import run_artifact;"
+        "p = run_artifact.load(sys.argv[1], streams=3); print(p.streams, len(p._workers))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder / "out")], capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["3", "3"], done.stderr
+
+
+def test_the_session_shows_the_chosen_run_as_its_last(placed, folder):
+    report = folder / "r.md"
+    done = collage("report", folder / "s.collage", "-o", report, cache=folder / "cache")
+    assert done.returncode == 0, done.stderr
+    text = report.read_text()
+    assert "| instances |" in text and f"{placed['streams']} instance" in text
+
+
+def test_p99_is_that_of_single_calls(folder):
+    done = collage(
+        "place", MNIST, "-o", folder / "tail", "--objective", "p99", *FEW, cache=folder / "cache"
+    )
+    assert done.returncode == 0, done.stderr
+    run = json.loads(done.stdout)
+    assert run["objective"] == "p99" and not run["deployments"]
+    expected = json.loads((folder / "tail/manifest.json").read_text())["expected"]
+    assert expected["latency_us"] is None
+    assert expected["p99_us"] == run["placement"]["measured_us"] > 0
+
+
+def test_several_shapes_and_throughput_exclude_each_other(folder):
+    done = collage(
+        "place", MNIST, "-o", folder / "no", "--objective", "throughput", "--dim", "batch=1,2",
+        cache=folder / "cache",
+    )  # fmt: skip
+    assert done.returncode == 2 and "one shape at a time" in done.stderr
+    assert not (folder / "no").exists()

@@ -1,0 +1,136 @@
+"""Models in the precisions that exporters write: who takes them, and why others do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.extract import function_of
+from collage_engine.lowering.reference import TrueValues
+from collage_engine.lowering.reference import run_onnx as evaluate
+from collage_engine.model.importer import ImportedModel, import_onnx
+from collage_engine.records.errors import ModelError
+from collage_engine.records.toolchain import Target
+from collage_engine.toolchains import registry
+from tests.support.model_runs import relative_error, run_onnx
+
+RANDOM = np.random.default_rng(0)
+ROWS, COLUMNS = 8, 16
+
+
+def quantized_weight(element: int, per_channel: bool = False) -> onnx.ModelProto:
+    """A product with a weight that is dequantised from ``element``."""
+    values = RANDOM.integers(-7, 8, (ROWS, COLUMNS)).astype(np.float32)
+    weight = helper.make_tensor("w", element, [ROWS, COLUMNS], values.ravel())
+    scale = np.full(COLUMNS if per_channel else (), 0.1, np.float32)
+    more = {"axis": 1} if per_channel else {}
+    graph = helper.make_graph(
+        [
+            helper.make_node("DequantizeLinear", ["w", "scale"], ["f"], name="weight", **more),
+            helper.make_node("MatMul", ["x", "f"], ["m"], name="product"),
+            helper.make_node("Relu", ["m"], ["y"]),
+        ],
+        "weights",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, ROWS])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, COLUMNS])],
+        [weight, numpy_helper.from_array(scale, "scale")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def product_in(element: int) -> onnx.ModelProto:
+    """A product whose input, weight and output have an element type."""
+    weight = RANDOM.standard_normal((ROWS, COLUMNS)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Relu", ["m"], ["y"])],
+        "product",
+        [helper.make_tensor_value_info("x", element, [4, ROWS])],
+        [helper.make_tensor_value_info("y", element, [4, COLUMNS])],
+        [helper.make_tensor("w", element, [ROWS, COLUMNS], weight.ravel())],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def takers(model: ImportedModel, folder: Path) -> dict[str, str]:
+    """For each toolchain ``ok``, or why it does not take the whole model with right numbers."""
+    values = TrueValues.record(model, model.random_inputs(1), folder)
+    every = range(len(model.graph.operators))
+    found = {}
+    for name in ("tvm", "onednn", "openvino", "onnxruntime"):
+        toolchain = registry.get(name)
+        instance = toolchain.instances(Target.cpu(1), "float32")[0]
+        against = [toolchain.supports(model.graph, i, instance) for i in model.graph.operators]
+        if any(against):
+            found[name] = next(why for why in against if why)
+            continue
+        function = function_of(model, instance, every, "f")
+        with compile_function(function) as compiled:
+            made = compiled.run([np.array(v) for v in values.inputs_of(function)])
+        wanted = values.outputs_of(function)
+        error = max(relative_error(a, b) for a, b in zip(made, wanted, strict=True))
+        found[name] = "ok" if error < 0.02 else f"relative error {error:.2g}"
+    return found
+
+
+@pytest.mark.parametrize("element", ["INT4", "UINT4", "FLOAT8E4M3FN"])
+def test_weights_of_few_bits_stay_in_their_dequantisation(element: str, tmp_path: Path) -> None:
+    source = quantized_weight(TensorProto.DataType.Value(element))
+    model = import_onnx(source, "m.onnx", evaluate=evaluate)
+    names = [model.graph.nodes[i].op for i in model.graph.operators]
+    assert names == ["onnx:DequantizeLinear", "matmul", "nn.relu"]
+    inputs = model.random_inputs(2)
+    np.testing.assert_allclose(
+        run_onnx(model.onnx, inputs)[0], run_onnx(source, inputs)[0], rtol=1e-5
+    )
+    found = takers(model, tmp_path)
+    assert found["onnxruntime"] == "ok"
+    assert "DequantizeLinear" in found["tvm"] and "DequantizeLinear" in found["onednn"]
+
+
+def test_weights_of_few_bits_tell_two_operators_apart() -> None:
+    def attributes(element: int) -> object:
+        model = import_onnx(quantized_weight(element), "m.onnx", evaluate=evaluate)
+        return model.graph.nodes[model.graph.operators[0]].attributes
+
+    assert attributes(TensorProto.INT4) != attributes(TensorProto.INT4)  # other numbers
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_weights_of_8_bits_are_known_to_relax(per_channel: bool, tmp_path: Path) -> None:
+    source = quantized_weight(TensorProto.INT8, per_channel)
+    found = takers(import_onnx(source, "m.onnx", evaluate=evaluate), tmp_path)
+    assert found["tvm"] == found["onnxruntime"] == found["openvino"] == "ok"
+
+
+def test_float16_as_it_comes(tmp_path: Path) -> None:
+    model = import_onnx(product_in(TensorProto.FLOAT16), "m.onnx", evaluate=evaluate)
+    found = takers(model, tmp_path)
+    assert found["tvm"] == found["onnxruntime"] == "ok"
+    assert "float16" in found["onednn"]
+
+
+def test_bfloat16_as_it_comes(tmp_path: Path) -> None:
+    model = import_onnx(product_in(TensorProto.BFLOAT16), "m.onnx", evaluate=evaluate)
+    found = takers(model, tmp_path)
+    assert found["tvm"] == "ok"
+    assert found["onnxruntime"] == "ONNX Runtime's CPU provider takes no bfloat16"
+
+
+def test_a_branch_that_reads_what_nobody_makes_is_refused_with_its_node() -> None:
+    out = helper.make_tensor_value_info("b", TensorProto.FLOAT, [2])
+    branch = helper.make_graph([helper.make_node("Relu", ["ghost"], ["b"])], "branch", [], [out])
+    node = helper.make_node("If", ["c"], ["y"], "choice", then_branch=branch, else_branch=branch)
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("c", TensorProto.BOOL, [])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with pytest.raises(ModelError, match=r"'choice' .If. reads 'ghost', which nothing before it"):
+        import_onnx(model, "m.onnx")

@@ -1,0 +1,132 @@
+"""Objectives other than latency: what is timed, what is chosen, and what is said of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from collage_engine.artifact.loader.streams import Pool
+from collage_engine.deployment.throughput import MOST_WAYS, deployment_row, fastest, ways
+from collage_engine.drawing.objective import deployment_cells, objective_sentences
+from collage_engine.records.checks import settings_fault
+from collage_engine.records.errors import ToolchainError
+from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Run
+from collage_engine.records.settings import RunSettings
+from collage_engine.trials.objective import confirming_settings, trial_settings
+from collage_engine.trials.placement_process import quantile
+from collage_engine.trials.trial_job import Instance, RunRound, TrialJob
+
+
+@pytest.mark.parametrize(
+    ("cores", "expected"),
+    [
+        (1, [(1, 1)]),
+        (2, [(2, 1), (1, 2)]),
+        (6, [(6, 1), (3, 2), (2, 3), (1, 6)]),
+        (7, [(7, 1), (1, 7)]),
+    ],
+)
+def test_processors_are_shared_out_whole(cores, expected):
+    assert ways(cores) == expected
+
+
+def test_of_many_divisors_the_extreme_ones_are_tried():
+    found = ways(64)
+    assert len(found) == MOST_WAYS and found[0] == (64, 1) and found[-1] == (1, 64)
+    assert all(streams * threads == 64 for streams, threads in found)
+
+
+def test_the_tail_is_the_slowest_of_a_hundred():
+    assert quantile(range(1, 101), 99) == 99
+    assert quantile(range(1, 11), 99) == 10
+    assert quantile([3.0], 99) == 3.0
+
+
+def test_confirmation_runs_contenders_as_they_are_deployed():
+    many = RunSettings(objective="throughput", streams=3)
+    assert confirming_settings(many).deployed.streams == 3
+    assert confirming_settings(many).deployed.spin is False
+    assert (
+        trial_settings(many).deployed.streams == 0 and trial_settings(many).deployed.spin is False
+    )
+    tail = confirming_settings(RunSettings(objective="p99"))
+    assert tail.round.percentile == 99 and tail.deployed.streams == 0
+    assert confirming_settings(RunSettings()) == trial_settings(RunSettings())
+    assert settings_fault(RunSettings(streams=-1)) is not None
+
+
+def test_a_module_that_spins_is_not_taken_for_one_that_must_not():
+    spinning, calm = SimpleNamespace(spin=True), SimpleNamespace(spin=False)
+    deployed = trial_settings(RunSettings(objective="throughput")).deployed
+    assert deployed.fits(calm) and not deployed.fits(spinning)
+    assert trial_settings(RunSettings()).deployed.fits(spinning)
+
+
+@pytest.mark.parametrize("streams", [1, 2, 3])
+def test_a_round_of_several_instances_is_their_time_over_all_their_calls(monkeypatch, streams):
+    """Instances that sleep do not take each other's time: so many times the calls of one."""
+    calls: list[int] = []
+
+    def of(request, inputs, number):
+        def call() -> None:
+            time.sleep(0.01)
+            calls.append(threading.get_ident())
+
+        return Instance(call, [], lambda _: None)
+
+    monkeypatch.setattr(Instance, "of", of)
+    job = TrialJob()
+    with Pool(lambda number: Instance.of(None, {}, number), streams, 1) as pool:
+        job._pool = pool
+        (seconds,) = job._round(RunRound(warm_s=0.0, seconds=0.2, least=2))
+        assert len(job._instances()) == streams
+    assert len(set(calls)) == streams
+    assert 0.01 / streams <= seconds < 0.04 / streams
+
+
+def placed(us: float | None, objective: str = "throughput", streams: int = 1):
+    return Run(
+        id="r1",
+        name="",
+        model={},
+        target="cpu",
+        threads=2,
+        toolchains=[],
+        candidates=CandidateCounts(),
+        placement=Placement(partitions=(), estimated_us=None, measured_us=us),
+        baselines=[
+            Baseline(name="onnxruntime", kind="whole-model", measured_us=40.0),
+            Baseline(name="tvm", kind="whole-model", measured_us=30.0, barred="--max-runtimes"),
+        ],
+        winner="collage",
+        pins=[],
+        max_abs_error=None,
+        max_rel_error=None,
+        seconds={},
+        objective=objective,
+        streams=streams,
+    )
+
+
+def test_the_way_with_the_least_time_per_run_is_chosen():
+    assert fastest([placed(20.0), placed(10.0), placed(None)], []) == 1
+    # What was only tried as a single instance counts where nothing was timed as deployed.
+    assert fastest([placed(20.0), placed(10.0, "latency")], []) == 0
+    assert fastest([placed(10.0, "latency")], []) == 0
+    with pytest.raises(ToolchainError):
+        fastest([placed(None)], [])
+
+
+def test_a_row_says_items_per_second_beside_the_best_toolchain_that_may_be_deployed():
+    run = placed(20.0, streams=4)
+    row = deployment_row(run, items=2)
+    assert row.items_per_s == 100_000 and row.best_single == "onnxruntime"
+    assert row.best_single_items_per_s == 50_000
+    assert deployment_cells(row) == ("4", "2", "100000", "–", "onnxruntime, 50000", "−50.0 %")
+    (said,) = objective_sentences(run)
+    assert "4 instances at once with 2 threads each" in said and "50000 runs per second" in said
+    assert objective_sentences(placed(20.0, "latency")) == []
+    assert "99th percentiles" in objective_sentences(placed(20.0, "p99"))[0]
