@@ -212,9 +212,12 @@ def verdict_sentence(run: Run) -> str:
         text = f"Collage's placement takes {took}"
         if best is None:
             return f"{text}."
+        if best.name in run.tied:
+            return (
+                f"{text}, within noise of {baseline_title(best)} ({time_text(best.measured_us)})."
+            )
         against = against_text(placement.measured_us, best.measured_us, baseline_title(best))
-        tie = ", a tie" if best.name in run.tied else ""
-        return f"{text}, {against} ({time_text(best.measured_us)}){tie}."
+        return f"{text}, {against} ({time_text(best.measured_us)})."
     return f"{winner_title(run)} is exported: it takes {took}. {why_not_found(run)}".strip()
 
 
