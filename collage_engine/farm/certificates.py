@@ -12,7 +12,7 @@ import os
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from collage_engine.machine.folders import cache_folder
 from collage_engine.records.errors import FarmError
@@ -126,10 +126,12 @@ def security(path: Path) -> Security:
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise FarmError(f"others can read the key in {path}: run chmod 600 {path}")
     file = str(path)
-    return Security(
+    make: Any = Security  # it has no types
+    made: Security = make(
         require_encryption=True,
         tls_ca_file=file,
         tls_client_cert=file,
         tls_scheduler_cert=file,
         tls_worker_cert=file,
     )
+    return made

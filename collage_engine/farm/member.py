@@ -272,7 +272,7 @@ class Member:
         if patient:
             # A calmer moment than any before: that is what the machine can do.
             self._reference = (min(now[0], self._reference[0]), min(now[1], self._reference[1]))
-        return max(drift, 0.0)
+        return float(max(drift, 0.0))
 
     # ------------------------------------------------------------------ files
 
