@@ -181,7 +181,7 @@ class Campaign:
         if store.exists():
             with contextlib.closing(sqlite3.connect(store)) as connection:
                 verdict = connection.execute("pragma integrity_check").fetchone()[0]
-                keys = [row[0] for row in connection.execute("select key from measurements")]
+                keys = keys_of(connection)
             if verdict != "ok":
                 self.report.faults.append(f"{when}: the store is {verdict}")
             if len(keys) != len(set(keys)) or not self.known <= set(keys):
@@ -231,11 +231,20 @@ class Campaign:
                 break
             self.kill_one(number)
             done += 1
+            print(f"{done} of {count}, {len(self.report.faults)} faults", file=sys.stderr)
             if done % WHOLE_EVERY == 0:
                 self.whole_run(number)
         if done % WHOLE_EVERY:
             self.whole_run(done - 1)
         return self.report
+
+
+def keys_of(store: sqlite3.Connection) -> list[str]:
+    """The keys of a store: none where the first run was killed before it made its tables."""
+    tables = store.execute("select name from sqlite_master where name = 'measurements'").fetchall()
+    if not tables:
+        return []
+    return [row[0] for row in store.execute("select key from measurements")]
 
 
 def command_of(pid: int) -> str:
