@@ -177,7 +177,7 @@ def test_infeasible_limits_are_said_with_the_nodes():
     )
     details = infeasible_details(graph, (), Answer(infeasible=found), {})
     assert details["reason"] == (
-        "none keeps to at most 1 MB: no candidate is left for 'conv1' (conv2d)"
+        "none keeps to at most 1 MB: no candidate is left for 'conv1' (Conv)"
     )
     assert details["constraints"] == ["max_bytes"]
 
