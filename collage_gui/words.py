@@ -166,7 +166,7 @@ MEASUREMENTS_ARE_KEPT = "What was measured is kept."
 # -- panels: roofline --------------------------------------------------------------
 
 LEFT_TO_WIN = "Left to win"
-OF_THE_ROOFLINE = "Of the roofline"
+OF_THE_ROOFLINE = "Of roofline"
 ROOFLINE_TITLE = "Time above the certified bounds"
 
 # -- panels: run settings ----------------------------------------------------------

@@ -225,13 +225,16 @@ class Campaign:
     def run(self, count: int, seconds: float) -> Report:
         """Kill so often, or for so long."""
         deadline = time.monotonic() + seconds
-        done = 0
+        done = faults = 0
         for number in range(count):
             if time.monotonic() > deadline:
                 break
             self.kill_one(number)
             done += 1
-            print(f"{done} of {count}, {len(self.report.faults)} faults", file=sys.stderr)
+            for fault in self.report.faults[faults:]:
+                print(fault, file=sys.stderr)
+            faults = len(self.report.faults)
+            print(f"{done} of {count}, {faults} faults", file=sys.stderr)
             if done % WHOLE_EVERY == 0:
                 self.whole_run(number)
         if done % WHOLE_EVERY:
