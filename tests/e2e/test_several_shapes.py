@@ -45,10 +45,23 @@ def folder(tmp_path_factory) -> Path:
 def placed(folder) -> dict:
     """The document of a run for three batches."""
     done = collage(
-        "place", folder / "m.onnx", "-o", folder / "out", "--dim", "batch=1,2,4", "--nearest",
-        "--json", "--session", folder / "s.collage", "--budget", "90s", "--no-in-place",
-        "--toolchains", "onnxruntime", cache=folder / "cache",
-    )  # fmt: skip
+        "place",
+        folder / "m.onnx",
+        "-o",
+        folder / "out",
+        "--dim",
+        "batch=1,2,4",
+        "--nearest",
+        "--json",
+        "--session",
+        folder / "s.collage",
+        "--budget",
+        "90s",
+        "--no-in-place",
+        "--toolchains",
+        "onnxruntime",
+        cache=folder / "cache",
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -203,10 +216,21 @@ def test_padding_that_changes_results_is_not_done(folder):
     net.output(net.op("ReduceMean", x, axes=[0], keepdims=1))
     (folder / "mean.onnx").write_bytes(net.model().SerializeToString())
     done = collage(
-        "place", folder / "mean.onnx", "-o", folder / "mean", "--dim", "batch=1,2", "--nearest",
-        "--json", "--budget", "40s", "--no-in-place", "--toolchains", "onnxruntime",
+        "place",
+        folder / "mean.onnx",
+        "-o",
+        folder / "mean",
+        "--dim",
+        "batch=1,2",
+        "--nearest",
+        "--json",
+        "--budget",
+        "40s",
+        "--no-in-place",
+        "--toolchains",
+        "onnxruntime",
         cache=folder / "cache",
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     sharing = json.loads(done.stdout)["sharing"]
     assert not sharing.get("padded")
@@ -221,9 +245,14 @@ def test_a_size_that_contradicts_the_model_is_a_sentence_and_nothing_is_written(
     net.output(x)
     (folder / "fixed.onnx").write_bytes(net.model().SerializeToString())
     done = collage(
-        "place", folder / "fixed.onnx", "-o", folder / "never", "--dim", "batch=2,3",
+        "place",
+        folder / "fixed.onnx",
+        "-o",
+        folder / "never",
+        "--dim",
+        "batch=2,3",
         cache=folder / "cache",
-    )  # fmt: skip
+    )
     assert done.returncode in (1, 2) and "batch=3 does not fit the model" in done.stderr
     assert "as_two" in done.stderr, done.stderr
     assert not (folder / "never").exists() and not os.path.exists(folder / "never.collage")

@@ -1,4 +1,4 @@
-"""Objectives other than latency through the command line, on MNIST."""
+"""Objectives other than latency through the command line, on a model of three operators."""
 
 from __future__ import annotations
 
@@ -7,25 +7,39 @@ import subprocess
 import sys
 from pathlib import Path
 
+import onnx
 import pytest
 
 from tests.e2e.test_place import MNIST, collage
+from tests.support.toolchain_models import convolutions
 
 FEW = ("--toolchains", "onnxruntime", "--no-in-place", "--budget", "4m", "--json")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("throughput")
+    made = tmp_path_factory.mktemp("throughput")
+    onnx.save(convolutions(), made / "model.onnx")
+    return made
 
 
 @pytest.fixture(scope="module")
 def placed(folder) -> dict:
     """The document of a run that shares two processors."""
     done = collage(
-        "place", MNIST, "-o", folder / "out", "--objective", "throughput", "--threads", "2",
-        "--session", folder / "s.collage", *FEW, cache=folder / "cache",
-    )  # fmt: skip
+        "place",
+        folder / "model.onnx",
+        "-o",
+        folder / "out",
+        "--objective",
+        "throughput",
+        "--threads",
+        "2",
+        "--session",
+        folder / "s.collage",
+        *FEW,
+        cache=folder / "cache",
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -67,7 +81,14 @@ def test_the_session_shows_the_chosen_run_as_its_last(placed, folder):
 
 def test_p99_is_that_of_single_calls(folder):
     done = collage(
-        "place", MNIST, "-o", folder / "tail", "--objective", "p99", *FEW, cache=folder / "cache"
+        "place",
+        folder / "model.onnx",
+        "-o",
+        folder / "tail",
+        "--objective",
+        "p99",
+        *FEW,
+        cache=folder / "cache",
     )
     assert done.returncode == 0, done.stderr
     run = json.loads(done.stdout)
@@ -79,8 +100,15 @@ def test_p99_is_that_of_single_calls(folder):
 
 def test_several_shapes_and_throughput_exclude_each_other(folder):
     done = collage(
-        "place", MNIST, "-o", folder / "no", "--objective", "throughput", "--dim", "batch=1,2",
+        "place",
+        MNIST,
+        "-o",
+        folder / "no",
+        "--objective",
+        "throughput",
+        "--dim",
+        "batch=1,2",
         cache=folder / "cache",
-    )  # fmt: skip
+    )
     assert done.returncode == 2 and "one shape at a time" in done.stderr
     assert not (folder / "no").exists()

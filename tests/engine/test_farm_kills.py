@@ -8,7 +8,7 @@ pytest.importorskip("distributed", reason="the extra `farm` is not installed")
 
 from tests.support.farm_kills import FarmCampaign
 
-KILLS = int(os.environ.get("COLLAGE_KILLS", "2"))
+KILLS = int(os.environ.get("COLLAGE_KILLS", "1"))
 """Kills in the test; ``COLLAGE_KILLS=200`` is the whole campaign, some hours."""
 
 
