@@ -394,6 +394,8 @@ def test_the_cpp_loader_refuses_what_needs_python(tmp_path: Path) -> None:
         "format_version": 1,
         "tolerance": 1e-4,
         "environment": {},
+        "inputs": [],
+        "outputs": [],
         "files": {name: {"sha256": hashlib.sha256(b"").hexdigest()} for name in files},
         "requires": [{"file": "part.py", "reason": "because of X"}],
     }

@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.test_place import MNIST, collage
 from tests.support.toolchain_models import convolutions
 
-FEW = ("--toolchains", "onnxruntime", "--no-in-place", "--budget", "4m", "--json")
+FEW = ("--toolchains", "onnxruntime", "--no-in-place", "--budget", "4m", "--confirm", "quick")
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +38,7 @@ def placed(folder) -> dict:
         "--session",
         folder / "s.collage",
         *FEW,
+        "--json",
         cache=folder / "cache",
     )
     assert done.returncode == 0, done.stderr
@@ -88,6 +89,7 @@ def test_p99_is_that_of_single_calls(folder):
         "--objective",
         "p99",
         *FEW,
+        "--json",
         cache=folder / "cache",
     )
     assert done.returncode == 0, done.stderr
