@@ -31,6 +31,9 @@ from collage_engine.machine.device import allowed_processors
 from collage_engine.records.errors import FarmError, UsageError
 from collage_engine.records.files import write_atomically
 
+_ENGINE_FOLDER = str(Path(__file__).resolve().parents[2])
+"""The folder that holds the package of the engine which runs now."""
+
 _LOG = logging.getLogger(__name__)
 
 AGAIN_S = (0.5, 1.0, 2.0, 5.0, 10.0)
@@ -157,7 +160,12 @@ def join(
             raise UsageError(f"this process may not use the processors {sorted(wrong)}")
         os.sched_setaffinity(0, processors)
     name = name or platform.node()
-    environment = os.environ | {"COLLAGE_FARM_NAME": name}
+    # The worker runs the code that this process runs, whatever lies in the working folder.
+    places = [_ENGINE_FOLDER, os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {
+        "COLLAGE_FARM_NAME": name,
+        "PYTHONPATH": os.pathsep.join(filter(None, places)),
+    }
     if drift is not None:
         environment["COLLAGE_FARM_DRIFT"] = repr(drift)
     ending = threading.Event()
@@ -170,7 +178,7 @@ def join(
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, end)
-    command = [sys.executable, "-m", "collage_engine.farm.worker_process", address, name]
+    command = [sys.executable, "-P", "-m", "collage_engine.farm.worker_process", address, name]
     command += [str(certificate)] if certificate else []
     failures = 0
     while not ending.is_set():
