@@ -153,6 +153,8 @@ def main(arguments: list[str] | None = None) -> int:
     ticker = QTimer(interval=250)
     ticker.timeout.connect(lambda: None)
     ticker.start()
+    if not automatic:  # pictures have one size, whatever the screen
+        window.resize(window.size().boundedTo(window.screen().availableSize()))
     window.show()
     automation = None
     if automatic:

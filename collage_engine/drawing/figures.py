@@ -119,6 +119,8 @@ def partition_sum_text(placement: Placement) -> str:
     total = partition_sum(placement)
     if total.is_whole:
         return f"the partitions add up to {time_text(total.us)}"
+    if not total.known:
+        return "no partition has a cost yet"
     return f"{total.known} of {counted(total.total, 'partition')} have a cost"
 
 

@@ -141,6 +141,9 @@ def test_a_part_of_a_sum_is_no_sum(session) -> None:
     part = msgspec.structs.replace(placement, partitions=(unknown, *rest))
     count = len(placement.partitions)
     assert figures.partition_sum_text(part) == f"{count - 1} of {count} partitions have a cost"
+    none = [msgspec.structs.replace(p, estimated_us=None) for p in placement.partitions]
+    part = msgspec.structs.replace(placement, partitions=tuple(none))
+    assert figures.partition_sum_text(part) == "no partition has a cost yet"
 
 
 def test_a_run_that_measured_next_to_nothing_says_that_it_is_no_search(session) -> None:

@@ -63,6 +63,8 @@ def test_a_model_file(tmp_path) -> None:
     assert seen["operators"][0] > 5 and seen["banner"] == ""
     if shutil.which("xvfb-run"):
         assert seen["platform"] == "xcb"
+        width, height = seen["size"]
+        assert width <= 1280 and height <= 800, "the first window is larger than the screen"
 
 
 def test_several_files(tmp_path, engine) -> None:
