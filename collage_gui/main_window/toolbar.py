@@ -109,9 +109,10 @@ class Toolbar(QToolBar):
         )
         for field, value in ((self.threads, threads), (self.budget, budget)):
             field.setEnabled(graph)
-            field.blockSignals(True)
-            field.setValue(value)
-            field.blockSignals(False)
+            if field.value() != value:  # setting the same value would replace what is being typed
+                field.blockSignals(True)
+                field.setValue(value)
+                field.blockSignals(False)
         self.colour.setEnabled(graph)
         if page is not None:
             self.colour.setCurrentIndex(self.colour.findData(page.picture.mode))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QContextMenuEvent, QWheelEvent
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QMessageBox
 
 from collage_engine.records.event import Progress, Stage
@@ -175,6 +176,19 @@ def test_budgets_take_seconds(drive, text, seconds) -> None:
     budget.interpretText()
     assert budget.value() == seconds
     assert page.panels.run_settings.settings().budget_s == seconds
+
+
+def test_a_budget_is_typed_key_by_key(drive) -> None:
+    """Nothing replaces what is being typed: the field answers every key with a value."""
+    d = drive()
+    page = d.open()
+    budget = d.window.toolbar.budget
+    budget.setFocus()
+    budget.selectAll()
+    QTest.keyClicks(budget, "40s")
+    QTest.keyClick(budget, Qt.Key.Key_Return)
+    assert budget.text() == "Budget: 40 s"
+    assert page.panels.run_settings.settings().budget_s == 40
 
 
 @pytest.mark.parametrize("text", ["", "soon", "0", "-3", "3 weeks"])
