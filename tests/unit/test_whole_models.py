@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from collage_engine.build.built import MODULE_FILE
+from collage_engine.records.cost import UNKNOWN, Cost
+from collage_engine.run.stages.whole_models import tells_more
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.proposals import Proposal
 from collage_engine.trials.runner import NOT_REACHED
@@ -131,3 +133,13 @@ def test_several_partitions_are_profiled(script: Script, tmp_path: Path) -> None
     known = tried(script, tmp_path, Listener(1e6), whole("a", 3), whole("b"))
     parts = {one.contender.name: one.parts_us for one in known.outcomes}
     assert parts == {"a": (5.0, 5.0, 5.0), "b": ()}
+
+
+def test_a_trial_replaces_a_cost_from_a_busy_moment_and_no_other() -> None:
+    slow = Cost(state="measured", median_us=3550.0)
+    wrong = Cost(state="invalid", reason="wrong numbers")
+    assert tells_more(1900.0, UNKNOWN, alone=False)
+    assert tells_more(1900.0, slow, alone=True)
+    assert not tells_more(3600.0, slow, alone=True), "what else the machine does adds time"
+    assert not tells_more(1900.0, slow, alone=False), "a part of a trial is no isolated cost"
+    assert not tells_more(1900.0, wrong, alone=True)

@@ -152,11 +152,14 @@ def _detail(known: WholeModels) -> str:
 def with_trial_costs(
     model: ImportedModel, menu: Menu, data: ProblemData, known: WholeModels
 ) -> ProblemData:
-    """The data with costs of partitions that were tried in whole models, where none were known.
+    """The data with costs of partitions that were tried in whole models.
 
     A whole model takes in a search what it took in its trial, so that there is a cover with a cost
-    from the first trial on. What several partitions took in one trial is taken only where no whole
-    model in one partition may be exported: these are no isolated costs.
+    from the first trial on. Where the store knows a cost of it, the lower one is taken: what else
+    the machine does only adds time (Chen and Revels, "Robust benchmarking in noisy environments",
+    2016), and a cost from a busy moment would otherwise stay for good. What several partitions
+    took in one trial is taken only where no whole model in one partition may be exported: these
+    are no isolated costs.
     """
     makers = KeyMaker(model.graph, model.constant)
     costs: dict[str, Cost] = {}
@@ -165,13 +168,29 @@ def with_trial_costs(
     enough = any(one.contender.eligible for one in in_one)
     for outcome in in_one if enough else known.timed:
         for candidate, us in _partition_times(outcome):
-            if data.costs.known(candidate.id) or candidate.id in costs or us <= 0:
+            alone = len(outcome.contender.cover) == 1
+            if candidate.id in costs or us <= 0:
+                continue
+            if not tells_more(us, data.costs.isolated_cost(candidate.id), alone):
                 continue
             costs[candidate.id] = _cost(outcome, us)
             if candidate.id not in data.by_id:
                 key = menu.keys.key(makers.form_of(candidate), candidate.instance)
                 new[candidate.id] = msgspec.structs.replace(candidate, key=key)
     return data.with_candidates([*data.candidates, *new.values()], data.costs.with_isolated(costs))
+
+
+def tells_more(us: float, known: Cost, alone: bool) -> bool:
+    """Tell whether a trial's time in µs replaces what is known of the cost.
+
+    Args:
+        us: What the partition took in the trial.
+        known: The cost so far.
+        alone: Whether the partition was the whole model, so that both are times of the same work.
+    """
+    if known.state == "unknown":
+        return True
+    return alone and known.usable and known.median_us is not None and us < known.median_us
 
 
 def keep_costs(open_model: OpenModel, menu: Menu, before: ProblemData, found: ProblemData) -> None:
@@ -189,8 +208,7 @@ def keep_costs(open_model: OpenModel, menu: Menu, before: ProblemData, found: Pr
         for candidate in found.candidates
         if len(candidate.nodes) == operators
         and candidate.key
-        and not before.costs.known(candidate.id)
-        and found.costs.known(candidate.id)
+        and before.costs.isolated_cost(candidate.id) != found.costs.isolated_cost(candidate.id)
     ]
     # A store that cannot be written is told of when measuring needs it; the answer stands.
     with contextlib.suppress(MeasureError):
