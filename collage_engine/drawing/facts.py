@@ -214,7 +214,7 @@ def _memory(memory: MemoryUse) -> list[Fact]:
         ("before the model is loaded", seen.base_bytes),
         ("of the model's memory on huge pages", seen.huge_bytes or None),
         ("the model's weights", memory.weights_bytes),
-        *((f"weights held by {name}", size) for name, size in seen.held.items()),
+        *((f"weights held by {toolchain_title(name)}", size) for name, size in seen.held.items()),
         ("weights stored once more", memory.repeated_bytes or None),
         ("artifact", memory.artifact_bytes),
         ("of it runtime libraries", memory.library_bytes),

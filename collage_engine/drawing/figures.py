@@ -430,6 +430,14 @@ def clocks_text(states: Sequence[MachineState]) -> str:
     return ", ".join(texts)
 
 
+def load_text(states: Sequence[MachineState]) -> str:
+    """What other programs used of the machine; empty where nothing was looked at."""
+    if not states:
+        return ""
+    busy = list(dict.fromkeys(state.busy for state in states if state.busy))
+    return "; ".join(busy) or "no other load was seen"
+
+
 def conditions(run: Run) -> list[tuple[str, str]]:
     """Under which conditions the numbers of a run were measured: name and value."""
     settings = run.settings
@@ -446,6 +454,7 @@ def conditions(run: Run) -> list[tuple[str, str]]:
         ("precision", str(settings.get("precision", "float32"))),
         ("started", run.started_at),
         ("clocks", clocks_text(run.machine)),
+        ("load", load_text(run.machine)),
         ("versions", versions),
     ]
     return [(name, value) for name, value in found if value]

@@ -15,6 +15,7 @@ ENGINE = ROOT / "collage_engine"
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "records": (),
+    "wording": (),
     "resources": ("records",),
     "control": ("records",),
     "machine": ("records",),
@@ -22,7 +23,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "session": ("records",),
     "search": ("records",),
     "model": ("machine",),
-    "report": ("drawing", "model", "resources", "session"),
+    "report": ("drawing", "model", "resources", "session", "wording"),
     "partition": ("model",),
     "store": ("machine", "model", "search"),
     "bounds": ("store",),
