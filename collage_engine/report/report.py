@@ -18,9 +18,6 @@ from collage_engine.drawing.accuracy import (
 )
 from collage_engine.drawing.facts import Fact, run_facts
 from collage_engine.drawing.figures import (
-    EXPECTED,
-    ISOLATED,
-    LAST_RUN,
     ending_sentences,
     few_measured_sentence,
     isolated_us,
@@ -58,6 +55,7 @@ from collage_engine.report.peers import (
 )
 from collage_engine.session.document import Document
 from collage_engine.wording import report as words
+from collage_engine.wording.runs import EXPECTED, ISOLATED, LAST_RUN
 
 Format = Literal["html", "csv", "latencies", "runs", "shapes", "json", "svg", "graphml", "md"]
 
@@ -443,19 +441,17 @@ def _partitions(document: Document, run: Run) -> list[dict[str, Any]]:
     if run.placement is None:
         return []
     titles = operator_titles(document.graph)
-    rows = []
-    for part in run.placement.partitions:
-        rows.append(
-            {
-                "part": part,
-                "name": toolchain_title(part.instance),
-                "label": joined_titles([titles[n] for n in part.nodes]),
-                "figures": partition_figures(part, run.costs),
-                "precision": precision_text(part.precision, part.max_rel_error),
-                "formats": border_words(part.takes, part.gives),
-            }
-        )
-    return rows
+    return [
+        {
+            "part": part,
+            "name": toolchain_title(part.instance),
+            "label": joined_titles([titles[n] for n in part.nodes]),
+            "figures": partition_figures(part, run.costs),
+            "precision": precision_text(part.precision, part.max_rel_error),
+            "formats": border_words(part.takes, part.gives),
+        }
+        for part in run.placement.partitions
+    ]
 
 
 def transition_matrix(document: Document, placement: Placement | None) -> dict[str, Any]:

@@ -36,7 +36,6 @@ NARROWEST, WIDEST = 0.6, 3.0
 """Bounds on the aspect (width over height) that a folded graph is laid out for; chosen."""
 
 
-
 class PictureController(QObject):
     """Draws a document in a view, and selects in the document what is selected in the view."""
 

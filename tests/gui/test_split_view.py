@@ -112,7 +112,7 @@ def test_closing_the_split_leaves_the_shown_placement_as_it_was(drive) -> None:
 
 
 def test_a_baseline_is_compared_with_the_placement(drive) -> None:
-    d, page = compared(drive)
+    _, page = compared(drive)
     run = page.document.runs.visible[1]
     choice = page.split_widget.choice
     titles = [choice.itemText(at) for at in range(choice.count())]

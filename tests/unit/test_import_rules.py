@@ -19,9 +19,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "resources": ("records",),
     "control": ("records",),
     "machine": ("records",),
-    "drawing": ("records",),
+    "drawing": ("records", "wording"),
     "session": ("records",),
-    "search": ("records",),
+    "search": ("records", "wording"),
     "model": ("machine",),
     "report": ("drawing", "model", "resources", "session", "wording"),
     "partition": ("model",),
@@ -55,6 +55,7 @@ NO_HEAVY = {"records", "search", "session", "drawing", "partition", "report"}
 GUI_MAY_USE = {
     "collage_engine.records",
     "collage_engine.drawing",
+    "collage_engine.wording",
     "collage_engine.service.protocol",
 }
 
