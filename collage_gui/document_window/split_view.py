@@ -122,6 +122,7 @@ class SplitWidget(QSplitter):
         box = QVBoxLayout(header)
         box.setContentsMargins(10, 5, 6, 5)
         box.setSpacing(3)
+        about.setFixedHeight(about.sizeHint().height())
         box.addLayout(row, 1)
         box.addWidget(about)
         header.setFixedHeight(HEADER_PX)
