@@ -9,7 +9,6 @@ import logging
 import os
 import platform
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -26,7 +25,7 @@ from collage_engine.farm.certificates import (
     own_certificate,
     security,
 )
-from collage_engine.farm.worker_process import leave
+from collage_engine.farm.worker_process import address_towards, leave
 from collage_engine.machine.device import allowed_processors
 from collage_engine.records.errors import FarmError, UsageError
 from collage_engine.records.files import write_atomically
@@ -48,11 +47,7 @@ CURRENT = "current.json"
 
 def own_address() -> str:
     """Return an address of this machine that others can reach; 127.0.0.1 where there is none."""
-    probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with probe, contextlib.suppress(OSError):
-        probe.connect(("192.0.2.1", 9))  # sends nothing: an address for documentation
-        return str(probe.getsockname()[0])
-    return "127.0.0.1"
+    return address_towards("tls://192.0.2.1:9")  # an address for documentation (RFC 5737)
 
 
 def current_address() -> str:

@@ -17,8 +17,9 @@ UNSCHEDULED = "plain"
 
 def count_unscheduled(module: tvm.IRModule) -> int:
     """Count the kernels of a module that no rule could write, so that TVM's plain loops run."""
-    attributes = (getattr(function, "attrs", None) for function in module.functions.values())
-    return sum(
-        bool(each) and SCHEDULE in each and str(each[SCHEDULE]) == UNSCHEDULED
-        for each in attributes
-    )
+    count = 0
+    for function in module.functions.values():
+        attributes = getattr(function, "attrs", None)
+        if attributes and SCHEDULE in attributes:
+            count += str(attributes[SCHEDULE]) == UNSCHEDULED
+    return count
