@@ -104,13 +104,13 @@ class Predicted:
     @property
     def build_s(self) -> float:
         """Return the seconds for building a placement that was not built yet."""
-        seen = [one.build_s for one in self.known.outcomes if one.build_s > 0]
+        seen = [one.build_s for one in self.known.results if one.build_s > 0]
         return max(seen) * MIXED_BUILD_FACTOR if seen else UNKNOWN_BUILD_S
 
     @property
     def load_s(self) -> float:
         """Return the seconds for loading and checking a placement."""
-        seen = [one.load_s for one in self.known.outcomes if one.load_s > 0]
+        seen = [one.load_s for one in self.known.results if one.load_s > 0]
         return max(seen) if seen else UNKNOWN_LOAD_S
 
     @property
@@ -287,7 +287,7 @@ def confirmation_of_trials(known: WholeModels) -> Confirmation:
     """
     best = known.best
     if best is None:
-        raise nothing_runs((one.contender.name, one.reason) for one in known.outcomes)
+        raise nothing_runs((one.contender.name, one.reason) for one in known.results)
     return Confirmation(
         results=(best,),
         winner=best,

@@ -44,8 +44,8 @@ def tried(
     )
 
 
-def known(*outcomes: ContenderResult) -> WholeModels:
-    return WholeModels(outcomes=outcomes)
+def known(*results: ContenderResult) -> WholeModels:
+    return WholeModels(results=results)
 
 
 @pytest.mark.parametrize("rounds", [16, 30, 40])
@@ -102,7 +102,7 @@ def test_untried_baselines_wait_until_those_that_may_win_have_their_rounds() -> 
     models = known(tried("a", 500.0, scatter=0.02), tried("b", 505.0, scatter=0.02))
     placement = Contender(name="collage", kind="collage", cover=cover("p"))
     greedy = Contender(name="greedy", kind="greedy", cover=cover("g"), order=9)
-    everybody = [placement, *(one.contender for one in models.outcomes), greedy]
+    everybody = [placement, *(one.contender for one in models.results), greedy]
     exact_s = Predicted(models).further_rounds_s(everybody, SETTINGS)
     assert exact_s > 10
     short = plan_confirmation(everybody, models, 12.0)
