@@ -3,8 +3,9 @@
 A chain is a whole module of ReLUs in a row, each a partition of its own. Chains of different
 lengths and toolchains are timed in the same rounds as single partitions, of which each one's
 fastest sample counts: what else the machine does only adds time (Chen and Revels, "Robust
-benchmarking in noisy environments", 2016). ``machine.constants`` derives the constants. Before anything of a toolchain runs, it is noted in a
-marker (``timing.messages``), so that the parent knows who ended this process.
+benchmarking in noisy environments", 2016). ``machine.constants`` derives the constants. Before
+anything of a toolchain runs, it is noted in a marker (``timing.messages``), so that the parent
+knows who ended this process.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def test_the_luck_of_a_process_does_not_win(script, tmp_path):
 
 
 def whole_model_in_an_unlucky_process(script, later_us):
-    """A whole model whose first process is slow, and a mix that is faster in its first one alone."""
+    """A whole model that is slow in its first process, and a mix that is fast in its own."""
     script.us["tvm"] = lambda _: 115.0 if script.opened["tvm"] == 1 else later_us
     script.us["mix"] = lambda _: 100.0 if script.opened["mix"] == 1 else 113.0
     return [contender("mix", 6), contender("tvm", kind="whole-model", order=1)]
