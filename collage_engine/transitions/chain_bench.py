@@ -215,7 +215,9 @@ class ChainBench:
 
     def time_chains(self, chains: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
         """Return the microseconds of whole modules, and of single partitions (chains of one)."""
-        built = {chain: self.alone[chain[0]] for chain in chains if len(chain) == 1}
+        built: dict[tuple[str, ...], TimedCall] = {
+            chain: self.alone[chain[0]] for chain in chains if len(chain) == 1
+        }
         for chain in chains:
             if chain in built:
                 continue
