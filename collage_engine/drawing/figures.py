@@ -50,14 +50,14 @@ class PartitionFigures:
 
     @property
     def difference_us(self) -> float | None:
-        """The time in the last run less the expected one."""
+        """Return the time in the last run less the expected one."""
         if self.last_run_us is None or self.expected_us is None:
             return None
         return self.last_run_us - self.expected_us
 
 
 def partition_figures(partition: Partition, costs: Mapping[str, Cost]) -> PartitionFigures:
-    """The times of a partition.
+    """Return the times of a partition.
 
     Args:
         partition: A partition of a placement.
@@ -72,7 +72,7 @@ def partition_figures(partition: Partition, costs: Mapping[str, Cost]) -> Partit
 
 
 def isolated_us(cost: Cost) -> float | None:
-    """The isolated cost in µs; None where it is not known."""
+    """Return the isolated cost in µs; None where it is not known."""
     return cost.isolated().median_us if cost.usable else None
 
 
@@ -89,7 +89,7 @@ class PartitionSum:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every partition has a cost: a part of a sum is no sum."""
+        """Return whether every partition has a cost: a part of a sum is no sum."""
         return self.known == self.total
 
 
@@ -130,7 +130,7 @@ def bound_text(run: Run) -> str:
 
 
 def latency_us(placement: Placement | None) -> float | None:
-    """The end-to-end latency of a placement: measured, or else expected."""
+    """Return the end-to-end latency of a placement: measured, or else expected."""
     if placement is None:
         return None
     return placement.measured_us if placement.measured_us is not None else placement.estimated_us
@@ -150,13 +150,13 @@ def against_text(us: float | None, reference_us: float | None, name: str) -> str
 
 
 def best_baseline(run: Run) -> Baseline | None:
-    """The fastest baseline of a run that has a time and is not what the run exports."""
+    """Return the fastest baseline of a run that has a time and is not what the run exports."""
     timed = [b for b in run.baselines if b.measured_us is not None and b.name != run.winner]
     return min(timed, key=lambda base: base.measured_us or 0.0, default=None)
 
 
 def winner_title(run: Run) -> str:
-    """What a run exports: ``Collage``, or a baseline's title."""
+    """Return what a run exports: ``Collage``, or a baseline's title."""
     won = next((base for base in run.baselines if base.name == run.winner), None)
     if won is not None:
         return baseline_title(won)
@@ -164,7 +164,7 @@ def winner_title(run: Run) -> str:
 
 
 def best_found(run: Run) -> Placement | None:
-    """The best placement that the search found, whether or not the run exports it.
+    """Return the best placement that the search found, whether or not the run exports it.
 
     None where the search found nothing else than what the exported baseline is.
     """
@@ -175,7 +175,7 @@ def best_found(run: Run) -> Placement | None:
 
 
 def _same_candidates(one: Placement, other: Placement | None) -> bool:
-    """Whether two placements are made of the same candidates."""
+    """Return whether two placements are made of the same candidates."""
     if other is None:
         return False
     return {p.candidate for p in one.partitions} == {p.candidate for p in other.partitions}
@@ -190,7 +190,7 @@ def toolchains_text(placement: Placement) -> str:
 
 
 def verdict_sentence(run: Run) -> str:
-    """The outcome of a run in a sentence: what is exported, how fast it is, against what."""
+    """Return the outcome of a run in a sentence: what is exported, how fast it is, against what."""
     placement = run.placement
     if placement is None or placement.measured_us is None:
         return words.NOT_MEASURED
@@ -209,7 +209,7 @@ def verdict_sentence(run: Run) -> str:
 
 
 def why_not_found(run: Run) -> str:
-    """Why a run exports a baseline and not the best placement that the search found."""
+    """Return why a run exports a baseline and not the best placement that the search found."""
     found, chosen = best_found(run), run.placement
     if run.winner == "collage" or chosen is None:
         return ""
@@ -269,12 +269,12 @@ def enough_budget_s(run: Run) -> float | None:
         it left nothing out or has no rate.
     """
     counts = run.candidates
-    known = counts.measured + counts.from_store + counts.from_trials + counts.invalid
-    left = counts.distinct - counts.proven - counts.assumed - known
+    left = counts.skipped - counts.proven - counts.assumed
     more = measuring_s(run, left) if left > 0 else None
     if more is None:
         return None
-    return 60.0 * math.ceil((sum(run.seconds.values()) + more) / 60)
+    took = run.seconds["total"] if "total" in run.seconds else sum(run.seconds.values())
+    return 60.0 * math.ceil((took + more) / 60)
 
 
 def unmeasured_text(counts: CandidateCounts) -> str:
@@ -297,7 +297,7 @@ def unmeasured_text(counts: CandidateCounts) -> str:
 
 
 def ending_sentences(run: Run) -> list[str]:
-    """How a run ended early and what it left out, and how its placement was confirmed."""
+    """Return how a run ended early and what it left out, and how its placement was confirmed."""
     sentences = []
     if run.provisional:
         sentences.append(words.RUN_GOES_ON)
@@ -378,7 +378,7 @@ def ties_sentence(titles: Sequence[str]) -> str:
 
 
 def baseline_drift(run: Run, reference: Run) -> float | None:
-    """How much slower the machine was for one run than for another, by their baselines.
+    """Return how much slower the machine was for one run than for another, by their baselines.
 
     Returns:
         The median over the baselines that both runs timed of time in ``run`` over time in
@@ -392,7 +392,7 @@ def baseline_drift(run: Run, reference: Run) -> float | None:
 
 
 def without_drift_us(run: Run, reference: Run) -> float | None:
-    """The latency of a run as it were at the speed that the machine had for another run."""
+    """Return the latency of a run as it were at the speed that the machine had for another run."""
     us, drift = latency_us(run.placement), baseline_drift(run, reference)
     return us / (1 + drift) if us is not None and drift is not None else us
 

@@ -12,7 +12,7 @@ from collage_engine.trials.contender import ContenderResult
 
 
 def memory_use(outcome: ContenderResult, weights_bytes: int, artifact: str | None) -> MemoryUse:
-    """The memory that a placement's process took, and the sizes of its files.
+    """Return the memory that a placement's process took, and the sizes of its files.
 
     Args:
         outcome: The placement's confirmation.
@@ -42,7 +42,7 @@ def _folder_bytes(folder: Path) -> int:
 
 
 def memory_verdict(settings: RunSettings, confirmation: Confirmation) -> list[LimitVerdict]:
-    """The verdict on the limit on memory: empty where none was asked for.
+    """Return the verdict on the limit on memory: empty where none was asked for.
 
     Its price is the winner's measured time less that of the fastest contender which only this
     limit keeps from winning.
@@ -59,8 +59,7 @@ def memory_verdict(settings: RunSettings, confirmation: Confirmation) -> list[Li
     price = None
     if winner.measured_us is not None:
         price = max(0.0, winner.measured_us - min(barred, default=winner.measured_us))
-    seen = winner.memory
-    taken = None if seen is None else seen.run_peak_bytes or seen.peak_bytes
+    taken = winner.memory.running_bytes if winner.memory is not None else None
     text = f"at most {most / 1e6:.4g} MB of memory while running"
     reason = None
     if taken is not None:
@@ -78,6 +77,5 @@ def memory_verdict(settings: RunSettings, confirmation: Confirmation) -> list[Li
 
 
 def _takes_more(outcome: ContenderResult, most: int) -> bool:
-    seen = outcome.memory
-    taken = None if seen is None else seen.run_peak_bytes or seen.peak_bytes
+    taken = outcome.memory.running_bytes if outcome.memory is not None else None
     return outcome.reason is None and taken is not None and taken > most

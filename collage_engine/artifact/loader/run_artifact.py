@@ -46,7 +46,6 @@ import math
 import os
 import re
 import stat
-import threading
 import time
 import types
 import zipfile
@@ -72,7 +71,7 @@ _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{1,60}")
 
 
 def is_known(variable: str) -> bool:
-    """Whether a manifest may set an environment variable of this name."""
+    """Return whether a manifest may set an environment variable of this name."""
     return bool(_VARIABLE.fullmatch(variable)) and variable.endswith(KNOWN_ENDINGS)
 
 
@@ -114,7 +113,7 @@ def open_listed(folder, name):
 
 
 def manifest_of(folder: str | Path) -> dict:
-    """The artifact's manifest, checked for what it says; see ``verify`` for its files.
+    """Return the artifact's manifest, checked for what it says; see ``verify`` for its files.
 
     Raises:
         Damaged: It is no manifest of this version, or says what it must not.
@@ -755,15 +754,14 @@ def latencies(model, inputs):
 
 def runs_per_second(pool, number, inputs, seconds=2.0):
     """Runs of an entry that all instances of a pool finish in a second, each without a pause."""
-    together = threading.Barrier(pool.streams)
 
-    def work(model):
+    def work(model, begin):
         one = model_of(model, number)
         tensors = one.bind(inputs)
         for _ in range(2):
             one.main(*tensors)
         one.wait()
-        together.wait()
+        begin()
         start = time.perf_counter()
         count = 0
         while time.perf_counter() - start < seconds:
@@ -772,8 +770,7 @@ def runs_per_second(pool, number, inputs, seconds=2.0):
         one.wait()
         return count / (time.perf_counter() - start)
 
-    futures = [pool.apply(work) for _ in range(pool.streams)]
-    return sum(future.result() for future in futures)
+    return sum(pool.at_once(work))
 
 
 def print_report(model, report):
