@@ -218,6 +218,7 @@ def _memory(memory: MemoryUse) -> list[Fact]:
         ("weights stored once more", memory.repeated_bytes or None),
         ("artifact", memory.artifact_bytes),
         ("of it runtime libraries", memory.library_bytes),
+        ("largest of all processes while placing", memory.place_peak_bytes),
     ]
     return [Fact("Memory", name, bytes_text(size)) for name, size in sizes if size is not None]
 

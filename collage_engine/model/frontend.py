@@ -22,6 +22,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from collage_engine.model.converters import CONVERTERS, USABLE_OUTPUTS
 from collage_engine.model.draft import node_name
 from collage_engine.model.enclosures import CARRIED
+from collage_engine.model.mapped_weights import is_mapped
 from collage_engine.model.onnx_file import tensor_array
 from collage_engine.model.onnx_outer_values import outer_values
 from collage_engine.model.onnx_types import dtype_name
@@ -142,7 +143,10 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         return str(self._name_supply.fresh_name(word))
 
     def _parse_array(self, tensor_proto: onnx.TensorProto) -> Any:
-        return tvm.runtime.tensor(tensor_array(tensor_proto, f"'{tensor_proto.name}'"))
+        array = tensor_array(tensor_proto, f"'{tensor_proto.name}'")
+        if is_mapped(tensor_proto) and tensor_proto.data_type != onnx.TensorProto.BFLOAT16:
+            return tvm.runtime.from_dlpack(array)  # a view: the data stays in its file
+        return tvm.runtime.tensor(array)
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         """Nothing: what has no converter becomes an opaque operator."""

@@ -68,6 +68,8 @@ KNOWN_ENDINGS = (
 )
 """How the name ends of an environment variable that a manifest may set: numbers of threads, and
 whether they spin. Each library has its own prefix. The loader in C++ has the same list."""
+WEIGHTS_FOLDER = "COLLAGE_WEIGHTS_FOLDER"
+"""Environment variable by which the toolchains' runtimes find files of weights."""
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{1,60}")
 
 
@@ -391,6 +393,7 @@ class Model:
             except (OSError, ValueError, zipfile.BadZipFile) as error:
                 unless = f"the sample cannot be read: {error}"
         pages = beside("huge_pages").HugePages(unless)
+        os.environ[WEIGHTS_FOLDER] = str(folder)
         with beside("entries").module_file(folder, manifest, private) as module:
             library = tvm.runtime.load_module(str(module))
         self.vm = VirtualMachine(library, self.device)

@@ -50,7 +50,13 @@ def open_session(file: str, threads: int, inputs: Mapping[str, np.ndarray]) -> P
 class Evaluator:
     """An ONNX model in a session of its own (``capabilities.OnnxSession``)."""
 
-    def __init__(self, model: bytes | str, threads: int, optimise: bool) -> None:
+    def __init__(
+        self,
+        model: bytes | str,
+        threads: int,
+        optimise: bool,
+        weights: Mapping[str, np.ndarray],
+    ) -> None:
         onnxruntime = _package()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = QUIET
@@ -58,6 +64,10 @@ class Evaluator:
             options.intra_op_num_threads = threads
         if not optimise:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        if weights:
+            # Views of the arrays, which have to live while the session is opened.
+            values = [onnxruntime.OrtValue.ortvalue_from_numpy(a) for a in weights.values()]
+            options.add_external_initializers(list(weights), values)
         self._session = onnxruntime.InferenceSession(model, options, providers=PROVIDERS)
 
     @property

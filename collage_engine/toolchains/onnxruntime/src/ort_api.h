@@ -46,9 +46,10 @@ enum OrtSlot : int {
   kSetGlobalIntraOpNumThreads = 147,
   kSetGlobalInterOpNumThreads = 148,
   kSetGlobalSpinControl = 149,
+  kAddExternalInitializersFromFilesInMemory = 279,
 };
 
-inline constexpr uint32_t kOrtApiVersion = 17;
+inline constexpr uint32_t kOrtApiVersion = 18;
 inline constexpr int kOrtWarning = 2;
 inline constexpr int kOrtError = 3;
 inline constexpr int kOrtDeviceAllocator = 0;

@@ -1,4 +1,5 @@
-// ONNX Runtime as a runtime module: the weights are an ONNX model, the plan names its values.
+// ONNX Runtime as a runtime module: the weights are an ONNX model, the plan names its values and,
+// for a large model, the files that hold the data of its tensors.
 //
 // One environment per process owns a thread pool. Its size and spinning are those of the first
 // module; a module that wants others gets a pool of its own in its session.
@@ -195,9 +196,12 @@ class OrtModule : public PlanModule {
     threads_ = static_cast<int>(Get<int64_t>(plan, "threads"));
     spin_ = Get<bool>(plan, "spin");
     level_ = GetInt(plan, "level", 99);
+    files_.Open(plan);
     Open(plan, model);
+    files_.Forget();
     model_bytes_ = model.size;
-    TrimHeap(model.size);
+    for (size_t i = 0; i < files_.count(); ++i) model_bytes_ += files_.sizes()[i];
+    TrimHeap(model_bytes_);
     if (model.owner) {
       kept_ = *model.owner;
     } else {
@@ -276,6 +280,10 @@ class OrtModule : public PlanModule {
                   std::string(value.cast<ffi::String>()).c_str());
       }
     }
+    if (files_.count() != 0) {
+      api.Call(kAddExternalInitializersFromFilesInMemory, options.get(), files_.names(),
+               files_.buffers(), files_.sizes(), files_.count());
+    }
     api.Call(kCreateSessionFromArray, static_cast<const void*>(environment.env()),
              static_cast<const void*>(model.data), model.size,
              static_cast<const void*>(options.get()), session_.out());
@@ -310,6 +318,7 @@ class OrtModule : public PlanModule {
   std::vector<std::string> input_names_, output_names_;
   std::vector<const char*> input_chars_, output_chars_;
   std::vector<void*> values_;
+  WeightFiles files_;  // outlives the session, whose tensors may point into it
   OrtHandle session_;
   std::deque<Argument> arguments_;
   RunFunction run_ = nullptr;
