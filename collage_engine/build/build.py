@@ -160,7 +160,9 @@ def _check_size(functions: Sequence[Function], constants: Sequence[dict[int, int
             held[name] = held.get(name, 0) + sum(given.values())
     if sum(held.values()) > LARGEST_MODULE:
         names = ", ".join(f"{name} {size / 1e9:.1f} GB" for name, size in held.items())
-        raise ToolchainError(f"a module holds at most 2 GB of weights, and these were more: {names}")
+        raise ToolchainError(
+            f"a module holds at most 2 GB of weights, and these were more: {names}"
+        )
 
 
 def _repeated(constants: Sequence[dict[int, int]]) -> int:

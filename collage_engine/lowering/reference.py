@@ -23,6 +23,7 @@ from collage_engine.lowering.tensors import from_numpy, numpy_dtype, to_numpy
 from collage_engine.model.index_set import members, node_set
 from collage_engine.model.mapped_weights import mapped_weights, with_own_weights
 from collage_engine.model.observed_types import evaluate_by_definition
+from collage_engine.model.texts import for_onnx, from_onnx
 from collage_engine.records.errors import (
     Cancelled,
     CollageError,
@@ -257,7 +258,9 @@ def run_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         session = oracle.open_onnx(source, weights=weights) if oracle is not None else None
     except ToolchainError:
         session = None
-    return evaluate_onnx(model, feeds) if session is None else session.run(None, feeds)
+    if session is None:
+        return evaluate_onnx(model, feeds)
+    return from_onnx(session.run(None, for_onnx(feeds)))
 
 
 def evaluate_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:

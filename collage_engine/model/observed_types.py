@@ -16,6 +16,7 @@ from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 from collage_engine.model.onnx_outer_values import outer_values
 from collage_engine.model.onnx_types import dtype_name, element_type
 from collage_engine.model.random_inputs import numpy_type
+from collage_engine.model.texts import TEXT_TYPE, for_onnx, from_onnx
 
 Evaluate = Callable[[ModelProto, Mapping[str, np.ndarray]], list[np.ndarray]]
 """Runs a model on inputs by name; gives its outputs in their order."""
@@ -33,7 +34,7 @@ def evaluate_by_definition(model: ModelProto, feeds: Mapping[str, np.ndarray]) -
     """Run a model with ONNX's own reference evaluator: slow, and the standard's operators only."""
     from onnx.reference import ReferenceEvaluator
 
-    return [np.asarray(value) for value in ReferenceEvaluator(model).run(None, dict(feeds))]
+    return from_onnx(ReferenceEvaluator(model).run(None, for_onnx(feeds)))
 
 
 def observed_types(model: ModelProto, types: Types, evaluate: Evaluate) -> tuple[Types, str]:
@@ -70,7 +71,8 @@ def observed_types(model: ModelProto, types: Types, evaluate: Evaluate) -> tuple
             continue
         runs += 1
         for name, value in zip(unknown, values, strict=True):
-            seen[name].add((element_type(str(value.dtype)), value.shape))
+            dtype = "string" if value.dtype == TEXT_TYPE else str(value.dtype)
+            seen[name].add((element_type(dtype), value.shape))
     if runs < FEWEST:
         return {}, failure
     return {name: next(iter(kinds)) for name, kinds in seen.items() if len(kinds) == 1}, failure

@@ -61,8 +61,6 @@ def _check_value(value: ValueInfoProto, kind: str, path: str) -> None:
     if form in ("sequence_type", "optional_type", "map_type", "sparse_tensor_type"):
         word = form.removesuffix("_type").replace("_", " ")
         raise ModelError(f"{path}: the {kind} '{value.name}' is a {word}, not a tensor.")
-    if value.type.tensor_type.elem_type == TensorProto.STRING:
-        raise ModelError(f"{path}: the {kind} '{value.name}' holds strings: not supported.")
     element = value.type.tensor_type.elem_type
     if kind == "input" and (form is None or not element):
         raise ModelError(f"{path}: the input '{value.name}' has no element type.")

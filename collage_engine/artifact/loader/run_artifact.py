@@ -68,6 +68,8 @@ KNOWN_ENDINGS = (
 )
 """How the name ends of an environment variable that a manifest may set: numbers of threads, and
 whether they spin. Each library has its own prefix. The loader in C++ has the same list."""
+TEXT_BYTES = 256
+"""Bytes of a text at most: it is UTF-8, filled up with zeros, in one more dimension of a tensor."""
 WEIGHTS_FOLDER = "COLLAGE_WEIGHTS_FOLDER"
 """Environment variable by which the toolchains' runtimes find files of weights."""
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{1,60}")
@@ -337,11 +339,28 @@ def numpy_dtype(name):
     """The NumPy type of an element type's name, ``bfloat16`` among them."""
     import numpy as np
 
+    if name == "string":
+        return np.dtype(f"S{TEXT_BYTES}")
     if name == "bfloat16":
         import ml_dtypes
 
         return np.dtype(ml_dtypes.bfloat16)
     return np.dtype(name)
+
+
+def encoded(values):
+    """Texts of fixed width from an array of Python strings or bytes."""
+    import numpy as np
+
+    array = np.asarray(values)
+    every = [v if isinstance(v, bytes) else str(v).encode() for v in array.ravel().tolist()]
+    for each in every:
+        if len(each) > TEXT_BYTES or each.endswith(b"\0"):
+            raise ValueError(
+                f"the text {each[:20]!r} has {len(each)} bytes or ends with a zero byte; at most "
+                f"{TEXT_BYTES} bytes are supported"
+            )
+    return np.array(every, dtype=f"S{TEXT_BYTES}").reshape(array.shape)
 
 
 def read_npz(path, kinds):
@@ -434,18 +453,30 @@ class Model:
             if name not in inputs:
                 raise ValueError(f"input {name!r} is missing")
             array = np.asarray(inputs[name])
+            is_text = about["dtype"] == "string"
+            if is_text and array.dtype.kind in "OSU":
+                array = encoded(array)
             if array.shape != shape or array.dtype != numpy_dtype(about["dtype"]):
                 raise ValueError(
                     f"input {name!r} must be {about['dtype']}{list(shape)}, "
                     f"not {array.dtype}{list(array.shape)}"
                 )
-            tensor = self._tvm.runtime.empty(shape, about["dtype"], self.device)
+            dtype = about["dtype"]
+            if is_text:
+                dtype, shape = "uint8", (*shape, TEXT_BYTES)
+                array = np.frombuffer(array.tobytes(), np.uint8)
+            tensor = self._tvm.runtime.empty(shape, dtype, self.device)
             tensor.copyfrom(np.ascontiguousarray(array).reshape(shape))
             tensors.append(tensor)
         return tensors
 
     def __call__(self, inputs):
-        """Run the module on one array per input; one array per output, in the manifest's order."""
+        """Run the module on one array per input; one array per output, in the manifest's order.
+
+        Texts are arrays of Python strings.
+        """
+        import numpy as np
+
         tensors = self.bind(inputs)
         first = self.first_result_seconds is None
         result = self.first_run(tensors) if first else self.main(*tensors)
@@ -455,6 +486,10 @@ class Model:
         for tensor, kind in zip(tensors, kinds, strict=True):
             array = tensor.numpy()
             dtype = numpy_dtype(kind)
+            if kind == "string":
+                texts = array.reshape(-1).view(dtype).reshape(array.shape[:-1])
+                outputs.append(np.char.decode(texts, "utf-8") if texts.size else texts)
+                continue
             outputs.append(array if array.dtype == dtype else array.view(dtype))
         return outputs
 
@@ -587,6 +622,10 @@ def compare(outputs, truth):
     for computed, true in zip(outputs, truth, strict=True):
         if computed.shape != true.shape:
             return float("inf"), float("inf")
+        if true.dtype.kind in "SU":
+            if not np.array_equal(encoded(computed), encoded(true)):
+                return float("inf"), float("inf")
+            continue
         y, r = computed.astype(np.float64), true.astype(np.float64)
         finite = np.isfinite(r)
         same = (y == r) | (np.isnan(y) & np.isnan(r))

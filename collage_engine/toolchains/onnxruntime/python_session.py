@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from collage_engine.model.texts import for_onnx, from_onnx
 from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.capabilities import PythonSession
 
@@ -38,13 +39,13 @@ def open_session(file: str, threads: int, inputs: Mapping[str, np.ndarray]) -> P
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(file, options, providers=PROVIDERS)
     wanted = [i.name for i in session.get_inputs()]
-    feeds = {name: inputs[name] for name in wanted if name in inputs}
+    feeds = for_onnx({name: inputs[name] for name in wanted if name in inputs})
     found: list[Any] = []
 
     def call() -> None:
         found[:] = session.run(None, feeds)
 
-    return PythonSession(call, lambda: [np.asarray(value) for value in found])
+    return PythonSession(call, lambda: from_onnx(found))
 
 
 class Evaluator:
