@@ -23,7 +23,6 @@ from collage_engine.lowering.tensors import from_numpy, numpy_dtype, to_numpy
 from collage_engine.model.index_set import members, node_set
 from collage_engine.model.mapped_weights import mapped_weights, with_own_weights
 from collage_engine.model.observed_types import evaluate_by_definition
-from collage_engine.model.texts import for_onnx, from_onnx
 from collage_engine.records.errors import (
     Cancelled,
     CollageError,
@@ -260,7 +259,7 @@ def run_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         session = None
     if session is None:
         return evaluate_onnx(model, feeds)
-    return from_onnx(session.run(None, for_onnx(feeds)))
+    return session.run(None, feeds)
 
 
 def evaluate_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:

@@ -7,7 +7,6 @@ are one more dimension of a tensor of ``uint8``. Inside of a partition texts are
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,17 +56,3 @@ def from_bytes(array: np.ndarray) -> np.ndarray:
     """Return the texts of ``bytes_of``."""
     data = np.frombuffer(np.ascontiguousarray(array, np.uint8).tobytes(), TEXT_TYPE)
     return data.reshape(array.shape[:-1])
-
-
-def for_onnx(feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return inputs as whoever runs ONNX takes them: texts as Python strings."""
-    return {
-        name: decoded(np.asarray(value)) if np.asarray(value).dtype.kind == "S" else value
-        for name, value in feeds.items()
-    }
-
-
-def from_onnx(results: Sequence[Any]) -> list[np.ndarray]:
-    """Return what has run an ONNX model gave, with texts as the engine holds them."""
-    arrays = [np.asarray(value) for value in results]
-    return [encoded(each) if each.dtype.kind in "OU" else each for each in arrays]

@@ -70,7 +70,9 @@ class ValueKinds:
             self._open.add(value)
             return
         if self._observed is None:
-            found, self._observed = observed_types(self._clean.onnx, self.types, self._evaluate)
+            found, self._observed = observed_types(
+                self._clean.onnx, self.types, self._evaluate, self._clean.structured
+            )
             self.types |= {
                 name: kind
                 for name, kind in found.items()

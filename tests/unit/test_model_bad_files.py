@@ -151,14 +151,14 @@ def test_no_outputs() -> None:
         check_graph(model, "m.onnx")
 
 
-def test_strings_sequences_and_sparse_tensors() -> None:
-    model = _tiny()
-    model.graph.input[0].type.tensor_type.elem_type = TensorProto.STRING
-    with pytest.raises(ModelError, match="input 'x' holds strings"):
-        check_graph(model, "m.onnx")
+def test_optionals_maps_and_sparse_tensors() -> None:
     model = _tiny()
     kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(1, [2]))
-    model.graph.input[0].type.CopyFrom(kind)
+    model.graph.input[0].type.CopyFrom(helper.make_optional_type_proto(kind))
+    with pytest.raises(ModelError, match="input 'x' is a optional"):
+        check_graph(model, "m.onnx")
+    model = _tiny()
+    model.graph.input[0].type.CopyFrom(helper.make_sequence_type_proto(kind))
     with pytest.raises(ModelError, match="input 'x' is a sequence"):
         check_graph(model, "m.onnx")
     model = _tiny()

@@ -348,6 +348,15 @@ def numpy_dtype(name):
     return np.dtype(name)
 
 
+def with_elements(inputs):
+    """Inputs by name; one that is a list, which is a sequence of the model, by its elements'."""
+    found = {name: value for name, value in inputs.items() if not isinstance(value, list)}
+    for name, value in inputs.items():
+        if isinstance(value, list):
+            found.update({f"{name}[{place}]": each for place, each in enumerate(value)})
+    return found
+
+
 def encoded(values):
     """Texts of fixed width from an array of Python strings or bytes."""
     import numpy as np
@@ -448,6 +457,7 @@ class Model:
         import numpy as np
 
         tensors = []
+        inputs = with_elements(inputs)
         for about in self.manifest["inputs"]:
             name, shape = about["name"], tuple(about["shape"])
             if name not in inputs:
@@ -473,7 +483,8 @@ class Model:
     def __call__(self, inputs):
         """Run the module on one array per input; one array per output, in the manifest's order.
 
-        Texts are arrays of Python strings.
+        Texts are arrays of Python strings. An input that is a sequence of tensors is a list; the
+        tensors of an output that is one have entries of their own, NAME[0], NAME[1] and so on.
         """
         import numpy as np
 

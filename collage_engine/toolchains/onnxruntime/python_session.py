@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from collage_engine.model.texts import for_onnx, from_onnx
+from collage_engine.model.onnx_values import for_onnx, from_onnx
 from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.capabilities import PythonSession
 
@@ -39,7 +39,7 @@ def open_session(file: str, threads: int, inputs: Mapping[str, np.ndarray]) -> P
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(file, options, providers=PROVIDERS)
     wanted = [i.name for i in session.get_inputs()]
-    feeds = for_onnx({name: inputs[name] for name in wanted if name in inputs})
+    feeds = for_onnx(inputs, wanted)
     found: list[Any] = []
 
     def call() -> None:
@@ -81,6 +81,4 @@ class Evaluator:
         self, outputs: Sequence[str] | None, feeds: Mapping[str, np.ndarray]
     ) -> list[np.ndarray]:
         """Return the values of these outputs; None: of all, in the file's order."""
-        known = set(self.inputs)
-        given = {name: np.asarray(value) for name, value in feeds.items() if name in known}
-        return [np.asarray(value) for value in self._session.run(outputs, given)]
+        return from_onnx(self._session.run(outputs, for_onnx(feeds, self.inputs)))
