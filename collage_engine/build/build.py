@@ -60,6 +60,8 @@ class Built:
     repeated_bytes: int
     weight_files: tuple[Path, ...] = ()
     """Files of weights in this process's folder of them, which the module reads."""
+    unscheduled: int = 0
+    """Kernels that run TVM's plain loops, since no rule could write them."""
     architecture: str = ""
     """What device code is compiled for (sm_90a); empty: all of it runs on the host."""
 
@@ -87,6 +89,7 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
     """Compile a cover whole; ``ToolchainError`` names the partition a toolchain cannot take."""
     import tvm
 
+    from collage_engine.kernels.marks import count_unscheduled
     from collage_engine.lowering.device_build import build_module
     from collage_engine.toolchains.capabilities import libraries_for
     from collage_engine.toolchains.registry import get
@@ -111,6 +114,7 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
     constants = [_constants(function) for function in functions]
     _check_size(functions, constants)
     assembled = assemble(model, functions)
+    unscheduled = count_unscheduled(assembled.module)
     on_device = [part for part in cover if part.instance.architecture]
     try:
         with tvm.transform.PassContext(config={USE_GRAPH: bool(on_device)}):
@@ -139,6 +143,7 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
         part_weights=tuple(sum(given.values()) for given in constants),
         repeated_bytes=_repeated(constants),
         weight_files=assembled.weight_files,
+        unscheduled=unscheduled,
         architecture=architecture,
     )
 
@@ -199,6 +204,7 @@ def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModu
         part_weights=built.part_weights,
         repeated_bytes=built.repeated_bytes,
         weight_files=tuple(file.name for file in built.weight_files),
+        unscheduled=built.unscheduled,
         architecture=built.architecture,
     )
     try:

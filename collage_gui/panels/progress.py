@@ -21,7 +21,6 @@ STEPS = {
     "search": "Search",
     "in-place": "In the model",
     "accuracy": "Accuracy",
-    "refine": "Refine",
     "confirm": "Confirm",
 }
 """Stage → its name in the row of stages; the stages that a user can do nothing about are left
