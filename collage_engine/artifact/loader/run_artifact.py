@@ -348,12 +348,18 @@ def numpy_dtype(name):
     return np.dtype(name)
 
 
-def with_elements(inputs):
-    """Inputs by name; one that is a list, which is a sequence of the model, by its elements'."""
-    found = {name: value for name, value in inputs.items() if not isinstance(value, list)}
+def with_elements(inputs, names):
+    """Inputs by the manifest's names; a list that is a sequence of the model by its elements'."""
+    found = {}
     for name, value in inputs.items():
-        if isinstance(value, list):
-            found.update({f"{name}[{place}]": each for place, each in enumerate(value)})
+        if name in names or not isinstance(value, list):
+            found[name] = value
+            continue
+        elements = {f"{name}[{place}]": each for place, each in enumerate(value)}
+        wanted = [each for each in names if each.startswith(f"{name}[")]
+        if wanted and len(wanted) != len(elements):
+            raise ValueError(f"{name!r} must have {len(wanted)} tensors, not {len(elements)}")
+        found.update(elements)
     return found
 
 
@@ -457,7 +463,7 @@ class Model:
         import numpy as np
 
         tensors = []
-        inputs = with_elements(inputs)
+        inputs = with_elements(inputs, self.kinds("inputs"))
         for about in self.manifest["inputs"]:
             name, shape = about["name"], tuple(about["shape"])
             if name not in inputs:
