@@ -285,12 +285,12 @@ def enough_budget_s(run: Run) -> float | None:
         it left nothing out or has no rate.
     """
     counts = run.candidates
-    known = counts.measured + counts.from_store + counts.from_trials + counts.invalid
-    left = counts.distinct - counts.proven - counts.assumed - known
+    left = counts.skipped - counts.proven - counts.assumed
     more = measuring_s(run, left) if left > 0 else None
     if more is None:
         return None
-    return 60.0 * math.ceil((sum(run.seconds.values()) + more) / 60)
+    took = run.seconds["total"] if "total" in run.seconds else sum(run.seconds.values())
+    return 60.0 * math.ceil((took + more) / 60)
 
 
 def unmeasured_text(counts: CandidateCounts) -> str:

@@ -253,10 +253,10 @@ class SplitController(QObject):
             combo.addItem(each.title, each.key)
         combo.setCurrentIndex(combo.findData(choice.key))
         combo.blockSignals(False)
-        self._tell(choice)
+        self._describe(choice)
         self._recolour()
 
-    def _tell(self, choice: Choice) -> None:
+    def _describe(self, choice: Choice) -> None:
         """Write above each view how fast its placement is, and what the machine did meanwhile."""
         document, widget = self._document, self._widget
         now = document.placement.shown
