@@ -28,6 +28,15 @@ _RANDOM = {
 }
 
 
+_FORMS = {
+    "sequence_type": "a sequence of what are no tensors",
+    "optional_type": "an optional value",
+    "map_type": "a map",
+    "sparse_tensor_type": "a sparse tensor",
+}
+"""What an input or output is that is neither a tensor nor a sequence of tensors, in words."""
+
+
 def check_graph(model: ModelProto, path: str) -> None:
     """Raise ``ModelError`` for what no later step could handle; needs no shapes."""
     graph = model.graph
@@ -62,8 +71,8 @@ def _check_value(value: ValueInfoProto, kind: str, path: str) -> None:
         _check_element(value.type.sequence_type.elem_type.tensor_type.elem_type, value, kind, path)
         return
     if form in ("sequence_type", "optional_type", "map_type", "sparse_tensor_type"):
-        word = form.removesuffix("_type").replace("_", " ")
-        raise ModelError(f"{path}: the {kind} '{value.name}' is a {word}, not a tensor.")
+        word = _FORMS[form]
+        raise ModelError(f"{path}: the {kind} '{value.name}' is {word}, not a tensor.")
     element = value.type.tensor_type.elem_type
     if kind == "input" and (form is None or not element):
         raise ModelError(f"{path}: the input '{value.name}' has no element type.")
