@@ -16,4 +16,4 @@ class RunParts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     heuristic_bounds: bool = True
     """Heuristic bounds leave out candidates; without, certified ones alone do."""
     repeats: bool = True
-    """Costs are resampled, and the run-to-run drift is learnt from measuring some again."""
+    """Costs are measured again and resampled, and run-to-run drift is learnt from them."""

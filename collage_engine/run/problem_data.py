@@ -98,13 +98,16 @@ class ProblemData:
         """Return the candidates of a placement, in the order they run."""
         return tuple(self.by_id[name] for name in candidates_of(placement))
 
-    def certainty(self, problem: Problem, answer: Answer, search: Search) -> ChoiceUncertainty:
+    def certainty(
+        self, problem: Problem, answer: Answer, search: Search, drift: float | None = None
+    ) -> ChoiceUncertainty:
         """Return how certain a cover is, by resampling the repeats and the run-to-run drift.
 
         Args:
             problem: The problem of these candidates.
             answer: The search's answer to it.
             search: The search that found the answer; most of its work is used again.
+            drift: Run-to-run drift as a share; None: the problem's.
         """
         costs = {c.id: self.costs.cost(c.id) for c in self.candidates}
         return choice_uncertainty(
@@ -115,6 +118,7 @@ class ProblemData:
             draws=DRAWS,
             time_limit_s=DOUBT_S,
             search=search,
+            drift=drift,
         )
 
 

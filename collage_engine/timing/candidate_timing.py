@@ -239,14 +239,18 @@ class Measuring:
             again=again,
         )
 
-    def again(self, groups: Sequence[CandidateGroup], deadline: float) -> Mapping[str, Cost]:
-        """Measure known candidates once more, in another process; the repeats are merged.
+    def again(
+        self, groups: Sequence[CandidateGroup], deadline: float, renew: bool = False
+    ) -> Mapping[str, Cost]:
+        """Measure known candidates once more; old and new repeats are merged.
 
         Args:
             groups: the candidates.
             deadline: when to end, on the monotonic clock.
+            renew: measure in another process, elsewhere in memory.
         """
-        self.measurer(deadline).renew()
+        if renew:
+            self.measurer(deadline).renew()
         outcome = self.measure_groups(groups, deadline, again=True)
         if outcome.stopped:
             raise Cancelled("cancelled; what was measured is kept")

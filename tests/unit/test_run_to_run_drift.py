@@ -18,7 +18,7 @@ from collage_engine.records.errors import UsageError
 from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.run.stages.measure import DRIFT_FROM_S, DRIFT_SAMPLE, learn_drift
+from collage_engine.run.stages.measure import SECOND_PROCESS_FROM_S, remeasure
 from collage_engine.search.api import solve
 from collage_engine.search.explain import explain_node
 from collage_engine.search.problem_json import problem_from
@@ -135,17 +135,19 @@ def test_a_drift_is_a_share() -> None:
         problem_from(contenders(101.0, -0.1, apart=False))
 
 
-class MeasuringAgain:
+class Remeasuring:
     """Measures candidates again: everything takes 1.3 times as long as before."""
 
     def __init__(self, costs: CostTable) -> None:
         self.costs = costs
-        self.asked: list[set[str]] = []
+        self.asked: list[tuple[set[str], bool]] = []
         self.counts = CandidateCounts(measured=8)
 
-    def again(self, groups: Sequence[CandidateGroup], deadline: float) -> dict[str, Cost]:
+    def again(
+        self, groups: Sequence[CandidateGroup], deadline: float, renew: bool = False
+    ) -> dict[str, Cost]:
         known = {c.key: self.costs.cost(c.id) for group in groups for c in group.candidates}
-        self.asked.append(set(known))
+        self.asked.append((set(known), renew))
         return {
             key: merged(old, cost_of_repeats([1.3 * (old.median_us or 0.0)] * 9))
             for key, old in known.items()
@@ -168,25 +170,21 @@ def test_a_run_that_measures_for_long_learns_the_drift_from_a_second_process(
         for made in [make_candidate(graph, ToolchainInstance(toolchain=name), (k,), rule="region")]
     ]
     data = data_of(graph, rows, settings=RunSettings(threads=1))
-    measuring = MeasuringAgain(data.costs)
+    measuring = Remeasuring(data.costs)
     budget = Budget(600.0)
     budget.started -= measuring_s
     store = Store(tmp_path / "store.sqlite")
     try:
-        after = learn_drift(data, measuring, store, budget, 0.2)
-        if measuring_s < DRIFT_FROM_S:
-            assert after is data and not measuring.asked and recall(store, 1) == []
+        after, again = remeasure(data, measuring, store, budget, 0.2)
+        if measuring_s < SECOND_PROCESS_FROM_S:
+            assert not again and not measuring.asked and recall(store, 1) == []
             return
-        assert measuring.asked == [{c.key for c in data.candidates}]
+        assert again and measuring.asked == [({c.key for c in data.candidates}, True)]
         (learnt,) = recall(store, 1)
         assert learnt == pytest.approx([0.3] * 8)
         assert after.constants[DRIFT_CONSTANT] == pytest.approx(0.3)
         assert after.problem().drift == pytest.approx(0.3)
         # Both processes count equally.
         assert {round(after.costs.cost(c.id).at(), 3) for c in data.candidates} == {11.5, 34.5}
-        for _ in range(ENOUGH_RUNS - 1):
-            learn(store, 1, [moved(0.01)] * DRIFT_SAMPLE)
-        assert len(learnt) < ENOUGH_CANDIDATES <= len(learnt) + 2 * DRIFT_SAMPLE
-        assert learn_drift(data, measuring, store, budget, 0.2) is data, "enough is known"
     finally:
         store.close()

@@ -54,10 +54,13 @@ def test_probability_that_a_choice_is_right() -> None:
     assert 0.4 < found.probability["a"] < 0.6
     assert found.probability["a"] + found.probability["b"] == pytest.approx(1.0)
     assert found.probability["c"] == 1.0 and "d" not in found.probability
+    # Both of the even pair are worth measuring, what is certain or hopeless is not.
+    assert {name for name, _ in found.worth_measuring} == {"a", "b"}
+    assert 0 < found.worth_measuring[0][1] <= found.loss_us
     # The search is left as it was.
     assert solve(problem, previous=search).cost_us == 60.0
     sure = choice_uncertainty(problem_from(two(10.0, 20.0)), solve(problem_from(two(10.0, 20.0))))
-    assert sure.probability["a"] == 1.0
+    assert sure.probability["a"] == 1.0 and sure.worth_measuring == () and sure.loss_us == 0.0
 
 
 def test_equal_work_is_drawn_once() -> None:
@@ -90,6 +93,7 @@ def test_uncertainty_on_a_model() -> None:
     for node in range(len(problem.nodes)):  # each draw covers each node once
         shares = [found.probability.get(c.id, 0.0) for c in problem.candidates if node in c.nodes]
         assert sum(shares) == pytest.approx(1.0)
+    assert found.loss_us > 0 and found.worth_measuring
 
 
 @pytest.mark.parametrize("count", [5, 9, 25, 64])

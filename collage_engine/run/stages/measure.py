@@ -31,7 +31,7 @@ from collage_engine.records.results import RunUpdate
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.calibrate import CALIBRATION_SHARE, WORTH_CALIBRATING_S
 from collage_engine.run.stages.needed import Needed
-from collage_engine.search.api import k_best, solve
+from collage_engine.search.api import k_best, reuse, solve
 from collage_engine.search.run_to_run_drift import BUSY_DRIFT, DEFAULT_DRIFT
 from collage_engine.store.drift import drift, enough, learn, recall
 from collage_engine.store.store import Store
@@ -52,13 +52,18 @@ the child is started first; chosen."""
 TRANSITIONS_FROM_S = 40.0
 """Seconds for measuring from which unknown costs of hand-overs and conversions are measured first,
 once per machine; chosen: that takes 12 s on two processors."""
-DRIFT_FROM_S = 20.0
-"""Seconds of measuring after which a run learns the run-to-run drift, where too little is known of
-it, from a second measuring process; chosen: a new process costs a few seconds."""
+REMEASURED = 12
+"""Candidates at most that are measured again because the choice depends on their exact costs;
+chosen."""
+REMEASURING_S = 20.0
+"""Seconds at most for measuring candidates again; chosen."""
+SECOND_PROCESS_FROM_S = 20.0
+"""Seconds of measuring after which a run starts a second measuring process, whose costs tell the
+run-to-run drift; chosen: a new process costs a few seconds."""
 DRIFT_SAMPLE = 16
-"""Candidates that the second process measures again; chosen."""
-LEARNING_DRIFT_S = 20.0
-"""Seconds at most for that; chosen."""
+"""Candidates that the second process measures, those measured again included; chosen."""
+WORTH_REMEASURING = 0.002
+"""Expected loss, as a share of the cover's cost, below which nothing is measured again; chosen."""
 MERGE_ROUNDS = 2
 """Searches and merges in turn; chosen: later ones find next to nothing."""
 
@@ -88,13 +93,15 @@ class MeasureResult:
     counts: CandidateCounts
 
 
-class MeasuresAgain(Protocol):
+class Remeasures(Protocol):
     """Measures known candidates once more."""
 
     counts: CandidateCounts
 
-    def again(self, groups: Sequence[CandidateGroup], deadline: float) -> Mapping[str, Cost]:
-        """Isolated costs by key, measured in another process, old and new repeats merged."""
+    def again(
+        self, groups: Sequence[CandidateGroup], deadline: float, renew: bool = False
+    ) -> Mapping[str, Cost]:
+        """Isolated costs by key, old and new repeats merged; ``renew``: in another process."""
         ...
 
 
@@ -260,12 +267,12 @@ class _Measurement:
             self.data, left_out = self.measure_needed_by_precision(self.data, budget)
         # In this order: which merged candidates there are follows from the stored costs, so that
         # a run from the store proposes the same ones and finds them there.
+        again = False
         if self.settings.parts.repeats:
             store = self.open_model.store
-            known = self.data
-            self.data = learn_drift(known, self.measuring, store, budget, self.drift_here)
-            if self.data is not known and self.settings.measure != "all":
-                self.data, left_out = self.measure_needed(self.data, budget, audit=False)
+            self.data, again = remeasure(self.data, self.measuring, store, budget, self.drift_here)
+        if again and self.settings.measure != "all":
+            self.data, left_out = self.measure_needed(self.data, budget, audit=False)
         self.data = self.coalesce(self.data, budget)
         if left_out:
             self.control.log(left_out)
@@ -358,13 +365,13 @@ class _Measurement:
         return data
 
 
-def learn_drift(
-    data: ProblemData, measuring: MeasuresAgain, store: Store, budget: Budget, drift_here: float
-) -> ProblemData:
-    """Measure some candidates again in a second process, which tells how far medians drift.
+def remeasure(
+    data: ProblemData, measuring: Remeasures, store: Store, budget: Budget, drift_here: float
+) -> tuple[ProblemData, bool]:
+    """Measure those candidates again whose exact costs matter most.
 
-    That is done by runs that measure for long, until enough is known of this machine. A run that
-    takes all costs from the store measures nothing anew.
+    A run that takes all costs from the store measures nothing anew. A run that has measured for
+    long does it in a second process and learns from that how far medians drift between processes.
 
     Args:
         data: The measured candidates.
@@ -372,24 +379,57 @@ def learn_drift(
         store: Where the run-to-run drift is kept.
         budget: The time for measuring.
         drift_here: Run-to-run drift as a share, until the store knows better.
+
+    Returns:
+        The data, and whether any candidate was measured again.
     """
+    if budget.spent or not measuring.counts.measured:
+        return data, False
     threads = threads_of(data.settings)
-    is_long = budget.seconds - budget.left >= DRIFT_FROM_S and not budget.spent
-    if not is_long or not measuring.counts.measured or enough(recall(store, threads)):
-        return data
-    drawn = _drawn(data, DRIFT_SAMPLE)
-    groups = group_candidates([c for c in data.candidates if c.id in drawn])
-    deadline = min(budget.deadline, time.monotonic() + LEARNING_DRIFT_S)
+    known = recall(store, threads)
+    second_process = budget.seconds - budget.left >= SECOND_PROCESS_FROM_S
+    # More repeats in the same process tell nothing of what another one would say.
+    wanted = _uncertain(data, None if second_process else 0.0)
+    second_process = second_process and (bool(wanted) or not enough(known))
+    if second_process:
+        wanted |= _drawn(data, wanted, DRIFT_SAMPLE - len(wanted))
+    if not wanted:
+        return data, False
+    groups = group_candidates([c for c in data.candidates if c.id in wanted])
+    deadline = min(budget.deadline, time.monotonic() + REMEASURING_S)
     before = {c.key: data.costs.isolated_cost(c.id) for group in groups for c in group.candidates}
-    costs = measuring.again(groups, deadline)
-    pairs = [two for key, old in before.items() if (two := repeats_apart(old, costs.get(key, old)))]
-    learnt = drift(learn(store, threads, pairs), drift_here)
-    data = data.with_constants({DRIFT_CONSTANT: learnt})
-    return data.with_costs(data.costs.with_measured(data.candidates, costs))
+    costs = measuring.again(groups, deadline, renew=second_process)
+    if second_process:
+        pairs = [
+            two for key, old in before.items() if (two := repeats_apart(old, costs.get(key, old)))
+        ]
+        learnt = drift(learn(store, threads, pairs), drift_here)
+        data = data.with_constants({DRIFT_CONSTANT: learnt})
+    return data.with_costs(data.costs.with_measured(data.candidates, costs)), True
 
 
-def _drawn(data: ProblemData, count: int) -> set[str]:
-    """Measured candidates, drawn at random; the same ones in an equal run."""
-    measured = sorted(c.id for c in data.candidates if data.costs.cost(c.id).usable)
-    random.Random(len(measured)).shuffle(measured)
-    return set(measured[:count])
+def _uncertain(data: ProblemData, drift_share: float | None) -> set[str]:
+    """Return the few candidates whose exact cost matters most; none where it matters little.
+
+    Args:
+        data: The candidates.
+        drift_share: Run-to-run drift as far as measuring again resolves it; None: the problem's.
+    """
+    problem = data.problem()
+    search = reuse(problem, None)
+    answer = solve(problem, previous=search, with_bounds=False)
+    if answer.infeasible is not None or answer.cost_us is None:
+        return set()
+    certainty = data.certainty(problem, answer, search, drift_share)
+    if certainty.loss_us < WORTH_REMEASURING * answer.cost_us:
+        return set()
+    return {str(name) for name, gain in certainty.worth_measuring[:REMEASURED] if gain > 0}
+
+
+def _drawn(data: ProblemData, besides: set[str], count: int) -> set[str]:
+    """Other measured candidates, drawn at random; the same ones in an equal run."""
+    others = sorted(
+        c.id for c in data.candidates if data.costs.cost(c.id).usable and c.id not in besides
+    )
+    random.Random(len(others)).shuffle(others)
+    return set(others[: max(0, count)])
