@@ -57,7 +57,10 @@ class RunController:
         if self._document.operators is not None and not self._document.execution.running:
             self._banner.clear("run")
             self._banner.clear("few measured")
-            self._document.execution.start(self._settings.settings())
+            if self._document.shapes.several:
+                self._document.shapes.start(self._settings.settings())
+            else:
+                self._document.execution.start(self._settings.settings())
 
     def _start_within(self, budget_s: float) -> None:
         """Run with another budget, which the settings keep.
@@ -98,6 +101,7 @@ class RunController:
 
     def stop_and_keep(self) -> None:
         """End the run under way with its best placement so far."""
+        self._document.shapes.stop()
         self._document.execution.stop_and_keep()
 
     def preflight(self) -> None:
@@ -108,6 +112,7 @@ class RunController:
     def cancel(self) -> None:
         """Cancel the run; what was measured is kept."""
         self._document.execution.cancel()
+        self._document.shapes.cancel()
 
     def measure_selection(self) -> None:
         """Measure the selection as one partition on every toolchain."""

@@ -158,6 +158,9 @@ class ProgressStrip(QWidget):
             texts = [f"Best so far: {latency_text(placement)} ({toolchains_text(placement)})"]
         elif self._execution.running:
             texts = ["No placement is timed yet"]
+        shape, (number, count) = self._document.shapes.shown, self._document.shapes.place
+        if shape is not None and count > 1 and self._execution.running:
+            texts.insert(0, f"{shape.choice.text}, shape {number} of {count}")
         status = self._document.farm.status
         if status is not None and self._execution.running:
             texts.insert(0, working_text(status))
