@@ -84,7 +84,9 @@ class Automation(QObject):
         if not self.run:
             self._pictures()
             return
-        self.page.document.execution.finished.connect(self._finished)
+        shapes = self.page.document.shapes
+        ended = shapes.finished if shapes.several else self.page.document.execution.finished
+        ended.connect(self._finished)
         self.page.runs.start()
 
     def _finished(self, state: str, reason: str) -> None:

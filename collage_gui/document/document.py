@@ -111,6 +111,11 @@ class Document(QObject):
         return self.graph is not None
 
     @property
+    def running(self) -> bool:
+        """Whether a run is under way, or one of several shapes has the next one to begin."""
+        return self.execution.running or self.shapes.running
+
+    @property
     def title(self) -> str:
         """The name of its file, with a dot when there is something to save."""
         path = self.session_path or self.path or (self.model.path if self.model else "")

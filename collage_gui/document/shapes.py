@@ -33,6 +33,8 @@ class Shapes(QObject):
 
     changed = Signal()
     """The shapes, their table, or the one that is shown changed."""
+    finished = Signal(str, str)
+    """A run of all shapes ended: its state (finished, failed or cancelled) and the reason."""
 
     def __init__(
         self,
@@ -153,6 +155,7 @@ class Shapes(QObject):
         def failed(reason: str) -> None:
             self._end()
             self._requests.failed.emit(reason)
+            self.finished.emit("failed", reason)
 
         params = protocol.ShapesOpen(
             document=self._requests.handle,
@@ -209,6 +212,7 @@ class Shapes(QObject):
             self._left = []
             self._end()
             self.refresh()
+            self.finished.emit(state, reason)
             return
         last = self._runs.all[-1:]
         self._stopped = self._stopped or any(run.ended == "stopped" for run in last)
@@ -220,6 +224,7 @@ class Shapes(QObject):
         self._end()
         if before is not None:
             self.show(before)
+        self.finished.emit("finished", "")
 
     def _end(self) -> None:
         settings, self._settings = self._settings, None

@@ -118,7 +118,10 @@ class ExportController:
             "latencies": "latencies",
             "runs": "runs",
         }
-        wanted = kinds if self._document.runs.visible else {}
+        document = self._document
+        if document.shapes.rows(document.runs.shown_or_last()):
+            kinds["shapes"] = "shapes"
+        wanted = kinds if document.runs.visible else {}
 
         def write() -> None:
             self._files.write(lambda: exports.save_tables(tables, folder), folder)

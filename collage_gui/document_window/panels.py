@@ -44,7 +44,6 @@ class Panels:
             "in-model": self.runs.in_model.rows_model.as_csv(),
             "roofline": self.runs.roofline.model.as_csv(),
             "memory": self.runs.memory.by_partition.as_csv(),
-            "shapes": self.runs.shapes.model.as_csv(),
             "changes": self.runs.changes.model.as_csv(),
         }
 

@@ -54,7 +54,7 @@ class RunController:
 
     def start(self) -> None:
         """Run with the settings of the panel."""
-        if self._document.operators is not None and not self._document.execution.running:
+        if self._document.operators is not None and not self._document.running:
             self._banner.clear("run")
             self._banner.clear("few measured")
             if self._document.shapes.several:
@@ -83,7 +83,7 @@ class RunController:
     def start_or_stop(self) -> None:
         """Run; or end the run under way, with its best placement so far if it has one."""
         execution = self._document.execution
-        if not execution.running:
+        if not self._document.running:
             self.start()
         elif execution.provisional is not None and not execution.stopping:
             self.stop_and_keep()

@@ -27,7 +27,7 @@ class ShapesController:
     def choose(self) -> None:
         """Ask for other shapes of the open model."""
         document = self._document
-        if document.model is None or document.execution.running or document.shapes.running:
+        if document.model is None or document.running:
             return
 
         def arrived(dimensions: Dimensions) -> None:

@@ -340,8 +340,7 @@ class RunSettingsPanel(QWidget):
         self.report.setText("\n".join(lines))
 
     def _enable(self) -> None:
-        running = self.document.execution.running or self.document.shapes.running
-        free = bool(self.document.handle) and not running
+        free = bool(self.document.handle) and not self.document.running
         self.run.setEnabled(free and not self.document.read_only)
         self.check.setEnabled(free)
         self.shapes.setEnabled(free and not self.document.shapes.several)

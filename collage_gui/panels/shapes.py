@@ -29,9 +29,9 @@ class ShapesPage(QWidget):
         self.document = document
         self.model = RowsModel(
             [
-                Column("Shape", lambda line: line[0].text, width=150),
-                Column("Latency", _figure("latency_us"), "time", width=96),
-                Column("Items per second", _figure("items_per_s"), "number", width=126),
+                Column("Shape", lambda line: line[0].text, width=140),
+                Column("Latency", _figure("latency_us"), "time", width=90),
+                Column("Items per second", _figure("items_per_s"), "number", width=122),
                 Column("Toolchains", lambda line: _toolchains(line[1]), width=170),
                 Column("Best single toolchain", lambda line: _best_single(line[1]), width=170),
                 Column(
@@ -55,6 +55,10 @@ class ShapesPage(QWidget):
         page.setContentsMargins(8, 8, 8, 4)
         page.addLayout(top)
         page.addWidget(self.table, 1)
+        self.shared = plain(QLabel(wordWrap=True))
+        self.shared.setObjectName("shapesShared")
+        self.shared.setProperty("quiet", True)
+        page.addWidget(self.shared)
         self._refreshing = False
         document.shapes.changed.connect(self.refresh)
 
@@ -74,14 +78,13 @@ class ShapesPage(QWidget):
         if place is not None:
             self.table.show_row(place)
         self._refreshing = False
-        busy = shapes.running or self.document.execution.running
+        busy = self.document.running
         self.choose.setEnabled(bool(self.document.handle) and not busy)
-        texts = [words.SHAPES_FOLLOW_THE_RUN if busy else words.ABOUT_SHAPES_TABLE]
-        if not shapes.several:
-            texts = [words.SHAPES_OF_ANOTHER_SESSION]
-        rows = shapes.rows(run)
-        texts += sharing_sentences(rows, run.sharing if run is not None else None)
-        self.hint.setText(" ".join(f"{t[:1].upper()}{t[1:].rstrip('.')}." for t in texts))
+        hint = words.SHAPES_FOLLOW_THE_RUN if busy else words.ABOUT_SHAPES_TABLE
+        self.hint.setText(hint if shapes.several else words.SHAPES_OF_ANOTHER_SESSION)
+        shared = sharing_sentences(shapes.rows(run), run.sharing if run is not None else None)
+        self.shared.setText(" ".join(f"{text[:1].upper()}{text[1:]}." for text in shared))
+        self.shared.setVisible(bool(shared))
 
     def _lines(self) -> list[Line]:
         shapes = self.document.shapes
