@@ -67,6 +67,7 @@ class Automation(QObject):
         self.page = self.window.documents.open_path(self.path)
         document = self.page.document
         document.failed.connect(self.fail)
+        document.dimensions_wanted.connect(lambda _, reason: self.fail(reason))
         document.opened.connect(
             lambda: self._wait(lambda: bool(self.window.engine.states), self._opened)
         )
