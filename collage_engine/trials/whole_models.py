@@ -45,17 +45,17 @@ class WholeModels:
     """What was tried before anything was measured in isolation.
 
     Attributes:
-        outcomes: what came of each contender that was tried, in the order of the trials.
+        results: what came of each contender that was tried, in the order of the trials.
         unreached: contenders that were left out for want of time.
     """
 
-    outcomes: tuple[ContenderResult, ...] = ()
+    results: tuple[ContenderResult, ...] = ()
     unreached: tuple[Contender, ...] = ()
 
     @property
     def timed(self) -> tuple[ContenderResult, ...]:
         """Return those that ran with right numbers, the fastest first."""
-        timed = [one for one in self.outcomes if one.reason is None and one.measured_us]
+        timed = [one for one in self.results if one.reason is None and one.measured_us]
         return tuple(sorted(timed, key=lambda one: one.measured_us or math.inf))
 
     @property
@@ -66,7 +66,7 @@ class WholeModels:
     @property
     def by_key(self) -> dict[tuple[object, ...], ContenderResult]:
         """Return what came of the contenders, by their keys."""
-        return {one.contender.key: one for one in self.outcomes}
+        return {one.contender.key: one for one in self.results}
 
     @property
     def modules(self) -> dict[tuple[object, ...], Module]:
@@ -214,7 +214,7 @@ class _WholeModelTrials:
     def known(self) -> WholeModels:
         """Return what is known so far."""
         return WholeModels(
-            outcomes=tuple(map(self.result_of, self.tried)), unreached=tuple(self.waiting)
+            results=tuple(map(self.result_of, self.tried)), unreached=tuple(self.waiting)
         )
 
     def result_of(self, process: PlacementProcess) -> ContenderResult:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 import msgspec
 
@@ -25,13 +23,12 @@ from collage_engine.records.placement import Run
 from collage_engine.run.contenders import first_contenders, is_secondary
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.provisional import ProvisionalInputs, provisional_document
+from collage_engine.run.trials_of_run import trial_runner
 from collage_engine.store.keys import KeyMaker
 from collage_engine.store.measurement import Measurement
 from collage_engine.trials.confirmation_plan import kept_back
 from collage_engine.trials.contender import Contender, ContenderResult, Sample
 from collage_engine.trials.objective import trial_settings
-from collage_engine.trials.placement_process import TrialModel
-from collage_engine.trials.runner import TrialRunner
 from collage_engine.trials.whole_models import TrialTime, WholeModels, time_whole_models
 
 LARGEST_SHARE = 0.75
@@ -118,16 +115,15 @@ class TimeWholeModels:
                 on_answer=announce,
                 on_progress=report.progress,
             )
-            folder = Path(tempfile.mkdtemp(prefix="whole-models-", dir=inputs.open_model.folder))
-            runner = TrialRunner(
-                TrialModel.of(inputs.open_model.model),
+            with trial_runner(
+                self.name,
+                inputs.open_model,
                 [inputs.sample, *inputs.further_samples],
                 inputs.tolerance,
-                folder,
-                cancelled=control.cancelled,
-                settings=trial_settings(data.settings),
-            )
-            with runner:
+                control,
+                trial_settings(data.settings),
+                keep_modules=True,
+            ) as runner:
                 known = time_whole_models(runner, contenders, given)
             report.detail = _detail(known)
         if known.unreached:
@@ -142,7 +138,7 @@ class TimeWholeModels:
 
 
 def _detail(known: WholeModels) -> str:
-    tried = counted(len(known.outcomes), "whole model") + " tried"
+    tried = counted(len(known.results), "whole model") + " tried"
     best = known.best
     if best is None or best.measured_us is None:
         return f"{tried}, none of which can be exported"
