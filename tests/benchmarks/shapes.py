@@ -135,7 +135,7 @@ def compare(together: Loaded, alone: Loaded, rounds: int) -> dict[str, Any]:
         "dims": together.entries[entry]["dims"],
         "together_ms": round(1e3 * statistics.median(times["together"]), 4),
         "alone_ms": round(1e3 * statistics.median(times["alone"]), 4),
-        "together/alone": ratio and round(ratio.ratio, 4),
+        "together/alone": ratio and round(ratio.middle, 4),
         "interval": ratio and [round(ratio.low, 4), round(ratio.high, 4)],
         "same placement": partitions(together.entries[entry]) == partitions(mine),
         "partitions": [len(partitions(together.entries[entry])), len(partitions(mine))],
