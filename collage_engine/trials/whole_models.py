@@ -32,7 +32,7 @@ class WholeModelSettings:
     at_once: int = 2
     """Contenders that are built and timed together; chosen: a build takes one processor."""
     rounds: int = 5
-    """Rounds of each; chosen: enough to tell 10 %, the confirmation tells the rest."""
+    """Rounds of each; chosen: enough to distinguish 10 %; the confirmation does the rest."""
     rounds_s: float = 3.0
     """Seconds for the rounds of those timed together, three rounds at least; chosen."""
     runs_per_profile: int = 3
@@ -86,8 +86,8 @@ class TrialTime:
         left_s: seconds that are left for it now; once there is an answer, nothing begins that is
             not likely to end within them.
         is_wanted: whether there is time for a contender, once there is an answer.
-        on_answer: is told what is known whenever there is a faster answer than before.
-        on_progress: is told of each step.
+        on_answer: takes what is known whenever there is a faster answer than before.
+        on_progress: takes each step.
     """
 
     left_s: Callable[[], float]
@@ -107,7 +107,7 @@ def time_whole_models(
     Args:
         runner: runs them; its folder must outlive the result, since modules lie in it.
         contenders: in the order in which they are tried.
-        given: the time for it, and who is told.
+        given: the time for it, and what takes answers and progress.
         settings: how they are tried.
 
     Raises:

@@ -9,7 +9,7 @@ import pytest
 
 from collage_engine.build.built import MODULE_FILE
 from collage_engine.records.cost import UNKNOWN, Cost
-from collage_engine.run.stages.whole_models import tells_more
+from collage_engine.run.stages.whole_models import replaces
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.proposals import Proposal
 from collage_engine.trials.runner import NOT_REACHED
@@ -138,8 +138,8 @@ def test_several_partitions_are_profiled(script: Script, tmp_path: Path) -> None
 def test_a_trial_replaces_a_cost_from_a_busy_moment_and_no_other() -> None:
     slow = Cost(state="measured", median_us=3550.0)
     wrong = Cost(state="invalid", reason="wrong numbers")
-    assert tells_more(1900.0, UNKNOWN, alone=False)
-    assert tells_more(1900.0, slow, alone=True)
-    assert not tells_more(3600.0, slow, alone=True), "what else the machine does adds time"
-    assert not tells_more(1900.0, slow, alone=False), "a part of a trial is no isolated cost"
-    assert not tells_more(1900.0, wrong, alone=True)
+    assert replaces(1900.0, UNKNOWN, alone=False)
+    assert replaces(1900.0, slow, alone=True)
+    assert not replaces(3600.0, slow, alone=True), "what else the machine does adds time"
+    assert not replaces(1900.0, slow, alone=False), "a part of a trial is no isolated cost"
+    assert not replaces(1900.0, wrong, alone=True)

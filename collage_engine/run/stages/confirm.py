@@ -259,7 +259,7 @@ def _worth_keeping(
 
 
 def _baseline_times(previous: Run | None) -> dict[str, float]:
-    """Times of the baselines of the run before, by name."""
+    """Return times of the baselines of the run before, by name."""
     if previous is None:
         return {}
     return {base.name: base.measured_us for base in previous.baselines if base.measured_us}

@@ -148,7 +148,7 @@ def _detail(known: WholeModels) -> str:
 def with_trial_costs(
     model: ImportedModel, menu: Menu, data: ProblemData, known: WholeModels
 ) -> ProblemData:
-    """The data with costs of partitions that were tried in whole models.
+    """Return the data with costs of partitions that were tried in whole models.
 
     A whole model takes in a search what it took in its trial, so that there is a cover with a cost
     from the first trial on. Where the store knows a cost of it, the lower one is taken: what else
@@ -167,7 +167,7 @@ def with_trial_costs(
             alone = len(outcome.contender.cover) == 1
             if candidate.id in costs or us <= 0:
                 continue
-            if not tells_more(us, data.costs.isolated_cost(candidate.id), alone):
+            if not replaces(us, data.costs.isolated_cost(candidate.id), alone):
                 continue
             costs[candidate.id] = _cost(outcome, us)
             if candidate.id not in data.by_id:
@@ -176,8 +176,8 @@ def with_trial_costs(
     return data.with_candidates([*data.candidates, *new.values()], data.costs.with_isolated(costs))
 
 
-def tells_more(us: float, known: Cost, alone: bool) -> bool:
-    """Tell whether a trial's time in µs replaces what is known of the cost.
+def replaces(us: float, known: Cost, alone: bool) -> bool:
+    """Return whether a trial's time in µs replaces what is known of the cost.
 
     Args:
         us: What the partition took in the trial.
@@ -206,7 +206,7 @@ def keep_costs(open_model: OpenModel, menu: Menu, before: ProblemData, found: Pr
         and candidate.key
         and before.costs.isolated_cost(candidate.id) != found.costs.isolated_cost(candidate.id)
     ]
-    # A store that cannot be written is told of when measuring needs it; the answer stands.
+    # Measuring reports a store that cannot be written; the answer stands.
     with contextlib.suppress(MeasureError):
         open_model.store.put_many(
             Measurement(
@@ -229,7 +229,7 @@ def keep_costs(open_model: OpenModel, menu: Menu, before: ProblemData, found: Pr
 
 
 def _partition_times(outcome: ContenderResult) -> list[tuple[Candidate, float]]:
-    """The candidates of a trial in the order they run, with what each took in it, in µs."""
+    """Return the candidates of a trial in the order they run, with what each took in it, in µs."""
     assert outcome.built is not None and outcome.measured_us is not None
     by_id = {candidate.id: candidate for candidate in outcome.contender.cover}
     if len(by_id) == 1:
