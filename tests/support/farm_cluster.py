@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -26,10 +26,17 @@ class FarmProcesses:
         members: Names of the machines, one for each of this machine's processors at most.
         host: What the scheduler listens on.
         tls: Whether connections are encrypted.
+        shares: Whether all members may use the same processor, each with a temporary folder of its
+            own, so that no lock keeps them apart: for tests that look at no times.
     """
 
     def __init__(
-        self, folder: Path, members: Sequence[str], host: str = "127.0.0.1", tls: bool = True
+        self,
+        folder: Path,
+        members: Sequence[str],
+        host: str = "127.0.0.1",
+        tls: bool = True,
+        shares: bool = False,
     ) -> None:
         self.folder = folder
         self.cache = folder / "cache"
@@ -39,21 +46,27 @@ class FarmProcesses:
             "TMPDIR": str(folder / "tmp"),
         }
         (folder / "tmp").mkdir(exist_ok=True)
-        self.host, self.tls = host, tls
+        self.host, self.tls, self.shares = host, tls, shares
         self.port = 0
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.serve()
-        for processor, name in enumerate(members):
-            self.join(name, processor)
+        allowed = sorted(os.sched_getaffinity(0))
+        self.processors = {
+            name: allowed[0 if shares else number] for number, name in enumerate(members)
+        }
+        for name in members:
+            self.join(name)
 
-    def _start(self, name: str, *words: str) -> subprocess.Popen[bytes]:
+    def _start(
+        self, name: str, *words: str, environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name}.log").open("ab") as log:
             started = subprocess.Popen(
                 [sys.executable, "-m", "collage_engine", "farm", *words],
                 stdout=log,
                 stderr=log,
                 cwd=ROOT,
-                env=self.environment,
+                env=self.environment | dict(environment or {}),
                 start_new_session=True,
             )
         self.processes[name] = started
@@ -72,10 +85,15 @@ class FarmProcesses:
         self.address = text.split()[2]
         self.port = int(self.address.rpartition(":")[2])
 
-    def join(self, name: str, processor: int) -> None:
-        """Start a member on one of this machine's processors."""
+    def join(self, name: str) -> None:
+        """Start a member on its processor; again, after its supervisor has died."""
         words = ["join", self.address, "--name", name, "--drift", "9"]
-        self._start(f"join-{name}", *words, "--processors", str(processor))
+        words += ["--processors", str(self.processors[name])]
+        own = self.folder / f"tmp-{name}"
+        if self.shares:
+            own.mkdir(exist_ok=True)
+        environment = {"TMPDIR": str(own)} if self.shares else {}
+        self._start(f"join-{name}", *words, environment=environment)
 
     def worker(self, name: str) -> psutil.Process | None:
         """The worker's process of a member."""
