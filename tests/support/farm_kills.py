@@ -52,7 +52,12 @@ WHOLE_EVERY = 20
 """Every how many kills a whole run is disturbed; chosen: it takes two minutes."""
 FRESH_EVERY = 40
 """Every how many kills the store is a fresh one."""
-CHILDREN = {"collage-measure": "measuring child", "collage-farm-group": "child for groups"}
+CHILDREN = {
+    "collage-measure": "measuring child",
+    "collage-farm-group": "child for groups",
+    "collage-warden": "warden of a child",
+}
+"""Names of the processes below a worker, in words."""
 
 
 class Awake:
