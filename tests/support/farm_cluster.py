@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
-START_S = 60.0
+START_S = 600.0
 """Seconds for a process to start on a busy machine; chosen."""
 
 
