@@ -28,6 +28,9 @@ class FarmProcesses:
         tls: Whether connections are encrypted.
         shares: Whether all members may use the same processor, each with a temporary folder of its
             own, so that no lock keeps them apart: for tests that look at no times.
+        drift: Share of drift from which on a member pauses; None: the farm's own.
+        environments: Variables of single members, by name.
+        prefixes: Commands that start single members elsewhere, such as in a namespace, by name.
     """
 
     def __init__(
@@ -37,6 +40,9 @@ class FarmProcesses:
         host: str = "127.0.0.1",
         tls: bool = True,
         shares: bool = False,
+        drift: float | None = 9.0,
+        environments: Mapping[str, Mapping[str, str]] | None = None,
+        prefixes: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.folder = folder
         self.cache = folder / "cache"
@@ -46,7 +52,8 @@ class FarmProcesses:
             "TMPDIR": str(folder / "tmp"),
         }
         (folder / "tmp").mkdir(exist_ok=True)
-        self.host, self.tls, self.shares = host, tls, shares
+        self.host, self.tls, self.shares, self.drift = host, tls, shares, drift
+        self.environments, self.prefixes = environments or {}, prefixes or {}
         self.port = 0
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.serve()
@@ -58,11 +65,15 @@ class FarmProcesses:
             self.join(name)
 
     def _start(
-        self, name: str, *words: str, environment: Mapping[str, str] | None = None
+        self,
+        name: str,
+        *words: str,
+        environment: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
     ) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name}.log").open("ab") as log:
             started = subprocess.Popen(
-                [sys.executable, "-m", "collage_engine", "farm", *words],
+                [*prefix, sys.executable, "-m", "collage_engine", "farm", *words],
                 stdout=log,
                 stderr=log,
                 cwd=ROOT,
@@ -87,13 +98,21 @@ class FarmProcesses:
 
     def join(self, name: str) -> None:
         """Start a member on its processor; again, after its supervisor has died."""
-        words = ["join", self.address, "--name", name, "--drift", "9"]
+        words = ["join", self.address, "--name", name]
+        words += [] if self.drift is None else ["--drift", str(self.drift)]
         words += ["--processors", str(self.processors[name])]
         own = self.folder / f"tmp-{name}"
         if self.shares:
             own.mkdir(exist_ok=True)
         environment = {"TMPDIR": str(own)} if self.shares else {}
-        self._start(f"join-{name}", *words, environment=environment)
+        environment |= self.environments.get(name, {})
+        prefix = self.prefixes.get(name, ())
+        self._start(f"join-{name}", *words, environment=environment, prefix=prefix)
+
+    def everybody(self, name: str) -> list[psutil.Process]:
+        """A member's worker and all processes below it."""
+        worker = self.worker(name)
+        return [worker, *worker.children(recursive=True)] if worker is not None else []
 
     def worker(self, name: str) -> psutil.Process | None:
         """The worker's process of a member."""

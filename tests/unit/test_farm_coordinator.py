@@ -199,7 +199,7 @@ def test_a_machine_pauses_until_its_probe_is_right_and_is_set_aside_after_three_
         probe.answer(b"{}", drift=0.0)
     carrier.take()[0].answer(b"wrong", drift=0.2)
     until(lambda: states(farm)["a"] == "set aside")
-    assert "for the 3th time" in machine(farm, "a").reason
+    assert "that was so 3 times" in machine(farm, "a").reason
     body, _ = work.end()
     assert isinstance(body, FarmError), "a pool of one machine that is lost has nobody left"
 
