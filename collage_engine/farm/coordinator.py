@@ -134,6 +134,8 @@ class _Machine:
     paused_until: float = 0.0
     drift: float | None = None
     reason: str = ""
+    usual: str = ""
+    """Its reason while it works: why it is in a pool of its own, and who else uses it."""
     doing: str = ""
     held_by: str = ""
     """Owner whose next task it waits for; empty: it takes any."""
@@ -453,8 +455,7 @@ class Coordinator:
             )
             self._first[name] = hello
         machine.pool, machine.state = name, "idle"
-        if hello.busy:
-            machine.reason = hello.busy
+        machine.usual = machine.reason = "; ".join(filter(None, (machine.reason, hello.busy)))
         if not new:
             machine.held_by = self.on_admission(machine.name, name)
 
@@ -470,7 +471,8 @@ class Coordinator:
             reason=f"apart from {machine.pool}: {reason}",
         )
         self._first[own] = machine.hello
-        machine.pool, machine.reason = own, f"a pool of its own: {reason}"
+        machine.usual = machine.reason = f"a pool of its own: {reason}"
+        machine.pool = own
 
     def _left(self, address: str, reason: str) -> None:
         machine = self._machines.get(address)
@@ -715,7 +717,7 @@ class Coordinator:
         limit = (machine.hello.drift_limit if machine.hello else 0) or self.settings.drift_limit
         if envelope.drift <= limit:
             if machine.state == "paused":
-                machine.state, machine.reason = "idle", ""
+                machine.state, machine.reason = "idle", machine.usual
             return False
         if not machine.works:
             return True

@@ -7,6 +7,7 @@ what the tests write into files, so that nothing here depends on how busy the ma
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -25,10 +26,20 @@ pytest.importorskip("cryptography", reason="the extra `farm` is not installed")
 
 from collage_engine.farm.coordinator import FarmSettings, Task
 from collage_engine.farm.farms import Connection
-from collage_engine.farm.messages import GroupAnswer, GroupRequest, encode, read
+from collage_engine.farm.messages import (
+    GroupAnswer,
+    GroupRequest,
+    News,
+    RunRequest,
+    SharedGroup,
+    encode,
+    read,
+)
+from collage_engine.farm.placing import COMPARED, Placing, arrived
 from collage_engine.records.errors import CollageError
 from collage_engine.records.farm import FarmMachine
 from collage_engine.records.typed import decode
+from collage_engine.service.run_client import Ticket
 from collage_engine.store.store import Store
 from collage_engine.toolchains.registry import known_names
 from tests.support.farm_cluster import ROOT, FarmProcesses
@@ -173,6 +184,76 @@ def test_a_machine_whose_probe_drifts_pauses_is_measured_again_and_is_set_aside(
     farm.probes["one"].write_text("1.0")
     time.sleep(1.0)
     assert machines(connection)["one"].state == "set aside"
+
+
+def test_a_new_machine_measures_what_its_pool_has_measured_and_is_parted_if_it_is_slower(
+    farm, connection, tmp_path
+) -> None:
+    """The run is a stand-in, which has shared its groups; machines and costs are real."""
+    requests = decode(prepare(MNIST, ("onednn",)), list[GroupRequest])
+    request = requests[0]
+    sha256 = request.model.files[request.model.name]
+    pool = machines(connection)["two"].pool
+    placing = Placing(
+        connection.coordinator,
+        pool,
+        connection.store,
+        request.model,
+        {sha256: MNIST},
+        RunRequest(model=request.model, settings=request.settings, run_id="r1"),
+        Ticket(),
+        lambda event: None,
+    )
+    placing.machine = "two"
+    groups = tuple(
+        SharedGroup(id=str(number), candidates=one.candidates)
+        for number, one in enumerate(requests[:COMPARED])
+    )
+    placing._take(
+        News(
+            lease="run",
+            groups=groups,
+            fingerprint=request.fingerprint,
+            versions=request.versions,
+            toolchains=request.toolchains,
+            shares=True,
+            limit_s=PATIENCE_S,
+        ),
+        "two",
+    )
+    ends: queue.Queue[bytes | CollageError] = queue.Queue()
+    for one in requests[:COMPARED]:
+        connection.coordinator.submit(
+            Task(
+                name="group",
+                message=encode(one),
+                done=lambda body, name: ends.put(body),
+                pool=pool,
+                machine="two",
+                files={sha256: MNIST},
+            )
+        )
+    for _ in range(COMPARED):
+        body = ends.get(timeout=PATIENCE_S)
+        assert isinstance(body, bytes)
+        connection.store.put_many(arrived(read(body, GroupAnswer).measurements, "two"))
+    connection._placings.append(placing)
+    farm.environments["slow"] = farm.environments["one"] | {"COLLAGE_TEST_SLOWER": "10"}
+    farm.processors["slow"] = farm.processors["one"]
+    farm.join("slow")
+    try:
+        ends_at = time.monotonic() + PATIENCE_S
+        while (
+            slow := machines(connection).get("slow")
+        ) is None or "times slower" not in slow.reason:
+            assert time.monotonic() < ends_at, slow
+            with contextlib.suppress(queue.Empty):
+                placing._inbox.get(timeout=0.1)()
+    finally:
+        connection._placings.remove(placing)
+        farm.processes["join-slow"].terminate()
+    assert slow.pool == f"{pool}-slow" and slow.done >= 3
+    assert slow.reason.startswith("a pool of its own: ") and "known candidates were" in slow.reason
 
 
 def test_a_pool_has_a_toolchain_that_the_coordinator_lacks(farm, connection, tmp_path) -> None:

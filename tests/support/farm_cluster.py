@@ -53,7 +53,7 @@ class FarmProcesses:
         }
         (folder / "tmp").mkdir(exist_ok=True)
         self.host, self.tls, self.shares, self.drift = host, tls, shares, drift
-        self.environments, self.prefixes = environments or {}, prefixes or {}
+        self.environments, self.prefixes = dict(environments or {}), prefixes or {}
         self.port = 0
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.serve()
