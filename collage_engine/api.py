@@ -270,12 +270,12 @@ class Session:
 
     @property
     def document(self) -> Document:
-        """Everything the session holds."""
+        """Return everything the session holds."""
         return self._opened.document
 
     @property
     def model(self) -> ModelRecord:
-        """The model's file and sizes."""
+        """Return the model's file and sizes."""
         return self.document.model
 
     @property
@@ -285,12 +285,12 @@ class Session:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The runs, the oldest first."""
+        """Return the runs, the oldest first."""
         return tuple(self.document.runs)
 
     @property
     def pins(self) -> tuple[Pin, ...]:
-        """The pins that the next run keeps."""
+        """Return the pins that the next run keeps."""
         return tuple(self.document.pins)
 
     def run(self, name: str = "last") -> Run:
@@ -328,7 +328,7 @@ class Session:
         raise UsageError(f"the model has no node {text!r}{hint}")
 
     def candidates(self, settings: RunSettings | None = None) -> tuple[CandidateRecord, ...]:
-        """Every candidate with the cost that is stored for it; nothing is measured.
+        """Return every candidate with the cost that is stored for it; nothing is measured.
 
         Args:
             settings: Which toolchains, threads and precision; without them the candidates are

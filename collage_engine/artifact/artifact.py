@@ -228,7 +228,7 @@ def _manifest(
 
 
 def _expected(contents: ArtifactContents) -> dict[str, Any]:
-    """What the placement took when it was confirmed."""
+    """Return what the placement took when it was confirmed."""
     placement = contents.placement
     measured = placement.measured_us if placement else None
     spread = list(placement.spread_us) if placement and placement.spread_us else None

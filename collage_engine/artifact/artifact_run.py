@@ -72,7 +72,7 @@ def run_artifact(folder: Path, benchmark: bool = False) -> dict[str, Any]:
 
 
 def _result(folder: Path, report: dict[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """What is told of an entry that was run; ``ArtifactError`` if it differs from its sample."""
+    """Return a summary of an entry that was run; ``ArtifactError``: it differs from its sample."""
     if not report["agrees"]:
         dims = report.get("dims", {})
         which = "".join(f" {name}={size}" for name, size in dims.items())

@@ -139,7 +139,7 @@ def _fill(
 
 
 def _module(manifest: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """How an entry's module is put together."""
+    """Return how an entry's module is put together."""
     about = manifest["files"][MODULE_FILE]
     return {
         "sha256": about["sha256"],

@@ -16,7 +16,7 @@ from collage_engine.records.regular_file import read_regular
 
 
 def is_artifact(folder: Path) -> bool:
-    """Whether a folder holds an artifact (of any version)."""
+    """Return whether a folder holds an artifact (of any version)."""
     try:
         manifest = json.loads(read_regular(folder / MANIFEST))
     except (OSError, ValueError):
@@ -64,7 +64,7 @@ def check_environment(variables: Mapping[str, str]) -> None:
 
 
 def requirements(folder: Path) -> list[str]:
-    """What an artifact needs beside its own files and TVM's runtime, in words."""
+    """Return what an artifact needs beside its own files and TVM's runtime, in words."""
     return [
         f"it needs Python: {about['reason']}" for about in read_manifest(folder).get("requires", ())
     ]

@@ -54,6 +54,8 @@ class Built:
     part_weights: tuple[int, ...]
     """Bytes of constants that each partition is given, in execution order."""
     repeated_bytes: int
+    unscheduled: int = 0
+    """Kernels that run TVM's plain loops, since no rule could write them."""
     architecture: str = ""
     """What device code is compiled for (sm_90a); empty: all of it runs on the host."""
 
@@ -81,6 +83,7 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
     """Compile a cover whole; ``ToolchainError`` names the partition a toolchain cannot take."""
     import tvm
 
+    from collage_engine.kernels.marks import count_unscheduled
     from collage_engine.lowering.device_build import build_module
     from collage_engine.toolchains.capabilities import libraries_for
     from collage_engine.toolchains.registry import get
@@ -104,6 +107,7 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
     ]
     constants = [_constants(function) for function in functions]
     assembled = assemble(model, functions)
+    unscheduled = count_unscheduled(assembled.module)
     on_device = [part for part in cover if part.instance.architecture]
     try:
         with tvm.transform.PassContext(config={USE_GRAPH: bool(on_device)}):
@@ -131,6 +135,7 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
         spin=spin,
         part_weights=tuple(sum(given.values()) for given in constants),
         repeated_bytes=_repeated(constants),
+        unscheduled=unscheduled,
         architecture=architecture,
     )
 
@@ -174,6 +179,7 @@ def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModu
         spin=built.spin,
         part_weights=built.part_weights,
         repeated_bytes=built.repeated_bytes,
+        unscheduled=built.unscheduled,
         architecture=built.architecture,
     )
     try:

@@ -245,7 +245,7 @@ def _instances(
 def _with_libraries(
     sources: Sequence[CandidateSource], threads: int
 ) -> list[tuple[Toolchain, ToolchainInstance]]:
-    """Instances of the chosen toolchains whose kernels call others of them as libraries."""
+    """Return instances of the chosen toolchains whose kernels call others of them as libraries."""
     chosen = [get(name) for name in dict.fromkeys(o.instance.toolchain for o in sources)]
     libraries = [toolchain.name for toolchain in chosen if isinstance(toolchain, LibraryForKernels)]
     return [

@@ -52,7 +52,7 @@ def dispatch(options: argparse.Namespace) -> int:
 
 
 def report_error(error: CollageError, options: argparse.Namespace) -> int:
-    """One line on standard error (and, asked for JSON, what forbids a placement)."""
+    """Print one line on standard error (and, asked for JSON, what forbids a placement)."""
     if isinstance(error, InfeasibleError) and getattr(options, "json", False):
         output.print_json({"infeasible": {"reason": str(error), **error.details}})
     if isinstance(error, Cancelled):

@@ -80,7 +80,7 @@ def print_toolchains(states: Sequence[ToolchainState]) -> None:
 
 
 def candidate_text(c: CandidateRecord, titles: Sequence[str]) -> str:
-    """Operators of a candidate, and its formats where they are not plain.
+    """Return operators of a candidate, and its formats where they are not plain.
 
     Args:
         c: The candidate.

@@ -157,7 +157,7 @@ class RunControl:
         self.emit(Stage(stage=name, done=True, seconds=spent, detail=report.detail))
 
     def total_seconds(self) -> dict[str, float]:
-        """Seconds by stage, and of the whole job until now as ``total``."""
+        """Return seconds by stage, and of the whole job until now as ``total``."""
         found: dict[str, float] = {name: self.seconds.get(name, 0.0) for name in ALWAYS_LISTED}
         found.update(self.seconds)
         found["total"] = time.perf_counter() - self._started

@@ -39,7 +39,7 @@ class Fact:
 
 
 def run_facts(run: Run) -> list[Fact]:
-    """The facts of a run: limits, pins, accuracy, memory, formats, tuning, candidates."""
+    """Return the facts of a run: limits, pins, accuracy, memory, formats, tuning, candidates."""
     facts = [*limit_facts(run.limits), *pin_facts(run.pins), *_accuracy(run)]
     if run.memory is not None:
         facts += _memory(run.memory)
@@ -73,7 +73,7 @@ def mixing_fact(mixing: MixingBound) -> Fact:
 
 
 def limit_facts(limits: Iterable[LimitVerdict]) -> list[Fact]:
-    """One fact for each limit on what is deployed: whether it holds, and its price."""
+    """Return one fact for each limit on what is deployed: whether it holds, and its price."""
     return [
         Fact(
             "Limits",
@@ -86,7 +86,7 @@ def limit_facts(limits: Iterable[LimitVerdict]) -> list[Fact]:
 
 
 def pin_facts(pins: Iterable[PinVerdict]) -> list[Fact]:
-    """One fact for each pin: whether it is honoured, and its price."""
+    """Return one fact for each pin: whether it is honoured, and its price."""
     return [
         Fact("Pins", each.pin, _verdict(each.state, each.price_us, each.reason), each.reason or "")
         for each in pins
@@ -94,7 +94,7 @@ def pin_facts(pins: Iterable[PinVerdict]) -> list[Fact]:
 
 
 def placement_facts(placement: Placement) -> list[Fact]:
-    """The facts of a placement: formats at the borders of partitions, and conversions."""
+    """Return the facts of a placement: formats at the borders of partitions, and conversions."""
     parts, facts = placement.partitions, []
     for name in dict.fromkeys(f for p in parts for f in (*p.takes.values(), *p.gives.values())):
         held = sum(name in (*p.takes.values(), *p.gives.values()) for p in parts)

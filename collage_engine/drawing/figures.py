@@ -65,14 +65,14 @@ class PartitionFigures:
 
     @property
     def difference_us(self) -> float | None:
-        """The time in the last run less the expected one."""
+        """Return the time in the last run less the expected one."""
         if self.last_run_us is None or self.expected_us is None:
             return None
         return self.last_run_us - self.expected_us
 
 
 def partition_figures(partition: Partition, costs: Mapping[str, Cost]) -> PartitionFigures:
-    """The times of a partition.
+    """Return the times of a partition.
 
     Args:
         partition: A partition of a placement.
@@ -87,7 +87,7 @@ def partition_figures(partition: Partition, costs: Mapping[str, Cost]) -> Partit
 
 
 def isolated_us(cost: Cost) -> float | None:
-    """The isolated cost in µs; None where it is not known."""
+    """Return the isolated cost in µs; None where it is not known."""
     return cost.isolated().median_us if cost.usable else None
 
 
@@ -104,7 +104,7 @@ class PartitionSum:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every partition has a cost: a part of a sum is no sum."""
+        """Return whether every partition has a cost: a part of a sum is no sum."""
         return self.known == self.total
 
 
@@ -144,7 +144,7 @@ def bound_text(run: Run) -> str:
 
 
 def latency_us(placement: Placement | None) -> float | None:
-    """The end-to-end latency of a placement: measured, or else expected."""
+    """Return the end-to-end latency of a placement: measured, or else expected."""
     if placement is None:
         return None
     return placement.measured_us if placement.measured_us is not None else placement.estimated_us
@@ -164,13 +164,13 @@ def against_text(us: float | None, reference_us: float | None, name: str) -> str
 
 
 def best_baseline(run: Run) -> Baseline | None:
-    """The fastest baseline of a run that has a time and is not what the run exports."""
+    """Return the fastest baseline of a run that has a time and is not what the run exports."""
     timed = [b for b in run.baselines if b.measured_us is not None and b.name != run.winner]
     return min(timed, key=lambda base: base.measured_us or 0.0, default=None)
 
 
 def winner_title(run: Run) -> str:
-    """What a run exports: ``Collage``, or a baseline's title."""
+    """Return what a run exports: ``Collage``, or a baseline's title."""
     won = next((base for base in run.baselines if base.name == run.winner), None)
     if won is not None:
         return baseline_title(won)
@@ -178,7 +178,7 @@ def winner_title(run: Run) -> str:
 
 
 def best_found(run: Run) -> Placement | None:
-    """The best placement that the search found, whether or not the run exports it.
+    """Return the best placement that the search found, whether or not the run exports it.
 
     None where the search found nothing else than what the exported baseline is.
     """
@@ -189,7 +189,7 @@ def best_found(run: Run) -> Placement | None:
 
 
 def _same_candidates(one: Placement, other: Placement | None) -> bool:
-    """Whether two placements are made of the same candidates."""
+    """Return whether two placements are made of the same candidates."""
     if other is None:
         return False
     return {p.candidate for p in one.partitions} == {p.candidate for p in other.partitions}
@@ -204,7 +204,7 @@ def toolchains_text(placement: Placement) -> str:
 
 
 def verdict_sentence(run: Run) -> str:
-    """The outcome of a run in a sentence: what is exported, how fast it is, against what."""
+    """Return the outcome of a run in a sentence: what is exported, how fast it is, against what."""
     placement = run.placement
     if placement is None or placement.measured_us is None:
         return "The placement was not measured end to end."
@@ -224,7 +224,7 @@ def verdict_sentence(run: Run) -> str:
 
 
 def why_not_found(run: Run) -> str:
-    """Why a run exports a baseline and not the best placement that the search found."""
+    """Return why a run exports a baseline and not the best placement that the search found."""
     found, chosen = best_found(run), run.placement
     if run.winner == "collage" or chosen is None:
         return ""
@@ -313,7 +313,7 @@ def unmeasured_text(counts: CandidateCounts) -> str:
 
 
 def ending_sentences(run: Run) -> list[str]:
-    """How a run ended early and what it left out, and how its placement was confirmed."""
+    """Return how a run ended early and what it left out, and how its placement was confirmed."""
     sentences = []
     if run.provisional:
         sentences.append("This is the best placement so far: the run goes on.")
@@ -393,7 +393,7 @@ def ties_sentence(titles: Sequence[str]) -> str:
 
 
 def baseline_drift(run: Run, reference: Run) -> float | None:
-    """How much slower the machine was for one run than for another, by their baselines.
+    """Return how much slower the machine was for one run than for another, by their baselines.
 
     Returns:
         The median over the baselines that both runs timed of time in ``run`` over time in
@@ -407,7 +407,7 @@ def baseline_drift(run: Run, reference: Run) -> float | None:
 
 
 def without_drift_us(run: Run, reference: Run) -> float | None:
-    """The latency of a run as it were at the speed that the machine had for another run."""
+    """Return the latency of a run as it were at the speed that the machine had for another run."""
     us, drift = latency_us(run.placement), baseline_drift(run, reference)
     return us / (1 + drift) if us is not None and drift is not None else us
 

@@ -114,7 +114,7 @@ def _section_label(graph: OperatorGraph, members: range) -> str:
 
 
 def partition_groups(placement: Placement) -> tuple[Group, ...]:
-    """The partitions with more than one operator, as groups."""
+    """Return the partitions with more than one operator, as groups."""
     return tuple(
         Group(id=f"partition:{p.id}", label=p.id, kind="partition", members=p.nodes)
         for p in placement.partitions
@@ -147,7 +147,7 @@ class DisplayGraph:
 def display_graph(
     graph: OperatorGraph, groups: Mapping[str, Group], collapsed: Iterable[str]
 ) -> DisplayGraph:
-    """The graph with some groups drawn as one box each.
+    """Return the graph with some groups drawn as one box each.
 
     Args:
         graph: The graph.

@@ -92,7 +92,7 @@ def _count(
 
 
 def toolchain_memory(parts: list[PartitionMemory], use: MemoryUse | None) -> list[ToolchainMemory]:
-    """The weights of each toolchain, in the order of its first partition.
+    """Return the weights of each toolchain, in the order of its first partition.
 
     Args:
         parts: The partitions of a placement.
@@ -114,12 +114,12 @@ def toolchain_memory(parts: list[PartitionMemory], use: MemoryUse | None) -> lis
 
 
 def _sources(nodes: Mapping[NodeIndex, Node], call: Node) -> set[NodeIndex]:
-    """The calls, constants and parameters whose values a call reads, through tuples."""
+    """Return the calls, constants and parameters whose values a call reads, through tuples."""
     return {source for index in call.inputs for source in _through(nodes, index)}
 
 
 def _through(nodes: Mapping[NodeIndex, Node], index: NodeIndex) -> set[NodeIndex]:
-    """What a value is made by: itself, or what a tuple or a projection stands for."""
+    """Return what a value is made by: itself, or what a tuple or a projection stands for."""
     if nodes[index].form not in ("tuple", "projection"):
         return {index}
     return {source for inner in nodes[index].inputs for source in _through(nodes, inner)}

@@ -20,7 +20,7 @@ NUMBERS = ("instances", "threads of each", "items per second", "time against it"
 
 
 def objective_sentences(run: Run) -> list[str]:
-    """What the run's times are of; nothing where they are medians of single calls."""
+    """Return what the run's times are of; nothing where they are medians of single calls."""
     if run.objective == "p99":
         return ["all times are 99th percentiles of single calls"]
     if run.objective == "throughput":
@@ -34,7 +34,7 @@ def objective_sentences(run: Run) -> list[str]:
 
 
 def deployment_cells(row: DeploymentRow) -> tuple[str, ...]:
-    """The texts of a row, in the order of ``COLUMNS``."""
+    """Return the texts of a row, in the order of ``COLUMNS``."""
 
     def rate(per_second: float | None) -> str:
         return DASH if per_second is None else significant(per_second)

@@ -34,14 +34,14 @@ class PartitionRoof:
 
     @property
     def left_us(self) -> float | None:
-        """How much time is above the bound; never negative, since costs scatter."""
+        """Return how much time is above the bound; never negative, since costs scatter."""
         if self.us is None or self.bound_us is None:
             return None
         return max(0.0, self.us - self.bound_us)
 
     @property
     def efficiency(self) -> float | None:
-        """The bound as a share of the time, 0…1."""
+        """Return the bound as a share of the time, 0…1."""
         if not self.us or self.bound_us is None:
             return None
         return min(1.0, self.bound_us / self.us)
@@ -50,7 +50,7 @@ class PartitionRoof:
 def partition_roofs(
     placement: Placement, candidates: Iterable[CandidateRecord]
 ) -> list[PartitionRoof]:
-    """The time and the bound of each partition of a placement.
+    """Return the time and the bound of each partition of a placement.
 
     Args:
         placement: The placement.
@@ -74,7 +74,7 @@ def partition_roofs(
 
 
 def roofline_sentence(roofs: Iterable[PartitionRoof]) -> str:
-    """How much is left to win in all, and in how many partitions most of it lies.
+    """Return how much is left to win in all, and in how many partitions most of it lies.
 
     Args:
         roofs: The partitions of one placement.

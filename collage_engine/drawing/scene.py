@@ -73,14 +73,14 @@ class Scene:
         return x, y, BOX_WIDTH, BOX_HEIGHT
 
     def boxes_of(self, operators: Iterable[int]) -> set[int]:
-        """The boxes in which operators are drawn."""
+        """Return the boxes in which operators are drawn."""
         return {self.display.box_of[at] for at in operators}
 
 
 def layout_request(
     display: DisplayGraph, orientation: str = "vertical", fold: bool = True, aspect: float = 1.5
 ) -> LayoutRequest:
-    """The question for the layout of a display graph.
+    """Return the question for the layout of a display graph.
 
     Args:
         display: Boxes and edges.
@@ -159,7 +159,7 @@ def outlines(shown: Scene, placement: Placement | None) -> tuple[Outline, ...]:
 
 
 def bridge(shown: Scene, edge: int) -> tuple[float, float, float, float] | None:
-    """The rectangle between two boxes of neighbouring ranks that face each other, else None.
+    """Return the rectangle between two boxes of neighbouring ranks that face each other, else None.
 
     A partition's tint fills it, so that a chain reads as one band. It never runs along a longer
     edge, where it would look like a wide flow of data.
@@ -181,7 +181,7 @@ def bridge(shown: Scene, edge: int) -> tuple[float, float, float, float] | None:
 
 
 def arrow_head(route: Sequence[tuple[float, float]], size: float) -> list[tuple[float, float]]:
-    """The triangle at the end of a polyline.
+    """Return the triangle at the end of a polyline.
 
     Args:
         route: At least two points.
@@ -200,7 +200,7 @@ def arrow_head(route: Sequence[tuple[float, float]], size: float) -> list[tuple[
 
 
 def skip_curve(shown: Scene, a: int, b: int) -> list[tuple[float, float]]:
-    """The four points of the Bézier curve of an edge that the layout cuts.
+    """Return the four points of the Bézier curve of an edge that the layout cuts.
 
     It leaves and enters at the right edges of the boxes, where the stubs are, and bends outwards
     so that it can be told from the straight routes.
@@ -219,7 +219,7 @@ def placement_scene(
     collapse: bool = True,
     aspect: float = 1.5,
 ) -> Scene:
-    """The scene of a graph and its placement in one call, for reports.
+    """Return the scene of a graph and its placement in one call, for reports.
 
     A large graph is drawn with its partitions collapsed, and its scopes where that is not
     enough. The layout runs in a child process.

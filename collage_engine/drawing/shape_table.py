@@ -21,7 +21,7 @@ NUMBERS = ("latency", "items per second", "against it")
 
 
 def shape_cells(row: ShapeRow) -> tuple[str, ...]:
-    """The texts of a row, in the order of ``COLUMNS``."""
+    """Return the texts of a row, in the order of ``COLUMNS``."""
     single = f"{row.best_single}, {time_text(row.best_single_us)}" if row.best_single else DASH
     rate = DASH if row.items_per_s is None else significant(row.items_per_s)
     gain = gain_text(row.latency_us, row.best_single_us)
@@ -30,7 +30,7 @@ def shape_cells(row: ShapeRow) -> tuple[str, ...]:
 
 
 def sharing_sentences(rows: Sequence[ShapeRow], sharing: Sharing | None) -> list[str]:
-    """What was measured once for several shapes, and what their artifact shares."""
+    """Return what was measured once for several shapes, and what their artifact shares."""
     known = sum(row.from_store for row in rows[1:])
     distinct = sum(row.distinct for row in rows[1:])
     said = []

@@ -141,7 +141,7 @@ def _legend(legend: Sequence[LegendEntry], ink: dict[str, str]) -> list[str]:
 def _tint(
     shown: Scene, part: Outline, styles: Sequence[BoxStyle], ink: dict[str, str], rim: bool
 ) -> str:
-    """A partition's tint: its boxes grown a little, joined where they are neighbours."""
+    """Return a partition's tint: its boxes grown a little, joined where they are neighbours."""
     colour = styles[part.boxes[0]].colour
     fill = mix(colour, ink["canvas"], 0.35 if rim else 0.78)
     grow = 9.0 if rim else 7.5
@@ -189,7 +189,7 @@ def _crossing(shown: Scene, each: HandOver, ink: dict[str, str]) -> str:
 
 
 def _crossing_label(shown: Scene, each: HandOver, ink: dict[str, str]) -> str:
-    """Bytes, conversion and cost of a hand-over, beside its arrow."""
+    """Return bytes, conversion and cost of a hand-over, beside its arrow."""
     route = shown.layout.routes[each.edge]
     if not route:
         return ""

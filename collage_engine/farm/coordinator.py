@@ -142,7 +142,7 @@ class _Machine:
 
     @property
     def works(self) -> bool:
-        """Whether it may get tasks, now or later."""
+        """Return whether it may get tasks, now or later."""
         return self.state in ("idle", "measuring", "paused")
 
 
@@ -205,7 +205,7 @@ class Coordinator:
         self._inbox.put(lambda: self._queue(task))
 
     def withdraw(self, owner: str) -> None:
-        """Drop an owner's tasks that wait, and tell those in flight that they are not wanted."""
+        """Drop an owner's tasks that wait, and cancel those in flight."""
         self._inbox.put(lambda: self._withdraw(owner))
 
     def release(self, owner: str) -> None:
@@ -264,16 +264,16 @@ class Coordinator:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the scheduler is gone."""
+        """Return whether the scheduler is gone."""
         return self._closed is not None
 
     def status(self) -> FarmStatus:
-        """The machines, pools and placements now."""
+        """Return the machines, pools and placements as they are now."""
         with self._changed:
             return self._status
 
     def wait_for_pool(self, wanted: str, timeout_s: float) -> FarmPool:
-        """The pool that a user names, by its name or a part of it; empty: that with most machines.
+        """Return the pool that a user names, wholly or in part; empty: that with most machines.
 
         Waits until there is one, and that no machine is still joining where any pool will do.
 
@@ -296,7 +296,7 @@ class Coordinator:
                 self._changed.wait(min(left, self.settings.tick_s))
 
     def close(self) -> None:
-        """Leave the farm; tasks in flight are told that they are not wanted any more."""
+        """Leave the farm; tasks in flight are cancelled."""
         self._inbox.put(None)
         self._thread.join(timeout=5)
         self.carrier.close()
@@ -547,15 +547,12 @@ class Coordinator:
             line.extend(kept)
         for machine in self._machines.values():
             if machine.task is not None and machine.task.owner == owner:
-                # The message in flight ends soon by itself: the machine is not free before that.
-                machine.task.done = lambda body, name: None
-                machine.task.owner = ""
-                self._running.pop(owner, None)
                 self.carrier.cancel(machine.lease)
                 machine.lease = ""
                 machine.chunks.clear()
                 machine.task = None
                 machine.state, machine.doing = "idle", ""
+        self._running.pop(owner, None)
 
     def _count(self, task: Task, by: int) -> None:
         left = self._running.get(task.owner, 0) + by
@@ -641,7 +638,7 @@ class Coordinator:
             return
         machine.lease = ""
         if isinstance(answer, MachineLost):
-            # Whether the machine itself is gone, the carrier tells; the task goes elsewhere.
+            # Whether the machine itself is gone, the carrier reports; the task goes elsewhere.
             if machine.works or machine.state == "joining":
                 self._left(machine.address, str(answer))
             else:
@@ -710,7 +707,7 @@ class Coordinator:
     # ------------------------------------------------------------------ the speed probe
 
     def _judge(self, machine: _Machine, envelope: Envelope) -> bool:
-        """Take notice of the speed probe beside an answer; whether it has drifted."""
+        """Take notice of the speed probe beside an answer; return whether it has drifted."""
         if envelope.drift is None:
             return False
         machine.drift = envelope.drift
@@ -794,7 +791,7 @@ _OWN = frozenset({"hello", "probe"})
 
 
 def error_of(envelope: Envelope) -> CollageError:
-    """The error that a function ended with: the engine's own class, or a ``FarmError``."""
+    """Return the error that a function ended with: the engine's own class, or a ``FarmError``."""
     kind: Any = getattr(errors, envelope.kind, None)
     if isinstance(kind, type) and issubclass(kind, CollageError):
         error = kind(envelope.error)
@@ -817,7 +814,7 @@ def _with_machines(pool: FarmPool, machines: list[str]) -> FarmPool:
 
 
 def _matching(status: FarmStatus, wanted: str) -> FarmPool | None:
-    """The pool that is meant, if it has a machine that works."""
+    """Return the pool that is meant, if it has a machine that works."""
     working = {m.pool for m in status.machines if m.state in ("idle", "measuring", "paused")}
     pools = [pool for pool in status.pools if pool.name in working]
     if not wanted:

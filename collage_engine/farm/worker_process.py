@@ -23,13 +23,13 @@ DEATH_TIMEOUT = "60s"
 PR_SET_PDEATHSIG = 1
 """Option of Linux's prctl (include/uapi/linux/prctl.h)."""
 
-_told_to_leave = False
+_leaving = False
 
 
 def leave() -> None:
     """Note that the farm ends, so that this machine does not look for its scheduler again."""
-    global _told_to_leave
-    _told_to_leave = True
+    global _leaving
+    _leaving = True
 
 
 def main(address: str, name: str, certificate: str = "") -> int:
@@ -76,7 +76,7 @@ def main(address: str, name: str, certificate: str = "") -> int:
     except (OSError, TimeoutError, RuntimeError) as error:
         print(f"the farm {address} cannot be joined: {error}", file=sys.stderr)
         return LOST
-    return 0 if _told_to_leave else LOST
+    return 0 if _leaving else LOST
 
 
 def address_towards(scheduler: str) -> str:

@@ -126,7 +126,7 @@ class ExternalCompiled(Compiled):
         return _timer(lambda: call(*arguments), evaluator)
 
     def inside(self) -> dict[str, Any]:
-        """Return what the toolchain tells of its module."""
+        """Return what the toolchain says of its module."""
         return inside(self.toolchain, self.module)
 
     def close(self) -> None:
@@ -180,7 +180,7 @@ class NativeCompiled(Compiled):
         return _timer(lambda: call(), evaluator)
 
     def inside(self) -> dict[str, Any]:
-        """Return what the toolchain tells of the lowered module."""
+        """Return what the toolchain says of the lowered module."""
         return inside(self.toolchain, self.lowered)
 
     def close(self) -> None:

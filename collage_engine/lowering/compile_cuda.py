@@ -181,7 +181,7 @@ class CudaCompiled(Compiled):
         return self._timer
 
     def inside(self) -> dict[str, Any]:
-        """What the toolchain tells of its module, and how it was timed (CUDA graph, clocks)."""
+        """What the toolchain says of its module, and how it was timed (CUDA graph, clocks)."""
         found = dict(inside(self.toolchain, self._modules[0]))
         if self._timer is not None:
             found["cuda_graph"] = self._timer.captured > 0

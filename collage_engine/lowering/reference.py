@@ -239,7 +239,7 @@ def _load(path: Path, dtype: str) -> np.ndarray:
 
 
 def shaped(array: np.ndarray, kind: TensorType) -> np.ndarray:
-    """The array in the shape of its type; as it is where its size depends on the data."""
+    """Return the array in the shape of its type; as it is where its size depends on the data."""
     return array if kind.is_open else array.reshape(kind.shape)
 
 

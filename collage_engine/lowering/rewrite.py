@@ -266,7 +266,7 @@ def execution_order(partitions: Sequence[Function]) -> tuple[int, ...]:
 
 
 def _cycle(partitions: Sequence[Function], waits: list[set[int]], stuck: set[int]) -> list[str]:
-    """Names around one cycle among the stuck partitions, in the direction values flow."""
+    """Return names around one cycle among the stuck partitions, in the direction values flow."""
     walk = [min(stuck)]
     while True:
         source = min(waits[walk[-1]] & stuck)

@@ -107,7 +107,7 @@ def _components(
     producer: Mapping[str, int],
     values: Collection[str],
 ) -> np.ndarray:
-    """The enclosure of each node by number; a node alone has one of its own.
+    """Return the enclosure of each node by number; a node alone has one of its own.
 
     A maker and its readers reach each other over an edge back, so that they, and whatever lies on
     a path between them, are one strongly connected component.

@@ -172,7 +172,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         self._bounds.append((node, [r for r in results if isinstance(r, relax.Var)]))
 
     def _read_outside(self, nodes: Sequence[onnx.NodeProto]) -> set[str]:
-        """Values that are read by other nodes than these, or leave the model."""
+        """Return values that are read by other nodes than these, or leave the model."""
         inside = Counter(v for n in nodes for v in {*n.input, *outer_values(n)} if v)
         return {value for value, count in self._readers.items() if count > inside[value]}
 
@@ -193,7 +193,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         return results[:usable]
 
     def _has_converter(self, node: onnx.NodeProto) -> bool:
-        """Whether ours or TVM's converters know the operator."""
+        """Return whether ours or TVM's converters know the operator."""
         if node.domain not in ("", "ai.onnx"):
             return node.op_type in OTHER_DOMAINS.get(node.domain, ())
         # TVM's Attention is the one of com.microsoft.
@@ -201,7 +201,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         return node.op_type in CONVERTERS or (node.op_type in known and node.op_type != "Attention")
 
     def _opaque_call(self, operator: OpaqueOperator, reason: str) -> list[Any]:
-        """The operator as a call that only a toolchain which is given ONNX can run.
+        """Return the operator as a call that only a toolchain which is given ONNX can run.
 
         Returns:
             Its results in the order of its only node's outputs, None for one that is left out; of
@@ -236,7 +236,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         return [found.get(name) for name in names]
 
     def _type_of(self, value: str, operator: OpaqueOperator, reason: str) -> TensorType:
-        """The type of what an opaque operator makes; raises ``UnknownType``."""
+        """Return the type of what an opaque operator makes; raises ``UnknownType``."""
         if value in self._opaque.open_types:
             return self._opaque.open_types[value]
         element, shape = self._types.get(value, (0, None))
@@ -285,14 +285,14 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
 
 
 def _as_one_node(operator: OpaqueOperator) -> onnx.NodeProto:
-    """A node that stands for all of an operator's, with the values at its border."""
+    """Return a node that stands for all of an operator's, with the values at its border."""
     return onnx.helper.make_node(
         operator.name, operator.inputs, operator.outputs, name=node_name(operator.nodes[0])
     )
 
 
 def _readable(text: str) -> str:
-    """What TVM says, with its operators and numbers by their names and not in full."""
+    """Return what TVM says, with its operators and numbers by their names and not in full."""
     while (start := text.find("ir.Op(")) >= 0:
         depth, end = 0, start
         for end in range(start + len("ir.Op"), len(text)):

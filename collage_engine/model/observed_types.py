@@ -77,7 +77,7 @@ def observed_types(model: ModelProto, types: Types, evaluate: Evaluate) -> tuple
 
 
 def _has_no_limit(node: NodeProto) -> bool:
-    """Whether a node is a loop without a greatest number of turns."""
+    """Return whether a node is a loop without a greatest number of turns."""
     return node.op_type == "Loop" and not node.domain and not node.input[0]
 
 
@@ -94,7 +94,7 @@ def may_never_end(node: NodeProto) -> bool:
 
 
 def _with_outputs(model: ModelProto, names: list[str]) -> ModelProto:
-    """What makes some values of the model, with these as its outputs."""
+    """Return what makes some values of the model, with these as its outputs."""
     producer = {o: n for n in model.graph.node for o in n.output}
     read: set[str] = set()
     stack = list(names)
@@ -118,7 +118,7 @@ def _with_outputs(model: ModelProto, names: list[str]) -> ModelProto:
 
 
 def _inputs(model: ModelProto, sample: str) -> dict[str, np.ndarray]:
-    """Values for all inputs of the model; the same in every process."""
+    """Return values for all inputs of the model; the same in every process."""
     weights = {t.name for t in model.graph.initializer}
     random = np.random.default_rng(0)
     made: dict[str, Any] = {}

@@ -203,7 +203,7 @@ def _refuse_open_sizes(
 
 
 def _has_empty_inputs(model: ModelProto) -> bool:
-    """Whether an input size of 0 is meant, and does not stand for one that is left open.
+    """Return whether an input size of 0 is meant, and does not stand for one that is left open.
 
     It is where the sizes of all outputs are declared, none is 0, and nothing that follows from the
     inputs' sizes as they stand contradicts them.
@@ -226,7 +226,7 @@ def _has_empty_inputs(model: ModelProto) -> bool:
 
 
 def _fits(inferred: TypeProto.Tensor, declared: TensorShapeProto) -> bool:
-    """Whether what is inferred of a value's sizes does not contradict what is declared."""
+    """Return whether what is inferred of a value's sizes does not contradict what is declared."""
     if not inferred.HasField("shape"):
         return True
     return len(inferred.shape.dim) == len(declared.dim) and all(
@@ -236,7 +236,7 @@ def _fits(inferred: TypeProto.Tensor, declared: TensorShapeProto) -> bool:
 
 
 def _open_names(inputs: dict[str, ValueInfoProto]) -> list[str]:
-    """The named dimensions that are open; none where an open one has no name."""
+    """Return the named dimensions that are open; none where an open one has no name."""
     dims = [d for value in inputs.values() for d in value.type.tensor_type.shape.dim]
     unknown = [d.dim_param for d in dims if not _known(d)]
     ranked = all(value.type.tensor_type.HasField("shape") for value in inputs.values())

@@ -77,7 +77,7 @@ def _read(path: Path) -> bytes:
 
 
 def parse_model(data: bytes, path: str) -> ModelProto:
-    """A ``ModelProto`` from a file's bytes; ``path`` is for the messages."""
+    """Return a ``ModelProto`` from a file's bytes; ``path`` is for the messages."""
     if not data:
         raise ModelError(f"{path} is empty, not an ONNX file.")
     if data.startswith(b"version https://git-lfs"):
@@ -98,7 +98,7 @@ def parse_model(data: bytes, path: str) -> ModelProto:
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """The number at a place and the place after it; ``ValueError`` where it is too long."""
+    """Return the number at a place and the place after it; ``ValueError`` where it is too long."""
     value = 0
     for count in range(_VARINT_BYTES):
         byte = data[place + count]
@@ -109,7 +109,7 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
 
 
 def _is_truncated(data: bytes) -> bool:
-    """Whether the top-level fields look like a ``ModelProto`` that stops too early."""
+    """Return whether the top-level fields look like a ``ModelProto`` that stops too early."""
     place = 0
     seen = set()
     try:

@@ -62,7 +62,7 @@ def _index_limit(graph: DataflowGraph, start: int) -> int | None:
 def random_inputs(
     graph: DataflowGraph, inputs: tuple[tuple[str, TensorType], ...], seed: int
 ) -> dict[str, np.ndarray]:
-    """One array per input, the same for the same seed and name.
+    """Return one array per input, the same for the same seed and name.
 
     Integers that index something stay within it; other wide integers are 0 or 1 (masks,
     lengths); 8-bit ones take all their values.

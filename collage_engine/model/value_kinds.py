@@ -40,7 +40,7 @@ class ValueKinds:
         """What the last run that failed said; None before anything was observed."""
 
     def parts(self, opaque: Collection[str]) -> OpaqueParts:
-        """What is to become opaque operators; orders the model's nodes accordingly.
+        """Return what is to become opaque operators; orders the model's nodes accordingly.
 
         Args:
             opaque: First outputs of nodes that are not to be converted.

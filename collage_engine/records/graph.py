@@ -47,7 +47,7 @@ class TensorType(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether a size is known only when the model has run."""
+        """Return whether a size is known only when the model has run."""
         return self.any_rank or OPEN_SIZE in self.shape
 
     @property

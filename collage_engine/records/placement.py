@@ -203,6 +203,9 @@ class Run(msgspec.Struct, kw_only=True):
     device: str = ""
     peak_memory_bytes: int | None = None
     memory: MemoryUse | None = None
+    unscheduled: int | None = None
+    """Kernels of what is exported that run TVM's plain loops, since no rule could write them; None:
+    it was not built by itself, or an older version wrote the run."""
     tuning: TuneCounts | None = None
     """What the tuning stage did; None: there was none."""
     tolerance: RunTolerance | None = None

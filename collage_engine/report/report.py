@@ -128,7 +128,7 @@ RUN_COLUMNS = (
 def render(
     document: Document, kind: Format, run: Run | None = None, *, peers: bytes | None = None
 ) -> bytes:
-    """The report of ``run`` (the newest by default). Raises UsageError without any run.
+    """Return the report of ``run`` (the newest by default). Raises UsageError without any run.
 
     ``peers``: a results file of ``tests.benchmarks.peers``, for a table of its own (HTML).
     """
@@ -157,12 +157,12 @@ def render(
 
 
 def instance_name(part: Partition) -> str:
-    """The toolchain of a partition with its configuration."""
+    """Return the toolchain of a partition with its configuration."""
     return instance_text(part.toolchain, part.config)
 
 
 def candidates_csv(document: Document, run: Run) -> str:
-    """Every candidate, one row each, with all its names.
+    """Return every candidate, one row each, with all its names.
 
     ``expected_us`` is the cost that the search uses, ``isolated_us`` the one measured by itself,
     and ``last_run_us`` the time in the confirmed run, which only candidates of its placement have.
@@ -199,7 +199,7 @@ def candidates_csv(document: Document, run: Run) -> str:
 
 
 def latencies_csv(document: Document, run: Run) -> str:
-    """A run's placement beside its baselines, fastest first, one row each."""
+    """Return a run's placement beside its baselines, fastest first, one row each."""
     chosen = latency_us(run.placement)
     rows = (
         [
@@ -220,7 +220,7 @@ def latencies_csv(document: Document, run: Run) -> str:
 
 
 def shapes_csv(run: Run) -> str:
-    """The shapes that were placed for one artifact, one row each."""
+    """Return the shapes that were placed for one artifact, one row each."""
     return _csv(
         SHAPE_COLUMNS,
         (
@@ -245,7 +245,7 @@ def shapes_csv(run: Run) -> str:
 
 
 def runs_csv(document: Document) -> str:
-    """Every run of a document, the oldest first, one row each."""
+    """Return every run of a document, the oldest first, one row each."""
     rows = (
         [
             run.id,
@@ -283,7 +283,7 @@ def onnx_names(document: Document) -> list[tuple[str, ...]]:
 
 
 def report_json(document: Document, run: Run) -> bytes:
-    """The run, all runs in short, the candidates and the pins."""
+    """Return the run, all runs in short, the candidates and the pins."""
     data = {
         "engine": __version__,
         "model": document.model,
@@ -305,7 +305,7 @@ def report_json(document: Document, run: Run) -> bytes:
 
 
 def graph_svg(document: Document, run: Run) -> str:
-    """The graph coloured by chosen toolchain."""
+    """Return the graph coloured by chosen toolchain."""
     from collage_engine.drawing.svg import placement_svg
 
     return placement_svg(document.graph, run.placement)
@@ -369,7 +369,7 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
 
 
 def _shapes(run: Run) -> dict[str, Any]:
-    """The table of the shapes that were placed together with this run's."""
+    """Return the table of the shapes that were placed together with this run's."""
     return {
         "head": COLUMNS,
         "numbers": NUMBERS,
@@ -380,7 +380,7 @@ def _shapes(run: Run) -> dict[str, Any]:
 
 
 def _grouped(run: Run) -> dict[str, list[Fact]]:
-    """Facts that have no table of their own, by heading."""
+    """Return facts that have no table of their own, by heading."""
     found: dict[str, list[Fact]] = {}
     for fact in run_facts(run):
         if fact.group in ("Memory", "Tuning"):
@@ -389,7 +389,7 @@ def _grouped(run: Run) -> dict[str, list[Fact]]:
 
 
 def _peers(data: bytes | None) -> dict[str, Any] | None:
-    """The tables of a results file of the benchmark against other runtimes."""
+    """Return the tables of a results file of the benchmark against other runtimes."""
     if data is None:
         return None
     result = decode_peers(data, "the results file")
@@ -445,7 +445,7 @@ def _partitions(document: Document, run: Run) -> list[dict[str, Any]]:
 
 
 def _other_runs(document: Document, run: Run) -> list[dict[str, Any]]:
-    """The session's runs beside this one, with what the machine's speed did in between."""
+    """Return the session's runs beside this one, with what the machine's speed did in between."""
     if len(document.runs) < 2:
         return []
     ours = latency_us(run.placement)

@@ -66,7 +66,7 @@ def serve(payload: tuple[str, dict[str, Any]], send: Callable[[object], None]) -
 
 
 def _in_words(error: OSError) -> CollageError:
-    """What the system refused, as a sentence."""
+    """Return what the system refused, as a sentence."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return CollageError(
             f"no space left on the disk of {error.filename or tempfile.gettempdir()}, where a run "
@@ -77,7 +77,7 @@ def _in_words(error: OSError) -> CollageError:
 
 
 def _opened(path: str, shapes: dict[str, tuple[int, ...]]) -> OpenModel:
-    """The model, imported unless it is open and its file has not changed."""
+    """Return the model, imported unless it is open and its file has not changed."""
     key = (path, tuple(sorted((name, tuple(shape)) for name, shape in shapes.items())))
     opened = _open_models.pop(key, None)
     if opened is not None and not opened.is_current():
@@ -105,7 +105,7 @@ def _open(control: RunControl, path: str, shapes: dict[str, tuple[int, ...]]) ->
 def _resolve_shapes(
     control: RunControl, path: str, choices: tuple[ShapeChoice, ...]
 ) -> tuple[dict[str, tuple[int, ...]], ...]:
-    """The sizes of the inputs that each choice of dimensions gives; nothing is imported."""
+    """Return the sizes of the inputs that each choice of dimensions gives; nothing is imported."""
     from collage_engine.model.dimensions import input_shapes
     from collage_engine.model.onnx_file import read_without_weights
 

@@ -12,7 +12,7 @@ from collage_engine.trials.contender import ContenderResult
 
 
 def memory_use(outcome: ContenderResult, weights_bytes: int, artifact: str | None) -> MemoryUse:
-    """The memory that a placement's process took, and the sizes of its files.
+    """Return the memory that a placement's process took, and the sizes of its files.
 
     Args:
         outcome: The placement's confirmation.
@@ -42,7 +42,7 @@ def _folder_bytes(folder: Path) -> int:
 
 
 def memory_verdict(settings: RunSettings, confirmation: Confirmation) -> list[LimitVerdict]:
-    """The verdict on the limit on memory: empty where none was asked for.
+    """Return the verdict on the limit on memory: empty where none was asked for.
 
     Its price is the winner's measured time less that of the fastest contender which only this
     limit keeps from winning.

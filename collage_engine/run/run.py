@@ -123,7 +123,7 @@ def run(
 
 
 def _imported(open_model: Callable[[], OpenModel], control: RunControl) -> OpenModel:
-    """The model, whose import counts among the run's stages whenever it was done."""
+    """Return the model, whose import counts among the run's stages whenever it was done."""
     with control.stage("import") as report:
         opened = open_model()
         report.detail = counted(opened.model.record.nodes, "operator")

@@ -77,7 +77,7 @@ def candidates_query(opened: OpenDocument, params: p.CandidatesQuery) -> p.Candi
 
 
 def explain(opened: OpenDocument, params: p.Explain) -> ExplainAnswer:
-    """Why an operator runs where it does; UsageError where there is no such operator."""
+    """Return why an operator runs where it does; UsageError where there is no such operator."""
     opened.must_have(params.node)
     with opened.searching:
         answer, opened.search = explain_document(opened.snapshot(), params.node, opened.search)
@@ -107,7 +107,7 @@ def runs_edit(opened: OpenDocument, params: p.RunEdit) -> p.RunsAnswer:
 
 
 def runs_compare(opened: OpenDocument, params: p.RunsCompare) -> Comparison:
-    """Two runs side by side."""
+    """Return two runs side by side."""
     return compare_runs(opened.run(params.a), opened.run(params.b))
 
 

@@ -377,7 +377,7 @@ class Engine:
 
     @property
     def has_run(self) -> bool:
-        """Whether a run is under way."""
+        """Return whether a run is under way."""
         return bool(self._runs)
 
     def keep(self) -> bool:

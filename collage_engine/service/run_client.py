@@ -88,7 +88,7 @@ class PipelineClient:
 
     @property
     def busy(self) -> bool:
-        """Whether a job runs, so that another would wait."""
+        """Return whether a job runs, so that another would wait."""
         return bool(self._queue)
 
     def forget(self, path: str) -> None:

@@ -41,7 +41,7 @@ SLOWEST_US = 20_000.0
 """Microseconds of one partition above which a toolchain's chains are not timed; chosen, some
 hundred times what the slowest toolchain takes."""
 SIGN_OF_LIFE_S = 1.0
-"""Seconds after which a child that is timing tells its parent so; chosen."""
+"""Seconds after which a child that is timing reports that to its parent; chosen."""
 
 Pair = tuple[str, str]
 """Two toolchains in a chain; twice the same: one by itself."""

@@ -293,7 +293,7 @@ class _Confirming:
     def interleaved(
         self, processes: Sequence[PlacementProcess]
     ) -> InterleavedRounds[PlacementProcess]:
-        """Rounds of these that are yet to be run."""
+        """Return rounds of these that are yet to be run."""
         return InterleavedRounds(
             processes,
             self.runner.timed_round,
@@ -302,7 +302,7 @@ class _Confirming:
         )
 
     def rounds(self, count: int, share: float, most: int | None = None) -> ProcessRounds:
-        """Rounds over all that are loaded, and the earlier ones of those that left early.
+        """Return rounds over all that are loaded, and the earlier ones of those that left early.
 
         Args:
             count: how many.

@@ -83,13 +83,13 @@ class Predicted:
     @property
     def build_s(self) -> float:
         """Return the seconds for building a placement that was not built yet."""
-        seen = [one.build_s for one in self.known.outcomes if one.build_s > 0]
+        seen = [one.build_s for one in self.known.results if one.build_s > 0]
         return max(seen) * MIXED_BUILD_FACTOR if seen else UNKNOWN_BUILD_S
 
     @property
     def load_s(self) -> float:
         """Return the seconds for loading and checking a placement."""
-        seen = [one.load_s for one in self.known.outcomes if one.load_s > 0]
+        seen = [one.load_s for one in self.known.results if one.load_s > 0]
         return max(seen) if seen else UNKNOWN_LOAD_S
 
     def contender_s(self, contender: Contender) -> float:
@@ -123,7 +123,7 @@ def kept_back(known: WholeModels, left_s: float, weights_bytes: int) -> tuple[fl
     """
     predicted = Predicted(known)
     exporting_s = EXPORT_S + weights_bytes / EXPORTED_BYTES_PER_S
-    contenders = len(known.outcomes) + BUILDS_EXPECTED
+    contenders = len(known.results) + BUILDS_EXPECTED
     full_s = (
         BUILDS_EXPECTED * predicted.build_s / AT_ONCE
         + contenders * predicted.load_s / AT_ONCE
@@ -195,7 +195,7 @@ def confirmation_of_trials(known: WholeModels) -> Confirmation:
     """
     best = known.best
     if best is None:
-        raise nothing_runs((one.contender.name, one.reason) for one in known.outcomes)
+        raise nothing_runs((one.contender.name, one.reason) for one in known.results)
     return Confirmation(
         results=(best,),
         winner=best,

@@ -92,7 +92,7 @@ class Deployment:
     """Whether idle threads spin; None: where a single runtime owns the process."""
 
     def fits(self, built: BuiltModule) -> bool:
-        """Whether a module was built as this deployment wants it."""
+        """Return whether a module was built as this deployment wants it."""
         return self.spin is None or built.spin == self.spin
 
 

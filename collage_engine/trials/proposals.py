@@ -68,7 +68,7 @@ class Trial:
 
     @property
     def profiled_us(self) -> float:
-        """Microseconds of all partitions and of what is between them."""
+        """Return microseconds of all partitions and of what is between them."""
         return sum(self.partitions_us.values()) + self.between_us
 
 

@@ -72,7 +72,7 @@ _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{1,60}")
 
 
 def is_known(variable: str) -> bool:
-    """Whether a manifest may set an environment variable of this name."""
+    """Return whether a manifest may set an environment variable of this name."""
     return bool(_VARIABLE.fullmatch(variable)) and variable.endswith(KNOWN_ENDINGS)
 
 
@@ -114,7 +114,7 @@ def open_listed(folder, name):
 
 
 def manifest_of(folder: str | Path) -> dict:
-    """The artifact's manifest, checked for what it says; see ``verify`` for its files.
+    """Return the artifact's manifest, checked for what it says; see ``verify`` for its files.
 
     Raises:
         Damaged: It is no manifest of this version, or says what it must not.

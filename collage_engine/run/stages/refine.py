@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import RunBudget
@@ -14,14 +11,14 @@ from collage_engine.records.counted import counted
 from collage_engine.records.errors import Cancelled
 from collage_engine.records.placement import Placement
 from collage_engine.run.problem_data import ProblemData, candidates_of
+from collage_engine.run.trials_of_run import trial_runner
 from collage_engine.search.measured_covers import MeasuredCover
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.trials.contender import Sample
 from collage_engine.trials.objective import trial_settings
-from collage_engine.trials.placement_process import TrialModel
 from collage_engine.trials.proposals import Proposal, Trial, run_proposals
 from collage_engine.trials.refinement import refine_covers
-from collage_engine.trials.runner import NOT_REACHED, TrialRunner
+from collage_engine.trials.runner import NOT_REACHED
 from collage_engine.trials.whole_models import WholeModels
 
 
@@ -62,19 +59,19 @@ class Refine:
         if data.settings.refine_budget_s <= 0 or data.settings.confirmation == "quick":
             return RefineResult(placements=placements)
         part = control.within(seconds)
-        with control.stage("refine") as report:
-            problem = data.problem()
-            folder = Path(tempfile.mkdtemp(prefix="refine-", dir=inputs.open_model.folder))
-
-            runner = TrialRunner(
-                TrialModel.of(inputs.open_model.model),
+        problem = data.problem()
+        with (
+            control.stage("refine") as report,
+            trial_runner(
+                self.name,
+                inputs.open_model,
                 [inputs.sample, *inputs.further_samples],
                 inputs.tolerance,
-                folder,
-                cancelled=part.cancelled,
-                settings=trial_settings(data.settings),
+                part,
+                trial_settings(data.settings),
                 modules=inputs.whole_models.modules,
-            )
+            ) as runner,
+        ):
             tried: list[MeasuredCover] = []
 
             def on_trial(trial: MeasuredCover) -> None:
@@ -89,19 +86,15 @@ class Refine:
                     control.check()
                     return Trial(failures=(NOT_REACHED,))
 
-            try:
-                with runner:
-                    proposer = refine_covers(
-                        problem,
-                        [candidates_of(placement) for placement in placements],
-                        data.by_id,
-                        seconds,
-                        on_trial=on_trial,
-                        stop=part.cancelled.is_set,
-                    )
-                    found = run_proposals(proposer, run)
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
+            proposer = refine_covers(
+                problem,
+                [candidates_of(placement) for placement in placements],
+                data.by_id,
+                seconds,
+                on_trial=on_trial,
+                stop=part.cancelled.is_set,
+            )
+            found = run_proposals(proposer, run)
             control.check()
             if control.keep.is_set():
                 control.cut("refine")
