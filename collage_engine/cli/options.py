@@ -334,10 +334,9 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
         measure=getattr(options, "measure", "needed"),
         tune_budget_s=getattr(options, "tune_budget", 0.0),
         in_place=getattr(options, "in_place", True),
-        refine_budget_s=getattr(options, "refine", 0.0),
         shapes=dict(options.shape),
-        # Records name element types as numpy does.
         objective=getattr(options, "objective", "latency"),
+        # Records name element types as numpy does.
         precision={"bf16": "bfloat16", "fp16": "float16"}.get(options.precision, options.precision),
         tolerance=getattr(options, "tolerance", None),
         strict=getattr(options, "strict", False),

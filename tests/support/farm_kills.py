@@ -37,10 +37,17 @@ TOOLCHAINS = ("onednn",)
 """Of the groups; chosen: it compiles in milliseconds, so that kills and not compilers take the
 time. Whole runs have TVM beside it."""
 BUDGET_S = 45
+<<<<<<< HEAD
 """Seconds of a whole run's budget."""
 LONGEST_S = 55.0
 """Seconds of a whole run within which something is killed."""
 ENDS_S = 1800.0
+=======
+"""Seconds of a run's budget."""
+LATEST_SHARE = 1.2
+"""Share of the budget within which something is killed: a run takes a little more than it."""
+ENDS_S = 300.0
+>>>>>>> main
 """Seconds after which a run that was disturbed counts as one that hangs."""
 RECOVERS_S = 3600.0
 """Seconds within which costs must arrive again after a kill; chosen: on a machine that others use,
@@ -52,19 +59,28 @@ WHOLE_EVERY = 20
 """Every how many kills a whole run is disturbed; chosen: it takes two minutes."""
 FRESH_EVERY = 40
 """Every how many kills the store is a fresh one."""
+FROZEN_S = 10.0
+"""Seconds without a turn from which on this process was frozen, and the farm with it; chosen: Dask
+counts a worker as lost after 20 s without a sign of life."""
 CHILDREN = {
     "collage-measure": "measuring child",
-    "collage-farm-group": "child for groups",
+    "collage-farm-gr": "child for groups",
     "collage-warden": "warden of a child",
 }
-"""Names of the processes below a worker, in words."""
+"""Names of the processes below a worker, as the system cuts them to 15 characters, in words."""
 
 
 class Awake:
-    """A clock that stands still while this process is frozen."""
+    """A clock that stands still while this process is frozen.
+
+    Attributes:
+        seconds: Time for which this process ran.
+        freezes: How often it was frozen for longer than members may be silent.
+    """
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.freezes = 0
         self._last = time.monotonic()
 
     def wait(self, over: Callable[[], bool], seconds: float) -> bool:
@@ -76,6 +92,7 @@ class Awake:
             time.sleep(0.05)
             now = time.monotonic()
             self.seconds += min(now - self._last, 0.5)
+            self.freezes += now - self._last > FROZEN_S
             self._last = now
         return True
 
@@ -121,6 +138,7 @@ class Report:
 class FarmCampaign:
     """A farm whose processes are killed.
 
+<<<<<<< HEAD
     Args:
         folder: For everything that is written.
         seed: Of the draws.
@@ -128,7 +146,11 @@ class FarmCampaign:
     """
 
     def __init__(self, folder: Path, seed: int, whole_every: int = WHOLE_EVERY) -> None:
+=======
+    def __init__(self, folder: Path, seed: int, budget_s: int = BUDGET_S) -> None:
+>>>>>>> main
         self.folder = folder
+        self.budget_s = budget_s
         self.random = random.Random(seed)
         self.whole_every = whole_every
         self.report = Report()
@@ -150,6 +172,7 @@ class FarmCampaign:
         self.end_coordinator()
         self.farm.close()
 
+<<<<<<< HEAD
     # ------------------------------------------------------------------ processes
 
     @property
@@ -168,6 +191,18 @@ class FarmCampaign:
     def environment(self) -> dict[str, str]:
         """That of a coordinator."""
         return {
+=======
+    def start(self, number: int) -> subprocess.Popen[bytes]:
+        """Start a command that places a model; the coordinator's store is its own."""
+        if number % FRESH_EVERY == 0:
+            self.stores += 1
+            self.known = {}
+        cache = self.folder / f"coordinator{self.stores}"
+        certificate = str(self.farm.cache / "farm" / "certificate.pem")
+        words = ["place", str(MNIST), "-o", str(self.folder / "out"), "--farm", self.farm.address]
+        words += ["--toolchains", "tvm,onednn", "--budget", f"{self.budget_s}s", "--measure", "all"]
+        environment = {
+>>>>>>> main
             **self.farm.environment,
             "COLLAGE_CACHE_DIR": str(self.cache),
             "COLLAGE_FARM_CERTIFICATE": str(self.farm.cache / "farm" / "certificate.pem"),
@@ -209,6 +244,7 @@ class FarmCampaign:
     # ------------------------------------------------------------------ kills
 
     def kill_one(self, number: int) -> None:
+<<<<<<< HEAD
         """Kill something once costs arrive."""
         if number and number % FRESH_EVERY == 0:
             self.fresh()
@@ -233,10 +269,37 @@ class FarmCampaign:
         if kind == "coordinator":
             self.end_coordinator()
         self.take_journal()
+=======
+        """Start a run, kill something at a random moment, and check what is left."""
+        started = self.start(number)
+        moment = time.monotonic() + self.random.uniform(1.0, LATEST_SHARE * self.budget_s)
+        while time.monotonic() < moment and started.poll() is None:
+            time.sleep(0.05)
+        kind = "nothing"
+        if started.poll() is not None:
+            self.report.ended += 1
+        else:
+            kind = self.kill_any(started)
+            self.report.kinds[kind] += 1
+        try:
+            _, said = started.communicate(timeout=ENDS_S)
+        except subprocess.TimeoutExpired:
+            started.kill()
+            _, said = started.communicate()
+            self.report.faults.append(f"kill {number} ({kind}): the run did not end")
+        if started.returncode == 0:
+            self.report.finished += 1
+        elif kind != "command":
+            text = said.decode(errors="replace").strip()[-300:]
+            self.report.faults.append(
+                f"kill {number} ({kind}): status {started.returncode}: {text}"
+            )
+>>>>>>> main
         self.check(f"kill {number} ({kind})")
 
     def disturb_whole(self, number: int) -> None:
         """Start a whole run, kill something at a random moment, and see that it ends."""
+        freezes = self.clock.freezes
         command = self.start_whole()
         moment = self.random.uniform(1.0, LONGEST_S)
         if self.clock.wait(lambda: command.poll() is not None, moment):
@@ -248,6 +311,10 @@ class FarmCampaign:
         if not self.clock.wait(lambda: command.poll() is not None, ENDS_S):
             command.kill()
             self.fault(f"kill {number} ({kind}): the whole run did not end")
+        if command.wait() and self.clock.freezes > freezes:
+            print(f"kill {number} ({kind}): the farm was frozen; the run is repeated", flush=True)
+            command = self.start_whole()
+            self.clock.wait(lambda: command.poll() is not None, ENDS_S)
         if command.wait() and kind != "place":
             said = (self.folder / "place.log").read_text(errors="replace").strip()[-300:]
             self.fault(f"kill {number} ({kind}): status {command.returncode}: {said}")
