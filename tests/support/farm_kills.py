@@ -37,17 +37,10 @@ TOOLCHAINS = ("onednn",)
 """Of the groups; chosen: it compiles in milliseconds, so that kills and not compilers take the
 time. Whole runs have TVM beside it."""
 BUDGET_S = 45
-<<<<<<< HEAD
 """Seconds of a whole run's budget."""
-LONGEST_S = 55.0
-"""Seconds of a whole run within which something is killed."""
-ENDS_S = 1800.0
-=======
-"""Seconds of a run's budget."""
 LATEST_SHARE = 1.2
 """Share of the budget within which something is killed: a run takes a little more than it."""
-ENDS_S = 300.0
->>>>>>> main
+ENDS_S = 1800.0
 """Seconds after which a run that was disturbed counts as one that hangs."""
 RECOVERS_S = 3600.0
 """Seconds within which costs must arrive again after a kill; chosen: on a machine that others use,
@@ -138,17 +131,20 @@ class Report:
 class FarmCampaign:
     """A farm whose processes are killed.
 
-<<<<<<< HEAD
     Args:
         folder: For everything that is written.
         seed: Of the draws.
         whole_every: Every how many kills a whole run is disturbed; 0: never.
+        budget_s: Budget of a whole run in seconds.
     """
 
-    def __init__(self, folder: Path, seed: int, whole_every: int = WHOLE_EVERY) -> None:
-=======
-    def __init__(self, folder: Path, seed: int, budget_s: int = BUDGET_S) -> None:
->>>>>>> main
+    def __init__(
+        self,
+        folder: Path,
+        seed: int,
+        whole_every: int = WHOLE_EVERY,
+        budget_s: int = BUDGET_S,
+    ) -> None:
         self.folder = folder
         self.budget_s = budget_s
         self.random = random.Random(seed)
@@ -172,7 +168,6 @@ class FarmCampaign:
         self.end_coordinator()
         self.farm.close()
 
-<<<<<<< HEAD
     # ------------------------------------------------------------------ processes
 
     @property
@@ -191,18 +186,6 @@ class FarmCampaign:
     def environment(self) -> dict[str, str]:
         """That of a coordinator."""
         return {
-=======
-    def start(self, number: int) -> subprocess.Popen[bytes]:
-        """Start a command that places a model; the coordinator's store is its own."""
-        if number % FRESH_EVERY == 0:
-            self.stores += 1
-            self.known = {}
-        cache = self.folder / f"coordinator{self.stores}"
-        certificate = str(self.farm.cache / "farm" / "certificate.pem")
-        words = ["place", str(MNIST), "-o", str(self.folder / "out"), "--farm", self.farm.address]
-        words += ["--toolchains", "tvm,onednn", "--budget", f"{self.budget_s}s", "--measure", "all"]
-        environment = {
->>>>>>> main
             **self.farm.environment,
             "COLLAGE_CACHE_DIR": str(self.cache),
             "COLLAGE_FARM_CERTIFICATE": str(self.farm.cache / "farm" / "certificate.pem"),
@@ -230,7 +213,7 @@ class FarmCampaign:
     def start_whole(self) -> subprocess.Popen[bytes]:
         """Start a command that places the model."""
         words = ["place", str(MNIST), "-o", str(self.folder / "out"), "--farm", self.farm.address]
-        words += ["--toolchains", ",".join(("tvm", *TOOLCHAINS)), "--budget", f"{BUDGET_S}s"]
+        words += ["--toolchains", ",".join(("tvm", *TOOLCHAINS)), "--budget", f"{self.budget_s}s"]
         words += ["--measure", "all"]
         with (self.folder / "place.log").open("wb") as log:
             return subprocess.Popen(
@@ -244,7 +227,6 @@ class FarmCampaign:
     # ------------------------------------------------------------------ kills
 
     def kill_one(self, number: int) -> None:
-<<<<<<< HEAD
         """Kill something once costs arrive."""
         if number and number % FRESH_EVERY == 0:
             self.fresh()
@@ -269,39 +251,13 @@ class FarmCampaign:
         if kind == "coordinator":
             self.end_coordinator()
         self.take_journal()
-=======
-        """Start a run, kill something at a random moment, and check what is left."""
-        started = self.start(number)
-        moment = time.monotonic() + self.random.uniform(1.0, LATEST_SHARE * self.budget_s)
-        while time.monotonic() < moment and started.poll() is None:
-            time.sleep(0.05)
-        kind = "nothing"
-        if started.poll() is not None:
-            self.report.ended += 1
-        else:
-            kind = self.kill_any(started)
-            self.report.kinds[kind] += 1
-        try:
-            _, said = started.communicate(timeout=ENDS_S)
-        except subprocess.TimeoutExpired:
-            started.kill()
-            _, said = started.communicate()
-            self.report.faults.append(f"kill {number} ({kind}): the run did not end")
-        if started.returncode == 0:
-            self.report.finished += 1
-        elif kind != "command":
-            text = said.decode(errors="replace").strip()[-300:]
-            self.report.faults.append(
-                f"kill {number} ({kind}): status {started.returncode}: {text}"
-            )
->>>>>>> main
         self.check(f"kill {number} ({kind})")
 
     def disturb_whole(self, number: int) -> None:
         """Start a whole run, kill something at a random moment, and see that it ends."""
         freezes = self.clock.freezes
         command = self.start_whole()
-        moment = self.random.uniform(1.0, LONGEST_S)
+        moment = self.random.uniform(1.0, LATEST_SHARE * self.budget_s)
         if self.clock.wait(lambda: command.poll() is not None, moment):
             kind = "nothing"
             self.report.ended += 1
