@@ -174,7 +174,6 @@ ROOFLINE_TITLE = "Time above the certified bounds"
 # -- panels: run settings ----------------------------------------------------------
 
 ABOUT_TARGET = "cpu, cuda (this machine's device), or cuda:sm_80 for another"
-ABOUT_REFINING = "Time for improving the best placements on end-to-end measurements"
 CANDIDATES_THAT_CAN_MATTER = "candidates that can matter"
 MEASURE_IN_THE_MODEL = "Measure in the model"
 ABOUT_IN_MODEL_COSTS = (

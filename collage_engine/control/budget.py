@@ -46,8 +46,8 @@ class RunBudget:
         ends_at: When the run is to be over, on the clock.
         confirming_s: Seconds kept back for the confirmation.
         exporting_s: Seconds kept back for writing the artifact.
-        added_s: Seconds that the user gave to tuning and to refining beside the budget; other
-            stages leave them alone.
+        added_s: Seconds that the user gave to tuning beside the budget; other stages leave them
+            alone.
         clock: Returns the time now, in seconds.
     """
 
@@ -64,11 +64,11 @@ class RunBudget:
         """Return the budget of a run that begins now.
 
         Args:
-            settings: The run's settings. Time for tuning and refining is added to ``budget_s``.
+            settings: The run's settings. Time for tuning is added to ``budget_s``.
             spent_s: Seconds of the budget that were spent before, such as on opening the model.
             clock: Returns the time now, in seconds.
         """
-        added_s = settings.tune_budget_s + settings.refine_budget_s
+        added_s = settings.tune_budget_s
         ends_at = clock() + settings.budget_s + added_s - spent_s
         return cls(ends_at=ends_at, added_s=added_s, clock=clock)
 

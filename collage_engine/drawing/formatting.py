@@ -19,7 +19,6 @@ STAGE_TITLES: dict[str, str] = {
     "search": "Searching",
     "in-place": "Measuring in the model",
     "accuracy": "Checking the accuracy",
-    "refine": "Refining end to end",
     "build": "Building",
     "confirm": "Confirming end to end",
     "export": "Writing the artifact",

@@ -611,4 +611,4 @@ GROUP_OVER_S = 300.0
 
 
 def _limit_s(settings: RunSettings) -> float:
-    return settings.budget_s + settings.tune_budget_s + settings.refine_budget_s + OVER_S
+    return settings.budget_s + settings.tune_budget_s + OVER_S

@@ -22,7 +22,6 @@ StageName = Literal[
     "search",
     "in-place",
     "accuracy",
-    "refine",
     "build",
     "confirm",
     "export",

@@ -28,7 +28,6 @@ from collage_engine.run.stages.confirm import Confirm, ListContenders
 from collage_engine.run.stages.enumerate import Enumerate
 from collage_engine.run.stages.export import Export, quiet_enough
 from collage_engine.run.stages.measure import Measure
-from collage_engine.run.stages.refine import Refine
 from collage_engine.run.stages.samples import DrawSamples
 from collage_engine.run.stages.search import SearchCovers
 from collage_engine.run.stages.tune import Tune
@@ -43,7 +42,6 @@ STAGES = (
     SearchCovers(),  # the covers with the least cost
     Calibrate(),  # costs within the model, and the best covers on these
     KeepTolerance(),  # the fastest covers within a promised tolerance
-    Refine(),  # better covers by measuring them whole
     ListContenders(),  # the best covers and all baselines
     Confirm(),  # all of them end to end, in turn, or those that there is time for
     Export(),  # the winner as a folder that runs by itself

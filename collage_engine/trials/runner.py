@@ -1,15 +1,13 @@
 """The one way to try placements: build each, run it in its own process, beside a reference.
 
-The first placement that runs is the reference. Its process stays, and whatever is read of another
-placement (a round of timed calls, a profile of its kernels) is read of the reference at about the
-same moment. How much slower the reference is then than it was first is how much slower the machine
-is, and the other's times are divided by that.
+The first placement that runs is the reference. Its process stays, and whenever another placement is
+profiled, the reference is at about the same moment. How much slower the reference is then than it
+was first is how much slower the machine is, and the other's times are divided by that.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -49,8 +47,6 @@ class TrialSettings:
     """How placements are built and run."""
 
     round: RoundSettings = field(default_factory=RoundSettings)
-    rounds_budget_s: float = 30.0
-    """Seconds for the rounds of one trial; three are run even so; chosen."""
     builders: int = 2
     """Placements built at a time; chosen: a build takes one processor and some 1 GB."""
     deployed: Deployment = ALONE
@@ -170,60 +166,37 @@ class TrialRunner:
 
     def _readings(self, process: PlacementProcess, proposal: Proposal) -> Trial:
         """Return the times that are wanted of a placement that runs."""
-        times: tuple[float, ...] = ()
         partitions: dict[str, float] = {}
         between = 0.0
         failures: tuple[str, ...] = ()
         try:
-            if proposal.rounds:
-                times = self._rounds_beside_reference(process, proposal.rounds)
             if proposal.profiles:
-                partitions, between = self._profiles(process, proposal, times)
+                partitions, between = self._profiles(process, proposal)
         except Cancelled:
             raise
         except CollageError as error:
             failures = (self._suspects.sentence(process.contender, error),)
         return Trial(
-            times_us=times,
             partitions_us=partitions,
             between_us=between,
             max_rel_error=process.max_rel_error,
             failures=failures,
         )
 
-    def _rounds_beside_reference(self, process: PlacementProcess, count: int) -> tuple[float, ...]:
-        def read(one: PlacementProcess) -> list[float]:
-            time.sleep(self.settings.round.rest_s)
-            return [statistics.median(one.timed_round(self.settings.round))]
-
-        budget_s = self.settings.rounds_budget_s
-        readings = self.reference.readings(process, "round", read, count, budget_s)
-        return tuple(us for (us,) in readings)
-
     def _profiles(
-        self, process: PlacementProcess, proposal: Proposal, times: Sequence[float]
+        self, process: PlacementProcess, proposal: Proposal
     ) -> tuple[dict[str, float], float]:
         """Microseconds of every partition by its candidate's id, and of all that is between them.
 
-        Where the placement was timed, the profile's shares of that time: profiling takes time of
-        its own. Else each profile stands beside one of the reference.
+        Each profile stands beside one of the reference.
         """
 
         def read(one: PlacementProcess) -> list[float]:
             taken, outside = one.partition_times(proposal.runs_per_profile)
             return [*taken, sum(kernel.us for kernel in outside)]
 
-        if times:
-            readings = [read(process) for _ in range(proposal.profiles)]
-        else:
-            readings = self.reference.readings(
-                process, "profile", read, proposal.profiles, math.inf
-            )
-        parts = [statistics.median(column) for column in zip(*readings, strict=True)]
-        if times and sum(parts) > 0:
-            scale = statistics.median(times) / sum(parts)
-            parts = [us * scale for us in parts]
-        *taken, between = parts
+        readings = self.reference.readings(process, read, proposal.profiles)
+        *taken, between = (statistics.median(column) for column in zip(*readings, strict=True))
         assert process.built is not None
         by_candidate = {
             part.candidate: us for part, us in zip(process.built.parts, taken, strict=True)

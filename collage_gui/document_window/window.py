@@ -113,7 +113,7 @@ class DocumentWindow(QMainWindow):
         panels.pins.save_wanted.connect(self.pins.save)
         panels.pins.load_wanted.connect(self.pins.load)
         document.farm.changed.connect(
-            lambda: self.docks.offer("machines", bool(document.farm.address))
+            lambda: self.docks.show_tab("machines", bool(document.farm.address))
         )
         panels.run_settings.shapes_wanted.connect(self.shapes.choose)
         panels.runs.shapes.choose_wanted.connect(self.shapes.choose)

@@ -27,7 +27,7 @@ from collage_gui.panels.run_settings import BUDGET_TIP
 from collage_gui.preferences import Preferences
 from collage_gui.theme import pad_spin_boxes
 
-CHOICE_LETTERS = 14
+CHOICE_LETTERS = 15
 """Letters that the lists of the toolbar show; chosen, so that the toolbar fits 1024 pixels."""
 LONGEST_BUDGET = "Budget: 9 h 59 min 0"
 """The longest text of the budget's field, with room for its arrows; it sets the field's width."""

@@ -80,9 +80,6 @@ class RunSettingsPanel(QWidget):
         self.budget.setToolTip(BUDGET_TIP)
         self.tune = DurationField(0, least=0, none="no tuning")
         self.tune.setObjectName("tuneBudget")
-        self.refine = DurationField(0, least=0, none="none")
-        self.refine.setObjectName("refineBudget")
-        self.refine.setToolTip(words.ABOUT_REFINING)
         self.measure = QComboBox()
         self.measure.setObjectName("measureWhat")
         self.measure.addItem(words.CANDIDATES_THAT_CAN_MATTER, "needed")
@@ -150,7 +147,6 @@ class RunSettingsPanel(QWidget):
             ("Measure", self.measure),
             ("Costs", self.in_place),
             ("Tuning", self.tune),
-            ("Refining", self.refine),
             ("Precision", self.precision),
             ("Tolerance", self.tolerance),
             ("Input sizes", self.shapes),
@@ -236,7 +232,6 @@ class RunSettingsPanel(QWidget):
             placements=self.document.execution.own_placements,
             name=self.name.text().strip(),
             farm=self.farm.text().strip(),
-            refine_budget_s=float(self.refine.value()),
             measure=self.measure.currentData(),
             **self.limits.settings(),
         )
@@ -261,7 +256,6 @@ class RunSettingsPanel(QWidget):
         self.in_place.setChecked(settings.in_place)
         self.precision.choose(settings.precision)
         self.tolerance.setValue(100 * (settings.tolerance or 0.0))
-        self.refine.setValue(round(settings.refine_budget_s))
         self.measure.setCurrentIndex(max(0, self.measure.findData(settings.measure)))
         self.limits.restore(settings)
         self.farm.setText(settings.farm)

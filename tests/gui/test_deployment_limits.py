@@ -39,13 +39,13 @@ def test_limits_are_part_of_the_settings_and_come_back(drive) -> None:
     panel.limits.most.setValue(2)
     panel.limits.largest.setValue(55.5)
     panel.limits.licences.setText("Apache-2.0, MIT,,BSD, MIT")
-    panel.refine.setValue(180)
+    panel.tune.setValue(180)
     panel.measure.setCurrentIndex(1)
     wanted = panel.settings()
     assert set(wanted.allow_runtimes) == {"tvm", "onednn"}
     assert (wanted.max_runtimes, wanted.max_artifact_bytes) == (2, 55_500_000)
     assert wanted.licences == ("Apache-2.0", "MIT", "BSD")
-    assert (wanted.refine_budget_s, wanted.measure) == (180.0, "all")
+    assert (wanted.tune_budget_s, wanted.measure) == (180.0, "all")
     assert "TVM" in panel.limits.runtimes.text() and "oneDNN" in panel.limits.runtimes.text()
 
     d.run(page)

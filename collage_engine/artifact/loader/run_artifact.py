@@ -47,7 +47,6 @@ import math
 import os
 import re
 import stat
-import threading
 import time
 import types
 import zipfile
@@ -772,15 +771,14 @@ def latencies(model, inputs):
 
 def runs_per_second(pool, number, inputs, seconds=2.0):
     """Runs of an entry that all instances of a pool finish in a second, each without a pause."""
-    together = threading.Barrier(pool.streams)
 
-    def work(model):
+    def work(model, begin):
         one = model_of(model, number)
         tensors = one.bind(inputs)
         for _ in range(2):
             one.main(*tensors)
         one.wait()
-        together.wait()
+        begin()
         start = time.perf_counter()
         count = 0
         while time.perf_counter() - start < seconds:
@@ -789,8 +787,7 @@ def runs_per_second(pool, number, inputs, seconds=2.0):
         one.wait()
         return count / (time.perf_counter() - start)
 
-    futures = [pool.apply(work) for _ in range(pool.streams)]
-    return sum(future.result() for future in futures)
+    return sum(pool.at_once(work))
 
 
 def print_report(model, report):

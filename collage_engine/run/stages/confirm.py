@@ -199,6 +199,7 @@ class Confirm:
                         settings=plan.settings,
                         on_progress=report.progress,
                         hurry=lambda: control.keep.is_set() or budget.clock() > end,
+                        trials_us=_trial_times(inputs),
                     )
             else:
                 confirmation = confirmation_of_trials(known)
@@ -219,6 +220,17 @@ class Confirm:
             confirmed_how=how if plan.contenders else "trial",
             contenders_left_out=left_out,
         )
+
+
+def _trial_times(inputs: ConfirmInputs) -> dict[tuple[object, ...], float]:
+    """What whole models took in their trials, in µs; nothing where another objective counts."""
+    if inputs.data.settings.objective != "latency":
+        return {}
+    return {
+        one.contender.key: one.measured_us
+        for one in inputs.whole_models.timed
+        if one.measured_us is not None
+    }
 
 
 def without_trial_times(confirmation: Confirmation) -> Confirmation:
