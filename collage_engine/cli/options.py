@@ -308,9 +308,11 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
 
     known = known_names()
     allowed = getattr(options, "allow_runtimes", ())
+    # The machines of a farm may have others, and say themselves what they do not know.
+    on_farm = bool(getattr(options, "farm", ""))
     for option, names in (("--toolchains", options.toolchains), ("--allow-runtimes", allowed)):
         for name in names:
-            if name not in known:
+            if name not in known and not on_farm:
                 raise UsageError(
                     f"{option}: there is no toolchain {name!r}; known are {', '.join(known)}"
                 )
@@ -333,8 +335,8 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
         tune_budget_s=getattr(options, "tune_budget", 0.0),
         in_place=getattr(options, "in_place", True),
         shapes=dict(options.shape),
-        # Records name element types as numpy does.
         objective=getattr(options, "objective", "latency"),
+        # Records name element types as numpy does.
         precision={"bf16": "bfloat16", "fp16": "float16"}.get(options.precision, options.precision),
         tolerance=getattr(options, "tolerance", None),
         strict=getattr(options, "strict", False),

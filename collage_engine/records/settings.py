@@ -57,7 +57,6 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """SPDX identifiers, or families (``BSD``), of allowed runtime libraries; empty: all."""
     strict: bool = False
     """Refuse to export figures that were taken while others used the machine."""
-    confirm: bool = True
     parts: RunParts = RunParts()
     """Parts of the run that a benchmark switches off; there is no option for it."""
     name: str = ""

@@ -59,8 +59,7 @@ def memory_verdict(settings: RunSettings, confirmation: Confirmation) -> list[Li
     price = None
     if winner.measured_us is not None:
         price = max(0.0, winner.measured_us - min(barred, default=winner.measured_us))
-    seen = winner.memory
-    taken = None if seen is None else seen.run_peak_bytes or seen.peak_bytes
+    taken = winner.memory.running_bytes if winner.memory is not None else None
     text = f"at most {most / 1e6:.4g} MB of memory while running"
     reason = None
     if taken is not None:
@@ -78,6 +77,5 @@ def memory_verdict(settings: RunSettings, confirmation: Confirmation) -> list[Li
 
 
 def _takes_more(outcome: ContenderResult, most: int) -> bool:
-    seen = outcome.memory
-    taken = None if seen is None else seen.run_peak_bytes or seen.peak_bytes
+    taken = outcome.memory.running_bytes if outcome.memory is not None else None
     return outcome.reason is None and taken is not None and taken > most

@@ -77,7 +77,7 @@ class RoundSettings:
     """Seconds of rest before: the threads of the placement before go to sleep; chosen."""
     most_calls: int = 400
     """Timed calls at most; chosen: more do not move a median."""
-    percentile: int = 50
+    percentile: int = MEDIAN
     """Which of a round's calls stands for it; above 50 every interruption counts."""
 
 
@@ -318,7 +318,7 @@ class PlacementProcess:
         self._call(RunRound(warm_s=0.0, seconds=0.0, least=RUNS_FOR_MEMORY))
         self.ask_memory()
         assert self.memory is not None
-        taken = self.memory.run_peak_bytes or self.memory.peak_bytes
+        taken = self.memory.running_bytes
         if taken is not None and taken > self._most_memory_bytes:
             most = self._most_memory_bytes / 1e6
             why = (
