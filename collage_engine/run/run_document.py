@@ -326,6 +326,7 @@ def _baseline(inputs: DocumentInputs, outcome: ContenderResult) -> Baseline:
         barred=contender.barred,
         from_trial=outcome.from_trial,
         order=tuple(dict.fromkeys(part.instance.toolchain for part in contender.cover)),
+        candidates=tuple(part.id for part in contender.cover),
     )
 
 

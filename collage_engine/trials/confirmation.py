@@ -238,13 +238,13 @@ class _Confirming:
             if winner.failure is not None:
                 name = winner.contender.name
                 raise ToolchainError(f"{name} failed while timed: {winner.failure}")
-        rival = self.faster_before(winner, fresh)
-        if rival is not None and not self.hurry():
+        faster = self.faster_before(winner, fresh)
+        if faster is not None and not self.hurry():
             before = {
                 one: [[*selection[one]], [*fresh[one]]]
                 if one in reloaded
                 else [[*selection[one], *fresh[one]]]
-                for one in (winner, rival)
+                for one in (winner, faster)
             }
             winner, fresh = self.compare_again(before, fresh)
             tied = [winner, *(one for one in tied if one is not winner)]

@@ -27,7 +27,7 @@ from collage_gui.panels.run_settings import BUDGET_TIP
 from collage_gui.preferences import Preferences
 from collage_gui.theme import pad_spin_boxes
 
-CHOICE_LETTERS = 14
+CHOICE_LETTERS = 15
 """Letters that the lists of the toolbar show; chosen, so that the toolbar fits 1024 pixels."""
 LONGEST_BUDGET = "Budget: 9 h 59 min 0"
 """The longest text of the budget's field, with room for its arrows; it sets the field's width."""
@@ -97,7 +97,7 @@ class Toolbar(QToolBar):
         self._page = page
         document = page.document if page is not None else None
         graph = document is not None and document.operators is not None
-        running = document is not None and document.execution.running
+        running = document is not None and document.running
         self.run_button.setText("■  Stop" if running else "▶  Run")
         self.run_button.setEnabled(running or bool(graph and document and document.handle))
         self.run_button.setAccessibleName(words.STOP_THE_RUN if running else "Run")

@@ -13,19 +13,13 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.drawing.figures import (
-    ABOUT_EXPECTED,
-    ABOUT_ISOLATED,
-    ABOUT_REGRET,
-    isolated_us,
-    regret_known,
-    regret_text,
-)
+from collage_engine.drawing.figures import isolated_us, regret_known, regret_text
 from collage_engine.drawing.formatting import DASH, counted, duration_text, significant
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_look, toolchain_title
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import border_words
+from collage_engine.wording.runs import ABOUT_EXPECTED, ABOUT_ISOLATED, ABOUT_REGRET
 from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.document.pin_prices import measure_text

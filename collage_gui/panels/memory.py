@@ -6,17 +6,19 @@ from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
 from collage_engine.drawing.formatting import memory_text
 from collage_engine.drawing.memory_figures import (
+    PartitionMemory,
+    partition_memory,
+    toolchain_memory,
+)
+from collage_engine.drawing.palette import toolchain_title
+from collage_engine.wording.runs import (
     ABOUT_INPUTS,
     ABOUT_INSIDE,
     ABOUT_OUTPUTS,
     ABOUT_PACKED,
     ABOUT_STORED,
     ABOUT_WEIGHTS,
-    PartitionMemory,
-    partition_memory,
-    toolchain_memory,
 )
-from collage_engine.drawing.palette import toolchain_title
 from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.elided_label import plain

@@ -13,8 +13,9 @@ DIR is the artifact's folder (default: the one above this file). From your own p
     model.huge_pages                          # bytes of its memory there, seconds, or why none
 
 An artifact for several shapes has an entry for each (see entries.py beside this file). The model
-picks the entry by the inputs' shapes and loads it at its first use; where the artifact was made
-with --nearest, inputs may be smaller, and are padded. load("DIR", entry=0) loads one entry alone.
+picks the entry by the inputs' shapes and loads it at its first use; in memory, each entry that is
+loaded has weights of its own. Where the artifact was made with --nearest, inputs may be smaller,
+and are padded. load("DIR", entry=0) loads one entry alone.
 load("DIR", streams=4) is a pool of instances that any number of threads may call at once (see
 streams.py beside this file); so is load("DIR") of an artifact that was made for throughput.
 
@@ -407,6 +408,7 @@ class Model:
     def __init__(self, folder, manifest, huge_pages=True, private=False):
         self.manifest = manifest
         start = time.perf_counter()
+        resident = resident_bytes()
         import tvm
         from tvm.runtime.vm import VirtualMachine
 
@@ -439,6 +441,11 @@ class Model:
             self.first_run(tensors)
         self.huge_pages = pages.collapse()
         """(bytes, seconds, reason): what of its memory lies on huge pages, or why nothing."""
+        self.memory_bytes = None
+        """What loading it, with the first run where there was one, added to the process's resident
+        memory; the first entry brings the runtimes with it. None: the system does not say."""
+        if resident is not None:
+            self.memory_bytes = max(0, resident_bytes() - resident)
 
     def first_run(self, tensors):
         """Run the module for the first time, which may take longer than every later one."""
@@ -541,6 +548,15 @@ class Shapes:
         entry = self.entries[number]
         outputs = self.model(number)(entries.padded(inputs, entry))
         return entries.cut(outputs, entry, sizes, padding)
+
+
+def resident_bytes():
+    """The process's resident memory; None where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def load(folder, huge_pages=True, samples=False, entry=None, streams=None):
@@ -772,6 +788,7 @@ def run_sample(folder, options, model, number):
         "load_s": one.load_seconds,
         "first_result_s": one.first_result_seconds,
         "huge_pages": one.huge_pages._asdict(),
+        "memory_bytes": one.memory_bytes,
         "max_abs_error": worst_abs,
         "max_rel_error": worst_rel,
         "tolerance": manifest["tolerance"],
@@ -841,6 +858,8 @@ def print_report(model, report):
         f"{report['max_rel_error']:.3g}  (tolerance {report['tolerance']:.3g}): "
         + ("agrees with the sample" if report["agrees"] else "DIFFERS")
     )
+    if report["memory_bytes"] is not None:
+        print(f"{report['memory_bytes'] / 1e6:.1f} MB of memory, with what was loaded for it")
     pages = model.huge_pages
     if pages.bytes:
         print(f"{pages.bytes / 1e6:.1f} MB on huge pages, moved in {pages.seconds * 1e3:.0f} ms")
