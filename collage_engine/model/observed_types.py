@@ -36,7 +36,7 @@ def evaluate_by_definition(model: ModelProto, feeds: Mapping[str, np.ndarray]) -
     from onnx.reference import ReferenceEvaluator
 
     given = for_onnx(feeds, [value.name for value in model.graph.input])
-    return from_onnx(ReferenceEvaluator(model).run(None, given))
+    return from_onnx(list(ReferenceEvaluator(model).run(None, given)))
 
 
 def observed_types(
