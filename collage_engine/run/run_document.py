@@ -89,7 +89,7 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         if outcome.contender.kind != "collage"
     ]
     bound = answer.lower_bound_us
-    memory = memory_use(winner, record.weights_bytes, inputs.artifact)
+    memory = memory_use(winner, record.weights_bytes, inputs.artifact, control.peak_memory())
     costs = {c.id: data.costs.cost(c.id) for c in data.candidates}
     unmeasured = _unmeasured(inputs, control)
     return Run(

@@ -98,7 +98,7 @@ class Toolbar(QToolBar):
         self._page = page
         document = page.document if page is not None else None
         graph = document is not None and document.operators is not None
-        running = document is not None and document.execution.running
+        running = document is not None and document.running
         self.run_button.setText("■  Stop" if running else "▶  Run")
         self.run_button.setEnabled(running or bool(graph and document and document.handle))
         self.run_button.setAccessibleName(words.STOP_THE_RUN if running else "Run")
