@@ -73,7 +73,10 @@ def test_without_a_limit_all_are_waited_for() -> None:
 
 
 def test_toolchains_of_pins_and_own_placements_are_named() -> None:
-    pins = [Pin(kind="on", nodes=(0,), toolchain="onnxruntime[level=basic]"), Pin(kind="together")]
+    pins = [
+        Pin(kind="on", nodes=(0,), toolchain="onnxruntime[level=basic]"),
+        Pin(kind="together", nodes=(1, 2)),
+    ]
     settings = RunSettings(placements=({"conv": "openblas", "relu": "tvm"},))
     assert named_toolchains(pins, settings) == {"onnxruntime", "openblas", "tvm"}
 
