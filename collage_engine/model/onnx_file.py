@@ -130,7 +130,10 @@ def _is_truncated(data: bytes) -> bool:
 
 
 def tensor_array(tensor: TensorProto, where: str) -> np.ndarray:
-    """The tensor's values; ``where`` names it in the message when they do not fit its shape."""
+    """Return the tensor's values.
+
+    ``where`` names it in the message when they do not fit its shape.
+    """
     try:
         return numpy_helper.to_array(tensor)
     except (ValueError, TypeError, KeyError) as error:
