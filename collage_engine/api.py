@@ -162,11 +162,13 @@ def place_on(
     )
 
 
-def set_pins(engine: Engine, handle: str, texts: Sequence[str]) -> None:
+def set_pins(
+    engine: Engine, handle: str, texts: Sequence[str], elsewhere: Sequence[str] = ()
+) -> None:
     """Replace the pins of an engine's document by these; see ``Session.pin``."""
     from collage_engine.toolchains.registry import known_names
 
-    opened, known = engine.document(handle), known_names()
+    opened, known = engine.document(handle), [*known_names(), *elsewhere]
     graph, model = opened.document.graph, opened.document.model
     pins = tuple(parse_pin(text, graph, model, known) for text in texts)
     answers.pins_set(opened, p.PinsSet(document=handle, pins=pins))
@@ -366,13 +368,17 @@ class Session:
 
     # -- what changes it ---------------------------------------------------------------
 
-    def pin(self, *texts: str) -> None:
+    def pin(self, *texts: str, elsewhere: Sequence[str] = ()) -> None:
         """Replace the pins by these, written as for ``collage place --pin``.
+
+        Args:
+            texts: The pins.
+            elsewhere: Toolchains that the machines of a farm have, and this one does not know.
 
         Raises:
             UsageError: A text is no pin, or matches no node, or names no toolchain.
         """
-        set_pins(self._engine, self._handle, texts)
+        set_pins(self._engine, self._handle, texts, elsewhere)
 
     def place(
         self,

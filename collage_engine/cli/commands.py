@@ -91,7 +91,7 @@ def _place(options: argparse.Namespace) -> int:
         session = Session.of_model(engine, model, settings.shapes)
         if options.session:
             _of_session_option(lambda: session.continue_from(options.session))
-        session.pin(*options.pin)
+        session.pin(*options.pin, elsewhere=settings.toolchains if settings.farm else ())
         try:
             # The budget is that of the command: opening the model is part of it.
             spent_s = time.monotonic() - began

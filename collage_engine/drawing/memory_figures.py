@@ -15,19 +15,6 @@ from collage_engine.records.memory import MemoryUse
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.placement import Partition, Placement
 
-ABOUT_WEIGHTS = "The bytes of the constants that these operators read, as the model stores them"
-ABOUT_INPUTS = "The bytes of the values that the partition takes from other partitions or inputs"
-ABOUT_OUTPUTS = "The bytes of the values that it hands over or that leave the model"
-ABOUT_INSIDE = (
-    "The bytes of the values between its own operators, each once; fused kernels never write most "
-    "of them"
-)
-ABOUT_STORED = "The bytes of weights that the toolchain was given in the last run"
-ABOUT_PACKED = (
-    "The bytes of weights that the toolchain's modules hold in memory, packed as they compute with "
-    "them; measured in the process that confirmed the run"
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionMemory:

@@ -14,12 +14,14 @@ from collage_engine.drawing.columns import (
     LayoutRequest,
 )
 from collage_engine.drawing.groups import (
+    FIRST_VIEW_LIMIT,
     DisplayGraph,
     Group,
     display_graph,
     first_view,
     name_scopes,
     partition_groups,
+    partitions_help,
     sections,
 )
 from collage_engine.drawing.operators import OperatorGraph, operator_graph
@@ -218,18 +220,28 @@ def placement_scene(
     orientation: str = "vertical",
     collapse: bool = True,
     aspect: float = 1.5,
+    most_operators: int = FIRST_VIEW_LIMIT,
 ) -> Scene:
     """Return the scene of a graph and its placement in one call, for reports.
 
     A large graph is drawn with its partitions collapsed, and its scopes where that is not
     enough. The layout runs in a child process.
+
+    Args:
+        record: The graph.
+        placement: Its placement; None: there is none.
+        orientation: ``vertical`` or ``horizontal``.
+        collapse: Whether anything is collapsed.
+        aspect: Width over height of the picture that is aimed at.
+        most_operators: Above how many operators the partitions are collapsed.
     """
     from collage_engine.drawing.layout_process import lay_out_safely
 
     graph = operator_graph(record)
     groups = {g.id: g for g in sections(graph, name_scopes(graph))}
     closed = first_view(graph, groups.values()) if collapse else frozenset()
-    if closed and placement is not None and len(placement.partitions) <= 300:
+    is_large = collapse and graph.count > most_operators
+    if is_large and placement is not None and partitions_help(graph.count, placement):
         groups = {g.id: g for g in partition_groups(placement)}
         closed = frozenset(groups)
     display = display_graph(graph, groups, closed)

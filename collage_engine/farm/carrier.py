@@ -188,6 +188,24 @@ def _why_unreachable(address: Address, error: Exception) -> str:
     return f"the farm {address.text} cannot be reached: {text}"
 
 
+LOST_BY = {
+    "KilledWorker": "its worker died",
+    "CancelledError": "the scheduler has dropped its task",
+    "FutureCancelledError": "the scheduler has dropped its task",
+    "CommClosedError": "the connection broke",
+    "NoValidWorkerError": "it has left the farm",
+    "TimeoutError": "its answer did not arrive",
+}
+"""What Dask's exceptions say of a machine, by the names of their classes, as parts of sentences."""
+
+
+def why_lost(error: Exception) -> str:
+    """Why a machine gave no answer, in words; the exception itself goes to the log."""
+    _LOG.info("a machine gave no answer", exc_info=error)
+    name = type(error).__name__
+    return LOST_BY.get(name, f"its task ended without an answer ({name}: {error})")
+
+
 class DaskCarrier:
     """Carries tasks with a Dask client."""
 
@@ -223,7 +241,8 @@ class DaskCarrier:
                     or getattr(self._client, "status", "") == "closed"
                     or not getattr(self._client, "scheduler_comm", None)
                 ):
-                    self._report_closed(f"the scheduler {self.address} is gone: {error}")
+                    _LOG.warning("the scheduler does not answer: %s", error)
+                    self._report_closed(f"the scheduler {self.address} is gone")
                     return
                 workers = None
             if workers is not None:
@@ -280,7 +299,7 @@ class DaskCarrier:
                 pure=False,
             )
         except Exception as error:
-            done(MachineLost(str(error)))
+            done(MachineLost(why_lost(error)))
             return
         with self._lock:
             self._futures[lease] = future
@@ -293,7 +312,7 @@ class DaskCarrier:
         try:
             answer = future.result(timeout=CONNECT_S)
         except Exception as error:  # whatever Dask raises: the task gave no answer
-            done(MachineLost(f"{type(error).__name__}: {error}"))
+            done(MachineLost(why_lost(error)))
             return
         done(answer if isinstance(answer, bytes) else MachineLost("it sent no answer in bytes"))
 
@@ -307,7 +326,7 @@ class DaskCarrier:
                 )
                 answer = answers.get(address)
             except Exception as error:
-                done(MachineLost(f"{type(error).__name__}: {error}"))
+                done(MachineLost(why_lost(error)))
                 return
             done(answer if isinstance(answer, bytes) else MachineLost("it did not answer"))
 

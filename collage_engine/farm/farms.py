@@ -182,7 +182,11 @@ def _ended_early(
     run = placing.provisional if placing is not None else None
     if placing is None or run is None:
         raise error
-    warning = f"{error}; this is the best placement until then, and there is no artifact of it"
+    warning = (
+        f"{error}; this is the best placement until then, and there is no artifact of it, since "
+        "only a machine of that pool can build one. Running the command again, once one has "
+        "joined, goes on from the stored costs"
+    )
     on_event(Log(level="warning", text=warning))
     run.provisional, run.ended, run.artifact = False, "budget", None
     run.measured_on = placing.machine

@@ -113,6 +113,9 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int = 1
     order: tuple[str, ...] = ()
     """Greedy: toolchains in the user's order."""
+    candidates: tuple[str, ...] = ()
+    """Ids of the candidates that its partitions run, in the order in which they run; empty: an
+    older version wrote the run."""
     reduced: bool = False
     """Whether a part of it computes in less than float32; the run's tolerance holds for it too."""
     max_rel_error: float | None = None

@@ -89,7 +89,7 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         if outcome.contender.kind != "collage"
     ]
     bound = answer.lower_bound_us
-    memory = memory_use(winner, record.weights_bytes, inputs.artifact)
+    memory = memory_use(winner, record.weights_bytes, inputs.artifact, control.peak_memory())
     costs = {c.id: data.costs.cost(c.id) for c in data.candidates}
     unmeasured = _unmeasured(inputs, control)
     return Run(
@@ -329,6 +329,7 @@ def _baseline(inputs: DocumentInputs, outcome: ContenderResult) -> Baseline:
         barred=contender.barred,
         from_trial=outcome.from_trial,
         order=tuple(dict.fromkeys(part.instance.toolchain for part in contender.cover)),
+        candidates=tuple(part.id for part in contender.cover),
     )
 
 
