@@ -23,8 +23,8 @@ from onnx import ModelProto, TensorProto, helper
 
 from collage_engine.report.peers import PeerEntry, PeersResult, PeerTime
 from tests import zoo
-from tests.fuzz.documents import BATCHES, full_session, loader_in_cpp, two_shapes
 from tests.fuzz.mutations import mutate_bytes, mutate_database, mutate_json, mutate_model
+from tests.support.full_documents import BATCHES, full_session, loader_in_cpp, two_shapes
 from tests.support.search_instances import random_problem
 
 OLD = Path(__file__).resolve().parents[1] / "data" / "old_versions"

@@ -1,4 +1,4 @@
-"""Whole documents that are mutated: a session that holds everything, an artifact for two shapes."""
+"""A session that holds everything, and an artifact for two shapes, to make hostile files of."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def full_session() -> bytes:
     """A session of this version with two runs that have everything a run can have."""
     document, _ = load_session(OLD / "session_1.collage")
     document.runs = [_full(document.runs[0], name) for name in ("r1", "r2")]
-    with tempfile.TemporaryDirectory(prefix="collage-fuzz-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="collage-full-") as scratch:
         path = Path(scratch) / "s.collage"
         save_session(document, path)
         return path.read_bytes()
@@ -125,7 +125,7 @@ def _made_once() -> Path:
     net = Net("two shapes", opset=13, seed=5)
     x = net.input("image", ["batch", 16])
     net.output(net.dense(net.op("Relu", net.dense(x, 16, 32)), 32, 5), shape=["batch", 5])
-    scratch = tempfile.TemporaryDirectory(prefix="collage-fuzz-")
+    scratch = tempfile.TemporaryDirectory(prefix="collage-full-")
     _kept.append(scratch)
     folder = Path(scratch.name)
     (folder / "m.onnx").write_bytes(net.model().SerializeToString(deterministic=True))
@@ -155,6 +155,6 @@ def loader_in_cpp() -> Path:
     """The C++ loader, compiled once in a process."""
     from tests.support.artifact_cases import compile_loader
 
-    scratch = tempfile.TemporaryDirectory(prefix="collage-fuzz-")
+    scratch = tempfile.TemporaryDirectory(prefix="collage-full-")
     _kept.append(scratch)
     return compile_loader(Path(scratch.name))
