@@ -139,7 +139,7 @@ class ShapeRow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def gain(self) -> float | None:
         """Best single toolchain's latency / this one's; above 1 the placement is faster."""
-        if self.latency_us is None or self.best_single_us is None:
+        if not self.latency_us or self.best_single_us is None:
             return None
         return self.best_single_us / self.latency_us
 

@@ -142,6 +142,8 @@ def _figures_fault(run: Run) -> str | None:
     counts = [run.threads, run.streams, *_numbers(run.candidates)]
     times += [left.us for left in run.residual]
     counts += [left.calls for left in run.residual]
+    if any(row.latency_us == 0 for row in run.shapes):
+        return "one of its shapes takes no time"
     for row in run.shapes:
         times += [row.latency_us, row.best_single_us, *(row.spread_us or ()), row.items_per_s]
         counts += [row.items, row.partitions, row.distinct, row.measured, row.from_store]

@@ -173,6 +173,7 @@ def wrong_sentence(status: int, said: str) -> str | None:
     if found := CONTROL.search(said):
         around = said[max(0, found.start() - 100) : found.start() + 50]
         return f"control characters reach the terminal: {around!r}"
-    if len(sentence) > LONGEST:
+    lines = sentence.splitlines() if sentence.startswith(NO_PLACEMENT) else [sentence]
+    if max(map(len, lines), default=0) > LONGEST:
         return f"a sentence of {len(sentence)} characters: {sentence[:200]}"
     return None

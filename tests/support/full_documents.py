@@ -77,7 +77,11 @@ def _full(run: Run, name: str) -> Run:
         tolerance=RunTolerance(value=1e-4, source="user", default=1e-4, noise={"y": 1e-6}),
         machine=[MachineState(at="2026-01-01T00:00:00+00:00", mhz=3000.0, busy="by nobody")] * 2,
         warnings=["something"],
-        limits=[LimitVerdict(constraint="max_runtimes", text="at most 1 runtime", state="kept")],
+        limits=[
+            LimitVerdict(
+                constraint="max_runtimes", text="at most 1 runtime", state="honoured", price_us=1.0
+            )
+        ],
         mixing=MixingBound(toolchain="tvm", alone_us=12.0, bound_us=8.0, proves=False),
         accuracy=Accuracy(
             precision="bf16", tolerance=2e-2, samples=3, max_rel_error=1e-2, tried=(trial,)
@@ -109,6 +113,7 @@ def full_session() -> bytes:
     with tempfile.TemporaryDirectory(prefix="collage-full-") as scratch:
         path = Path(scratch) / "s.collage"
         save_session(document, path)
+        load_session(path)  # what is refused as it is would hide what mutations find
         return path.read_bytes()
 
 

@@ -124,11 +124,14 @@ class DisturbedRun:
 class Campaign:
     """A folder with a store, a session and an artifact, on which runs are killed."""
 
-    def __init__(self, folder: Path, seed: int, toolchains: str) -> None:
+    def __init__(
+        self, folder: Path, seed: int, toolchains: str, fresh_every: int = FRESH_EVERY
+    ) -> None:
         self.folder = folder
         self.random = random.Random(seed)
         self.report = Report()
         self.toolchains = toolchains
+        self.fresh_every = fresh_every
         self.clock = AwakeClock()
         self.lasts: dict[tuple[bool, bool], float] = {}
         self.stores = 0
@@ -199,7 +202,7 @@ class Campaign:
             number: Of the run; by it follow its sort and whether its store is empty.
             most: Kills that it may get.
         """
-        fresh = number % FRESH_EVERY == 0
+        fresh = number % self.fresh_every == 0
         if number and fresh:
             self.new_store()
         service = number % SERVICE_EVERY == SERVICE_EVERY - 1
@@ -350,9 +353,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=36_000.0, help="stop after so long")
     parser.add_argument("--toolchains", default="tvm,onnxruntime,onednn")
+    parser.add_argument(
+        "--fresh-every",
+        type=int,
+        default=FRESH_EVERY,
+        help="runs after which the store is a new one; 1: every run measures its candidates",
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="collage-kills-") as folder:
-        campaign = Campaign(Path(folder), options.seed, options.toolchains)
+        campaign = Campaign(Path(folder), options.seed, options.toolchains, options.fresh_every)
         report = campaign.run(options.count, options.seconds)
     runs = f"{report.runs} runs, {report.ended} of which ended before anything was killed"
     print(f"{report.kinds.total()} processes killed in {runs}; by kind:")

@@ -16,19 +16,13 @@ from collage_engine.report.report import Format, render
 from collage_engine.session.file import load_session
 from tests.support.full_documents import full_session
 
-NUMBERS = (0, -1, 1e300, 2**62)
-"""What a figure is replaced with: what divides, what is never negative, what overflows."""
-KINDS: tuple[Format, ...] = ("html", "md", "csv", "latencies", "runs", "shapes", "json")
+NUMBERS = (0, -1, 1e300)
+"""What a figure is replaced with: it divides by zero, is never negative, overflows."""
+KINDS: tuple[Format, ...] = ("html", "shapes")
 FIELDS = (
-    "placement",
-    "baselines",
-    "candidates",
-    "seconds",
     "residual",
     "memory",
     "tuning",
-    "tolerance",
-    "machine",
     "limits",
     "mixing",
     "accuracy",
@@ -38,6 +32,7 @@ FIELDS = (
     "sharing",
     "figures of the run",
 )
+"""Fields of a run that only some runs have; ``tests/fuzz`` changes all the others, too."""
 
 
 def figures(data: Any) -> Iterator[tuple[Any, Any]]:

@@ -67,6 +67,12 @@ struct Array {
 
 [[noreturn]] void Fail(const std::string& what) { throw std::runtime_error(what); }
 
+// What an error of TVM's runtime says, without the traceback below it.
+std::string FirstLine(const ffi::Error& error) {
+  const std::string message = error.message();
+  return message.substr(0, message.find('\n'));
+}
+
 std::string ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) Fail(path + " cannot be read");
@@ -530,8 +536,16 @@ int Run(Options options) {
   }
   const std::string text = ReadFile(folder + "/manifest.json");
   collage::CheckJson(text);
-  const json::Object manifest = json::Parse(ffi::String(text)).cast<json::Object>();
-  const std::vector<collage::Entry> entries = Verify(folder, manifest);
+  json::Object manifest;
+  std::vector<collage::Entry> entries;
+  collage::Padding padding;
+  try {
+    manifest = json::Parse(ffi::String(text)).cast<json::Object>();
+    entries = Verify(folder, manifest);
+    padding = collage::PaddingOf(manifest, entries);
+  } catch (const ffi::Error& error) {
+    Fail("the manifest says something else than manifests do: " + FirstLine(error));
+  }
   if (manifest.count(ffi::String("requires")) != 0) {
     for (const ffi::Any& about : manifest[ffi::String("requires")].cast<json::Array>()) {
       Fail(folder + " runs from Python only: " + Text(about.cast<json::Object>(), "reason"));
@@ -544,7 +558,6 @@ int Run(Options options) {
     setenv(key.cast<ffi::String>().c_str(), value.cast<ffi::String>().c_str(), /*overwrite=*/1);
   }
   const bool cuda = manifest.count(ffi::String("device")) != 0 && Text(manifest, "device") == "cuda";
-  const collage::Padding padding = collage::PaddingOf(manifest, entries);
   const auto number = [&](const char* key, int otherwise) {
     const ffi::String name(key);
     if (manifest.count(name) == 0) return otherwise;
@@ -604,8 +617,7 @@ int main(int argc, char** argv) {
   try {
     return Run(options);
   } catch (const ffi::Error& error) {
-    const std::string message = error.message();
-    std::fprintf(stderr, "%s: %s\n", error.kind().c_str(), message.substr(0, message.find('\n')).c_str());
+    std::fprintf(stderr, "%s\n", FirstLine(error).c_str());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
   }
