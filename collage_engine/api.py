@@ -160,11 +160,13 @@ def place_on(
     )
 
 
-def set_pins(engine: Engine, handle: str, texts: Sequence[str]) -> None:
+def set_pins(
+    engine: Engine, handle: str, texts: Sequence[str], elsewhere: Sequence[str] = ()
+) -> None:
     """Replace the pins of an engine's document by these; see ``Session.pin``."""
     from collage_engine.toolchains.registry import known_names
 
-    opened, known = engine.document(handle), known_names()
+    opened, known = engine.document(handle), [*known_names(), *elsewhere]
     graph, model = opened.document.graph, opened.document.model
     pins = tuple(parse_pin(text, graph, model, known) for text in texts)
     answers.pins_set(opened, p.PinsSet(document=handle, pins=pins))
@@ -266,12 +268,12 @@ class Session:
 
     @property
     def document(self) -> Document:
-        """Everything the session holds."""
+        """Return everything the session holds."""
         return self._opened.document
 
     @property
     def model(self) -> ModelRecord:
-        """The model's file and sizes."""
+        """Return the model's file and sizes."""
         return self.document.model
 
     @property
@@ -281,12 +283,12 @@ class Session:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The runs, the oldest first."""
+        """Return the runs, the oldest first."""
         return tuple(self.document.runs)
 
     @property
     def pins(self) -> tuple[Pin, ...]:
-        """The pins that the next run keeps."""
+        """Return the pins that the next run keeps."""
         return tuple(self.document.pins)
 
     def run(self, name: str = "last") -> Run:
@@ -324,7 +326,7 @@ class Session:
         raise UsageError(f"the model has no node {text!r}{hint}")
 
     def candidates(self, settings: RunSettings | None = None) -> tuple[CandidateRecord, ...]:
-        """Every candidate with the cost that is stored for it; nothing is measured.
+        """Return every candidate with the cost that is stored for it; nothing is measured.
 
         Args:
             settings: Which toolchains, threads and precision; without them the candidates are
@@ -364,13 +366,17 @@ class Session:
 
     # -- what changes it ---------------------------------------------------------------
 
-    def pin(self, *texts: str) -> None:
+    def pin(self, *texts: str, elsewhere: Sequence[str] = ()) -> None:
         """Replace the pins by these, written as for ``collage place --pin``.
+
+        Args:
+            texts: The pins.
+            elsewhere: Toolchains that the machines of a farm have, and this one does not know.
 
         Raises:
             UsageError: A text is no pin, or matches no node, or names no toolchain.
         """
-        set_pins(self._engine, self._handle, texts)
+        set_pins(self._engine, self._handle, texts, elsewhere)
 
     def place(
         self,

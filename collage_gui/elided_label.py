@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
 from PySide6.QtCore import QSize, Qt
@@ -47,12 +48,64 @@ class ElidedLabel(QLabel):
             return
         painter = QPainter(self)
         area = self.contentsRect()
-        text = self.fontMetrics().elidedText(self._one_line(), self._where, area.width())
+        text = self.fontMetrics().elidedText(self.fitting(), self._where, area.width())
         painter.setPen(self.palette().color(self.foregroundRole()))
         painter.drawText(area, int(self.alignment() | Qt.AlignmentFlag.AlignVCenter), text)
 
+    def fitting(self) -> str:
+        """What is painted, before it is cut."""
+        return self._one_line()
+
     def _one_line(self) -> str:
         return " ".join(self.text().split("\n"))
+
+
+class PartsLabel(ElidedLabel):
+    """Shows parts of a text beside each other and leaves out the least important ones.
+
+    Parts are left out, and not only cut, where there is no room for them. The text and the tool
+    tip always have all of them.
+    """
+
+    SEPARATOR = " · "
+
+    def __init__(self, least: str = "") -> None:
+        """Make an empty label.
+
+        Args:
+            least: A text of the width that the label always has; it does not depend on what is
+                shown, so that the window keeps its size.
+        """
+        super().__init__()
+        self._least = least
+        self._parts: tuple[tuple[str, int], ...] = ()
+
+    def set_parts(self, parts: Sequence[tuple[str, int]]) -> None:
+        """Show these texts.
+
+        Args:
+            parts: Each text with its rank, in the order in which they stand; those of the highest
+                ranks are left out first.
+        """
+        self._parts = tuple(part for part in parts if part[0])
+        self.setText(self.SEPARATOR.join(text for text, _ in self._parts))
+        self.setToolTip(plain_tip(self.text()))
+        self.update()
+
+    def minimumSizeHint(self) -> QSize:
+        """One line, as wide as the text that there is always room for."""
+        least = self.fontMetrics().horizontalAdvance(self._least) + 4
+        return super().minimumSizeHint().expandedTo(QSize(least, 0))
+
+    def fitting(self) -> str:
+        """The parts that fit; the most important one also where it does not."""
+        left = list(self._parts)
+        text = self._one_line()
+        width = self.contentsRect().width()
+        while len(left) > 1 and self.fontMetrics().horizontalAdvance(text) > width:
+            left.remove(max(left, key=lambda part: part[1]))
+            text = self.SEPARATOR.join(part for part, _ in left)
+        return text
 
 
 def plain(label: QLabel) -> QLabel:

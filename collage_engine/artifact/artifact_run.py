@@ -29,7 +29,8 @@ def run_artifact(
 
     The answer has ``max_abs_error``, ``max_rel_error``, ``tolerance``, ``threads``, ``load_s``,
     ``first_result_s`` (loading and the first run), ``huge_pages`` (``bytes``, ``seconds``,
-    ``reason`` where nothing was moved) and, with ``benchmark``, ``median_us``, ``low_us`` and
+    ``reason`` where nothing was moved), ``memory_bytes`` (what loading it added to the resident
+    memory; None where that is not known) and, with ``benchmark``, ``median_us``, ``low_us`` and
     ``high_us`` (20th and 80th percentile), ``p50_us``, ``p90_us``, ``p99_us``, ``repeats``,
     ``expected_us``.
     One that was made for throughput has ``streams``, ``runs_per_s`` and ``expected_runs_per_s``
@@ -75,7 +76,7 @@ def run_artifact(
 
 
 def _result(folder: Path, report: dict[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """What is told of an entry that was run; ``ArtifactError`` if it differs from its sample."""
+    """Return a summary of an entry that was run; ``ArtifactError``: it differs from its sample."""
     if not report["agrees"]:
         dims = report.get("dims", {})
         which = "".join(f" {name}={size}" for name, size in dims.items())
@@ -92,6 +93,7 @@ def _result(folder: Path, report: dict[str, Any], manifest: Mapping[str, Any]) -
         "load_s": report["load_s"],
         "first_result_s": report["first_result_s"],
         "huge_pages": report["huge_pages"],
+        "memory_bytes": report.get("memory_bytes"),
     }
     if "runs_per_s" in report:
         names = ("streams", "runs_per_s", "expected_runs_per_s")

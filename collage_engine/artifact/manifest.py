@@ -16,7 +16,7 @@ from collage_engine.records.regular_file import read_regular
 
 
 def is_artifact(folder: Path) -> bool:
-    """Whether a folder holds an artifact (of any version)."""
+    """Return whether a folder holds an artifact (of any version)."""
     try:
         manifest = json.loads(read_regular(folder / MANIFEST, LARGEST_MANIFEST))
     except (OSError, ValueError, RecursionError):
@@ -25,7 +25,10 @@ def is_artifact(folder: Path) -> bool:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of an artifact of this version; ``ArtifactError`` says what is wrong with it."""
+    """Return the manifest of an artifact of this version.
+
+    ``ArtifactError`` says what is wrong with it.
+    """
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder")
     if not (folder / MANIFEST).exists():
@@ -64,7 +67,7 @@ def check_environment(variables: Mapping[str, str]) -> None:
 
 
 def requirements(folder: Path) -> list[str]:
-    """What an artifact needs beside its own files and TVM's runtime, in words."""
+    """Return what an artifact needs beside its own files and TVM's runtime, in words."""
     return [
         f"it needs Python: {about['reason']}" for about in read_manifest(folder).get("requires", ())
     ]

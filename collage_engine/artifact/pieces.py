@@ -39,12 +39,12 @@ class Pieces(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stored(self) -> int:
-        """Bytes of all pieces."""
+        """Return bytes of all pieces."""
         return sum(self.sizes.values())
 
 
 def cuts(data: np.ndarray) -> list[int]:
-    """Where the chunks of some bytes end, the last of them at the end of the bytes."""
+    """Return where the chunks of some bytes end, the last of them at the end of the bytes."""
     found: list[int] = []
     last = 0
     for begin in range(0, max(1, len(data) - WINDOW + 1), BLOCK):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def private_key(data: bytes, name: str) -> Ed25519PrivateKey:
-    """The private key of a PEM file; ``UsageError`` names the file where it holds none."""
+    """Return the private key of a PEM file; ``UsageError`` names the file where it holds none."""
     serialization, ed25519 = _libraries()
     try:
         key = serialization.load_pem_private_key(data, password=None)
@@ -28,7 +28,7 @@ def private_key(data: bytes, name: str) -> Ed25519PrivateKey:
 
 
 def public_key(data: bytes, name: str) -> Ed25519PublicKey:
-    """The public key of a PEM file; ``UsageError`` names the file where it holds none."""
+    """Return the public key of a PEM file; ``UsageError`` names the file where it holds none."""
     serialization, ed25519 = _libraries()
     try:
         key = serialization.load_pem_public_key(data)
@@ -40,7 +40,7 @@ def public_key(data: bytes, name: str) -> Ed25519PublicKey:
 
 
 def holds(key: Ed25519PublicKey, signature: bytes, signed: bytes) -> bool:
-    """Whether the owner of the key signed these bytes."""
+    """Return whether the owner of the key signed these bytes."""
     from cryptography.exceptions import InvalidSignature
 
     try:

@@ -80,7 +80,7 @@ def machine_bounds(
 
 
 def machine_peaks(store: Store | None) -> Peaks | None:
-    """This machine's peaks, measured once and kept; None where they cannot be measured."""
+    """Return this machine's peaks, measured once and kept; None where they cannot be measured."""
     try:
         known = remembered(
             store,

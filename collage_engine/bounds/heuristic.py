@@ -190,7 +190,7 @@ class Parts:
     def _alone(
         self, single: Mapping[tuple[str, int], float], groups: Sequence[tuple[int, float]]
     ) -> Alone:
-        """Times alone, less where a group shows that they were taken in a slow moment."""
+        """Return times alone, less where a group shows that they were taken in a slow moment."""
         own = {at: us for at, us in single.items() if at[1] in self.heavy}
         best: dict[int, float] = {}
         for (_, node), us in own.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -37,8 +38,24 @@ from collage_engine.toolchains.capabilities import (
     border_formats,
     composites_of,
 )
-from collage_engine.toolchains.registry import ON_DEMAND, get, known_names, probe_all
+from collage_engine.toolchains.registry import NOT_READY, ON_DEMAND, get, known_names, probe_all
 from collage_engine.toolchains.sources import source_hash
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probing:
+    """How toolchains are looked for: what they need is compiled the first time.
+
+    Attributes:
+        on_probe: Is called with the name of each toolchain that a child process looks for.
+        ready_by: A moment of the monotonic clock; who is not ready then is left out. Those that
+            the settings name are waited for, and one where none is ready.
+        waited_for: Further toolchains that are waited for.
+    """
+
+    on_probe: Callable[[str], None] = lambda name: None
+    ready_by: float = math.inf
+    waited_for: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -83,6 +100,11 @@ class Menu:
         return {source.instance.id: source.instance for source in self.sources}
 
     @property
+    def not_ready(self) -> tuple[str, ...]:
+        """Return the names of the toolchains that were not waited for."""
+        return tuple(state.name for state in self.states if state.reason == NOT_READY)
+
+    @property
     def versions(self) -> dict[str, str]:
         """Versions of the toolchains that are available, by name."""
         return {state.name: state.version or "" for state in self.states if state.available}
@@ -103,7 +125,7 @@ def make_menu(
     settings: RunSettings,
     target: TargetChoice,
     on_host: tuple[int, ...] = (),
-    on_probe: Callable[[str], None] = lambda name: None,
+    probing: Probing | None = None,
 ) -> Menu:
     """Enumerate the candidates of a model for a run's settings.
 
@@ -113,7 +135,7 @@ def make_menu(
         settings: Toolchains, threads and precision.
         target: What the candidates are compiled for.
         on_host: Operator numbers that get candidates on the host too, in a run on a device.
-        on_probe: Is called with the name of each toolchain that a child process looks for.
+        probing: How toolchains are looked for.
 
     Raises:
         UsageError: The settings name a toolchain that does not exist or has no such target.
@@ -121,7 +143,7 @@ def make_menu(
     """
     while True:
         try:
-            return _menu(model, store, settings, target, on_host, on_probe)
+            return _menu(model, store, settings, target, on_host, probing or Probing())
         except ToolchainFault as fault:
             if fault.toolchain in left_out():
                 raise ToolchainError(f"{fault.toolchain}: {fault}") from fault
@@ -134,11 +156,12 @@ def _menu(
     settings: RunSettings,
     target: TargetChoice,
     on_host: tuple[int, ...],
-    on_probe: Callable[[str], None],
+    probing: Probing,
 ) -> Menu:
     graph = model.graph
     on_demand = [name for name in settings.toolchains if name in ON_DEMAND]
-    states = [*probe_all(on_child=on_probe), *probe_all(on_demand, on_child=on_probe)]
+    states = [*_states(settings, target, probing)]
+    states += probe_all(on_demand, on_child=probing.on_probe)
     choice = _chosen_toolchains({state.name: state for state in states}, settings, target)
     threads = threads_of(settings)
     sources = [
@@ -176,6 +199,24 @@ def _menu(
         keys=keys,
         target=target,
     )
+
+
+def _states(settings: RunSettings, target: TargetChoice, probing: Probing) -> list[ToolchainState]:
+    """States of all toolchains; some may not be ready, but never all of those for the target."""
+    waited_for = {*settings.toolchains, *probing.waited_for}
+
+    def ask() -> list[ToolchainState]:
+        return [
+            *probe_all(on_child=probing.on_probe, ready_by=probing.ready_by, waited_for=waited_for)
+        ]
+
+    states = ask()
+    for name in [state.name for state in states if state.reason == NOT_READY]:
+        if any(state.available and state.serves(target.kind) for state in states):
+            break
+        waited_for.add(name)
+        states = ask()
+    return states
 
 
 @dataclass(frozen=True)
@@ -245,7 +286,7 @@ def _instances(
 def _with_libraries(
     sources: Sequence[CandidateSource], threads: int
 ) -> list[tuple[Toolchain, ToolchainInstance]]:
-    """Instances of the chosen toolchains whose kernels call others of them as libraries."""
+    """Return instances of the chosen toolchains whose kernels call others of them as libraries."""
     chosen = [get(name) for name in dict.fromkeys(o.instance.toolchain for o in sources)]
     libraries = [toolchain.name for toolchain in chosen if isinstance(toolchain, LibraryForKernels)]
     return [

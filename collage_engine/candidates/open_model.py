@@ -7,12 +7,12 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from collage_engine.build.built import BuiltModule
-from collage_engine.candidates.menu import Menu, make_menu, threads_of
+from collage_engine.candidates.menu import Menu, Probing, make_menu, threads_of
 from collage_engine.candidates.precision import check_precision
 from collage_engine.lowering.reference import run_onnx
 from collage_engine.machine.cuda import choose_target
@@ -107,14 +107,15 @@ class OpenModel:
         self,
         settings: RunSettings,
         on_host: tuple[int, ...] = (),
-        on_probe: Callable[[str], None] = lambda name: None,
+        probing: Probing | None = None,
     ) -> Menu:
         """Return the menu for these settings, with the costs that the store holds now.
 
         Args:
             settings: Toolchains, threads, precision and target.
             on_host: Operator numbers that get candidates on the host too, in a run on a device.
-            on_probe: Is called with the name of each toolchain that a child process looks for.
+            probing: How toolchains are looked for; those that are not ready are asked again when
+                the next menu is wanted.
 
         Raises:
             UsageError: The target, the precision or a toolchain does not exist.
@@ -125,8 +126,9 @@ class OpenModel:
         key = _menu_key(settings, on_host)
         menu = self._menus.pop(key, None)
         if menu is None:
-            menu = make_menu(self.model, self.store, settings, target, on_host, on_probe)
-        self._menus[key] = menu
+            menu = make_menu(self.model, self.store, settings, target, on_host, probing)
+        if not menu.not_ready:
+            self._menus[key] = menu
         while len(self._menus) > MENUS_KEPT:
             self._menus.pop(next(iter(self._menus)))
         return replace(menu, costs=self.with_stored_costs(menu.candidates, menu.costs))

@@ -53,7 +53,7 @@ def dispatch(options: argparse.Namespace) -> int:
 
 
 def report_error(error: CollageError, options: argparse.Namespace) -> int:
-    """One line on standard error (and, asked for JSON, what forbids a placement)."""
+    """Print one line on standard error (and, asked for JSON, what forbids a placement)."""
     if isinstance(error, InfeasibleError) and getattr(options, "json", False):
         output.print_json({"infeasible": {"reason": str(error), **error.details}})
     if isinstance(error, Cancelled):
@@ -92,7 +92,7 @@ def _place(options: argparse.Namespace) -> int:
         session = Session.of_model(engine, model, settings.shapes)
         if options.session:
             _of_session_option(lambda: session.continue_from(options.session))
-        session.pin(*options.pin)
+        session.pin(*options.pin, elsewhere=settings.toolchains if settings.farm else ())
         try:
             # The budget is that of the command: opening the model is part of it.
             spent_s = time.monotonic() - began

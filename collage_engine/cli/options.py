@@ -35,14 +35,17 @@ def duration(text: str) -> float:
 
 
 def shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """``NAME=1,3,224,224`` → (name, sizes)."""
+    """``NAME=1,3,224,224`` → (name, sizes).
+
+    The tensors of a sequence are ``NAME[0]=2,3`` and so on; ``NAME[]=`` says that it has none.
+    """
     name, equals, sizes = text.rpartition("=")
+    if name.endswith("[]") and not sizes:
+        return name, ()
     parts = re.split(r"[,x]", sizes)
     if not equals or not name or not all(re.fullmatch(r"\s*\d+\s*", part) for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is no shape: write NAME=1,3,224,224")
-    values = tuple(int(part) for part in parts)
-    if any(value <= 0 for value in values):
-        raise argparse.ArgumentTypeError(f"{text!r}: sizes must be positive")
+    values = tuple(int(part) for part in parts)  # which of them may be 0, the model knows
     if math.prod(values) > MOST_ELEMENTS:
         raise argparse.ArgumentTypeError(f"{text!r} is larger than any memory")
     return name, values
@@ -308,9 +311,11 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
 
     known = known_names()
     allowed = getattr(options, "allow_runtimes", ())
+    # The machines of a farm may have others, and say themselves what they do not know.
+    on_farm = bool(getattr(options, "farm", ""))
     for option, names in (("--toolchains", options.toolchains), ("--allow-runtimes", allowed)):
         for name in names:
-            if name not in known:
+            if name not in known and not on_farm:
                 raise UsageError(
                     f"{option}: there is no toolchain {name!r}; known are {', '.join(known)}"
                 )
@@ -332,10 +337,9 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
         measure=getattr(options, "measure", "needed"),
         tune_budget_s=getattr(options, "tune_budget", 0.0),
         in_place=getattr(options, "in_place", True),
-        refine_budget_s=getattr(options, "refine", 0.0),
         shapes=dict(options.shape),
-        # Records name element types as numpy does.
         objective=getattr(options, "objective", "latency"),
+        # Records name element types as numpy does.
         precision={"bf16": "bfloat16", "fp16": "float16"}.get(options.precision, options.precision),
         tolerance=getattr(options, "tolerance", None),
         strict=getattr(options, "strict", False),

@@ -13,6 +13,7 @@ from collage_engine.drawing.accuracy import tolerance_sentences
 from collage_engine.drawing.facts import changed_facts, run_facts
 from collage_engine.drawing.figures import regret_known
 from collage_engine.drawing.formatting import (
+    DASH,
     bytes_text,
     counted,
     gain_text,
@@ -30,6 +31,7 @@ from collage_engine.records.placement import Run
 from collage_engine.records.shapes import items_of
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.session.document import Document
+from collage_engine.wording import command_line as words
 
 MOST_EXPLAINED = 20
 """Candidates of one node that ``explain`` lists, all of them with ``--json``; chosen: they fit on
@@ -47,11 +49,14 @@ def print_entries(entries: Sequence[dict[str, Any]]) -> None:
     """Print how the entries of an artifact for several shapes did, one row each."""
     timed = ("p50", "p90", "p99", "items per second", "expected")
     shown = timed if any("median_us" in entry for entry in entries) else ()
-    table = Columns("shape", "largest error", *shown, right=("largest error", *shown))
+    columns = ("largest error", "memory", *shown)
+    table = Columns("shape", *columns, right=columns)
     for entry in entries:
         dims = " ".join(f"{name}={size}" for name, size in entry["dims"].items())
         shape = dims or ", ".join(f"{n} {list(s)}" for n, s in entry["inputs"].items())
-        cells = [shape, f"{entry['max_rel_error']:.1e}"]
+        memory = entry.get("memory_bytes")
+        text = DASH if memory is None else bytes_text(memory)
+        cells = [shape, f"{entry['max_rel_error']:.1e}", text]
         if shown:
             items = items_of(entry["inputs"])
             cells += [time_text(entry[f"{name}_us"]) for name in ("p50", "p90", "p99")]
@@ -67,27 +72,27 @@ def print_toolchains(states: Sequence[ToolchainState]) -> None:
     """Print which toolchains are here, and why others are missing and how to install them."""
     made = Columns("toolchain", "version", "targets", "devices", "state")
     for state in states:
-        words = "available" if state.available else "no device" if state.builds else "missing"
+        known = "available" if state.available else "no device" if state.builds else "missing"
         targets, devices = (", ".join(names) or "–" for names in (state.targets, state.devices))
-        made.add(state.name, state.version or "–", targets, devices, words)
+        made.add(state.name, state.version or "–", targets, devices, known)
     show(made.table)
     for state in states:
         if not state.available:
-            words = "has no device here" if state.builds else "is missing"
-            say(f"{state.name} {words}: {state.reason or 'its probe gave no reason'}")
+            sentence = words.NO_DEVICE if state.builds else words.MISSING
+            say(sentence.format(name=state.name, reason=state.reason or words.NO_REASON))
             if state.install:
-                say(f"  to use it: {state.install}")
+                say(words.TO_USE.format(command=state.install))
 
 
 def candidate_text(c: CandidateRecord, titles: Sequence[str]) -> str:
-    """Operators of a candidate, and its formats where they are not plain.
+    """Return operators of a candidate, and its formats where they are not plain.
 
     Args:
         c: The candidate.
         titles: What each operator of the graph is called.
     """
-    words = border_words(c.takes, c.gives)
-    return joined_titles([titles[n] for n in c.nodes]) + (f" ({words})" if words else "")
+    formats = border_words(c.takes, c.gives)
+    return joined_titles([titles[n] for n in c.nodes]) + (f" ({formats})" if formats else "")
 
 
 def print_candidates(candidates: Sequence[CandidateRecord], titles: Sequence[str]) -> None:
@@ -118,7 +123,8 @@ def print_candidates(candidates: Sequence[CandidateRecord], titles: Sequence[str
     show(made.table)
     distinct = len({c.key for c in candidates})
     unknown = sum(c.cost.state == "unknown" for c in candidates)
-    say(f"{counted(len(candidates), 'candidate')}, {distinct} distinct, {unknown} not measured yet")
+    found = counted(len(candidates), "candidate")
+    say(words.CANDIDATES_LISTED.format(candidates=found, distinct=distinct, unknown=unknown))
 
 
 def nodes_text(nodes: Sequence[int]) -> str:
@@ -139,9 +145,10 @@ def print_node(document: Document, numbers: Sequence[int]) -> None:
     node = calls[number]
     title = operator_titles(document.graph)[number]
     names = "".join(f" '{name}'" for name in node.onnx_nodes)
-    say(f"node {number}: {title}{names}, internally {node.op}", style="bold")
+    about = words.NODE.format(number=number, title=title, names=names, operator=node.op)
+    say(about, style="bold")
     if len(numbers) > 1:
-        say(f"this ONNX node became operators {nodes_text(numbers)}; explain them by number")
+        say(words.SEVERAL_OPERATORS.format(numbers=nodes_text(numbers)))
 
 
 def print_tolerance(run: Run) -> None:
@@ -194,25 +201,18 @@ def print_explanation(
         )
     say()
     show(made.table)
-    say(
-        "→ is chosen. The regret is what the best placement with the candidate costs more "
-        "(no placement: nothing can contain it here; not known: there was no time to find out). "
-        "= is a tie: repeats, or run-to-run drift, differ by more than that."
-    )
+    say(words.ABOUT_REGRET)
     if exported not in (None, answer.chosen) and any(c.id == exported for c in shown):
-        say("• is what the run exported here: another placement was the fastest end to end.")
+        say(words.ABOUT_EXPORTED)
     if within:
-        say(
-            "The cost is that in this model. It was measured in placements that were run, or is "
-            "predicted from these where the isolated cost has a ~."
-        )
+        say(words.ABOUT_COST)
     left = len(answer.candidates) - len(shown)
     if left > 0:
-        say(f"{left} more: --json lists them")
+        say(words.MORE_CANDIDATES.format(count=left))
     for c in answer.candidates:
         if c.cost.state == "invalid":
             what = f"{c.instance.id} on {candidate_text(c, titles)} ({nodes_text(c.nodes)})"
-            say(f"invalid: {what}: {c.cost.reason}")
+            say(words.INVALID.format(what=what, reason=c.cost.reason))
 
 
 def _isolated_text(cost: Cost) -> str:
@@ -224,22 +224,24 @@ def _isolated_text(cost: Cost) -> str:
 def print_comparison(found: Comparison, names: tuple[str, str]) -> None:
     """Print the latencies of two runs, their partitions by toolchain, and the changed nodes."""
     a, b = found.measured_us
-    say(f"{names[0]}: {time_text(a)}   {names[1]}: {time_text(b)}")
+    one, other = names
+    say(words.TWO_TIMES.format(one=one, one_us=time_text(a), other=other, other_us=time_text(b)))
     if a is not None and b is not None:
-        by = "none" if a == b else f"{signed(b - a)} ({gain_text(b, a)})"
-        say(f"difference: {by}")
+        by = words.NO_DIFFERENCE if a == b else f"{signed(b - a)} ({gain_text(b, a)})"
+        say(words.DIFFERENCE.format(by=by))
     for name, (ours, theirs) in found.by_toolchain.items():
-        say(f"{name}: {ours} → {counted(theirs, 'partition')}")
+        after = counted(theirs, "partition")
+        say(words.BY_TOOLCHAIN.format(toolchain=name, before=ours, after=after))
     moved = [change for change in found.nodes if change.change == "moved"]
     regrouped = [change.node for change in found.nodes if change.change == "regrouped"]
-    say(f"{counted(len(moved), 'node')} moved, {len(regrouped)} regrouped")
+    say(words.MOVED.format(nodes=counted(len(moved), "node"), regrouped=len(regrouped)))
     by_way: dict[tuple[str, str], list[int]] = {}
     for change in moved:
         by_way.setdefault((change.before or "–", change.after or "–"), []).append(change.node)
     for (old, new), nodes in by_way.items():
-        say(f"  {old} → {new}: {nodes_text(nodes)}")
+        say(words.MOVED_FROM_TO.format(before=old, after=new, nodes=nodes_text(nodes)))
     if regrouped:
-        say(f"  in other partitions of the same toolchain: {nodes_text(regrouped)}")
+        say(words.REGROUPED.format(nodes=nodes_text(regrouped)))
 
 
 def print_changed_facts(before: Run, after: Run) -> None:
@@ -264,17 +266,17 @@ def signed(us: float) -> str:
 
 def print_store(info: dict[str, Any]) -> None:
     """Print where the measurements are, how many, of what and since when."""
-    say(f"file: {info['path']}")
+    say(words.FILE.format(path=info["path"]))
     if not info["exists"]:
-        say("it does not exist yet: nothing has been measured")
+        say(words.NO_FILE)
         return
     if not info["writable"]:
-        say("it cannot be written here: what it holds is used, and new measurements are not kept")
-    say(f"size: {bytes_text(info['bytes'])}")
-    say(f"measurements: {info['measurements']}, of them {info['invalid']} invalid")
+        say(words.READ_ONLY)
+    say(words.SIZE.format(bytes=bytes_text(info["bytes"])))
+    say(words.MEASUREMENTS.format(count=info["measurements"], invalid=info["invalid"]))
     for kind in ("toolchains", "devices"):
         for name, count in info[kind].items():
-            say(f"  {name}: {count}")
-    say(f"constants of this machine: {info['constants']}")
+            say(words.KIND.format(name=name, count=count))
+    say(words.CONSTANTS.format(count=info["constants"]))
     if info["oldest"]:
-        say(f"measured from {info['oldest']} to {info['newest']}")
+        say(words.MEASURED_FROM_TO.format(oldest=info["oldest"], newest=info["newest"]))

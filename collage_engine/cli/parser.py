@@ -216,14 +216,6 @@ def _add_budgets(place: argparse.ArgumentParser) -> None:
         help="search on isolated costs; do not run whole placements to learn what candidates cost "
         "in this model",
     )
-    place.add_argument(
-        "--refine",
-        type=duration,
-        default=0.0,
-        metavar="TIME",
-        help="time for improving the best placements on end-to-end measurements, added to that of "
-        "--budget (default: none)",
-    )
 
 
 def _add_constraints(place: argparse.ArgumentParser) -> None:

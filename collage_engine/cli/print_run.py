@@ -14,7 +14,7 @@ from collage_engine.cli.screen import Columns, columns, say, show
 from collage_engine.drawing import objective
 from collage_engine.drawing.accuracy import accuracy_sentences, tolerance_sentences
 from collage_engine.drawing.baselines import baseline_title
-from collage_engine.drawing.figures import clocks_text
+from collage_engine.drawing.figures import clocks_text, ending_sentences
 from collage_engine.drawing.formatting import (
     counted,
     gain_text,
@@ -27,10 +27,10 @@ from collage_engine.drawing.latencies import KINDS, baseline_name, latency_rows
 from collage_engine.drawing.objective import deployment_cells, objective_sentences
 from collage_engine.drawing.palette import learn
 from collage_engine.drawing.shape_table import COLUMNS, NUMBERS, shape_cells, sharing_sentences
-from collage_engine.drawing.time_spent import unmeasured_sentences
 from collage_engine.records.errors import CollageError
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.shapes import ShapeRow, Sharing
+from collage_engine.wording import command_line as words
 
 if TYPE_CHECKING:
     from collage_engine.deployment.shapes import ShapesPlaced
@@ -41,10 +41,10 @@ def print_shapes(placed: ShapesPlaced) -> None:
     for run in placed.runs:
         learn(run.toolchains)
     for warning in dict.fromkeys(text for run in placed.runs for text in run.warnings):
-        say(f"warning: {warning}", style="yellow")
+        say(words.WARNING.format(text=warning), style="yellow")
     print_shape_table(placed.rows, placed.sharing)
     for path in placed.sessions:
-        say(f"session: {path}")
+        say(words.SESSION.format(path=path))
     if placed.artifact:
         say_artifact(placed.artifact)
 
@@ -78,7 +78,7 @@ def print_run(run: Run) -> None:
     learn(run.toolchains)
     placement = run.placement
     if placement is None:
-        say("No placement.")
+        say(words.NO_PLACEMENT)
         return
     if placement.measured_us is None and run.winner == "unmeasured":
         _print_unmeasured(run, placement)
@@ -92,11 +92,11 @@ def print_run(run: Run) -> None:
         _print_estimate(placement)
     _print_accuracy(run)
     if clocks := clocks_text(run.machine):
-        say(f"processor clocks at the begin and the end: {clocks}")
+        say(words.CLOCKS.format(clocks=clocks))
     if run.memory is not None:
-        say(f"memory: {memory_text(run.memory)}")
+        say(words.MEMORY.format(memory=memory_text(run.memory)))
     _print_candidate_counts(run)
-    for sentence in unmeasured_sentences(run):
+    for sentence in ending_sentences(run):
         say(sentence)
     _print_constraints(run)
     _print_artifact(run)
@@ -106,8 +106,11 @@ def _print_unmeasured(run: Run, placement: Placement) -> None:
     """Print a placement that was compiled for a device that is not here."""
     _print_warnings(run)
     say(
-        f"Compiled for {run.target}, not measured: {run.note.partition(',')[0]}, "
-        f"{counted(len(placement.partitions), 'partition')}",
+        words.COMPILED.format(
+            target=run.target,
+            what=run.note.partition(",")[0],
+            partitions=counted(len(placement.partitions), "partition"),
+        ),
         style="bold",
     )
     _print_artifact(run)
@@ -116,12 +119,16 @@ def _print_unmeasured(run: Run, placement: Placement) -> None:
 def _print_choice(run: Run, placement: Placement) -> None:
     won = next((base for base in run.baselines if base.name == run.winner), None)
     baseline = run.winner if won is None else baseline_title(won)
-    whose = "Collage's placement" if run.winner == "collage" else f"the baseline {baseline}"
+    is_ours = run.winner == "collage"
     say(
-        f"Chosen: {whose}, {time_text(placement.measured_us)} for "
-        f"{counted(run.model['nodes'], 'node')} in "
-        f"{counted(len(placement.partitions), 'partition')} on {run.target} with "
-        f"{counted(run.threads, 'thread')}",
+        words.CHOSEN.format(
+            whose=words.COLLAGES if is_ours else words.BASELINE.format(name=baseline),
+            us=time_text(placement.measured_us),
+            nodes=counted(run.model["nodes"], "node"),
+            partitions=counted(len(placement.partitions), "partition"),
+            target=run.target,
+            threads=counted(run.threads, "thread"),
+        ),
         style="bold",
     )
     partitions: dict[str, int] = {}
@@ -143,10 +150,10 @@ def _print_latencies(run: Run) -> None:
     say()
     show(latency_table(run, columns()))
     if run.tied:
-        say("→ was chosen on rounds before these; = is as fast, as far as these rounds can tell")
+        say(words.ABOUT_TIES)
     for row in latency_rows(run):
         if row.reason is not None:
-            say(f"{row.name} ({row.kind}) has no time: {row.reason}")
+            say(words.NO_TIME.format(name=row.name, kind=row.kind, reason=row.reason))
 
 
 def _print_objective(run: Run) -> None:
@@ -164,16 +171,14 @@ def _print_objective(run: Run) -> None:
 def _print_estimate(placement: Placement) -> None:
     off = placement.additive_error_us
     if placement.estimated_us is not None and off is not None:
-        say(
-            f"estimated: {time_text(placement.estimated_us)}, the sum of its partitions, launches "
-            f"and hand-overs; measured, it takes {time_text(abs(off))} "
-            f"{'more' if off >= 0 else 'less'}"
-        )
+        direction = words.MORE if off >= 0 else words.LESS
+        us = time_text(placement.estimated_us)
+        say(words.EXPECTED.format(us=us, off=time_text(abs(off)), direction=direction))
 
 
 def _print_accuracy(run: Run) -> None:
     if run.accuracy is None and run.max_rel_error is not None:
-        say(f"largest error against the model's own result: {run.max_rel_error:.1e} (relative)")
+        say(words.MODEL_ERROR.format(error=f"{run.max_rel_error:.1e}"))
     for sentence in (*tolerance_sentences(run), *accuracy_sentences(run)):
         say(sentence)
 
@@ -182,35 +187,42 @@ def _print_candidate_counts(run: Run) -> None:
     counts = run.candidates
     why = ""
     if counts.proven or counts.assumed:
-        why = (
-            f" ({counts.proven} were excluded by certified bounds and {counts.assumed} by "
-            "heuristic bounds)"
-        )
+        why = words.EXCLUDED.format(proven=counts.proven, assumed=counts.assumed)
     say(
-        f"candidates: {counts.enumerated} found, {counts.distinct} distinct, {counts.measured} "
-        f"measured, {counts.from_trials} timed as whole models, {counts.from_store} from the "
-        f"store, {counts.invalid} invalid, "
-        f"{counts.skipped} left unmeasured{why}"
+        words.CANDIDATES.format(
+            enumerated=counts.enumerated,
+            distinct=counts.distinct,
+            measured=counts.measured,
+            trials=counts.from_trials,
+            stored=counts.from_store,
+            invalid=counts.invalid,
+            skipped=counts.skipped,
+            why=why,
+        )
     )
 
 
 def _print_constraints(run: Run) -> None:
     """Print what became of pins and limits, and which baselines they exclude."""
     for pin in run.pins:
-        price = f"price {time_text(pin.price_us)}" if pin.price_us is not None else ""
+        price = ""
+        if pin.price_us is not None:
+            price = words.PRICE.format(us=time_text(pin.price_us))
         reason = pin.reason or price  # the reason names the price
-        say(f"pin {pin.pin}: {pin.state}{f': {reason}' if reason else ''}")
+        sentence = words.PIN_BECAUSE if reason else words.PIN
+        say(sentence.format(pin=pin.pin, state=pin.state, reason=reason))
     for limit in run.limits:
-        say(f"limit {limit.reason or f'{limit.text}: {limit.state}'}")
+        say(words.LIMIT.format(text=limit.reason or f"{limit.text}: {limit.state}"))
     for base in run.baselines:
         if base.barred:
-            say(f"{baseline_name(base)} ({KINDS[base.kind]}) is {base.barred}")
+            name, kind = baseline_name(base), KINDS[base.kind]
+            say(words.BARRED.format(name=name, kind=kind, reason=base.barred))
 
 
 def _print_warnings(run: Run) -> None:
     """Print what is to be known before any number is read."""
     for warning in run.warnings:
-        say(f"warning: {warning}", style="yellow")
+        say(words.WARNING.format(text=warning), style="yellow")
 
 
 def _print_artifact(run: Run) -> None:
@@ -222,7 +234,7 @@ def say_artifact(folder: str) -> None:
     """Print where an artifact is, and what it needs beside what lies in it."""
     from collage_engine.artifact.manifest import requirements
 
-    say(f"artifact: {folder}")
+    say(words.ARTIFACT.format(path=folder))
     with contextlib.suppress(CollageError):  # a stored run's may be gone since
         for text in requirements(Path(folder)):
             say(f"  {text}")
@@ -233,14 +245,20 @@ def formats_text(placement: Placement) -> str:
     parts = placement.partitions
     names = {name for p in parts for name in (*p.takes.values(), *p.gives.values())}
     count = sum(bool(p.takes or p.gives) for p in parts)
-    text = f"{count} of {counted(len(parts), 'partition')} take or give {', '.join(sorted(names))}"
     times = [c.us for c in placement.conversions]
-    if not times:
-        return f"{text}; nothing is converted"
-    known = [us for us in times if us is not None]
-    took = f", {time_text(sum(known))} in all" if len(known) == len(times) else ""
-    are = "is converted once" if len(times) == 1 else "are converted once each"
-    return f"{text}; {counted(len(times), 'value')} {are}{took}"
+    converted = words.NOTHING_CONVERTED
+    if times:
+        known = [us for us in times if us is not None]
+        is_whole = len(known) == len(times)
+        took = words.IN_ALL.format(us=time_text(sum(known))) if is_whole else ""
+        sentence = words.ONE_CONVERTED if len(times) == 1 else words.SOME_CONVERTED
+        converted = sentence.format(values=counted(len(times), "value"), took=took)
+    return words.FORMATS.format(
+        count=count,
+        partitions=counted(len(parts), "partition"),
+        formats=", ".join(sorted(names)),
+        converted=converted,
+    )
 
 
 def latency_table(run: Run, width: int) -> Table:

@@ -279,7 +279,7 @@ def artifacts_move(subject: Subject) -> str:
 
 
 def _other(toolchain: Toolchain) -> ToolchainInstance:
-    """An instance of another toolchain that takes every operator: one that lowers to TIR."""
+    """Return an instance of another toolchain that takes every operator: one that lowers to TIR."""
     for each in registry.having(LowersToTir):  # type: ignore[type-abstract]
         if isinstance(each, Toolchain) and each.name != toolchain.name:
             return each.instances(Target.cpu(1), "float32")[0]

@@ -49,7 +49,7 @@ class _Net:
 
 
 def _perceptron() -> ModelProto:
-    """Two products with bias and ReLU: weights, and a chain behind each."""
+    """Return two products with bias and ReLU: weights, and a chain behind each."""
     net = _Net()
     x = net.input(4, 32)
     for given, taken in ((32, 24), (24, 10)):
@@ -60,7 +60,7 @@ def _perceptron() -> ModelProto:
 
 
 def _convolutions() -> ModelProto:
-    """Two convolutions around a residual sum, then a pooled classifier."""
+    """Return two convolutions around a residual sum, then a pooled classifier."""
     net = _Net()
     x = net.input(1, 8, 12, 12)
     (y,) = net.node("Conv", x, net.weight(8, 8, 3, 3), net.weight(8), pads=[1] * 4)
@@ -94,7 +94,7 @@ def _broadcasts() -> ModelProto:
 
 
 def _shapes() -> ModelProto:
-    """Values that are moved and not computed, a split, and results that are no floats."""
+    """Return values that are moved and not computed, a split, and results that are no floats."""
     net = _Net()
     x = net.input(2, 8)
     left, right = net.node("Split", x, outputs=2, axis=1)

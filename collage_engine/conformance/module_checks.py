@@ -98,7 +98,7 @@ def calls_leave_nothing(subject: Subject) -> str:
 
 
 def _compiled(subject: Subject) -> tuple[Case, Function, Any]:
-    """The largest of its candidates, and the runtime module that it compiles for it."""
+    """Return the largest of its candidates, and the runtime module that it compiles for it."""
     subject.needs_to_run()
     if isinstance(subject.toolchain, LowersToTir):
         raise NotApplicable("it has no runtime module of its own")
@@ -117,7 +117,7 @@ def _arguments(function: Function, inputs: Sequence[np.ndarray]) -> list[Any]:
 
 
 def _call(module: Any, function: Function) -> Call:
-    """A call with tensors of its own each time."""
+    """Return a call with tensors of its own each time."""
 
     def call(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         arguments = _arguments(function, inputs)

@@ -68,23 +68,23 @@ class Subject:
 
     @cached_property
     def toolchain(self) -> Toolchain:
-        """The toolchain itself."""
+        """Return the toolchain itself."""
         return registry.get(self.name)
 
     @cached_property
     def state(self) -> ToolchainState:
-        """What probing it in a child process finds now."""
+        """Return what probing it in a child process finds now."""
         return registry.probe_all([self.name], anew=True)[0]
 
     @cached_property
     def target(self) -> Target:
-        """The processor where it compiles for it, else an NVIDIA device."""
+        """Return the processor where it compiles for it, else an NVIDIA device."""
         if "cpu" in self.toolchain.about.targets:
             return Target.cpu(1)
         return Target.cuda(ARCHITECTURE)
 
     def instances(self, threads: int = 1) -> tuple[ToolchainInstance, ...]:
-        """Its float32 instances for the target."""
+        """Return its float32 instances for the target."""
         target = Target.cpu(threads) if self.target.kind == "cpu" else self.target
         return self.toolchain.instances(target, "float32")
 
@@ -106,7 +106,7 @@ class Subject:
             yield self._cases[name]
 
     def source(self, case: Case, instance: ToolchainInstance) -> CandidateSource:
-        """The source of an instance's candidates of a model, as a run makes it."""
+        """Return the source of an instance's candidates of a model, as a run makes it."""
         graph, toolchain = case.model.graph, self.toolchain
         return CandidateSource(
             instance=instance,
@@ -120,12 +120,12 @@ class Subject:
         )
 
     def candidates(self, case: Case, instance: ToolchainInstance) -> list[Candidate]:
-        """Its candidates of a model, with plain borders and with others."""
+        """Return its candidates of a model, with plain borders and with others."""
         found = enumerate_candidates(case.model.graph, [self.source(case, instance)])
         return list(found.candidates)
 
     def functions(self, case: Case, instance: ToolchainInstance) -> list[Function]:
-        """Some of its candidates with plain borders as functions, small and large ones."""
+        """Return some of its candidates with plain borders as functions, small and large ones."""
         records = [c for c in self.candidates(case, instance) if not (c.takes or c.gives)]
         step = max(1, -(-len(records) // MOST_COMPILED))
         chosen = {r.id: r for r in (*records[::step], *records[-1:])}
@@ -135,7 +135,7 @@ class Subject:
         ]
 
     def run(self, case: Case, function: Function, calls: int = 1) -> list[list[np.ndarray]]:
-        """The outputs of so many calls of a compiled function on its true inputs.
+        """Return the outputs of so many calls of a compiled function on its true inputs.
 
         Raises:
             Nonconformance: It cannot be compiled, or the call fails.
@@ -171,7 +171,7 @@ class Subject:
 
 
 def described(case: Case, function: Function) -> str:
-    """A function in words, for a sentence."""
+    """Return a function in words, for a sentence."""
     calls = [n for n in (function.graph.nodes[i] for i in function.members) if n.form == "call"]
     operators = ", ".join(node.op for node in calls[:6]) + (", …" if len(calls) > 6 else "")
     return f"model {case.name}, operators {operators}"

@@ -26,12 +26,12 @@ class Budget:
 
     @property
     def left(self) -> float:
-        """Seconds left, never negative."""
+        """Return seconds left, never negative."""
         return max(0.0, self.deadline - time.monotonic())
 
     @property
     def spent(self) -> bool:
-        """Whether nothing is left."""
+        """Return whether nothing is left."""
         return self.left <= 0.0
 
 
@@ -46,9 +46,9 @@ class RunBudget:
         ends_at: When the run is to be over, on the clock.
         confirming_s: Seconds kept back for the confirmation.
         exporting_s: Seconds kept back for writing the artifact.
-        added_s: Seconds that the user gave to tuning and to refining beside the budget; other
-            stages leave them alone.
-        clock: What tells the time.
+        added_s: Seconds that the user gave to tuning beside the budget; other stages leave them
+            alone.
+        clock: Returns the time now, in seconds.
     """
 
     ends_at: float
@@ -64,11 +64,11 @@ class RunBudget:
         """Return the budget of a run that begins now.
 
         Args:
-            settings: The run's settings. Time for tuning and refining is added to ``budget_s``.
+            settings: The run's settings. Time for tuning is added to ``budget_s``.
             spent_s: Seconds of the budget that were spent before, such as on opening the model.
-            clock: What tells the time.
+            clock: Returns the time now, in seconds.
         """
-        added_s = settings.tune_budget_s + settings.refine_budget_s
+        added_s = settings.tune_budget_s
         ends_at = clock() + settings.budget_s + added_s - spent_s
         return cls(ends_at=ends_at, added_s=added_s, clock=clock)
 
@@ -78,21 +78,21 @@ class RunBudget:
 
     @property
     def left_s(self) -> float:
-        """Seconds until the run is to be over, never negative."""
+        """Return seconds until the run is to be over, never negative."""
         return max(0.0, self.ends_at - self.clock())
 
     @property
     def to_improve_s(self) -> float:
-        """Seconds that stages may still spend on a better answer."""
+        """Return seconds that stages may still spend on a better answer."""
         kept = self.confirming_s + self.exporting_s + self.added_s
         return max(0.0, self.left_s - kept)
 
     @property
     def to_confirm_s(self) -> float:
-        """Seconds until the artifact must be begun."""
+        """Return seconds until the artifact must be begun."""
         return max(0.0, self.left_s - self.exporting_s)
 
     def given(self, seconds: float) -> float:
-        """Seconds for a stage that was given time of its own, as far as they are left."""
+        """Return seconds for a stage that was given time of its own, as far as they are left."""
         kept = self.confirming_s + self.exporting_s
         return min(seconds, max(0.0, self.left_s - kept))

@@ -7,7 +7,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TypeVar
 
@@ -54,6 +54,8 @@ class RunControl:
         warnings: What the user was warned of, in order, for the run's document.
         seconds: Seconds by stage, of the stages that have ended.
         first_answer_s: Seconds from the job's begin to the first provisional placement.
+        peak_memory: Returns the largest memory of the job's processes together, in bytes; None
+            where nobody watches it.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class RunControl:
         self.warnings: list[str] = []
         self.seconds: dict[str, float] = {}
         self.first_answer_s: float | None = None
+        self.peak_memory: Callable[[], int | None] = lambda: None
         self._started = time.perf_counter()
         self._resources = ExitStack()
 
@@ -157,7 +160,7 @@ class RunControl:
         self.emit(Stage(stage=name, done=True, seconds=spent, detail=report.detail))
 
     def total_seconds(self) -> dict[str, float]:
-        """Seconds by stage, and of the whole job until now as ``total``."""
+        """Return seconds by stage, and of the whole job until now as ``total``."""
         found: dict[str, float] = {name: self.seconds.get(name, 0.0) for name in ALWAYS_LISTED}
         found.update(self.seconds)
         found["total"] = time.perf_counter() - self._started

@@ -13,16 +13,16 @@ from typing import Any
 import msgspec
 
 from collage_engine.artifact.artifact import check_target_folder
-from collage_engine.artifact.combine import combine_artifacts
-from collage_engine.deployment.rows import best_alone, inputs_of, toolchains_of
+from collage_engine.artifact.combine import combine_artifacts, sharing_of
 from collage_engine.machine.scratch import Scratch
 from collage_engine.records.errors import CollageError, ModelError, SessionError, UsageError
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.shapes import ShapeChoice, ShapeRow, Sharing, items_of
+from collage_engine.records.shapes import ShapeChoice, ShapeRow, Sharing
 from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine
 from collage_engine.session.earlier import earlier_session
+from collage_engine.session.shape_rows import shape_row
 
 _LOG = logging.getLogger(__name__)
 
@@ -56,26 +56,6 @@ class ShapesPlaced:
             "sharing": msgspec.to_builtins(self.sharing),
             "sessions": [str(path) for path in self.sessions],
         }
-
-
-def shapes_of_choices(
-    engine: Engine, path: str | Path, choices: Sequence[ShapeChoice]
-) -> tuple[Sizes, ...]:
-    """The inputs' shapes for each choice.
-
-    Raises:
-        UsageError: The model has no such dimension, a value contradicts it, or two choices give the
-            same shapes.
-        ModelError: The file is no model.
-    """
-    found = engine.input_shapes(path, choices)
-    for place, shapes in enumerate(found):
-        if shapes in found[:place]:
-            other = choices[found.index(shapes)]
-            raise UsageError(
-                f"{choices[place].text} and {other.text} are the same shapes: name one of them"
-            )
-    return found
 
 
 def place_shapes(
@@ -118,7 +98,7 @@ def place_shapes(
     began = time.monotonic()
     if out is not None:
         check_target_folder(Path(out))
-    shapes = shapes_of_choices(engine, path, choices)
+    shapes = engine.distinct_input_shapes(path, choices)
     places = _session_places(choices, session)
     handles = _open_all(engine, path, choices, shapes)
     for handle, place in zip(handles, places, strict=False):
@@ -145,12 +125,13 @@ def place_shapes(
                     prepare(handle)
                 folder = None if out is None else str(folders[number])
                 runs.append(engine.run(handle, mine, out=folder))
-        rows = tuple(map(_row, choices, shapes, runs, (inputs_of(engine, h) for h in handles)))
+        graphs = [engine.document(handle).document.graph for handle in handles]
+        rows = tuple(map(shape_row, choices, graphs, runs))
         sharing = None
         if out is not None:
             dims = [choice.dims for choice in choices]
             manifest = combine_artifacts(folders, dims, Path(out), nearest=nearest)
-            sharing = _sharing(manifest)
+            sharing = sharing_of(manifest)
     for run in runs:
         run.shapes, run.sharing = list(rows), sharing
         run.artifact = None if out is None else str(out)
@@ -204,41 +185,6 @@ def _open_all(
             raise type(error)(f"{choice.text} does not fit the model: {error}") from error
         handles.append(opened.document)
     return handles
-
-
-def _row(choice: ShapeChoice, shapes: Sizes, run: Run, inputs: Sizes) -> ShapeRow:
-    """A line of the table of shapes."""
-    placement = run.placement
-    latency = placement.measured_us if placement is not None else None
-    best = best_alone(run)
-    items = items_of(inputs)
-    return ShapeRow(
-        choice=choice,
-        inputs=inputs,
-        run=run.id,
-        latency_us=latency,
-        spread_us=placement.spread_us if placement is not None else None,
-        items=items,
-        items_per_s=None if not latency else items * 1e6 / latency,
-        toolchains=toolchains_of(run),
-        partitions=len(placement.partitions) if placement is not None else 0,
-        best_single=best.name if best is not None else "",
-        best_single_us=best.measured_us if best is not None else None,
-        distinct=run.candidates.distinct,
-        measured=run.candidates.measured,
-        from_store=run.candidates.from_store,
-    )
-
-
-def _sharing(manifest: dict[str, Any]) -> Sharing:
-    """What an artifact's manifest says of its size and its padding."""
-    return Sharing(
-        modules_bytes=manifest["sizes"]["modules"],
-        modules_apart_bytes=manifest["sizes"]["modules_apart"],
-        bytes=sum(about["bytes"] for about in manifest["files"].values()),
-        padded=tuple(manifest.get("padding", ())),
-        not_padded=dict(manifest.get("not_padded", {})),
-    )
 
 
 def session_path(path: Path, choice: ShapeChoice) -> Path:

@@ -13,7 +13,6 @@ import msgspec
 from collage_engine.artifact.artifact import check_target_folder
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.loader.run_artifact import MANIFEST
-from collage_engine.deployment.rows import best_alone, inputs_of, toolchains_of
 from collage_engine.machine.device import physical_cores
 from collage_engine.machine.scratch import Scratch
 from collage_engine.machine.whole_folder import write_whole
@@ -23,6 +22,7 @@ from collage_engine.records.placement import DeploymentRow, Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import items_of
 from collage_engine.service.engine import Engine
+from collage_engine.session.shape_rows import best_alone, inputs_of, toolchains_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ def place_for_throughput(
     began = time.monotonic()
     if out is not None:
         check_target_folder(Path(out))
-    items = items_of(inputs_of(engine, handle))
+    items = items_of(inputs_of(engine.document(handle).document.graph))
     tried = ways(settings.threads or physical_cores())
     parent = Path(out).absolute().parent if out is not None else None
     if parent is not None:

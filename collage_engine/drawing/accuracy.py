@@ -6,6 +6,7 @@ from collage_engine.drawing.formatting import counted, significant, time_text
 from collage_engine.records.accuracy import Accuracy
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.precision import FLOAT32, short
+from collage_engine.wording import runs as words
 
 
 def accuracy_sentences(run: Run) -> list[str]:
@@ -24,9 +25,11 @@ def accuracy_sentences(run: Run) -> list[str]:
     first = about.tried[0] if about.tried else None
     if first is not None and (first.max_rel_error or 0.0) > about.tolerance:
         sentences.append(
-            f"the fastest placement of all, estimated at {time_text(first.estimated_us)}, has an "
-            f"error of {first.max_rel_error:.1e}, beyond the tolerance; "
-            f"{counted(len(about.tried), 'placement')} were run for their error"
+            words.BEYOND_TOLERANCE.format(
+                us=time_text(first.estimated_us),
+                error=f"{first.max_rel_error:.1e}",
+                placements=counted(len(about.tried), "placement"),
+            )
         )
     sentences += _gain(about, placement)
     return sentences
@@ -45,13 +48,12 @@ def tolerance_sentences(run: Run) -> list[str]:
     if about is None or about.source != "rounding":
         return []
     moves = "; ".join(
-        f"{name!r} by {moved:.1e}, so that an error of {about.of(name):.1e} is allowed there"
+        words.OUTPUT_MOVES.format(
+            output=repr(name), moved=f"{moved:.1e}", allowed=f"{about.of(name):.1e}"
+        )
         for name, moved in about.noise.items()
     )
-    return [
-        "the model amplifies rounding: when inputs and weights change in the last bit, outputs "
-        f"move ({moves}; {about.default:g} is allowed without)"
-    ]
+    return [words.AMPLIFIES_ROUNDING.format(moves=moves, default=f"{about.default:g}")]
 
 
 def precision_text(precision: str, max_rel_error: float | None) -> str:
@@ -63,33 +65,38 @@ def precision_text(precision: str, max_rel_error: float | None) -> str:
 def _where(placement: Placement) -> str:
     reduced = [part for part in placement.partitions if part.precision != FLOAT32]
     if not reduced:
-        return "precision: every partition computes as the model says, none in less"
+        return words.ALL_IN_FULL
     worst = max((part.max_rel_error or 0.0 for part in reduced), default=0.0)
     names = ", ".join(dict.fromkeys(short(part.precision) for part in reduced))
     held = sum(len(part.nodes) for part in reduced)
-    error = f", each by itself within {worst:.1e}" if worst else ""
-    return (
-        f"precision: {len(reduced)} of {counted(len(placement.partitions), 'partition')} "
-        f"({counted(held, 'node')}) in {names}{error}"
+    return words.SOME_REDUCED.format(
+        reduced=len(reduced),
+        partitions=counted(len(placement.partitions), "partition"),
+        nodes=counted(held, "node"),
+        precisions=names,
+        error=words.EACH_WITHIN.format(error=f"{worst:.1e}") if worst else "",
     )
 
 
 def _error(about: Accuracy) -> str:
-    inputs = "the given inputs" if about.samples == 1 else f"{about.samples} sets of inputs"
+    tolerance = f"{about.tolerance:g}"
     if about.max_rel_error is None:
-        return f"accuracy: not known; tolerance {about.tolerance:g}"
-    error = f"{about.max_rel_error:.1e}"
-    return (
-        f"accuracy: the whole model's largest error on {inputs} is {error}, the tolerance "
-        f"{about.tolerance:g}"
+        return words.ERROR_NOT_KNOWN.format(tolerance=tolerance)
+    return words.ERROR_OF_MODEL.format(
+        inputs=inputs_text(about), error=f"{about.max_rel_error:.1e}", tolerance=tolerance
     )
+
+
+def inputs_text(about: Accuracy) -> str:
+    """On which inputs the error was found."""
+    if about.samples == 1:
+        return words.GIVEN_INPUTS
+    return words.SETS_OF_INPUTS.format(count=about.samples)
 
 
 def _gain(about: Accuracy, placement: Placement) -> list[str]:
     ours, full = placement.measured_us, about.float32_us
     if ours is None or full is None or all(p.precision == FLOAT32 for p in placement.partitions):
         return []
-    return [
-        f"won: {time_text(ours)} against {time_text(full)} of the best placement without it, "
-        f"{significant(full / ours)} times as fast"
-    ]
+    factor = significant(full / ours)
+    return [words.REDUCED_GAIN.format(us=time_text(ours), full_us=time_text(full), factor=factor)]

@@ -226,7 +226,7 @@ class _Colouring:
         self._device_names = sorted(set((data.devices or {}).values()))
 
     def partitions_of(self, operators: Sequence[int]) -> list[Partition]:
-        """The partitions that hold some of the operators, each once."""
+        """Return the partitions that hold some of the operators, each once."""
         return list(
             {self.owner[o].id: self.owner[o] for o in operators if o in self.owner}.values()
         )
@@ -262,7 +262,7 @@ class _Colouring:
         return self._with_tie(style, operators), name
 
     def _with_tie(self, style: BoxStyle, operators: Sequence[int]) -> BoxStyle:
-        """The style of a box that lies in one partition only, which may be tied."""
+        """Return the style of a box that lies in one partition only, which may be tied."""
         ties = self.data.ties
         if not ties:
             return style
@@ -315,7 +315,7 @@ class _Colouring:
     def _by_share(
         self, style: BoxStyle, share: float, whole: str, value: str
     ) -> tuple[BoxStyle, str]:
-        """A step of the scale by a share of something, which the legend names."""
+        """Return a step of the scale by a share of something, which the legend names."""
         step = next(at for at, (least, _) in enumerate(_COST_STEPS) if share >= least)
         height = 1 - step / (len(_COST_STEPS) - 1)
         colour = sequential(1 - height if self.data.dark else height)
@@ -405,7 +405,7 @@ def _legend_entry(mode: Mode, label: str, sample: BoxStyle, count: int) -> Legen
 
 
 def _toolchain_legend(operators: int, colouring: _Colouring) -> list[LegendEntry]:
-    """One entry for each toolchain: its operators, the time they take, and its share."""
+    """Return one entry for each toolchain: its operators, the time they take, and its share."""
     owner = colouring.owner
     counts = Counter(owner[o].toolchain if o in owner else "" for o in range(operators))
     placement = colouring.data.placement
@@ -429,7 +429,7 @@ def _toolchain_legend(operators: int, colouring: _Colouring) -> list[LegendEntry
 
 
 def _uncoloured(scene: Scene, box: DisplayBox, colouring: _Colouring) -> BoxStyle:
-    """The texts of a box, and its share of the latency."""
+    """Return the texts of a box, and its share of the latency."""
     if box.kind in ("input", "output"):
         detail: str = box.kind
         if box.kind == "input":

@@ -63,7 +63,7 @@ class Layout(msgspec.Struct, kw_only=True):
 
 
 def _breaks(crossing: Sequence[int], ranks: int, columns: int) -> list[int]:
-    """The first rank of every column: near equal shares, where the fewest edges cross."""
+    """Return the first rank of every column: near equal shares, where the fewest edges cross."""
     starts = [0]
     share = ranks / columns
     slack = max(1, int(share * 0.25))
@@ -136,7 +136,7 @@ class _Folded:
             left += (far - near) * self.across + 2 * self.half + _GUTTER
 
     def place(self, x: float, rank: int) -> tuple[float, float]:
-        """The centre across and the top along of a vertex."""
+        """Return the centre across and the top along of a vertex."""
         column = self.column_of[rank]
         return (
             self.offset[column] + x * self.across,
@@ -144,7 +144,7 @@ class _Folded:
         )
 
     def _extents(self, placed: Layered) -> tuple[list[float], list[float]]:
-        """The lowest and highest place of every rank, of boxes and passing edges alike."""
+        """Return the lowest and highest place of every rank, of boxes and passing edges alike."""
         low, high = [math.inf] * self.ranks, [-math.inf] * self.ranks
         places = [*zip(placed.x, placed.rank, strict=True)]
         places += [place for inner in placed.chains.values() for place in inner]
@@ -154,7 +154,7 @@ class _Folded:
         return low, high
 
     def _spans(self, starts: list[int]) -> list[tuple[float, float]]:
-        """The lowest and highest place of every column."""
+        """Return the lowest and highest place of every column."""
         ends = [*starts[1:], self.ranks]
         return [
             (min(self._low[s:e], default=0.0), max(self._high[s:e], default=0.0))
@@ -173,7 +173,7 @@ class _Folded:
         return wide + _GUTTER * (len(starts) - 1), tall
 
     def _choose_starts(self, request: LayoutRequest, crossing: Sequence[int]) -> list[int]:
-        """The columns whose picture comes nearest to the wanted aspect."""
+        """Return the columns whose picture comes nearest to the wanted aspect."""
         if not request.fold or self.ranks <= _FOLD_RANKS:
             return [0]
         wanted = request.aspect if self.upright else 1 / request.aspect
@@ -189,7 +189,7 @@ class _Folded:
 
 
 def _crossing(placed: Layered, short: set[tuple[int, int]], ranks: int) -> list[int]:
-    """How many drawn edges cross the boundary before each rank."""
+    """Return how many drawn edges cross the boundary before each rank."""
     crossing = [0] * (ranks + 1)
     for a, b in short:
         crossing[placed.rank[a] + 1] += 1
@@ -207,7 +207,7 @@ class _Router:
         self._ports = _ports(short, placed, folded.half)
 
     def routes(self, edges: Sequence[tuple[int, int]]) -> list[list[tuple[float, float]]]:
-        """The polylines (across, along) of all edges, in their order; empty for jumps."""
+        """Return the polylines (across, along) of all edges, in their order; empty for jumps."""
         lanes = self._lanes(edges)
         return [self._route(edge, lanes) if edge in self._short else [] for edge in edges]
 
@@ -216,7 +216,7 @@ class _Router:
         return column_of[rank[edge[0]]], column_of[rank[edge[1]]]
 
     def _lanes(self, edges: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
-        """The lane in the gutter of every edge that is led to the next column."""
+        """Return the lane in the gutter of every edge that is led to the next column."""
         led: dict[int, list[tuple[int, int]]] = {}
         for edge in edges:
             if edge in self._short:
@@ -302,7 +302,7 @@ def _spread(ends: list[tuple[float, Edge]], half: float) -> dict[Edge, float]:
 
 
 def _simple(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The polyline without points that lie on the line between their neighbours."""
+    """Return the polyline without points that lie on the line between their neighbours."""
     kept = [points[0]]
     for at in range(1, len(points) - 1):
         (ax, ay), (bx, by), (cx, cy) = kept[-1], points[at], points[at + 1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from collage_engine.drawing.accuracy import tolerance_sentences
+from collage_engine.drawing.accuracy import inputs_text, tolerance_sentences
 from collage_engine.drawing.formatting import (
     bytes_text,
     counted,
@@ -23,6 +23,7 @@ from collage_engine.records.pin import PinVerdict
 from collage_engine.records.placement import CandidateCounts, Placement, Run
 from collage_engine.records.precision import FLOAT32, short
 from collage_engine.records.tuning import TuneCounts
+from collage_engine.wording import runs as words
 
 SMALL_GAIN = 0.0005
 """Share of the time below which a gain is shown as none (chosen: 0.0 % with one decimal)."""
@@ -39,7 +40,7 @@ class Fact:
 
 
 def run_facts(run: Run) -> list[Fact]:
-    """The facts of a run: limits, pins, accuracy, memory, formats, tuning, candidates."""
+    """Return the facts of a run: limits, pins, accuracy, memory, formats, tuning, candidates."""
     facts = [*limit_facts(run.limits), *pin_facts(run.pins), *_accuracy(run)]
     if run.memory is not None:
         facts += _memory(run.memory)
@@ -55,25 +56,21 @@ def run_facts(run: Run) -> list[Fact]:
 def mixing_fact(mixing: MixingBound) -> Fact:
     """How much mixing toolchains could win over the best one alone, with what that assumes."""
     name = toolchain_title(mixing.toolchain)
-    assumed = "if no candidate runs faster in the model than by itself"
+    assumed = words.MIXING_ASSUMES
     if mixing.gain < SMALL_GAIN:
-        text = f"cannot be faster than {name} alone, {assumed}"
+        text = words.MIXING_CANNOT_WIN.format(toolchain=name, assumed=assumed)
     else:
-        text = f"at most {100 * mixing.gain:.1f} % faster than {name} alone, {assumed}"
+        share = f"{100 * mixing.gain:.1f}"
+        text = words.MIXING_MAY_WIN.format(share=share, toolchain=name, assumed=assumed)
     if not mixing.proves:
-        text += "; what is not measured counts at its lower bound"
-    return Fact(
-        "Search",
-        "Mixing toolchains",
-        text,
-        f"By isolated costs {name} alone takes {time_text(mixing.alone_us)}. The fastest kernels "
-        "of all toolchains, with launches and hand-overs at no cost, take "
-        f"{time_text(mixing.bound_us)}.",
-    )
+        text = words.MIXING_UNPROVEN.format(text=text)
+    alone, bound = time_text(mixing.alone_us), time_text(mixing.bound_us)
+    about = words.ABOUT_MIXING.format(toolchain=name, alone=alone, bound=bound)
+    return Fact("Search", words.MIXING, text, about)
 
 
 def limit_facts(limits: Iterable[LimitVerdict]) -> list[Fact]:
-    """One fact for each limit on what is deployed: whether it holds, and its price."""
+    """Return one fact for each limit on what is deployed: whether it holds, and its price."""
     return [
         Fact(
             "Limits",
@@ -86,7 +83,7 @@ def limit_facts(limits: Iterable[LimitVerdict]) -> list[Fact]:
 
 
 def pin_facts(pins: Iterable[PinVerdict]) -> list[Fact]:
-    """One fact for each pin: whether it is honoured, and its price."""
+    """Return one fact for each pin: whether it is honoured, and its price."""
     return [
         Fact("Pins", each.pin, _verdict(each.state, each.price_us, each.reason), each.reason or "")
         for each in pins
@@ -94,12 +91,12 @@ def pin_facts(pins: Iterable[PinVerdict]) -> list[Fact]:
 
 
 def placement_facts(placement: Placement) -> list[Fact]:
-    """The facts of a placement: formats at the borders of partitions, and conversions."""
+    """Return the facts of a placement: formats at the borders of partitions, and conversions."""
     parts, facts = placement.partitions, []
     for name in dict.fromkeys(f for p in parts for f in (*p.takes.values(), *p.gives.values())):
         held = sum(name in (*p.takes.values(), *p.gives.values()) for p in parts)
         facts.append(
-            Fact("Formats", f"partitions that take or give {name}", f"{held} of {len(parts)}")
+            Fact("Formats", words.BORDERS_OF_FORMAT.format(format=name), f"{held} of {len(parts)}")
         )
     if placement.conversions:
         times = [each.us for each in placement.conversions if each.us is not None]
@@ -107,7 +104,7 @@ def placement_facts(placement: Placement) -> list[Fact]:
         facts.append(
             Fact(
                 "Formats",
-                "values converted, once each",
+                words.CONVERTED,
                 f"{len(placement.conversions)}, {took} in all",
             )
         )
@@ -145,7 +142,7 @@ def _verdict(state: str, price_us: float | None, reason: str | None, text: str =
     if known.startswith(state):
         return known
     if state == "honoured" and price_us is not None:
-        return f"honoured, {signed_time(price_us) if price_us else 'at no cost'}"
+        return f"honoured, {signed_time(price_us) if price_us else words.AT_NO_COST}"
     return f"{state}: {reason}" if state != "honoured" and reason else state
 
 
@@ -153,7 +150,7 @@ def _accuracy(run: Run) -> list[Fact]:
     facts = []
     about, placement = run.accuracy, run.placement
     if about is not None:
-        facts.append(Fact("Accuracy", "lowest precision admitted", short(about.precision)))
+        facts.append(Fact("Accuracy", words.LOWEST_PRECISION, short(about.precision)))
     if placement is not None:
         for precision in dict.fromkeys(p.precision for p in placement.partitions):
             held = [p for p in placement.partitions if p.precision == precision]
@@ -172,9 +169,9 @@ def _accuracy(run: Run) -> list[Fact]:
         facts.append(
             Fact(
                 "Accuracy",
-                "error of the whole model",
+                words.MODEL_ERROR,
                 f"{error:.1e}",
-                "max|y−r| / max|r|, the largest over outputs and sets of inputs",
+                words.ABOUT_MODEL_ERROR,
             )
         )
     return facts + (_promise(about, placement) if about is not None else [])
@@ -185,8 +182,7 @@ def _promise(about: Accuracy, placement: Placement | None) -> list[Fact]:
         Fact(
             "Accuracy",
             "tolerance",
-            f"{about.tolerance:g}, kept on "
-            + ("the given inputs" if about.samples == 1 else f"{about.samples} sets of inputs"),
+            f"{about.tolerance:g}, kept on {inputs_text(about)}",
         )
     ]
     full = about.float32_us
@@ -195,7 +191,7 @@ def _promise(about: Accuracy, placement: Placement | None) -> list[Fact]:
         facts.append(
             Fact(
                 "Accuracy",
-                "best in float32",
+                words.BEST_FLOAT32,
                 time_text(full) + ("" if error is None else f", error {error:.1e}"),
             )
         )
@@ -209,30 +205,34 @@ def _promise(about: Accuracy, placement: Placement | None) -> list[Fact]:
 def _memory(memory: MemoryUse) -> list[Fact]:
     seen = memory.seen
     sizes: list[tuple[str, int | None]] = [
-        ("largest while loading", seen.load_peak_bytes),
-        ("largest while running", seen.run_peak_bytes),
-        ("before the model is loaded", seen.base_bytes),
-        ("of the model's memory on huge pages", seen.huge_bytes or None),
-        ("the model's weights", memory.weights_bytes),
-        *((f"weights held by {name}", size) for name, size in seen.held.items()),
-        ("weights stored once more", memory.repeated_bytes or None),
+        (words.LOAD_PEAK, seen.load_peak_bytes),
+        (words.RUN_PEAK, seen.run_peak_bytes),
+        (words.BEFORE_LOADING, seen.base_bytes),
+        (words.ON_HUGE_PAGES, seen.huge_bytes or None),
+        (words.MODEL_WEIGHTS, memory.weights_bytes),
+        *(
+            (words.WEIGHTS_HELD.format(toolchain=toolchain_title(name)), size)
+            for name, size in seen.held.items()
+        ),
+        (words.WEIGHTS_TWICE, memory.repeated_bytes or None),
         ("artifact", memory.artifact_bytes),
-        ("of it runtime libraries", memory.library_bytes),
+        (words.OF_IT_LIBRARIES, memory.library_bytes),
+        (words.PLACE_PEAK, memory.place_peak_bytes),
     ]
     return [Fact("Memory", name, bytes_text(size)) for name, size in sizes if size is not None]
 
 
 def _tuning(counts: TuneCounts) -> list[Fact]:
     return [
-        Fact("Tuning", "kernels that could matter", str(counts.workloads)),
+        Fact("Tuning", words.KERNELS_THAT_MATTER, str(counts.workloads)),
         Fact(
             "Tuning",
-            "tuned in this run",
+            words.TUNED_NOW,
             f"{counts.tuned}, {counted(counts.tried, 'variant')} "
             f"in {duration_text(counts.seconds)}",
         ),
-        Fact("Tuning", "known from earlier runs", str(counts.from_store)),
-        Fact("Tuning", "better than untuned", str(counts.improved)),
+        Fact("Tuning", words.TUNED_BEFORE, str(counts.from_store)),
+        Fact("Tuning", words.TUNED_BETTER, str(counts.improved)),
         Fact("Tuning", "tuned candidates", str(counts.candidates)),
     ]
 
@@ -240,13 +240,11 @@ def _tuning(counts: TuneCounts) -> list[Fact]:
 def _candidates(counts: CandidateCounts) -> list[Fact]:
     left = str(counts.skipped)
     if counts.proven or counts.assumed:
-        left += (
-            f": {counts.proven} were excluded by certified bounds and {counts.assumed} by "
-            "heuristic bounds"
-        )
+        left += words.EXCLUDED.format(proven=counts.proven, assumed=counts.assumed)
+    measured = words.FROM_STORE.format(measured=counts.measured, stored=counts.from_store)
     return [
         Fact("Candidates", "found", f"{counts.enumerated}, {counts.distinct} distinct"),
-        Fact("Candidates", "measured", f"{counts.measured}, {counts.from_store} from the store"),
-        Fact("Candidates", "wrong, or not to be built", counted(counts.invalid, "candidate")),
+        Fact("Candidates", "measured", measured),
+        Fact("Candidates", words.INVALID, counted(counts.invalid, "candidate")),
         Fact("Candidates", "left unmeasured", left),
     ]

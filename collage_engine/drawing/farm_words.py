@@ -18,7 +18,7 @@ STATE_WORDS = {
 
 
 def working(status: FarmStatus) -> int:
-    """How many machines are measuring now."""
+    """Return how many machines are measuring now."""
     return sum(machine.state == "measuring" for machine in status.machines)
 
 
@@ -40,7 +40,7 @@ def working_text(status: FarmStatus) -> str:
 
 
 def machine_state(machine: FarmMachine) -> str:
-    """What a machine does, or why it does nothing."""
+    """Return what a machine does, or why it does nothing."""
     words = STATE_WORDS.get(machine.state, machine.state)
     if machine.state == "measuring" and machine.doing:
         return f"{words} {machine.doing}"

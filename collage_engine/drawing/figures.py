@@ -31,23 +31,8 @@ from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.cost import Cost
 from collage_engine.records.machine_state import MachineState
 from collage_engine.records.placement import Baseline, CandidateCounts, Partition, Placement, Run
+from collage_engine.wording import runs as words
 
-ISOLATED, EXPECTED, LAST_RUN = "isolated", "expected in this model", "last run"
-"""What the three times of a partition are called."""
-ABOUT_EXPECTED = (
-    "The cost that the search uses. Where whole placements were run, it is the cost in this model: "
-    "measured there, or predicted from what was measured. Elsewhere it is the isolated cost."
-)
-ABOUT_ISOLATED = (
-    "Measured by itself, over and over, so that its weights and code are in the nearest caches. "
-    "In the model, where everything else runs in between, it takes longer."
-)
-ABOUT_LAST_RUN = "Its part of the confirmed run, in which the whole exported model was profiled."
-ABOUT_DIFFERENCE = "The time in the last run less the expected one."
-ABOUT_REGRET = (
-    "The extra time of the whole model: the cost of the best placement with this candidate, less "
-    "the least cost of any placement"
-)
 FEW_MEASURED = 0.1
 """Share of the candidates that could matter below which a run is a comparison of whole models and
 no search; chosen."""
@@ -65,14 +50,14 @@ class PartitionFigures:
 
     @property
     def difference_us(self) -> float | None:
-        """The time in the last run less the expected one."""
+        """Return the time in the last run less the expected one."""
         if self.last_run_us is None or self.expected_us is None:
             return None
         return self.last_run_us - self.expected_us
 
 
 def partition_figures(partition: Partition, costs: Mapping[str, Cost]) -> PartitionFigures:
-    """The times of a partition.
+    """Return the times of a partition.
 
     Args:
         partition: A partition of a placement.
@@ -87,7 +72,7 @@ def partition_figures(partition: Partition, costs: Mapping[str, Cost]) -> Partit
 
 
 def isolated_us(cost: Cost) -> float | None:
-    """The isolated cost in µs; None where it is not known."""
+    """Return the isolated cost in µs; None where it is not known."""
     return cost.isolated().median_us if cost.usable else None
 
 
@@ -104,7 +89,7 @@ class PartitionSum:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every partition has a cost: a part of a sum is no sum."""
+        """Return whether every partition has a cost: a part of a sum is no sum."""
         return self.known == self.total
 
 
@@ -118,33 +103,34 @@ def partition_sum_text(placement: Placement) -> str:
     """``the partitions add up to 4.21 ms``; where costs are missing, how many there are."""
     total = partition_sum(placement)
     if total.is_whole:
-        return f"the partitions add up to {time_text(total.us)}"
+        return words.ADD_UP_TO.format(us=time_text(total.us))
     if not total.known:
-        return "no partition has a cost yet"
-    return f"{total.known} of {counted(total.total, 'partition')} have a cost"
+        return words.NO_COST_YET
+    partitions = counted(total.total, "partition")
+    return words.SOME_HAVE_COSTS.format(known=total.known, partitions=partitions)
 
 
 def estimate_text(placement: Placement) -> str:
     """``expected 4.21 ms (measured is 302 µs less)``."""
-    text = f"expected {time_text(placement.estimated_us)}"
-    off = placement.additive_error_us
+    us, off = time_text(placement.estimated_us), placement.additive_error_us
     if placement.estimated_us is None or off is None:
-        return text
-    return f"{text} (measured is {time_text(abs(off))} {'more' if off >= 0 else 'less'})"
+        return words.EXPECTED_LATENCY.format(us=us)
+    sentence = words.EXPECTED_AND_MORE if off >= 0 else words.EXPECTED_AND_LESS
+    return sentence.format(us=us, off=time_text(abs(off)))
 
 
 def bound_text(run: Run) -> str:
     """``lower bound of any expected latency 3.64 ms``; empty where none is known."""
     if run.lower_bound_us is None:
         return ""
-    return f"lower bound of any expected latency {time_text(run.lower_bound_us)}"
+    return words.LOWER_BOUND.format(us=time_text(run.lower_bound_us))
 
 
 # -- latencies -------------------------------------------------------------------------
 
 
 def latency_us(placement: Placement | None) -> float | None:
-    """The end-to-end latency of a placement: measured, or else expected."""
+    """Return the end-to-end latency of a placement: measured, or else expected."""
     if placement is None:
         return None
     return placement.measured_us if placement.measured_us is not None else placement.estimated_us
@@ -160,17 +146,17 @@ def against_text(us: float | None, reference_us: float | None, name: str) -> str
     """``−12.0 % against TVM only``; empty where one of the times is not known."""
     if us is None or not reference_us:
         return ""
-    return f"{gain_text(us, reference_us)} against {name}"
+    return words.AGAINST.format(gain=gain_text(us, reference_us), name=name)
 
 
 def best_baseline(run: Run) -> Baseline | None:
-    """The fastest baseline of a run that has a time and is not what the run exports."""
+    """Return the fastest baseline of a run that has a time and is not what the run exports."""
     timed = [b for b in run.baselines if b.measured_us is not None and b.name != run.winner]
     return min(timed, key=lambda base: base.measured_us or 0.0, default=None)
 
 
 def winner_title(run: Run) -> str:
-    """What a run exports: ``Collage``, or a baseline's title."""
+    """Return what a run exports: ``Collage``, or a baseline's title."""
     won = next((base for base in run.baselines if base.name == run.winner), None)
     if won is not None:
         return baseline_title(won)
@@ -178,7 +164,7 @@ def winner_title(run: Run) -> str:
 
 
 def best_found(run: Run) -> Placement | None:
-    """The best placement that the search found, whether or not the run exports it.
+    """Return the best placement that the search found, whether or not the run exports it.
 
     None where the search found nothing else than what the exported baseline is.
     """
@@ -189,7 +175,7 @@ def best_found(run: Run) -> Placement | None:
 
 
 def _same_candidates(one: Placement, other: Placement | None) -> bool:
-    """Whether two placements are made of the same candidates."""
+    """Return whether two placements are made of the same candidates."""
     if other is None:
         return False
     return {p.candidate for p in one.partitions} == {p.candidate for p in other.partitions}
@@ -204,40 +190,39 @@ def toolchains_text(placement: Placement) -> str:
 
 
 def verdict_sentence(run: Run) -> str:
-    """The outcome of a run in a sentence: what is exported, how fast it is, against what."""
+    """Return the outcome of a run in a sentence: what is exported, how fast it is, against what."""
     placement = run.placement
     if placement is None or placement.measured_us is None:
-        return "The placement was not measured end to end."
+        return words.NOT_MEASURED
     best = best_baseline(run)
     took = time_text(placement.measured_us)
     if run.winner == "collage":
-        text = f"Collage's placement takes {took}"
         if best is None:
-            return f"{text}."
+            return words.COLLAGE_TAKES.format(us=took)
+        title, best_us = baseline_title(best), time_text(best.measured_us)
         if best.name in run.tied:
-            return (
-                f"{text}, within noise of {baseline_title(best)} ({time_text(best.measured_us)})."
-            )
-        against = against_text(placement.measured_us, best.measured_us, baseline_title(best))
-        return f"{text}, {against} ({time_text(best.measured_us)})."
-    return f"{winner_title(run)} is exported: it takes {took}. {why_not_found(run)}".strip()
+            return words.COLLAGE_WITHIN_NOISE.format(us=took, best=title, best_us=best_us)
+        against = against_text(placement.measured_us, best.measured_us, title)
+        return words.COLLAGE_AGAINST.format(us=took, against=against, best_us=best_us)
+    exported = words.BASELINE_EXPORTED.format(winner=winner_title(run), us=took)
+    return f"{exported} {why_not_found(run)}".strip()
 
 
 def why_not_found(run: Run) -> str:
-    """Why a run exports a baseline and not the best placement that the search found."""
+    """Return why a run exports a baseline and not the best placement that the search found."""
     found, chosen = best_found(run), run.placement
     if run.winner == "collage" or chosen is None:
         return ""
     if found is None:
-        return "The search found no other placement."
-    who = f"The best placement of the search ({toolchains_text(found)})"
+        return words.NOTHING_ELSE_FOUND
+    who = words.BEST_FOUND.format(toolchains=toolchains_text(found))
     if found.measured_us is None:
-        return f"{who} was not measured end to end; it is {latency_text(found)}."
-    took = f"{who} takes {time_text(found.measured_us)}"
-    against = against_text(found.measured_us, chosen.measured_us, winner_title(run))
+        return words.FOUND_NOT_MEASURED.format(found=who, latency=latency_text(found))
+    us = time_text(found.measured_us)
     if "collage" in run.tied:
-        return f"{took}: a tie, and {winner_title(run)} is simpler."
-    return f"{took}, {against}."
+        return words.FOUND_TIED.format(found=who, us=us, winner=winner_title(run))
+    against = against_text(found.measured_us, chosen.measured_us, winner_title(run))
+    return words.FOUND_SLOWER.format(found=who, us=us, against=against)
 
 
 # -- what was measured -----------------------------------------------------------------
@@ -256,9 +241,8 @@ def few_measured_sentence(run: Run) -> str:
     if not counts.distinct or measured_share(counts) >= FEW_MEASURED:
         return ""
     known = counts.measured + counts.from_store
-    return (
-        f"Only {number_text(known)} of {number_text(counts.distinct)} candidates were measured: "
-        "this compares whole models and is no search. A larger measuring budget makes it one."
+    return words.FEW_MEASURED.format(
+        known=number_text(known), distinct=number_text(counts.distinct)
     )
 
 
@@ -285,12 +269,12 @@ def enough_budget_s(run: Run) -> float | None:
         it left nothing out or has no rate.
     """
     counts = run.candidates
-    known = counts.measured + counts.from_store + counts.from_trials + counts.invalid
-    left = counts.distinct - counts.proven - counts.assumed - known
+    left = counts.skipped - counts.proven - counts.assumed
     more = measuring_s(run, left) if left > 0 else None
     if more is None:
         return None
-    return 60.0 * math.ceil((sum(run.seconds.values()) + more) / 60)
+    took = run.seconds["total"] if "total" in run.seconds else sum(run.seconds.values())
+    return 60.0 * math.ceil((took + more) / 60)
 
 
 def unmeasured_text(counts: CandidateCounts) -> str:
@@ -298,45 +282,46 @@ def unmeasured_text(counts: CandidateCounts) -> str:
     if not counts.skipped:
         return ""
     are = "candidate is" if counts.skipped == 1 else "candidates are"
-    text = f"{number_text(counts.skipped)} {are} unmeasured"
+    text = words.UNMEASURED.format(candidates=f"{number_text(counts.skipped)} {are}")
     reasons = []
     if counts.proven:
-        reasons.append(f"{number_text(counts.proven)} cannot win by certified bounds")
+        reasons.append(words.CERTIFIED.format(count=number_text(counts.proven)))
     if counts.assumed:
-        reasons.append(f"{number_text(counts.assumed)} cannot win by heuristic bounds")
+        reasons.append(words.HEURISTIC.format(count=number_text(counts.assumed)))
     rest = counts.skipped - counts.proven - counts.assumed
     if rest > 0 and not reasons:
-        return f"{text}: the budget or the width of the graph left them out"
+        return f"{text}: {words.ALL_LEFT_OUT}"
     if rest > 0:
-        reasons.append(f"{number_text(rest)} left out by the budget or the width of the graph")
+        reasons.append(words.LEFT_OUT.format(count=number_text(rest)))
     return f"{text}: {', '.join(reasons)}" if reasons else text
 
 
 def ending_sentences(run: Run) -> list[str]:
-    """How a run ended early and what it left out, and how its placement was confirmed."""
+    """Return how a run ended early and what it left out, and how its placement was confirmed."""
     sentences = []
     if run.provisional:
-        sentences.append("This is the best placement so far: the run goes on.")
+        sentences.append(words.RUN_GOES_ON)
     if run.ended == "stopped":
-        sentences.append("The run was stopped, and its best placement so far was kept.")
+        sentences.append(words.STOPPED)
     left = run.unmeasured
     if left is not None and (left.candidates or left.contenders):
         what = []
         if left.candidates and not few_measured_sentence(run):
             what.append(
-                f"{number_text(left.candidates)} of {number_text(run.candidates.distinct)} "
-                "candidates unmeasured"
+                words.CANDIDATES_LEFT.format(
+                    left=number_text(left.candidates),
+                    distinct=number_text(run.candidates.distinct),
+                )
             )
         if left.contenders:
-            what.append(f"{counted(left.contenders, 'placement')} untimed")
+            placements = counted(left.contenders, "placement")
+            what.append(words.PLACEMENTS_LEFT.format(placements=placements))
         if what:
-            sentences.append(f"The budget left {' and '.join(what)}.")
+            sentences.append(words.BUDGET_ENDED.format(left=" and ".join(what)))
     if run.confirmation == "quick":
-        sentences.append(
-            "It was confirmed quickly: against the last run and the best baseline, in few rounds."
-        )
+        sentences.append(words.CONFIRMED_QUICKLY)
     elif run.confirmation == "trial" and not run.provisional:
-        sentences.append("It was timed in the first stage only; nothing confirmed it later.")
+        sentences.append(words.CONFIRMED_BY_TRIAL)
     return sentences
 
 
@@ -360,10 +345,10 @@ def regret_known(
     """
     if candidate in regrets:
         regret = regrets[candidate]
-        return "no placement" if regret is None else time_text(regret)
+        return words.NO_PLACEMENT if regret is None else time_text(regret)
     if candidate in bounds:
         return f"≥ {time_text(bounds[candidate])}"
-    return "not known" if measured else time_text(None)
+    return words.NOT_KNOWN if measured else time_text(None)
 
 
 def regret_text(regret_us: float | None, tied: bool) -> str:
@@ -371,7 +356,7 @@ def regret_text(regret_us: float | None, tied: bool) -> str:
     if regret_us is None:
         return "tied" if tied else ""
     text = signed_time(regret_us) if regret_us else "+0 µs"
-    return f"{text}, within noise" if tied else text
+    return words.WITHIN_NOISE.format(regret=text) if tied else text
 
 
 def ties_sentence(titles: Sequence[str]) -> str:
@@ -386,14 +371,14 @@ def ties_sentence(titles: Sequence[str]) -> str:
     listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     if len(titles) > len(names):
         listed = f"{counted(len(titles), 'candidate')} of {listed}"
-    return f"Within noise of the chosen one: {listed}. Measurements do not decide between them."
+    return words.TIES.format(toolchains=listed)
 
 
 # -- runs at different times -----------------------------------------------------------
 
 
 def baseline_drift(run: Run, reference: Run) -> float | None:
-    """How much slower the machine was for one run than for another, by their baselines.
+    """Return how much slower the machine was for one run than for another, by their baselines.
 
     Returns:
         The median over the baselines that both runs timed of time in ``run`` over time in
@@ -407,7 +392,7 @@ def baseline_drift(run: Run, reference: Run) -> float | None:
 
 
 def without_drift_us(run: Run, reference: Run) -> float | None:
-    """The latency of a run as it were at the speed that the machine had for another run."""
+    """Return the latency of a run as it were at the speed that the machine had for another run."""
     us, drift = latency_us(run.placement), baseline_drift(run, reference)
     return us / (1 + drift) if us is not None and drift is not None else us
 
@@ -417,7 +402,7 @@ def drift_text(run: Run, reference: Run, name: str) -> str:
     drift = baseline_drift(run, reference)
     if drift is None or abs(drift) < SAME_SPEED:
         return ""
-    return f"baselines {gain_text(1 + drift, 1.0)} against {name}"
+    return words.BASELINES_DRIFTED.format(gain=gain_text(1 + drift, 1.0), run=name)
 
 
 def clocks_text(states: Sequence[MachineState]) -> str:
@@ -428,6 +413,14 @@ def clocks_text(states: Sequence[MachineState]) -> str:
     texts += [f"device {' → '.join(device)} MHz"] if device else []
     texts += list(dict.fromkeys(state.governor for state in states if state.governor))
     return ", ".join(texts)
+
+
+def load_text(states: Sequence[MachineState]) -> str:
+    """What other programs used of the machine; empty where nothing was looked at."""
+    if not states:
+        return ""
+    busy = list(dict.fromkeys(state.busy for state in states if state.busy))
+    return "; ".join(busy) or words.NO_OTHER_LOAD
 
 
 def conditions(run: Run) -> list[tuple[str, str]]:
@@ -446,6 +439,7 @@ def conditions(run: Run) -> list[tuple[str, str]]:
         ("precision", str(settings.get("precision", "float32"))),
         ("started", run.started_at),
         ("clocks", clocks_text(run.machine)),
+        ("load", load_text(run.machine)),
         ("versions", versions),
     ]
     return [(name, value) for name, value in found if value]

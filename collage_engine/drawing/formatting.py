@@ -19,7 +19,6 @@ STAGE_TITLES: dict[str, str] = {
     "search": "Searching",
     "in-place": "Measuring in the model",
     "accuracy": "Checking the accuracy",
-    "refine": "Refining end to end",
     "build": "Building",
     "confirm": "Confirming end to end",
     "export": "Writing the artifact",
@@ -28,7 +27,7 @@ STAGE_TITLES: dict[str, str] = {
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """A number with that many significant digits, never in exponent form."""
+    """Return a number with that many significant digits, never in exponent form."""
     if value == 0:
         return "0"
     if not math.isfinite(value):
@@ -54,7 +53,7 @@ def time_text(us: float | None) -> str:
 
 
 def signed_time(us: float | None) -> str:
-    """A difference of times given in µs, with its sign."""
+    """Return a difference of times given in µs, with its sign."""
     if us is None or math.isnan(us):
         return DASH
     return ("+" if us > 0 else "") + time_text(us)
@@ -84,18 +83,18 @@ def spread_text(spread: tuple[float, float] | None, middle: float | None) -> str
 
 
 def instance_text(toolchain: str, config: dict[str, str]) -> str:
-    """A toolchain with its configuration: ``onnxruntime[level=basic]``."""
+    """Return a toolchain with its configuration: ``onnxruntime[level=basic]``."""
     inside = ",".join(f"{k}={v}" for k, v in sorted(config.items()))
     return f"{toolchain}[{inside}]" if inside else toolchain
 
 
 def number_text(count: int) -> str:
-    """A count with its thousands apart: ``1,980``."""
+    """Return a count with its thousands apart: ``1,980``."""
     return f"{count:,}"
 
 
 def duration_text(seconds: float | None) -> str:
-    """A duration for people: ``34 s``, ``2 min 10 s``, ``1 h 5 min``."""
+    """Return a duration for people: ``34 s``, ``2 min 10 s``, ``1 h 5 min``."""
     if seconds is None or math.isnan(seconds):
         return DASH
     if seconds < 1:
@@ -109,7 +108,7 @@ def duration_text(seconds: float | None) -> str:
 
 
 def bytes_text(count: float) -> str:
-    """A number of bytes with a binary unit: ``1.50 MiB``."""
+    """Return a number of bytes with a binary unit: ``1.50 MiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024 or unit == "GiB":
             return f"{significant(count)} {unit}"
@@ -118,22 +117,22 @@ def bytes_text(count: float) -> str:
 
 
 def shape_text(kind: TensorType) -> str:
-    """The shape of a value: ``1×64×56×56``."""
+    """Return the shape of a value: ``1×64×56×56``."""
     return "×".join(map(str, kind.shape)) if kind.shape else "scalar"
 
 
 def node_shapes(node: Node) -> str:
-    """The shapes of all values of a node."""
+    """Return the shapes of all values of a node."""
     return ", ".join(shape_text(kind) for kind in node.types)
 
 
 def short_operator(op: str) -> str:
-    """The last part of an operator's name: ``conv2d`` of ``nn.conv2d``."""
+    """Return the last part of an operator's name: ``conv2d`` of ``nn.conv2d``."""
     return op.rsplit(":", 1)[-1].rsplit(".", 1)[-1] or "operator"
 
 
 def elide(text: str, limit: int) -> str:
-    """A text cut in the middle to ``limit`` characters."""
+    """Return a text cut in the middle to ``limit`` characters."""
     if len(text) <= limit:
         return text
     keep = limit - 1
@@ -141,7 +140,7 @@ def elide(text: str, limit: int) -> str:
 
 
 def memory_text(memory: MemoryUse) -> str:
-    """The memory of a placement: peaks, weights, what runtimes hold, the artifact's size."""
+    """Return the memory of a placement: peaks, weights, what runtimes hold, the artifact's size."""
     seen, parts = memory.seen, []
     if seen.load_peak_bytes is not None and seen.run_peak_bytes is not None:
         parts.append(
@@ -163,4 +162,6 @@ def memory_text(memory: MemoryUse) -> str:
             f"artifact {bytes_text(memory.artifact_bytes)}, "
             f"of it runtimes {bytes_text(memory.library_bytes)}"
         )
+    if memory.place_peak_bytes is not None:
+        parts.append(f"placing it took at most {bytes_text(memory.place_peak_bytes)}")
     return "; ".join(parts)

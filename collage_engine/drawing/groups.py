@@ -32,6 +32,12 @@ class Group:
 
 FIRST_VIEW_LIMIT = 400
 """Above this many boxes a graph opens collapsed; chosen."""
+COLLAPSE_ABOVE = 150
+"""A placed graph of more operators is drawn with its partitions collapsed at first; chosen."""
+FEWEST_BOXES = 8
+"""Placements of fewer partitions are drawn by operators: so few boxes would say nothing. Chosen."""
+MOST_OF_OPERATORS = 0.75
+"""Partitions per operator up to which collapsing them makes a graph smaller; chosen."""
 _SECTION_BOXES = 120
 """Sections of a graph whose names do not help, at most; chosen."""
 
@@ -114,7 +120,7 @@ def _section_label(graph: OperatorGraph, members: range) -> str:
 
 
 def partition_groups(placement: Placement) -> tuple[Group, ...]:
-    """The partitions with more than one operator, as groups."""
+    """Return the partitions with more than one operator, as groups."""
     return tuple(
         Group(id=f"partition:{p.id}", label=p.id, kind="partition", members=p.nodes)
         for p in placement.partitions
@@ -147,7 +153,7 @@ class DisplayGraph:
 def display_graph(
     graph: OperatorGraph, groups: Mapping[str, Group], collapsed: Iterable[str]
 ) -> DisplayGraph:
-    """The graph with some groups drawn as one box each.
+    """Return the graph with some groups drawn as one box each.
 
     Args:
         graph: The graph.
@@ -179,6 +185,16 @@ def display_graph(
         boxes.append(DisplayBox("input" if is_input else "output", (item,), None, graph.name(item)))
     edges = dict.fromkeys((box_of[a], box_of[b]) for a, b in graph.edges if box_of[a] != box_of[b])
     return DisplayGraph(tuple(boxes), tuple(edges), tuple(box_of))
+
+
+def partitions_help(operators: int, placement: Placement) -> bool:
+    """Whether collapsing the partitions of a placement makes its graph easier to read.
+
+    Args:
+        operators: How many operators the graph has.
+        placement: Its placement.
+    """
+    return FEWEST_BOXES <= len(placement.partitions) <= operators * MOST_OF_OPERATORS
 
 
 def first_view(graph: OperatorGraph, groups: Iterable[Group]) -> frozenset[str]:

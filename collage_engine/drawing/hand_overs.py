@@ -44,7 +44,7 @@ class HandOver:
 
     @property
     def sentence(self) -> str:
-        """What passes from whom to whom, for tool tips."""
+        """Return what passes from whom to whom, for tool tips."""
         return (
             f"{toolchain_title(self.source)} hands {self.label} over to "
             f"{toolchain_title(self.target)}"
@@ -52,7 +52,7 @@ class HandOver:
 
 
 def hand_overs(shown: Scene, placement: Placement | None) -> tuple[HandOver, ...]:
-    """The hand-overs of a placement that a scene draws as edges or jumps.
+    """Return the hand-overs of a placement that a scene draws as edges or jumps.
 
     Values that pass between two partitions of one toolchain, in one format on one device, are not
     among them: they only pay for a launch.

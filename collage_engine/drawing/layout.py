@@ -143,7 +143,7 @@ def _in_pieces(
 def _waists(
     held: Sequence[Sequence[int]], edges: Sequence[tuple[int, int]], ranks: Sequence[int]
 ) -> list[int]:
-    """The ranks that hold one vertex and that no edge passes."""
+    """Return the ranks that hold one vertex and that no edge passes."""
     passing = [0] * (len(held) + 1)
     for a, b in edges:
         passing[ranks[a] + 1] += 1
@@ -156,7 +156,7 @@ def _waists(
 
 
 def _closed(piece: Layered, has_top: bool, bottom: int) -> bool:
-    """Whether nothing of the piece lies beside or beyond its waists."""
+    """Return whether nothing of the piece lies beside or beyond its waists."""
     taken = [*piece.rank, *(rank for inner in piece.chains.values() for _, rank in inner)]
     if has_top and (piece.rank[0] != 0 or taken.count(0) != 1):
         return False
@@ -165,7 +165,7 @@ def _closed(piece: Layered, has_top: bool, bottom: int) -> bool:
 
 
 def _from_zero(placed: Layered | None) -> Layered | None:
-    """The same with the leftmost vertex at 0 and the first rank 0."""
+    """Return the same with the leftmost vertex at 0 and the first rank 0."""
     if placed is None or not placed.x:
         return placed
     places = [(x, r) for inner in placed.chains.values() for x, r in inner]

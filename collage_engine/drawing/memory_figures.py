@@ -15,19 +15,6 @@ from collage_engine.records.memory import MemoryUse
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.placement import Partition, Placement
 
-ABOUT_WEIGHTS = "The bytes of the constants that these operators read, as the model stores them"
-ABOUT_INPUTS = "The bytes of the values that the partition takes from other partitions or inputs"
-ABOUT_OUTPUTS = "The bytes of the values that it hands over or that leave the model"
-ABOUT_INSIDE = (
-    "The bytes of the values between its own operators, each once; fused kernels never write most "
-    "of them"
-)
-ABOUT_STORED = "The bytes of weights that the toolchain was given in the last run"
-ABOUT_PACKED = (
-    "The bytes of weights that the toolchain's modules hold in memory, packed as they compute with "
-    "them; measured in the process that confirmed the run"
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionMemory:
@@ -92,7 +79,7 @@ def _count(
 
 
 def toolchain_memory(parts: list[PartitionMemory], use: MemoryUse | None) -> list[ToolchainMemory]:
-    """The weights of each toolchain, in the order of its first partition.
+    """Return the weights of each toolchain, in the order of its first partition.
 
     Args:
         parts: The partitions of a placement.
@@ -114,12 +101,12 @@ def toolchain_memory(parts: list[PartitionMemory], use: MemoryUse | None) -> lis
 
 
 def _sources(nodes: Mapping[NodeIndex, Node], call: Node) -> set[NodeIndex]:
-    """The calls, constants and parameters whose values a call reads, through tuples."""
+    """Return the calls, constants and parameters whose values a call reads, through tuples."""
     return {source for index in call.inputs for source in _through(nodes, index)}
 
 
 def _through(nodes: Mapping[NodeIndex, Node], index: NodeIndex) -> set[NodeIndex]:
-    """What a value is made by: itself, or what a tuple or a projection stands for."""
+    """Return what a value is made by: itself, or what a tuple or a projection stands for."""
     if nodes[index].form not in ("tuple", "projection"):
         return {index}
     return {source for inner in nodes[index].inputs for source in _through(nodes, inner)}

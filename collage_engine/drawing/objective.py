@@ -5,6 +5,7 @@ from __future__ import annotations
 from collage_engine.drawing.formatting import DASH, gain_text, significant
 from collage_engine.records.counted import counted
 from collage_engine.records.placement import DeploymentRow, Run
+from collage_engine.wording import runs as words
 
 COLUMNS = (
     "instances",
@@ -20,21 +21,22 @@ NUMBERS = ("instances", "threads of each", "items per second", "time against it"
 
 
 def objective_sentences(run: Run) -> list[str]:
-    """What the run's times are of; nothing where they are medians of single calls."""
+    """Return what the run's times are of; nothing where they are medians of single calls."""
     if run.objective == "p99":
-        return ["all times are 99th percentiles of single calls"]
+        return [words.ALL_P99]
     if run.objective == "throughput":
         measured = run.placement.measured_us if run.placement is not None else None
-        rate = f", {significant(1e6 / measured)} runs per second" if measured else ""
-        return [
-            f"all times are those of {counted(run.streams, 'instance')} at once with "
-            f"{counted(run.threads, 'thread')} each, over the calls of all of them{rate}"
-        ]
+        text = words.ALL_THROUGHPUT.format(
+            instances=counted(run.streams, "instance"), threads=counted(run.threads, "thread")
+        )
+        if measured:
+            text += words.RUNS_PER_SECOND.format(rate=significant(1e6 / measured))
+        return [text]
     return []
 
 
 def deployment_cells(row: DeploymentRow) -> tuple[str, ...]:
-    """The texts of a row, in the order of ``COLUMNS``."""
+    """Return the texts of a row, in the order of ``COLUMNS``."""
 
     def rate(per_second: float | None) -> str:
         return DASH if per_second is None else significant(per_second)

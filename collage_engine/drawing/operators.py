@@ -34,16 +34,16 @@ class OperatorGraph:
 
     @property
     def count(self) -> int:
-        """How many operators there are."""
+        """Return how many operators there are."""
         return len(self.calls)
 
     @property
     def items(self) -> int:
-        """How many operators, used inputs and outputs there are."""
+        """Return how many operators, used inputs and outputs there are."""
         return len(self.calls) + len(self.inputs) + len(self.outputs)
 
     def name(self, item: int) -> str:
-        """The name of an item in the user's file."""
+        """Return the name of an item in the user's file."""
         if item < self.count:
             call = self.calls[item]
             return call.name or f"{call.op}#{item}"
@@ -53,7 +53,7 @@ class OperatorGraph:
         return self.outputs[item - len(self.inputs)]
 
     def title(self, operator: int) -> str:
-        """What an operator is in the user's file: ``Conv``, ``Conv bias``, ``Relu``."""
+        """Return what an operator is in the user's file: ``Conv``, ``Conv bias``, ``Relu``."""
         producers = (self.calls[at] for at in self.predecessors[operator] if at < self.count)
         return operator_title(self.calls[operator], producers)
 
@@ -64,7 +64,7 @@ class OperatorGraph:
         return ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in named)
 
     def label(self, operators: Sequence[int]) -> str:
-        """The operators of a partition in short, by ONNX type: ``Conv+Relu``."""
+        """Return the operators of a partition in short, by ONNX type: ``Conv+Relu``."""
         return joined_titles([self.title(n) for n in operators if n < self.count])
 
     def label_with_name(self, operators: Sequence[int]) -> str:
@@ -79,11 +79,11 @@ class OperatorGraph:
         return list(dict.fromkeys(names))
 
     def producers(self, operator: int) -> tuple[int, ...]:
-        """The operators whose values an operator reads."""
+        """Return the operators whose values an operator reads."""
         return tuple(i for i in self.predecessors[operator] if i < self.count)
 
     def consumers(self, operator: int) -> tuple[int, ...]:
-        """The operators that read an operator's values."""
+        """Return the operators that read an operator's values."""
         return tuple(i for i in self.successors[operator] if i < self.count)
 
 

@@ -66,7 +66,7 @@ def _drawable(state: ToolchainState) -> ToolchainState:
 
 
 def toolchain_look(name: str | None) -> ToolchainLook:
-    """The look of a toolchain or of an instance id (``name[option=value]``)."""
+    """Return the look of a toolchain or of an instance id (``name[option=value]``)."""
     if not name:
         return UNPLACED
     base = name.split("[", 1)[0]
@@ -84,7 +84,7 @@ def toolchain_look(name: str | None) -> ToolchainLook:
 
 
 def toolchain_title(name: str | None) -> str:
-    """The name people know, with the instance's options: ``Title · option=value``."""
+    """Return the name people know, with the instance's options: ``Title · option=value``."""
     if not name:
         return UNPLACED.title
     base, _, options = name.partition("[")
@@ -94,7 +94,7 @@ def toolchain_title(name: str | None) -> str:
 
 
 def with_looks(states: Sequence[ToolchainState]) -> tuple[ToolchainState, ...]:
-    """The records, each with a colour, letters and a pattern; what is missing is generated.
+    """Return the records, each with a colour, letters and a pattern; what is missing is generated.
 
     A generated colour lies as far as can be from those of the other records, letters differ from
     theirs, and the pattern follows from the name.
@@ -122,14 +122,14 @@ def with_looks(states: Sequence[ToolchainState]) -> tuple[ToolchainState, ...]:
 
 
 def _letters(title: str, taken: set[str]) -> str:
-    """Two capital letters of a title that nobody else has, or its first two."""
+    """Return two capital letters of a title that nobody else has, or its first two."""
     known = [c for c in title.upper() if c.isascii() and c.isalnum()] or ["X"]
     pairs = [known[0] + other for other in (*known[1:], *"ABCDEFGHIJKLMNOPQRSTUVWXYZ")]
     return next((pair for pair in pairs if pair not in taken), pairs[0])
 
 
 def _apart_from(taken: Sequence[str]) -> str:
-    """The colour whose smallest distance to the taken ones is largest.
+    """Return the colour whose smallest distance to the taken ones is largest.
 
     Distances are Euclidean in CIE L*a*b*; the choice is among 24 hues in four lightnesses, on all
     of which black or white text is legible.

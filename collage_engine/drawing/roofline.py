@@ -13,13 +13,7 @@ from dataclasses import dataclass
 from collage_engine.drawing.formatting import counted, time_text
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.placement import Partition, Placement
-
-ABOUT_BOUND = (
-    "The certified lower bound: the time that the bytes and operations of these operators take at "
-    "least at the measured peaks of this machine, whoever runs them"
-)
-ABOUT_LEFT = "The partition's time less its lower bound: the most that a better kernel could win"
-ABOUT_EFFICIENCY = "The lower bound as a share of the partition's time: 100 % is the roofline"
+from collage_engine.wording import runs as words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,14 +28,14 @@ class PartitionRoof:
 
     @property
     def left_us(self) -> float | None:
-        """How much time is above the bound; never negative, since costs scatter."""
+        """Return how much time is above the bound; never negative, since costs scatter."""
         if self.us is None or self.bound_us is None:
             return None
         return max(0.0, self.us - self.bound_us)
 
     @property
     def efficiency(self) -> float | None:
-        """The bound as a share of the time, 0…1."""
+        """Return the bound as a share of the time, 0…1."""
         if not self.us or self.bound_us is None:
             return None
         return min(1.0, self.bound_us / self.us)
@@ -50,7 +44,7 @@ class PartitionRoof:
 def partition_roofs(
     placement: Placement, candidates: Iterable[CandidateRecord]
 ) -> list[PartitionRoof]:
-    """The time and the bound of each partition of a placement.
+    """Return the time and the bound of each partition of a placement.
 
     Args:
         placement: The placement.
@@ -74,7 +68,7 @@ def partition_roofs(
 
 
 def roofline_sentence(roofs: Iterable[PartitionRoof]) -> str:
-    """How much is left to win in all, and in how many partitions most of it lies.
+    """Return how much is left to win in all, and in how many partitions most of it lies.
 
     Args:
         roofs: The partitions of one placement.
@@ -82,15 +76,15 @@ def roofline_sentence(roofs: Iterable[PartitionRoof]) -> str:
     roofs = list(roofs)
     left = sorted((roof.left_us for roof in roofs if roof.left_us is not None), reverse=True)
     if not left:
-        return "No partition has both a time and a certified lower bound."
+        return words.NO_ROOFLINE
     total = sum(left)
     taken = sum(roof.us or 0.0 for roof in roofs if roof.left_us is not None)
-    text = f"{time_text(total)} of {time_text(taken)} are above the certified lower bounds"
+    text = words.ABOVE_BOUNDS.format(left=time_text(total), taken=time_text(taken))
     needed, part = 0.0, 0
     while part < len(left) and needed < total / 2:
         needed, part = needed + left[part], part + 1
     if total and len(left) > 1:
-        text += f"; half of that is in {counted(part, 'partition')}"
+        text += words.HALF_IN.format(partitions=counted(part, "partition"))
     missing = len(roofs) - len(left)
     if missing:
         text += f". {counted(missing, 'partition')} {'has' if missing == 1 else 'have'} no bound"

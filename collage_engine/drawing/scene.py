@@ -14,12 +14,14 @@ from collage_engine.drawing.columns import (
     LayoutRequest,
 )
 from collage_engine.drawing.groups import (
+    FIRST_VIEW_LIMIT,
     DisplayGraph,
     Group,
     display_graph,
     first_view,
     name_scopes,
     partition_groups,
+    partitions_help,
     sections,
 )
 from collage_engine.drawing.operators import OperatorGraph, operator_graph
@@ -73,14 +75,14 @@ class Scene:
         return x, y, BOX_WIDTH, BOX_HEIGHT
 
     def boxes_of(self, operators: Iterable[int]) -> set[int]:
-        """The boxes in which operators are drawn."""
+        """Return the boxes in which operators are drawn."""
         return {self.display.box_of[at] for at in operators}
 
 
 def layout_request(
     display: DisplayGraph, orientation: str = "vertical", fold: bool = True, aspect: float = 1.5
 ) -> LayoutRequest:
-    """The question for the layout of a display graph.
+    """Return the question for the layout of a display graph.
 
     Args:
         display: Boxes and edges.
@@ -159,7 +161,7 @@ def outlines(shown: Scene, placement: Placement | None) -> tuple[Outline, ...]:
 
 
 def bridge(shown: Scene, edge: int) -> tuple[float, float, float, float] | None:
-    """The rectangle between two boxes of neighbouring ranks that face each other, else None.
+    """Return the rectangle between two boxes of neighbouring ranks that face each other, else None.
 
     A partition's tint fills it, so that a chain reads as one band. It never runs along a longer
     edge, where it would look like a wide flow of data.
@@ -181,7 +183,7 @@ def bridge(shown: Scene, edge: int) -> tuple[float, float, float, float] | None:
 
 
 def arrow_head(route: Sequence[tuple[float, float]], size: float) -> list[tuple[float, float]]:
-    """The triangle at the end of a polyline.
+    """Return the triangle at the end of a polyline.
 
     Args:
         route: At least two points.
@@ -200,7 +202,7 @@ def arrow_head(route: Sequence[tuple[float, float]], size: float) -> list[tuple[
 
 
 def skip_curve(shown: Scene, a: int, b: int) -> list[tuple[float, float]]:
-    """The four points of the Bézier curve of an edge that the layout cuts.
+    """Return the four points of the Bézier curve of an edge that the layout cuts.
 
     It leaves and enters at the right edges of the boxes, where the stubs are, and bends outwards
     so that it can be told from the straight routes.
@@ -218,18 +220,28 @@ def placement_scene(
     orientation: str = "vertical",
     collapse: bool = True,
     aspect: float = 1.5,
+    most_operators: int = FIRST_VIEW_LIMIT,
 ) -> Scene:
-    """The scene of a graph and its placement in one call, for reports.
+    """Return the scene of a graph and its placement in one call, for reports.
 
     A large graph is drawn with its partitions collapsed, and its scopes where that is not
     enough. The layout runs in a child process.
+
+    Args:
+        record: The graph.
+        placement: Its placement; None: there is none.
+        orientation: ``vertical`` or ``horizontal``.
+        collapse: Whether anything is collapsed.
+        aspect: Width over height of the picture that is aimed at.
+        most_operators: Above how many operators the partitions are collapsed.
     """
     from collage_engine.drawing.layout_process import lay_out_safely
 
     graph = operator_graph(record)
     groups = {g.id: g for g in sections(graph, name_scopes(graph))}
     closed = first_view(graph, groups.values()) if collapse else frozenset()
-    if closed and placement is not None and len(placement.partitions) <= 300:
+    is_large = collapse and graph.count > most_operators
+    if is_large and placement is not None and partitions_help(graph.count, placement):
         groups = {g.id: g for g in partition_groups(placement)}
         closed = frozenset(groups)
     display = display_graph(graph, groups, closed)

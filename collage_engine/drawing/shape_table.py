@@ -21,7 +21,7 @@ NUMBERS = ("latency", "items per second", "against it")
 
 
 def shape_cells(row: ShapeRow) -> tuple[str, ...]:
-    """The texts of a row, in the order of ``COLUMNS``."""
+    """Return the texts of a row, in the order of ``COLUMNS``."""
     single = f"{row.best_single}, {time_text(row.best_single_us)}" if row.best_single else DASH
     rate = DASH if row.items_per_s is None else significant(row.items_per_s)
     gain = gain_text(row.latency_us, row.best_single_us)
@@ -30,7 +30,7 @@ def shape_cells(row: ShapeRow) -> tuple[str, ...]:
 
 
 def sharing_sentences(rows: Sequence[ShapeRow], sharing: Sharing | None) -> list[str]:
-    """What was measured once for several shapes, and what their artifact shares."""
+    """Return what was measured once for several shapes, and what their artifact shares."""
     known = sum(row.from_store for row in rows[1:])
     distinct = sum(row.distinct for row in rows[1:])
     said = []
@@ -39,12 +39,20 @@ def sharing_sentences(rows: Sequence[ShapeRow], sharing: Sharing | None) -> list
             f"{known} of the {distinct} distinct candidates of the shapes after the first had been "
             "measured before"
         )
-    if sharing is None:
-        return said
-    said.append(
-        f"the modules of {len(rows)} shapes take {bytes_text(sharing.modules_bytes)} together; "
+    return said if sharing is None else [*said, *artifact_sentences(len(rows), sharing)]
+
+
+def artifact_sentences(shapes: int, sharing: Sharing) -> list[str]:
+    """What the entries of an artifact share, and along which dimensions it pads.
+
+    Args:
+        shapes: How many shapes it has.
+        sharing: What is known of it.
+    """
+    said = [
+        f"the modules of {shapes} shapes take {bytes_text(sharing.modules_bytes)} together; "
         f"apart they would take {bytes_text(sharing.modules_apart_bytes)}"
-    )
+    ]
     if sharing.padded:
         said.append(
             f"inputs that are smaller along {', '.join(sharing.padded)} are padded to the next "

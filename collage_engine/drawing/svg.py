@@ -7,6 +7,7 @@ from xml.sax.saxutils import escape
 
 from collage_engine.drawing import formatting
 from collage_engine.drawing.box_styles import BoxStyle, ColouringData, LegendEntry, style_boxes
+from collage_engine.drawing.groups import FIRST_VIEW_LIMIT
 from collage_engine.drawing.hand_overs import HandOver, hand_overs
 from collage_engine.drawing.palette import mix
 from collage_engine.drawing.scene import (
@@ -40,6 +41,9 @@ _DARK = {
 }
 _STRIP = 28.0
 """Width of a box's coloured strip, as on the screen; chosen."""
+TITLE_LETTER_PX = 7.9
+"""Width of a letter of a box's title, in scene units; chosen for a wide fallback font, since a
+report cannot know which font its reader has."""
 _MARGIN = 28.0
 """Margin around the graph; chosen."""
 
@@ -141,7 +145,7 @@ def _legend(legend: Sequence[LegendEntry], ink: dict[str, str]) -> list[str]:
 def _tint(
     shown: Scene, part: Outline, styles: Sequence[BoxStyle], ink: dict[str, str], rim: bool
 ) -> str:
-    """A partition's tint: its boxes grown a little, joined where they are neighbours."""
+    """Return a partition's tint: its boxes grown a little, joined where they are neighbours."""
     colour = styles[part.boxes[0]].colour
     fill = mix(colour, ink["canvas"], 0.35 if rim else 0.78)
     grow = 9.0 if rim else 7.5
@@ -189,7 +193,7 @@ def _crossing(shown: Scene, each: HandOver, ink: dict[str, str]) -> str:
 
 
 def _crossing_label(shown: Scene, each: HandOver, ink: dict[str, str]) -> str:
-    """Bytes, conversion and cost of a hand-over, beside its arrow."""
+    """Return bytes, conversion and cost of a hand-over, beside its arrow."""
     route = shown.layout.routes[each.edge]
     if not route:
         return ""
@@ -238,7 +242,8 @@ def _box(shown: Scene, box: int, style: BoxStyle, ink: dict[str, str]) -> str:
             f'font-weight="600" text-anchor="middle" fill="{style.text}">{escape(style.tag)}</text>'
         )
         left = x + _STRIP + 8
-    limit = 20 if not style.value else 12
+    value_px = 6.6 * len(style.value) + 8 if style.value else 0.0
+    limit = max(4, int((x + w - 8 - value_px - left) / TITLE_LETTER_PX))
     out.append(
         f'<text x="{left:.1f}" y="{y + 19:.1f}" font-size="12.5" font-weight="600" '
         f'fill="{text}">{escape(formatting.elide(style.title, limit))}</text>'
@@ -284,6 +289,7 @@ def placement_svg(
     estimated: bool = False,
     orientation: str = "vertical",
     dark: bool = False,
+    most_operators: int = FIRST_VIEW_LIMIT,
 ) -> str:
     """Draw a graph and a placement as SVG in one call, for reports.
 
@@ -294,8 +300,9 @@ def placement_svg(
         estimated: Whether the placement is only estimated; its boxes are dashed then.
         orientation: ``vertical`` or ``horizontal``.
         dark: Whether the background is dark.
+        most_operators: Above how many operators the partitions are drawn collapsed.
     """
-    shown = placement_scene(graph, placement, orientation)
+    shown = placement_scene(graph, placement, orientation, most_operators=most_operators)
     styles, legend = style_boxes(
         shown, "toolchain", ColouringData(placement=placement, estimated=estimated)
     )

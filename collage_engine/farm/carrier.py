@@ -1,7 +1,7 @@
 """What the coordinator needs of the library that carries its tasks, and Dask as that library.
 
-The coordinator keeps the queue. The carrier takes one task for one machine, tells how it ended,
-and tells which machines come and go. Everything that Dask raises is translated here.
+The coordinator keeps the queue. The carrier takes one task for one machine, reports how it ended,
+and reports which machines come and go. Everything that Dask raises is translated here.
 """
 
 from __future__ import annotations
@@ -59,22 +59,22 @@ class MachineLost(Exception):
 
 
 class Listener(Protocol):
-    """What a carrier tells, from any thread."""
+    """Takes what a carrier reports, from any thread."""
 
     def joined(self, address: str, name: str) -> None:
-        """Tell that a machine is there."""
+        """Take notice of a machine that has joined."""
         ...
 
     def left(self, address: str) -> None:
-        """Tell that a machine is gone."""
+        """Take notice that a machine is gone."""
         ...
 
     def news(self, message: bytes) -> None:
-        """Tell what a task said on its way."""
+        """Take what a task says on its way."""
         ...
 
     def closed(self, reason: str) -> None:
-        """Tell that the scheduler is gone, with everything that was in flight."""
+        """Take notice that the scheduler is gone, with everything that was in flight."""
         ...
 
 
@@ -87,7 +87,7 @@ class Carrier(Protocol):
     address: str
 
     def start(self, listener: Listener) -> None:
-        """Begin to tell; machines that are there are told as joined."""
+        """Begin to report; machines that are there already are reported as joined."""
         ...
 
     def submit(
@@ -101,7 +101,7 @@ class Carrier(Protocol):
         ...
 
     def cancel(self, lease: str) -> None:
-        """Tell a task that it is not wanted any more; its result is not told."""
+        """Cancel a task that is not wanted any more; its result is not reported."""
         ...
 
     def publish(self, coordinator: str, status: bytes) -> None:
@@ -109,7 +109,7 @@ class Carrier(Protocol):
         ...
 
     def published(self) -> dict[str, bytes]:
-        """What all coordinators said of themselves."""
+        """Return what all coordinators said of themselves."""
         ...
 
     def close(self) -> None:
@@ -205,6 +205,24 @@ def _why_unreachable(address: Address, error: Exception) -> str:
     return f"the farm {address.text} cannot be reached: {text}"
 
 
+LOST_BY = {
+    "KilledWorker": "its worker died",
+    "CancelledError": "the scheduler has dropped its task",
+    "FutureCancelledError": "the scheduler has dropped its task",
+    "CommClosedError": "the connection broke",
+    "NoValidWorkerError": "it has left the farm",
+    "TimeoutError": "its answer did not arrive",
+}
+"""What Dask's exceptions say of a machine, by the names of their classes, as parts of sentences."""
+
+
+def why_lost(error: Exception) -> str:
+    """Why a machine gave no answer, in words; the exception itself goes to the log."""
+    _LOG.info("a machine gave no answer", exc_info=error)
+    name = type(error).__name__
+    return LOST_BY.get(name, f"its task ended without an answer ({name}: {error})")
+
+
 class DaskCarrier:
     """Carries tasks with a Dask client."""
 
@@ -220,7 +238,7 @@ class DaskCarrier:
         self._closing = threading.Event()
 
     def start(self, listener: Listener) -> None:
-        """Begin to tell; machines that are there are told as joined."""
+        """Begin to report; machines that are there already are reported as joined."""
         self._listener = listener
         self._client.subscribe_topic("all", self._on_scheduler_event)
         self._client.subscribe_topic(self._topic, self._on_news)
@@ -240,28 +258,29 @@ class DaskCarrier:
                     or getattr(self._client, "status", "") == "closed"
                     or not getattr(self._client, "scheduler_comm", None)
                 ):
-                    self._tell_closed(f"the scheduler {self.address} is gone: {error}")
+                    _LOG.warning("the scheduler does not answer: %s", error)
+                    self._report_closed(f"the scheduler {self.address} is gone")
                     return
                 workers = None
             if workers is not None:
                 for address, worker in workers.items():
-                    self._tell_joined(address, str(worker.get("name", address)))
+                    self._report_joined(address, str(worker.get("name", address)))
                 for address in self._known - workers.keys():
-                    self._tell_left(address)
+                    self._report_left(address)
             self._closing.wait(WATCH_S)
 
-    def _tell_closed(self, reason: str) -> None:
+    def _report_closed(self, reason: str) -> None:
         if not self._closing.is_set() and self._listener is not None:
             self._listener.closed(reason)
 
-    def _tell_joined(self, address: str, name: str) -> None:
+    def _report_joined(self, address: str, name: str) -> None:
         with self._lock:
             new = address not in self._known
             self._known.add(address)
         if new and self._listener is not None:
             self._listener.joined(address, name)
 
-    def _tell_left(self, address: str) -> None:
+    def _report_left(self, address: str) -> None:
         with self._lock:
             known = address in self._known
             self._known.discard(address)
@@ -272,7 +291,7 @@ class DaskCarrier:
         """Take what the scheduler logs; called in the client's own loop."""
         message = event[1]
         if isinstance(message, dict) and message.get("action") == "remove-worker":
-            self._tell_left(str(message.get("worker")))
+            self._report_left(str(message.get("worker")))
 
     def _on_news(self, event: tuple[float, Any]) -> None:
         message = event[1]
@@ -297,7 +316,7 @@ class DaskCarrier:
                 pure=False,
             )
         except Exception as error:
-            done(MachineLost(str(error)))
+            done(MachineLost(why_lost(error)))
             return
         with self._lock:
             self._futures[lease] = future
@@ -310,7 +329,7 @@ class DaskCarrier:
         try:
             answer = future.result(timeout=CONNECT_S)
         except Exception as error:  # whatever Dask raises: the task gave no answer
-            done(MachineLost(f"{type(error).__name__}: {error}"))
+            done(MachineLost(why_lost(error)))
             return
         done(answer if isinstance(answer, bytes) else MachineLost("it sent no answer in bytes"))
 
@@ -324,7 +343,7 @@ class DaskCarrier:
                 )
                 answer = answers.get(address)
             except Exception as error:
-                done(MachineLost(f"{type(error).__name__}: {error}"))
+                done(MachineLost(why_lost(error)))
                 return
             done(answer if isinstance(answer, bytes) else MachineLost("it did not answer"))
 
@@ -332,7 +351,7 @@ class DaskCarrier:
             self._beside.submit(work)
 
     def cancel(self, lease: str) -> None:
-        """Tell a task that it is not wanted any more; its result is not told."""
+        """Cancel a task that is not wanted any more; its result is not reported."""
         with self._lock:
             future = self._futures.pop(lease, None)
         if future is None:
@@ -356,7 +375,7 @@ class DaskCarrier:
             self._beside.submit(work)
 
     def published(self) -> dict[str, bytes]:
-        """What all coordinators said of themselves."""
+        """Return what all coordinators said of themselves."""
         found = self._client.get_metadata([STATUS_KEY], default={}) or {}
         return {str(name): str(text).encode() for name, text in found.items()}
 

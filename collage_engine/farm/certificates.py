@@ -32,7 +32,7 @@ TRUST = (
 
 
 def farm_folder() -> Path:
-    """The folder of this user's farm files, which only the user may read."""
+    """Return the folder of this user's farm files, which only the user may read."""
     folder = cache_folder() / "farm"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -42,13 +42,13 @@ def farm_folder() -> Path:
 
 
 def certificate_path() -> Path:
-    """Where this user's certificate lies, once there is one: $COLLAGE_FARM_CERTIFICATE, or here."""
+    """Return where this user's certificate lies: $COLLAGE_FARM_CERTIFICATE, or the own one."""
     chosen = os.environ.get("COLLAGE_FARM_CERTIFICATE")
     return Path(chosen) if chosen else farm_folder() / FILE_NAME
 
 
 def own_certificate() -> tuple[Path, bool]:
-    """This user's certificate, made at the first call; and whether this call made it.
+    """Return this user's certificate, made at the first call; and whether this call made it.
 
     Raises:
         FarmError: It cannot be made.
@@ -125,7 +125,7 @@ def make_certificate() -> bytes:
 
 
 def security(path: Path) -> Security:
-    """What Dask takes to use a certificate in every role.
+    """Return what Dask takes to use a certificate in every role.
 
     Raises:
         FarmError: The file is missing or damaged, or others than the user may read it.

@@ -9,7 +9,6 @@ import logging
 import os
 import platform
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -26,7 +25,7 @@ from collage_engine.farm.certificates import (
     own_certificate,
     security,
 )
-from collage_engine.farm.worker_process import leave
+from collage_engine.farm.worker_process import address_towards, leave
 from collage_engine.machine.device import allowed_processors
 from collage_engine.records.errors import FarmError, UsageError
 from collage_engine.records.files import write_atomically
@@ -41,22 +40,18 @@ AGAIN_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 STEADY_S = 60.0
 """Seconds that a worker must have run for the next pause to be the first one again; chosen."""
 STOPPED = 0
-"""Status of a worker that was told to leave the farm; it is not started again."""
+"""Status of a worker that left the farm because it was asked to; it is not started again."""
 CURRENT = "current.json"
 """File, in the folder of farms, with the address of this user's own scheduler."""
 
 
 def own_address() -> str:
-    """An address of this machine that others can reach; 127.0.0.1 where there is none."""
-    probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with probe, contextlib.suppress(OSError):
-        probe.connect(("192.0.2.1", 9))  # sends nothing: an address for documentation
-        return str(probe.getsockname()[0])
-    return "127.0.0.1"
+    """Return an address of this machine that others can reach; 127.0.0.1 where there is none."""
+    return address_towards("tls://192.0.2.1:9")  # an address for documentation (RFC 5737)
 
 
 def current_address() -> str:
-    """The address of the farm that this user serves on this machine; UsageError: there is none."""
+    """Return the address of the farm that this user serves here; UsageError: there is none."""
     try:
         return str(json.loads((farm_folder() / CURRENT).read_text())["address"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -122,7 +117,7 @@ def serve(
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is one that only this machine can reach."""
+    """Return whether an address is one that only this machine can reach."""
     return host == "localhost" or host.startswith("127.") or host == "::1"
 
 
@@ -135,7 +130,7 @@ def join(
     drift: float | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> int:
-    """Be a machine of a farm until the farm stops or this process is told to end.
+    """Be a machine of a farm until the farm stops or this process gets a signal to end.
 
     The worker is a process of its own, below this one: it is started again when it dies, and when
     the scheduler was lost, with growing pauses.
@@ -197,7 +192,7 @@ def join(
 
 
 def stop(address: str, certificate: Path | None = None) -> int:
-    """End a farm: its workers leave and its scheduler ends; the number of workers."""
+    """End a farm: its workers leave and its scheduler ends; return the number of workers."""
     client = connect(Address(address, certificate))
     workers = client.scheduler_info(n_workers=-1)["workers"]
     with contextlib.suppress(Exception):

@@ -51,7 +51,7 @@ class Connection:
 
     @property
     def lost(self) -> bool:
-        """Whether the scheduler is gone."""
+        """Return whether the scheduler is gone."""
         return self.coordinator.is_closed
 
     def place(self, placing: Placing, out: str | None) -> RunUpdate:
@@ -150,7 +150,7 @@ class FarmJobs:
                     raise Cancelled("cancelled; what was measured is kept") from None
 
     def _is_gone(self) -> bool:
-        """Whether the scheduler is gone, so that it is worth trying again."""
+        """Return whether the scheduler is gone, so that it is worth trying again."""
         try:
             return self._connection().lost
         except FarmError:
@@ -182,7 +182,11 @@ def _ended_early(
     run = placing.provisional if placing is not None else None
     if placing is None or run is None:
         raise error
-    warning = f"{error}; this is the best placement until then, and there is no artifact of it"
+    warning = (
+        f"{error}; this is the best placement until then, and there is no artifact of it, since "
+        "only a machine of that pool can build one. Running the command again, once one has "
+        "joined, goes on from the stored costs"
+    )
     on_event(Log(level="warning", text=warning))
     run.provisional, run.ended, run.artifact = False, "budget", None
     run.measured_on = placing.machine
@@ -198,12 +202,12 @@ class DaskFarms:
         self._lock = threading.Lock()
 
     def jobs(self, settings: RunSettings) -> FarmJobs:
-        """What runs jobs on the farm and the pool that the settings name."""
+        """Return what runs jobs on the farm and the pool that the settings name."""
         self._connection(settings.farm)
         return FarmJobs(lambda: self._connection(settings.farm), settings)
 
     def use(self, client: Any) -> str:
-        """Use the cluster of a Dask client; the address that ``RunSettings.farm`` then names.
+        """Use the cluster of a Dask client; return the address for ``RunSettings.farm``.
 
         The client is closed with this object.
         """
@@ -214,7 +218,7 @@ class DaskFarms:
         return address
 
     def _connection(self, address: str) -> Connection:
-        """The connection to a farm, made anew if its scheduler was lost."""
+        """Return the connection to a farm, made anew if its scheduler was lost."""
         with self._lock:
             found = self._connections.get(address)
             if found is not None and found.lost:
@@ -226,7 +230,7 @@ class DaskFarms:
             return found
 
     def status(self, address: str) -> FarmStatus:
-        """The machines, pools and placements of a farm, as its coordinators see them."""
+        """Return the machines, pools and placements of a farm, as its coordinators see them."""
         with self._lock:
             found = self._connections.get(address)
         if found is not None and not found.lost:
@@ -243,7 +247,7 @@ class DaskFarms:
 
 
 def look_at(address: str) -> FarmStatus:
-    """What the scheduler and all coordinators of a farm say; FarmError: it cannot be reached."""
+    """Return what the scheduler and all coordinators say; FarmError: it cannot be reached."""
     client = connect(Address(address))
     try:
         carrier = DaskCarrier(client, "collage-status")
@@ -262,7 +266,7 @@ def look_at(address: str) -> FarmStatus:
 
 
 def combined(address: str, statuses: list[FarmStatus], workers: list[str]) -> FarmStatus:
-    """One status of what several coordinators say, and of workers that no coordinator knows."""
+    """Merge what several coordinators say, with the workers that no coordinator knows."""
     machines = {machine.name: machine for status in statuses for machine in status.machines}
     # A machine that works for one coordinator waits in the eyes of the others.
     for status in statuses:

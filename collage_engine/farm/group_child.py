@@ -47,7 +47,7 @@ class GroupChild:
         return tuple(found)
 
     def _measurer_of(self, path: str, request: GroupRequest) -> Measurer:
-        """The measurer of the model, made anew when a candidate needs a further toolchain."""
+        """Return the model's measurer, made anew when a candidate needs a further toolchain."""
         shapes = request.model.shapes
         if self._model is None:
             self._model = import_model(path, dict(shapes), evaluate=run_onnx)

@@ -17,7 +17,7 @@ second writes them, and the third is the speed probe's."""
 
 @cache
 def engine_hash() -> str:
-    """A hash of the engine's sources, without toolchains: machines with another one are refused."""
+    """Hash the engine's sources, without toolchains: machines with another hash are refused."""
     package = Path(__file__).resolve().parents[1]
     adapters = package / "toolchains"
     files = {p for p in source_files([package]) if adapters not in p.parents}
@@ -26,13 +26,13 @@ def engine_hash() -> str:
 
 @cache
 def library_versions() -> dict[str, str]:
-    """Versions of Python and of ``LIBRARIES``."""
+    """Return the versions of Python and of ``LIBRARIES``."""
     versions = {name: importlib.metadata.version(name) for name in LIBRARIES}
     return {"python": ".".join(platform.python_version_tuple()[:2]), **versions}
 
 
 def key_context(_: object) -> dict[str, Any]:
-    """What measurement keys hold of this machine beside its fingerprint; imports TVM."""
+    """Return what measurement keys hold of this machine beside its fingerprint; imports TVM."""
     import tvm
 
     from collage_engine.lowering.target import build_target

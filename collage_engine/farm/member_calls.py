@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-_NO_WORKER_STATE = "executing"
+_EXECUTING = "executing"
 """State of a task that Dask's worker is running."""
 
 
@@ -40,5 +40,5 @@ def is_wanted(worker: Any, key: Any) -> bool:
     (``tests/engine/test_farm_cluster.py``) says when that has changed.
     """
     state = worker.state.tasks.get(key)
-    running = state is not None and state.state == _NO_WORKER_STATE
+    running = state is not None and state.state == _EXECUTING
     return running and worker.status.name in ("running", "paused")

@@ -27,9 +27,7 @@ def model_files(
     names = [place.name]
     if len(list(place.parent.iterdir())) > 1:
         # Reading it takes memory, and the file may be hostile: it is read in a child.
-        with Worker(
-            "collage_engine.farm.model_files:external_files", name="collage-files"
-        ) as child:
+        with Worker(_READER, name="collage-files") as child:
             names += child.call(path, READ_LIMIT_S)
     files: dict[str, str] = {}
     contents: dict[str, Path] = {}

@@ -269,7 +269,7 @@ class Placing:
         if news.measurements:
             self._keep(news.measurements)
         if news.keys:
-            self._tell_known(news.keys)
+            self._send_known(news.keys)
         if news.shares:
             self._shared = news if news.groups else None
             self._last_shared = self._shared or self._last_shared
@@ -323,7 +323,7 @@ class Placing:
         """Store what a machine has measured; twice does no harm, since the key is the same."""
         self.store.put_many(arrived(measurements, self.machine))
 
-    def _tell_known(self, keys: Sequence[str]) -> None:
+    def _send_known(self, keys: Sequence[str]) -> None:
         """Send the run what is stored under its keys."""
         sha256 = self.model.files[self.model.name]
         costs = self.store.get_many(keys, sha256)
@@ -611,4 +611,4 @@ GROUP_OVER_S = 300.0
 
 
 def _limit_s(settings: RunSettings) -> float:
-    return settings.budget_s + settings.tune_budget_s + settings.refine_budget_s + OVER_S
+    return settings.budget_s + settings.tune_budget_s + OVER_S

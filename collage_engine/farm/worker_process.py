@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import logging
 import os
 import signal
@@ -15,21 +14,20 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from collage_engine.machine.worker_child import PR_SET_PDEATHSIG, prctl
+
 LOST = 75
 """Status of a worker that has lost its scheduler: it is started again (EX_TEMPFAIL, sysexits.h)."""
 DEATH_TIMEOUT = "60s"
 """How long a worker looks for its scheduler at its start; chosen."""
 
-PR_SET_PDEATHSIG = 1
-"""Option of Linux's prctl (include/uapi/linux/prctl.h)."""
-
-_told_to_leave = False
+_leaving = False
 
 
 def leave() -> None:
     """Note that the farm ends, so that this machine does not look for its scheduler again."""
-    global _told_to_leave
-    _told_to_leave = True
+    global _leaving
+    _leaving = True
 
 
 def main(address: str, name: str, certificate: str = "") -> int:
@@ -76,7 +74,7 @@ def main(address: str, name: str, certificate: str = "") -> int:
     except (OSError, TimeoutError, RuntimeError) as error:
         print(f"the farm {address} cannot be joined: {error}", file=sys.stderr)
         return LOST
-    return 0 if _told_to_leave else LOST
+    return 0 if _leaving else LOST
 
 
 def address_towards(scheduler: str) -> str:
@@ -94,8 +92,7 @@ def address_towards(scheduler: str) -> str:
 
 def end_with_parent() -> None:
     """Have the system end this process when its parent dies (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _end(worker: Any, loop: asyncio.AbstractEventLoop) -> None:

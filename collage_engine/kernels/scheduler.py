@@ -14,17 +14,12 @@ from collage_engine.kernels.choices import has_traces, trace_for
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import surround
 from collage_engine.kernels.expressions import NotUnderstood
+from collage_engine.kernels.marks import REASON, SCHEDULE, UNSCHEDULED
 from collage_engine.kernels.note import decision_of
 from collage_engine.kernels.program import Program, Stage, inline, read_program
 from collage_engine.kernels.registry import RULES
 from collage_engine.kernels.target import Cpu
 
-SCHEDULE = "collage.schedule"
-"""PrimFunc attribute: the name of the rule that wrote it, or ``UNSCHEDULED``."""
-REASON = "collage.reason"
-"""PrimFunc attribute: why a more specific rule was not used."""
-UNSCHEDULED = "plain"
-"""The schedule of a kernel that no rule could write: TVM's plain loops, tens of times slower."""
 TRACED = "metaschedule"
 """The schedule of a kernel that follows a MetaSchedule trace."""
 

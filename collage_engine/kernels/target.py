@@ -91,7 +91,7 @@ def _detected_features() -> set[str]:
 
 @lru_cache(maxsize=4)
 def cpu(threads: int = 1) -> Cpu:
-    """This machine's processor as the code generator sees it."""
+    """Return this machine's processor as the code generator sees it."""
     import tvm
     from tvm.target import codegen
 

@@ -165,7 +165,7 @@ def split_index(index: Index, extents: Sequence[int]) -> tuple[Any, ...]:
 
 
 def all_of(conditions: Sequence[Any]) -> Any:
-    """Their conjunction with what is known now left out: True, False or an expression."""
+    """Return their conjunction with what is known now left out: True, False or an expression."""
     unknown = []
     for condition in conditions:
         known = constant_value(condition)

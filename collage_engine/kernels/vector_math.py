@@ -76,7 +76,7 @@ ERF_BELOW = (
 
 
 def _let(value: Expr, body: Callable[[Expr], Expr]) -> Expr:
-    """Names a value so that the polynomial does not repeat it."""
+    """Name a value so that the polynomial does not repeat it."""
     if isinstance(value, (tirx.Var, prim.FloatImm)):
         return body(value)
     var = tirx.Var("t", str(value.ty.dtype) if hasattr(value.ty, "dtype") else "float32")

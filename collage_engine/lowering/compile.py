@@ -16,6 +16,7 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.reasons import short_reason
 from collage_engine.toolchains.base import Function, Toolchain
 from collage_engine.toolchains.capabilities import LowersToTir, inside, lower
+from collage_engine.toolchains.runtime.weight_files import forget
 
 if TYPE_CHECKING:
     import numpy as np
@@ -126,11 +127,13 @@ class ExternalCompiled(Compiled):
         return _timer(lambda: call(*arguments), evaluator)
 
     def inside(self) -> dict[str, Any]:
-        """Return what the toolchain tells of its module."""
+        """Return what the toolchain says of its module."""
         return inside(self.toolchain, self.module)
 
     def close(self) -> None:
-        """Drop the module and its outputs."""
+        """Drop the module and its outputs, and the files of weights that only it needs."""
+        if self.module is not None:
+            forget(self.module)
         self._call = self.module = None
         self._outputs = []
 
@@ -180,7 +183,7 @@ class NativeCompiled(Compiled):
         return _timer(lambda: call(), evaluator)
 
     def inside(self) -> dict[str, Any]:
-        """Return what the toolchain tells of the lowered module."""
+        """Return what the toolchain says of the lowered module."""
         return inside(self.toolchain, self.lowered)
 
     def close(self) -> None:

@@ -71,7 +71,9 @@ def device_timer(calls: Sequence[Callable[[], object]], cuda: CudaRuntime) -> De
 
 @cache
 def process_sampler() -> SteadySampler | None:
-    """This process's watch over the device's clocks; None where its kernel cannot be compiled.
+    """Return this process's watch over the device's clocks.
+
+    It is None where its kernel cannot be compiled.
 
     The level that it starts from holds for all that is timed in the process.
     """
@@ -181,7 +183,7 @@ class CudaCompiled(Compiled):
         return self._timer
 
     def inside(self) -> dict[str, Any]:
-        """What the toolchain tells of its module, and how it was timed (CUDA graph, clocks)."""
+        """What the toolchain says of its module, and how it was timed (CUDA graph, clocks)."""
         found = dict(inside(self.toolchain, self._modules[0]))
         if self._timer is not None:
             found["cuda_graph"] = self._timer.captured > 0

@@ -35,7 +35,7 @@ class Compiled(ABC):
 
     @abstractmethod
     def inside(self) -> dict[str, Any]:
-        """Return what the toolchain tells of the compiled module."""
+        """Return what the toolchain says of the compiled module."""
 
     @abstractmethod
     def close(self) -> None:

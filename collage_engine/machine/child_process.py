@@ -112,12 +112,12 @@ class ChildProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """Return whether the process runs."""
         return self._process.poll() is None
 
     @property
     def warden_pid(self) -> int:
-        """The process that watches over the server, its parent."""
+        """Return the process that watches over the server, its parent."""
         return self._process.pid
 
     def tail(self) -> str:
@@ -190,7 +190,7 @@ class ChildProcess:
     # -- the end -----------------------------------------------------------------------
 
     def how_it_ended(self) -> str:
-        """Why the child ended: its signal or status, and the last line it printed."""
+        """Return why the child ended: its signal or status, and the last line it printed."""
         try:
             code: int | None = self._process.wait(END_S)
         except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""The clocks of processors and devices, where the system tells them."""
+"""The clocks of processors and devices, where the system reports them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def processor_mhz(
         cpuinfo: The kernel's table of processors.
 
     Returns:
-        One for each processor whose clock is told; virtual machines often tell a constant, or
+        One for each processor whose clock is reported; virtual machines often report a constant, or
         nothing.
     """
     found = [

@@ -9,7 +9,9 @@ takes beyond the sum of its parts:
 * In a chain that alternates, every two partitions add ``alone(a) + alone(b) + 2 launch +
   pair(a, b) + pair(b, a)``. The two directions cannot be told apart and share it equally.
 
-Differences of two chain lengths are used, so whatever a whole module costs once drops out.
+Differences of two chain lengths are used, so whatever a whole module costs once drops out. What is
+subtracted must have been timed in the same rounds: the difference of two moments of a machine is
+easily more than a hand-over.
 """
 
 from __future__ import annotations
@@ -85,9 +87,13 @@ def measure_constants(
 ) -> dict[str, float]:
     """Time what is needed and derive the constants.
 
-    ``time_alone`` gives a partition's microseconds as candidates are timed; ``build_and_time``
-    builds whole modules of chains and times them against each other in rounds. Either may leave
-    out what it cannot build (by KeyError, or by a missing entry).
+    Args:
+        instances: Ids of toolchain instances.
+        time_alone: Gives the microseconds of an instance's partition by itself, as candidates are
+            timed; raises ``KeyError`` where it has none.
+        build_and_time: Builds whole modules of chains and times them in rounds, against each other
+            and against single partitions, which are chains of one. What it cannot build is missing
+            in its answer.
     """
     alone = {}
     for name in instances:
@@ -95,5 +101,6 @@ def measure_constants(
             alone[name] = time_alone(name)
         except KeyError:
             continue
-    chains = build_and_time(wanted_chains([n for n in instances if n in alone]))
-    return constants_from(instances, ChainTimes(alone, chains))
+    times = build_and_time([*((name,) for name in alone), *wanted_chains(list(alone))])
+    alone |= {chain[0]: us for chain, us in times.items() if len(chain) == 1}
+    return constants_from(instances, ChainTimes(alone, times))

@@ -72,7 +72,7 @@ class CudaDevice:
         return architecture_of(self.capability)
 
     def record(self) -> Device:
-        """This device as a record, called ``cuda:N``."""
+        """Return this device as a record, called ``cuda:N``."""
         text = json.dumps([asdict(self) | {"number": 0}], sort_keys=True)
         return Device(
             name=f"cuda:{self.number}",

@@ -64,7 +64,7 @@ def device_peaks(device: CudaDevice) -> Peaks | None:
 
 
 def _kept(device: CudaDevice) -> int:
-    """Bytes that may stay on the chip from one run to the next.
+    """Return bytes that may stay on the chip from one run to the next.
 
     These are the last-level cache, and what the multiprocessors hold themselves (256 KiB of cache
     and as much of registers).

@@ -103,14 +103,14 @@ class Peaks(msgspec.Struct, frozen=True, kw_only=True):
     """What the loops reached, for information."""
 
     def compute_s(self, operations: float, dtype: str, threads: int) -> float:
-        """Seconds that so many floating-point operations take at least."""
+        """Return seconds that so many floating-point operations take at least."""
         best = self.flops.get(dtype)
         if best is None:
             best = max(self.flops.values())
         return operations / (best * max(1, threads))
 
     def read_s(self, size: int, threads: int) -> float:
-        """Seconds that reading so many distinct bytes takes at least, again and again.
+        """Return seconds that reading so many distinct bytes takes at least, again and again.
 
         What nearer levels cannot keep from one run to the next has to come from this one.
         """

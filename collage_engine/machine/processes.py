@@ -14,7 +14,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def descendants(pid: int) -> list[int]:
-    """Every process below ``pid``, in no order; empty where there is no ``/proc``."""
+    """Return every process below ``pid``, in no order; empty where there is no ``/proc``."""
     table = None
     if not Path(f"/proc/self/task/{os.getpid()}/children").exists():
         table = _children_table()

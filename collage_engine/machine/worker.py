@@ -111,13 +111,13 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether there is a child that runs."""
+        """Return whether there is a child that runs."""
         child = self._child
         return child is not None and child.alive
 
     @property
     def pid(self) -> int | None:
-        """The serving process, once it has said hello."""
+        """Return the serving process, once it has said hello."""
         child = self._child
         return child.server_pid if child is not None and child.alive and child.server_pid else None
 

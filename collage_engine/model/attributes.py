@@ -26,17 +26,17 @@ class NotStatic(Exception):
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether a Relax expression is a tensor."""
+    """Return whether a Relax expression is a tensor."""
     return isinstance(value, (relax.Var, GenericConst))
 
 
 def is_tensor_tuple(value: Any) -> bool:
-    """A tuple written in place whose fields are tensors."""
+    """Return a tuple written in place whose fields are tensors."""
     return isinstance(value, relax.Tuple) and all(is_tensor(f) for f in value.fields)
 
 
 def to_json(value: Any) -> Any:
-    """A Relax attribute or immediate as a JSON value."""
+    """Return a Relax attribute or immediate as a JSON value."""
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, str):
@@ -100,19 +100,19 @@ def is_opaque_call(call: Call) -> bool:
 
 
 def takes_a_tuple(call: Call) -> bool:
-    """Whether a call's tensors stand in one tuple behind the function that it calls."""
+    """Return whether a call's tensors stand in one tuple behind the function that it calls."""
     return str(call.op.name).startswith("relax.call_tir") or is_opaque_call(call)
 
 
 def tensor_arguments(call: Call) -> list[Any]:
-    """The arguments that are tensors, or tuples of tensors, in order."""
+    """Return the arguments that are tensors, or tuples of tensors, in order."""
     if takes_a_tuple(call):
         return list(call.args[1].fields)
     return [a for a in call.args if is_tensor(a) or is_tensor_tuple(a)]
 
 
 def attributes_of(call: Call, functions: dict[str, Any]) -> dict[str, Any]:
-    """All that is not a tensor, by name. ``functions``: PrimFuncs of the module by name.
+    """Return all that is not a tensor, by name. ``functions``: PrimFuncs of the module by name.
 
     Raises ``NotStatic`` when a size is symbolic.
     """

@@ -13,21 +13,21 @@ Converter = Callable[[Any, Any, dict[str, Any], int], Any]
 
 
 def shape_of(value: Any) -> tuple[int, ...]:
-    """The shape of a Relax value, all of whose sizes are known."""
+    """Return the shape of a Relax value, all of whose sizes are known."""
     return tuple(int(d) for d in value.ty.shape.values)
 
 
 def dtype_of(value: Any) -> str:
-    """The element type of a Relax value."""
+    """Return the element type of a Relax value."""
     return str(value.ty.dtype.dtype)
 
 
 def values_of(value: Any) -> np.ndarray | None:
-    """A constant's values; None when the value is no constant, or absent."""
+    """Return a constant's values; None when the value is no constant, or absent."""
     return value.value.numpy() if isinstance(value, GenericConst) else None
 
 
 def text_of(attributes: dict[str, Any], name: str, default: str) -> str:
-    """A text attribute of an ONNX node, or the default when it is absent."""
+    """Return a text attribute of an ONNX node, or the default when it is absent."""
     value = attributes.get(name, default)
     return value.decode() if isinstance(value, bytes) else value

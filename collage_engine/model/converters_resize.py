@@ -136,7 +136,7 @@ def _resized(
 
 
 def _is_image(shape: tuple[int, ...], target: _Target, sampling: Sampling) -> bool:
-    """Whether Relax's operator samples the same: images, by the ratio of their sizes."""
+    """Return whether Relax's operator samples the same: images, by the ratio of their sizes."""
     exact = [s * f for s, f in zip(shape, target.scales, strict=True)]
     return (
         len(shape) in (3, 4, 5)

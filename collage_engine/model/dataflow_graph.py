@@ -47,7 +47,7 @@ class DataflowGraph:
 
     @cached_property
     def downstream(self) -> tuple[NodeSet, ...]:
-        """All nodes strictly reachable from each node."""
+        """Return all nodes strictly reachable from each node."""
         reach = [0] * len(self.nodes)
         for index in range(len(self.nodes) - 1, -1, -1):
             bits = 0
@@ -58,7 +58,7 @@ class DataflowGraph:
 
     @cached_property
     def upstream(self) -> tuple[NodeSet, ...]:
-        """All nodes from which each node is strictly reachable."""
+        """Return all nodes from which each node is strictly reachable."""
         reach = [0] * len(self.nodes)
         for node in self.nodes:
             bits = 0
@@ -87,12 +87,12 @@ class DataflowGraph:
         return node_set(self.operators[number] for number in numbers)
 
     def to_operators(self, nodes: NodeSet) -> tuple[OperatorNumber, ...]:
-        """The operator numbers, ascending, of the calls in a set of nodes."""
+        """Return the operator numbers, ascending, of the calls in a set of nodes."""
         number = self.operator_number
         return tuple(number[i] for i in members(nodes) if i in number)
 
     def to_networkx(self, placement: Placement | None = None) -> nx.DiGraph[int]:
-        """The graph for ``networkx``, keyed by node index; see ``networkx_graph``."""
+        """Return the graph for ``networkx``, keyed by node index; see ``networkx_graph``."""
         from collage_engine.model.networkx_graph import networkx_graph
 
         return networkx_graph(self.record, placement)
@@ -123,7 +123,7 @@ class DataflowGraph:
         return NodeSet(closed)
 
     def producer(self, index: NodeIndex) -> NodeIndex:
-        """The call (or parameter, or constant) behind a projection; the node itself else."""
+        """Return the call (or parameter, or constant) behind a projection; the node itself else."""
         node = self.nodes[index]
         while node.form == "projection":
             node = self.nodes[node.inputs[0]]

@@ -11,7 +11,7 @@ from collage_engine.records.errors import UsageError
 
 
 def open_inputs(model: ModelProto) -> dict[str, ValueInfoProto]:
-    """The graph's inputs by name, without those that are weights."""
+    """Return the graph's inputs by name, without those that are weights."""
     weights = {tensor.name for tensor in model.graph.initializer}
     return {value.name: value for value in model.graph.input if value.name not in weights}
 
@@ -32,7 +32,7 @@ def input_shapes(
     shapes: Mapping[str, tuple[int, ...]],
     path: str,
 ) -> dict[str, tuple[int, ...]]:
-    """The sizes of inputs that follow from values for the model's symbolic dimensions.
+    """Return the sizes of inputs that follow from values for the model's symbolic dimensions.
 
     Args:
         model: The model; it is not changed, and its weights are not needed.
@@ -80,7 +80,7 @@ def input_shapes(
 
 
 def _has(model: ModelProto, known: Mapping[str, list[tuple[str, int]]]) -> str:
-    """What the model has instead, in words."""
+    """Return what the model has instead, in words."""
     if known:
         return "it has " + ", ".join(f"'{name}'" for name in known)
     inputs = open_inputs(model)

@@ -70,7 +70,7 @@ class Op:
         return self.inputs[place] if place < len(self.inputs) else ""
 
     def to_proto(self) -> NodeProto:
-        """The node as ONNX; values that its branches read go by the names they have now."""
+        """Return the node as ONNX; values that its branches read go by the names they have now."""
         node = NodeProto()
         node.op_type = self.type
         node.domain = self.domain
@@ -84,13 +84,13 @@ class Op:
 
 
 def node_name(node: NodeProto) -> str:
-    """What the user calls a node: its name, or its first output when it has none."""
+    """Return what the user calls a node: its name, or its first output when it has none."""
     name = node.name or next((o for o in node.output if o), "")
     return name if len(name) <= LONGEST_NAME else shown(name)
 
 
 def op_from(node: NodeProto, names: Iterable[str] | None = None) -> Op:
-    """An ONNX node as an ``Op`` that stands for ``names``, or for itself."""
+    """Return an ONNX node as an ``Op`` that stands for ``names``, or for itself."""
     outer = outer_values(node)
     return Op(
         node.op_type,
@@ -131,12 +131,12 @@ class Constants:
         self._tensors[name] = copy
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a constant; its values are not read."""
+        """Return the shape of a constant; its values are not read."""
         tensor = self._tensors.get(name)
         return tuple(tensor.dims) if tensor is not None else self._arrays[name].shape
 
     def names(self) -> list[str]:
-        """The names of all constants, those of the file first."""
+        """Return the names of all constants, those of the file first."""
         return list(dict.fromkeys([*self._tensors, *self._arrays]))
 
     def keep_only(self, names: set[str]) -> None:
@@ -145,14 +145,14 @@ class Constants:
         self._arrays = {k: v for k, v in self._arrays.items() if k in names}
 
     def element_type(self, name: str) -> int:
-        """The ONNX element type of a constant; its values are not read."""
+        """Return the ONNX element type of a constant; its values are not read."""
         tensor = self._tensors.get(name)
         if tensor is not None:
             return tensor.data_type
         return helper.np_dtype_to_tensor_dtype(self._arrays[name].dtype)
 
     def to_proto(self, name: str) -> TensorProto:
-        """A constant as an ONNX tensor; one of the file is not copied."""
+        """Return a constant as an ONNX tensor; one of the file is not copied."""
         tensor = self._tensors.get(name)
         if tensor is not None:
             return tensor
@@ -186,17 +186,17 @@ class Draft:
 
     @cached_property
     def output_names(self) -> frozenset[str]:
-        """Names of the values that leave the graph, which no rewrite changes."""
+        """Return names of the values that leave the graph, which no rewrite changes."""
         return frozenset(o.name for o in self.outputs)
 
     def uses(self) -> Counter[str]:
-        """How often each value is read, graph outputs counted."""
+        """Return how often each value is read, graph outputs counted."""
         counts = Counter(v for op in self.ops for v in op.inputs if v)
         counts.update(o.name for o in self.outputs)
         return counts
 
     def fresh(self, hint: str) -> str:
-        """A value name nothing else has."""
+        """Return a value name nothing else has."""
         name = hint
         while name in self._taken:
             self._fresh += 1
@@ -205,13 +205,13 @@ class Draft:
         return name
 
     def constant(self, hint: str, values: np.ndarray) -> str:
-        """A new constant; returns its name."""
+        """Add a constant and return its name."""
         name = self.fresh(hint)
         self.constants[name] = values
         return name
 
     def shape(self, value: str) -> tuple[int, ...] | None:
-        """The value's shape where all of it is known."""
+        """Return the value's shape where all of it is known."""
         if value in self.constants:
             return self.constants.shape(value)
         return self.types.get(value, (0, None))[1]

@@ -22,7 +22,7 @@ class MatmulPlan:
 
 
 def matmul_plan(equation: str, shapes: list[tuple[int, ...]]) -> MatmulPlan | None:
-    """The plan for an equation such as ``bhqd,bhkd->bhqk``.
+    """Return the plan for an equation such as ``bhqd,bhkd->bhqk``.
 
     None when it is no product of two tensors: other operand counts, an ellipsis, a letter
     repeated within one side, an implicit output, a letter summed over one side only, or

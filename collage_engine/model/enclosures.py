@@ -32,6 +32,8 @@ CARRIED = {
     TensorProto.UINT8,
 }
 """Element types of tensors that can pass from one partition to the next."""
+AT_BORDER = CARRIED | {TensorProto.STRING}
+"""Element types of the inputs and outputs of a model."""
 OPEN_RESULTS = {"Compress", "NonMaxSuppression", "NonZero", "Unique"}
 """Operators of the standard whose results have a size that depends on the data, always."""
 
@@ -107,7 +109,7 @@ def _components(
     producer: Mapping[str, int],
     values: Collection[str],
 ) -> np.ndarray:
-    """The enclosure of each node by number; a node alone has one of its own.
+    """Return the enclosure of each node by number; a node alone has one of its own.
 
     A maker and its readers reach each other over an edge back, so that they, and whatever lies on
     a path between them, are one strongly connected component.

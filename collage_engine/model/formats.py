@@ -64,7 +64,7 @@ def by_value(
 def border_formats(
     graph: DataflowGraph, nodes: NodeSet, takes: Formats, gives: Formats
 ) -> tuple[dict[int, str], dict[int, str]]:
-    """A record's formats by node index, over the border of a closed set."""
+    """Return a record's formats by node index, over the border of a closed set."""
     if not takes and not gives:
         return {}, {}
     inputs, outputs = graph.boundary(nodes)
@@ -179,7 +179,7 @@ def _results(graph: DataflowGraph, index: NodeIndex) -> Iterator[NodeIndex]:
 
 
 def layout_blind(graph: DataflowGraph, nodes: NodeSet, takes: Formats, gives: Formats) -> bool:
-    """Whether a candidate does the very same work whatever order its images' axes lie in.
+    """Return whether a candidate does the very same work whatever order its images' axes lie in.
 
     So it is when all its operators are elementwise over operands of one type (scalars aside),
     and all of its border is in one format. ``takes`` and ``gives`` by operator number.

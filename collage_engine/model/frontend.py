@@ -21,13 +21,14 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from collage_engine.model.converters import CONVERTERS, USABLE_OUTPUTS
 from collage_engine.model.draft import node_name
-from collage_engine.model.enclosures import CARRIED
+from collage_engine.model.enclosures import AT_BORDER
+from collage_engine.model.mapped_weights import is_mapped
 from collage_engine.model.onnx_file import tensor_array
 from collage_engine.model.onnx_outer_values import outer_values
 from collage_engine.model.onnx_types import dtype_name
 from collage_engine.model.opaque import OpaqueOperator, operator_of
 from collage_engine.records.errors import ModelError
-from collage_engine.records.graph import TensorType
+from collage_engine.records.graph import TEXT_BYTES, TensorType
 from collage_engine.records.reasons import last_line, short_reason
 
 OTHER_DOMAINS = {
@@ -76,6 +77,8 @@ class RelaxImport:
     """Opaque operators by the first value that each makes."""
     types: dict[str, tuple[TensorType, ...]]
     """Types of what opaque operators make, by the first value of each."""
+    texts: set[Any]
+    """Parameters that hold texts."""
 
 
 class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM has no types.
@@ -100,7 +103,10 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         shapes = {
             i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in model.graph.input
         }
-        super().__init__(shapes, "float32", keep_params_in_input=False, sanitize=True)
+        texts = _text_inputs(model)
+        shapes = {n: [*s, TEXT_BYTES] if n in texts else s for n, s in shapes.items()}
+        element = dict.fromkeys(texts, "uint8") if texts else "float32"
+        super().__init__(shapes, element, keep_params_in_input=False, sanitize=True)
         self._model = model
         self._path = path
         self._types = types
@@ -132,7 +138,13 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
                 f"{self._path} cannot be imported into Relax: {short_reason(error)}"
             ) from error
         return RelaxImport(
-            module, self._nodes, self._bounds, opsets, self._operators, self._made_types
+            module,
+            self._nodes,
+            self._bounds,
+            opsets,
+            self._operators,
+            self._made_types,
+            {self._nodes[name] for name in _text_inputs(self._model)},
         )
 
     def _sanitize_name(self, name: str) -> str:
@@ -142,7 +154,10 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         return str(self._name_supply.fresh_name(word))
 
     def _parse_array(self, tensor_proto: onnx.TensorProto) -> Any:
-        return tvm.runtime.tensor(tensor_array(tensor_proto, f"'{tensor_proto.name}'"))
+        array = tensor_array(tensor_proto, f"'{tensor_proto.name}'")
+        if is_mapped(tensor_proto) and tensor_proto.data_type != onnx.TensorProto.BFLOAT16:
+            return tvm.runtime.from_dlpack(array)  # a view: the data stays in its file
+        return tvm.runtime.tensor(array)
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         """Nothing: what has no converter becomes an opaque operator."""
@@ -172,7 +187,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         self._bounds.append((node, [r for r in results if isinstance(r, relax.Var)]))
 
     def _read_outside(self, nodes: Sequence[onnx.NodeProto]) -> set[str]:
-        """Values that are read by other nodes than these, or leave the model."""
+        """Return values that are read by other nodes than these, or leave the model."""
         inside = Counter(v for n in nodes for v in {*n.input, *outer_values(n)} if v)
         return {value for value, count in self._readers.items() if count > inside[value]}
 
@@ -193,7 +208,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         return results[:usable]
 
     def _has_converter(self, node: onnx.NodeProto) -> bool:
-        """Whether ours or TVM's converters know the operator."""
+        """Return whether ours or TVM's converters know the operator."""
         if node.domain not in ("", "ai.onnx"):
             return node.op_type in OTHER_DOMAINS.get(node.domain, ())
         # TVM's Attention is the one of com.microsoft.
@@ -201,7 +216,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         return node.op_type in CONVERTERS or (node.op_type in known and node.op_type != "Attention")
 
     def _opaque_call(self, operator: OpaqueOperator, reason: str) -> list[Any]:
-        """The operator as a call that only a toolchain which is given ONNX can run.
+        """Return the operator as a call that only a toolchain which is given ONNX can run.
 
         Returns:
             Its results in the order of its only node's outputs, None for one that is left out; of
@@ -216,7 +231,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
             relax.TensorType([max(extent, 1) for extent in kind.shape], kind.dtype)
             if kind.is_open
             else relax.TensorType(kind.shape, kind.dtype)
-            for kind in types
+            for kind in (each.stored for each in types)
         ]
         given = [self._nodes[i] for i in operator.inputs]
         call = relax.call_dps_packed(
@@ -236,11 +251,11 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         return [found.get(name) for name in names]
 
     def _type_of(self, value: str, operator: OpaqueOperator, reason: str) -> TensorType:
-        """The type of what an opaque operator makes; raises ``UnknownType``."""
+        """Return the type of what an opaque operator makes; raises ``UnknownType``."""
         if value in self._opaque.open_types:
             return self._opaque.open_types[value]
         element, shape = self._types.get(value, (0, None))
-        if shape is not None and element in CARRIED:
+        if shape is not None and element in AT_BORDER:
             return TensorType(shape, dtype_name(element))
         node = next(n for n in operator.nodes if value in n.output)
         domain = f" of {node.domain}" if node.domain else ""
@@ -284,15 +299,25 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         raise ValueError(f"the importer gave a {type(value).__name__}")
 
 
+def _text_inputs(model: onnx.ModelProto) -> set[str]:
+    """The model's inputs that hold texts."""
+    weights = {tensor.name for tensor in model.graph.initializer}
+    return {
+        value.name
+        for value in model.graph.input
+        if value.type.tensor_type.elem_type == onnx.TensorProto.STRING and value.name not in weights
+    }
+
+
 def _as_one_node(operator: OpaqueOperator) -> onnx.NodeProto:
-    """A node that stands for all of an operator's, with the values at its border."""
+    """Return a node that stands for all of an operator's, with the values at its border."""
     return onnx.helper.make_node(
         operator.name, operator.inputs, operator.outputs, name=node_name(operator.nodes[0])
     )
 
 
 def _readable(text: str) -> str:
-    """What TVM says, with its operators and numbers by their names and not in full."""
+    """Return what TVM says, with its operators and numbers by their names and not in full."""
     while (start := text.find("ir.Op(")) >= 0:
         depth, end = 0, start
         for end in range(start + len("ir.Op"), len(text)):

@@ -39,6 +39,7 @@ from collage_engine.model.relax_graph import (
     constant_array,
     post_dfs,
 )
+from collage_engine.model.sequences import has_sequences, without_sequences
 from collage_engine.model.value_kinds import ValueKinds
 from collage_engine.records.errors import ModelError, UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node, OpKind, TensorType
@@ -66,11 +67,11 @@ class ImportedModel:
 
     @property
     def module(self) -> tvm.IRModule:
-        """The cleaned Relax module: ``main`` is one dataflow block, constants in place."""
+        """Return the cleaned Relax module: ``main`` is one dataflow block, constants in place."""
         return self._module
 
     def constant(self, index: int) -> np.ndarray:
-        """Values of a constant node (do not write to them)."""
+        """Return values of a constant node (do not write to them)."""
         if index not in self._arrays:
             if self.graph.nodes[index].form != "constant":
                 raise KeyError(f"node {index} is no constant")
@@ -78,25 +79,25 @@ class ImportedModel:
         return self._arrays[index]
 
     def expr(self, index: int) -> Any:
-        """A node's Relax expression over the variables and constants of ``module``.
+        """Return a node's Relax expression over the variables and constants of ``module``.
 
         A call's or projection's bound expression, a tuple, a constant, a parameter's variable.
         """
         return self._exprs[index]
 
     def var(self, index: int) -> Any:
-        """The variable that a parameter, call or projection is bound to in ``module``."""
+        """Return the variable that a parameter, call or projection is bound to in ``module``."""
         found = self._vars[index]
         if found is None:
             raise KeyError(f"node {index} is written in place, not bound to a variable")
         return found
 
     def opaque_operator(self, index: int) -> OpaqueOperator | None:
-        """The ONNX nodes of an opaque operator; None where Relax has the operator."""
+        """Return the ONNX nodes of an opaque operator; None where Relax has the operator."""
         return self._opaque.get(index)
 
     def random_inputs(self, seed: int) -> dict[str, np.ndarray]:
-        """An array for every input: normal floats, integers within what reads them."""
+        """Return an array for every input: normal floats, integers within what reads them."""
         return random_inputs(self.graph, self.inputs, seed)
 
     @cached_property
@@ -175,6 +176,8 @@ def _import(
     check_graph(model, path)
     check_standard(model, path)
     model = in_known_opset(model)
+    if has_sequences(model):
+        model, shapes = without_sequences(model, shapes, path, evaluate)
     given = set_shapes(model, shapes, path)
     onnx_nodes = len(model.graph.node)
     clean = clean_up(model, path)
@@ -213,7 +216,7 @@ def _import(
 
 
 def _resolved(clean: CleanModel, path: str, evaluate: Evaluate) -> Resolver:
-    """The values of the cleaned model in Relax.
+    """Return the values of the cleaned model in Relax.
 
     Where a converter gives another type than ONNX infers, or none, its node becomes an opaque
     operator. Types that ONNX does not infer and an opaque operator needs are observed, unless the
@@ -248,7 +251,7 @@ def _resolved(clean: CleanModel, path: str, evaluate: Evaluate) -> Resolver:
 def _records(
     values: list[Value], resolver: Resolver, clean: CleanModel
 ) -> tuple[DataflowGraph, set[str]]:
-    """The dataflow graph's records, and the user's node names that live on in it."""
+    """Return the dataflow graph's records, and the user's node names that live on in it."""
     index = {id(v): NodeIndex(i) for i, v in enumerate(values)}
     outputs = tuple(index[id(v)] for v in resolver.outputs)
     users: list[list[NodeIndex]] = [[] for _ in values]
@@ -295,7 +298,7 @@ def _records(
 
 
 def _names_of(value: Value, resolver: Resolver, clean: CleanModel) -> tuple[str, ...]:
-    """The user's nodes that a call stands for."""
+    """Return the user's nodes that a call stands for."""
     operator = resolver.operators.get(value.owner)
     if operator is None:
         return clean.names.get(value.owner, ())
@@ -376,7 +379,7 @@ def _is_call_tir(expr: Any) -> bool:
 
 
 def _with_arguments(value: Value, arguments: list[Any]) -> Any:
-    """The raw call on the rebuilt graph's variables."""
+    """Return the raw call on the rebuilt graph's variables."""
     from collage_engine.model.attributes import is_tensor, is_tensor_tuple, takes_a_tuple
 
     call = value.expr

@@ -22,7 +22,7 @@ NO_OPERATORS = OperatorSet(0)
 
 
 def node_set(indices: Iterable[NodeIndex]) -> NodeSet:
-    """The set of these nodes."""
+    """Return the set of these nodes."""
     bits = 0
     for index in indices:
         bits |= 1 << index
@@ -30,7 +30,7 @@ def node_set(indices: Iterable[NodeIndex]) -> NodeSet:
 
 
 def operator_set(numbers: Iterable[OperatorNumber]) -> OperatorSet:
-    """The set of these operators."""
+    """Return the set of these operators."""
     bits = 0
     for number in numbers:
         bits |= 1 << number
@@ -38,12 +38,12 @@ def operator_set(numbers: Iterable[OperatorNumber]) -> OperatorSet:
 
 
 def one_node(index: NodeIndex) -> NodeSet:
-    """The set of one node."""
+    """Return the set of one node."""
     return NodeSet(1 << index)
 
 
 def one_operator(number: OperatorNumber) -> OperatorSet:
-    """The set of one operator."""
+    """Return the set of one operator."""
     return OperatorSet(1 << number)
 
 
@@ -60,7 +60,7 @@ def members(bits: BitSet[Member]) -> Iterator[Member]:
 
 
 def first(bits: BitSet[Member]) -> Member:
-    """The smallest member; the set must not be empty."""
+    """Return the smallest member; the set must not be empty."""
     rest = int(bits)
     return (rest & -rest).bit_length() - 1  # type: ignore[return-value]  # As in ``members``.
 

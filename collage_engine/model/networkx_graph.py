@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def networkx_graph(record: GraphRecord, placement: Placement | None = None) -> nx.DiGraph[int]:
-    """A directed graph with one node per node of the record, keyed by node index.
+    """Return a directed graph with one node per node of the record, keyed by node index.
 
     Args:
         record: The dataflow graph.
@@ -70,7 +70,7 @@ def networkx_graph(record: GraphRecord, placement: Placement | None = None) -> n
 
 
 def _partitions(placement: Placement | None) -> dict[int, Partition]:
-    """The partition of each operator number."""
+    """Return the partition of each operator number."""
     if placement is None:
         return {}
     return {number: part for part in placement.partitions for number in part.nodes}

@@ -24,7 +24,7 @@ def fold_affine(draft: Draft) -> None:
 
 
 def _channel_vector(values: np.ndarray, rank: int) -> np.ndarray | None:
-    """A constant that broadcasts along dimension 1 only, as a vector (or one element)."""
+    """Return a constant that broadcasts along dimension 1 only, as a vector (or one element)."""
     if values.size == 1:
         return values.reshape(1)
     if values.ndim > rank:

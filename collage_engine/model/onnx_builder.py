@@ -34,7 +34,7 @@ class Writer:
         self._constants: dict[tuple[Any, ...], str] = {}
 
     def fresh(self) -> str:
-        """A value name that no other value of the sub-graph has."""
+        """Return a value name that no other value of the sub-graph has."""
         self._count += 1
         return f"t{self._count}"
 
@@ -53,7 +53,7 @@ class Writer:
         return outputs[0]
 
     def const(self, values: Any, dtype: Any = None) -> str:
-        """A small constant; equal ones are shared."""
+        """Return a small constant; equal ones are shared."""
         array = np.asarray(values, dtype=dtype)
         key = (str(array.dtype), array.shape, array.tobytes())
         if key not in self._constants:
@@ -63,7 +63,7 @@ class Writer:
         return self._constants[key]
 
     def ints(self, values: Iterable[int]) -> str:
-        """A one-dimensional int64 constant; returns its name."""
+        """Add a one-dimensional int64 constant and return its name."""
         return self.const([int(v) for v in values], np.int64)
 
     def need(self, opset: int) -> None:

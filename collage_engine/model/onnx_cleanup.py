@@ -235,7 +235,7 @@ def _fold_to_fixed_point(draft: Draft) -> None:
 
 
 def _inlined(model: ModelProto) -> ModelProto:
-    """The model without local functions; what replaces a call goes by the call's name."""
+    """Return the model without local functions; what replaces a call goes by the call's name."""
     if not model.functions:
         return model
     local = {(f.domain, f.name) for f in model.functions}

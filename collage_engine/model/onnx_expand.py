@@ -58,7 +58,7 @@ def _expanded(draft: Draft, op: Op) -> list[Op] | None:
 
 
 def _inlined(draft: Draft, op: Op) -> list[Op] | None:
-    """The operator's definition; None where there is none, or ONNX cannot insert it."""
+    """Return the operator's definition; None where there is none, or ONNX cannot insert it."""
     used = [v for v in dict.fromkeys(op.inputs) if v]
     if not all(draft.element_type(v) and draft.shape(v) is not None for v in used):
         return None

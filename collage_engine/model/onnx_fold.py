@@ -140,7 +140,7 @@ def _fold(draft: Draft, op: Op) -> bool:
 
 
 def _grows(draft: Draft, op: Op) -> bool:
-    """Whether folding would blow a small constant up to a big one."""
+    """Return whether folding would blow a small constant up to a big one."""
     size = sum(int(np.prod(draft.shape(v) or (1,))) for v in op.inputs if v)
     if op.type == "ConstantOfShape":
         made = int(np.prod(draft.constants[op.inputs[0]]))
@@ -181,19 +181,19 @@ def _does_nothing(draft: Draft, op: Op) -> bool:
 
 
 def _trains(draft: Draft, op: Op) -> bool:
-    """Whether a Dropout is, or may be, in training mode (an input since opset 12)."""
+    """Return whether a Dropout is, or may be, in training mode (an input since opset 12)."""
     mode = op.input(2)
     return bool(mode) and not (mode in draft.constants and not draft.constants[mode].any())
 
 
 def _mask(draft: Draft, op: Op) -> str:
-    """A Dropout's second output, when somebody reads it."""
+    """Return a Dropout's second output, when somebody reads it."""
     mask = op.outputs[1] if len(op.outputs) > 1 else ""
     return mask if mask and draft.uses()[mask] else ""
 
 
 def _chain(draft: Draft, op: Op) -> list[Op]:
-    """A + b + c as binary operators, left to right."""
+    """Return a + b + c as binary operators, left to right."""
     made = []
     left = op.inputs[0]
     for place, right in enumerate(op.inputs[1:], 2):

@@ -273,7 +273,7 @@ def _one_hot(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> No
 
 
 def _filled(value: float | None) -> Form:
-    """A tensor of one value: given, or the operator's scalar argument."""
+    """Return a tensor of one value: given, or the operator's scalar argument."""
 
     def form(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> None:
         if value is not None:

@@ -12,7 +12,7 @@ from onnx import AttributeProto, GraphProto, NodeProto
 
 
 def outer_values(node: NodeProto) -> tuple[str, ...]:
-    """Values that a node's branches read and do not make, in order of their first use."""
+    """Return values that a node's branches read and do not make, in order of their first use."""
     found: dict[str, None] = {}
     for attribute in node.attribute:
         if attribute.HasField("g"):

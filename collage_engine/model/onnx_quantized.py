@@ -94,7 +94,7 @@ def pad_in_float(draft: Draft) -> None:
 
 
 def _pads_with(pad: Op, constants: Constants, reader: Op | None) -> bool:
-    """Whether a Pad by constants fills with its reader's zero point (None: with 0)."""
+    """Return whether a Pad by constants fills with its reader's zero point (None: with 0)."""
     if pad.attribute("mode", "constant") != "constant" or pad.input(1) not in constants:
         return False
     wanted = 0
@@ -108,7 +108,7 @@ def _pads_with(pad: Op, constants: Constants, reader: Op | None) -> bool:
 
 
 def _same_numbers(draft: Draft, *ops: Op) -> bool:
-    """Whether scales and zero points are equal, whatever the constants are called."""
+    """Return whether scales and zero points are equal, whatever the constants are called."""
 
     def numbers(op: Op) -> list[np.ndarray] | None:
         if len(op.inputs) < 3 or any(v not in draft.constants for v in op.inputs[1:3]):

@@ -191,7 +191,7 @@ def _constant(draft: Draft, op: Op, place: int) -> np.ndarray | None:
 
 
 def _axis(draft: Draft, op: Op, default: int = 0) -> tuple[int, tuple[int, ...]] | None:
-    """The axis counted from the first, and the shape; None while the shape is unknown."""
+    """Return the axis counted from the first, and the shape; None while the shape is unknown."""
     shape = draft.shape(op.inputs[0])
     if shape is None:
         return None

@@ -26,7 +26,7 @@ _STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}
 
 
 def written_out(draft: Draft, op: Op) -> list[Op] | None:
-    """The steps; None where the node stays the operator that it is.
+    """Return the steps; None where the node stays the operator that it is.
 
     It stays one while its size or its weights are not known, where there would be too many steps,
     and in forms that are not written out.

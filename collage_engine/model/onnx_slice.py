@@ -21,7 +21,7 @@ _RESERVED = re.compile(r"_*v\d+")
 def slice_model(
     model: ImportedModel, inputs: tuple[int, ...], outputs: tuple[int, ...]
 ) -> ModelProto:
-    """The part of the cleaned model between these nodes' values.
+    """Return the part of the cleaned model between these nodes' values.
 
     Graph inputs and outputs are named ``v<index>``, in argument order. Raises ``ModelError``
     when a border value is inside a decomposed ONNX node, or when the outputs also need

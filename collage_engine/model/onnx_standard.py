@@ -30,6 +30,7 @@ from onnx import (
 )
 
 from collage_engine.model.draft import node_name
+from collage_engine.model.mapped_weights import is_mapped
 from collage_engine.records.errors import ModelError
 from collage_engine.records.reasons import first_line, shown
 
@@ -86,7 +87,7 @@ def check_standard(model: ModelProto, path: str) -> None:
 
 
 def in_known_opset(model: ModelProto) -> ModelProto:
-    """The model in an operator set that the importer knows, where ONNX can convert it.
+    """Return the model in an operator set that the importer knows, where ONNX can convert it.
 
     A model without an operator of the standard's own domain needs none of its operator sets, and
     is given one.
@@ -138,7 +139,7 @@ def infer_loosely(skeleton: ModelProto, path: str) -> ModelProto:
 
 
 def _inference_reason(said: str) -> str | None:
-    """The first node of an inference error and what is wrong with it, in words.
+    """Return the first node of an inference error and what is wrong with it, in words.
 
     Errors within the definition of an operator that ONNX defines by others are passed over: ONNX
     1.23 fails to bind attributes there that a node leaves out (MeanVarianceNormalization's axes).
@@ -155,14 +156,14 @@ def _inference_reason(said: str) -> str | None:
 
 
 def shown_reason(said: str) -> str:
-    """The first line of what a library says, shortened, without a full stop at its end."""
+    """Return the first line of what a library says, shortened, without a full stop at its end."""
     line = first_line(said)
     words = " ".join(shown(word) for word in line.split())
     return (words if len(words) <= 300 else words[:299] + "…").rstrip(". ")
 
 
 def _skeleton(model: ModelProto) -> ModelProto:
-    """A copy to check: large weights are inputs, declared sizes are left out.
+    """Return a copy to check: large weights are inputs, declared sizes are left out.
 
     What is left out is never read from the file: declared sizes of values are inferred instead.
     """
@@ -180,7 +181,7 @@ def _skeleton(model: ModelProto) -> ModelProto:
         if value.name not in weights:
             _declare(graph, value.name)
     for tensor in model.graph.initializer:
-        if tensor.ByteSize() > _LARGE_BYTES:
+        if is_mapped(tensor) or tensor.ByteSize() > _LARGE_BYTES:
             _declare(graph, tensor.name)
         else:
             graph.initializer.add().CopyFrom(tensor)

@@ -21,13 +21,13 @@ def element_type(dtype: str) -> int:
 
 
 def dtype_name(element: int) -> str:
-    """The record's type name of an ONNX element type; the inverse of ``element_type``."""
+    """Return the record's type name of an ONNX element type; the inverse of ``element_type``."""
     known = {getattr(TensorProto, name): dtype for dtype, name in _ELEMENT_NAMES.items()}
     return known.get(element) or TensorProto.DataType.Name(element).lower()
 
 
 def value_info(name: str, kind: TensorType) -> ValueInfoProto:
-    """The ONNX description of a value with this name and type."""
+    """Return the ONNX description of a value with this name and type."""
     shape = [None if extent == OPEN_SIZE else extent for extent in kind.shape]
     return helper.make_tensor_value_info(
         name, element_type(kind.dtype), None if kind.any_rank else shape

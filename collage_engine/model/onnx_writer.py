@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def write_onnx(
     model: ImportedModel, nodes: NodeSet, inputs: tuple[int, ...], outputs: tuple[int, ...]
 ) -> ModelProto:
-    """The sub-graph as ONNX. Graph inputs and outputs are ``v<index>``, in argument order.
+    """Return the sub-graph as ONNX. Graph inputs and outputs are ``v<index>``, in argument order.
 
     ``nodes`` must be closed. Raises ``UnsupportedError`` naming the operator without a form.
     """

@@ -42,14 +42,14 @@ class OpaqueOperator:
 
     @property
     def name(self) -> str:
-        """Its name in the dataflow graph: ``onnx:LSTM``, ``onnx:com.microsoft.Inverse``."""
+        """Return its name in the dataflow graph: ``onnx:LSTM``, ``onnx:com.microsoft.Inverse``."""
         types = [_type_name(node) for node in self.nodes]
         more = len(types) - MOST_TYPES
         shown = types if more <= 1 else [*types[:MOST_TYPES], f"{more} more"]
         return PREFIX + "+".join(shown)
 
     def attributes(self, opsets: Mapping[str, int]) -> dict[str, Any]:
-        """What decides, beside the types, what it computes, as JSON values.
+        """Return what decides, beside the types, what it computes, as JSON values.
 
         Args:
             opsets: Version of the operator set by domain; the standard's is ``""``.
@@ -85,7 +85,7 @@ def operator_of(
     read: Container[str],
     held: Mapping[str, TensorProto],
 ) -> OpaqueOperator:
-    """The opaque operator that some nodes become.
+    """Return the opaque operator that some nodes become.
 
     Args:
         nodes: In an order in which they can run.
@@ -115,23 +115,23 @@ def _hash(tensor: TensorProto) -> str:
 
 
 def is_opaque(op: str) -> bool:
-    """Whether a node's operator is an opaque one."""
+    """Return whether a node's operator is an opaque one."""
     return op.startswith(PREFIX)
 
 
 def _type_name(node: NodeProto) -> str:
-    """A node's type, with its domain where it is not the standard's."""
+    """Return a node's type, with its domain where it is not the standard's."""
     domain = f"{node.domain}." if node.domain not in ("", "ai.onnx") else ""
     return f"{domain}{node.op_type}"
 
 
 def title(op: str) -> str:
-    """An opaque operator's name for sentences: ``LSTM``, ``com.microsoft.Inverse``."""
+    """Return an opaque operator's name for sentences: ``LSTM``, ``com.microsoft.Inverse``."""
     return op.removeprefix(PREFIX)
 
 
 def attributes_of_node(node: NodeProto, opset: int) -> dict[str, Any]:
-    """What decides, beside the types, what a node computes, as JSON values.
+    """Return what decides, beside the types, what a node computes, as JSON values.
 
     Args:
         node: The node of the cleaned model.
@@ -152,7 +152,7 @@ def attributes_of_node(node: NodeProto, opset: int) -> dict[str, Any]:
 
 
 def _version(node: NodeProto, opset: int) -> int:
-    """The operator set since which an operator means what it does in ``opset``."""
+    """Return the operator set since which an operator means what it does in ``opset``."""
     if node.domain not in ("", "ai.onnx"):
         return opset
     try:
@@ -176,7 +176,7 @@ def _value(attribute: AttributeProto) -> Any:
 
 
 def same_meaning(nodes: Iterable[NodeProto], written_for: int, wanted: int) -> bool:
-    """Whether standard operators mean the same in two operator sets of the standard.
+    """Return whether standard operators mean the same in two operator sets of the standard.
 
     Operators of other domains have a version of their own and always do.
     """

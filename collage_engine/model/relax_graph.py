@@ -65,7 +65,7 @@ class Value:
 
 
 def tensor_type(ty: Any) -> TensorType:
-    """A Relax tensor type as a record; raises ``NotStatic`` when a size is unknown."""
+    """Return a Relax tensor type as a record; raises ``NotStatic`` when a size is unknown."""
     if not isinstance(ty, relax.TensorType) or ty.shape is None:
         raise NotStatic
     shape = []
@@ -118,7 +118,7 @@ class Resolver:
         self._name_values()
 
     def value(self, expr: Any) -> Value:
-        """The value that an argument (variable, constant, tuple of them) stands for."""
+        """Return the value that an argument (variable, constant, tuple of them) stands for."""
         if expr in self._known:
             return self._known[expr]
         if expr in self._open:
@@ -133,7 +133,10 @@ class Resolver:
         return self._known[expr]
 
     def _parameter(self, variable: Any) -> Value:
-        value = Value("parameter", variable, types=(tensor_type(variable.ty),))
+        kind = tensor_type(variable.ty)
+        if variable in self._imported.texts:
+            kind = TensorType(kind.shape[:-1], "string")
+        value = Value("parameter", variable, types=(kind,))
         self._known[variable] = value
         return value
 

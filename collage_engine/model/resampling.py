@@ -37,7 +37,7 @@ class Taps:
     weights: np.ndarray
 
     def matrix(self, extent: int) -> np.ndarray:
-        """The same as a dense matrix [result's extent, extent]."""
+        """Return the same as a dense matrix [result's extent, extent]."""
         found = np.zeros((len(self.indices), extent), F)
         rows = np.repeat(np.arange(len(self.indices)), self.indices.shape[1])
         np.add.at(found, (rows, self.indices.ravel()), self.weights.ravel())

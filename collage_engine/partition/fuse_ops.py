@@ -270,7 +270,7 @@ class _Partitioner:
             self.kind[parent] = max(self.kind[parent], self.kind[child])
 
     def _arguments(self, between: Sequence[int], sink: int) -> int:
-        """Values read from outside by the group that would result, and the one it gives."""
+        """Return values read from outside by the group that would result, and the one it gives."""
         roots = {self.root(node) for node in (*between, sink)}
         nodes = self.graph.nodes
         inside = {i for i in range(len(nodes)) if self.view.present[i] and self.root(i) in roots}

@@ -87,7 +87,7 @@ class Pattern(ABC):
 
     @cached_property
     def root_ops(self) -> frozenset[str] | None:
-        """Operators a root can have; None when it need not be an operator."""
+        """Return operators a root can have; None when it need not be an operator."""
         return None
 
     @property
@@ -193,7 +193,7 @@ class Op(Pattern):
 
     @cached_property
     def root_ops(self) -> frozenset[str] | None:
-        """The operators it may be a call of."""
+        """Return the operators it may be a call of."""
         return frozenset(self.ops)
 
     def __str__(self) -> str:

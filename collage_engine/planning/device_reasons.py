@@ -9,16 +9,10 @@ import msgspec
 from collage_engine.records.placement import Placement
 from collage_engine.search.devices import NodeDevice, infer_devices
 from collage_engine.search.problem import HOST, Answer, CandidateId, Problem
+from collage_engine.wording import why as words
 
 REASONS_BY_WEIGHT = ("pin", "only", "cost", "neighbour", "default")
 """The reasons of a node's device; of those of a partition's nodes the first one is given."""
-REASON_IN_WORDS = {
-    "pin": "it is pinned there",
-    "only": "nothing on another device takes it",
-    "cost": "it costs least there, copies included",
-    "neighbour": "what it is joined to is pinned there",
-    "default": "it is the default device, and nothing asks for another",
-}
 
 
 def node_devices(problem: Problem, cover: Sequence[CandidateId]) -> dict[int, NodeDevice]:
@@ -46,4 +40,7 @@ def with_devices(placement: Placement, problem: Problem) -> Placement:
 def device_words(problem: Problem, cover: Sequence[CandidateId], node: int) -> list[str]:
     """Return ``It is on cpu: nothing on another device takes it.``; no sentence for one device."""
     place = node_devices(problem, cover).get(node)
-    return [] if place is None else [f"It is on {place.device}: {REASON_IN_WORDS[place.why]}."]
+    if place is None:
+        return []
+    reason = words.REASON_OF_DEVICE[place.why]
+    return [words.ON_DEVICE.format(device=place.device, reason=reason)]

@@ -21,6 +21,7 @@ from collage_engine.search.explain import Labels, explain_node, us
 from collage_engine.search.problem import CandidateId, Problem
 from collage_engine.search.run_to_run_drift import remeasured_median_interval
 from collage_engine.session.document import Document
+from collage_engine.wording import why as words
 
 Amount = TypeVar("Amount", float, float | None)
 
@@ -54,7 +55,7 @@ def explain_document(
     not_offered = tuple(NoCandidate(toolchain=i, reason=r) for i, r in refusals.items())
     if not any(c.cost.usable for c in document.candidates):
         return ExplainAnswer(
-            words=("Nothing has been measured yet: start a run.",),
+            words=(words.NOTHING_MEASURED,),
             candidates=tuple(holding[:MOST_CANDIDATES]),
             not_offered=not_offered,
         ), previous
@@ -145,26 +146,17 @@ def _of_the_run(
     instance = f"{part.toolchain}[{config}]" if config else part.toolchain
     ours = run.rivals[0].measured_us if run.rivals else None
     took = run.placement.measured_us
+    toolchain = labels.toolchain(instance)
     if run.winner == "collage":
-        return [
-            f"The run exported another of the search's placements, the fastest end to end: in it "
-            f"this node runs on {labels.toolchain(instance)} ({part.id}). What follows is about "
-            f"the placement with the least expected latency."
-        ]
-    text = (
-        f"The run exported the baseline {_baseline_name(run, labels)}, so this node runs on "
-        f"{labels.toolchain(instance)}"
-    )
+        return [words.EXPORTED_ANOTHER.format(toolchain=toolchain, partition=part.id)]
+    baseline = _baseline_name(run, labels)
+    text = words.EXPORTED_BASELINE.format(baseline=baseline, toolchain=toolchain)
     if ours is not None and took is not None:
-        text += (
-            f": end to end it took {us(took)}, the search's best placement {us(ours)}"
-            if took <= ours
-            else f": it is tied with the search's best placement end to end ({us(took)} "
-            f"and {us(ours)}) and simpler"
-        )
+        sentence = words.BASELINE_FASTER if took <= ours else words.BASELINE_TIED
+        text = sentence.format(text=text, took=us(took), ours=us(ours))
     if part.candidate == str(chosen):
-        return [text + "."]
-    return [text + ". What follows is about the placement with the least expected latency."]
+        return [f"{text}."]
+    return [f"{text}. {words.ABOUT_LEAST_EXPECTED}"]
 
 
 def _baseline_name(run: Run, labels: Labels) -> str:
@@ -180,11 +172,8 @@ def _when_remeasured(chosen: CandidateRecord | None, drift: float) -> list[str]:
     if chosen is None or not chosen.cost.usable or not chosen.cost.repeats_us:
         return []
     low, high = remeasured_median_interval(chosen.cost.isolated().repeats_us, drift=drift)
-    what = "its isolated cost" if chosen.cost.in_place else "its cost"
-    return [
-        f"If it is measured again, {what} lies between {us(low)} and {us(high)} with a "
-        "probability of 90 %, run-to-run drift included"
-    ]
+    what = words.ISOLATED_COST if chosen.cost.in_place else words.COST
+    return [words.REMEASURED.format(what=what, low=us(low), high=us(high))]
 
 
 def _calls(document: Document, chosen: CandidateRecord | None, labels: Labels) -> list[str]:
@@ -195,7 +184,7 @@ def _calls(document: Document, chosen: CandidateRecord | None, labels: Labels) -
     calls = "; ".join(
         f"{name} ({', '.join(labels.node(n) for n in of)})" for name, of in chosen.composites
     )
-    return [f"Library calls of {document.toolchain_title(library)} in it: {calls}."]
+    return [words.LIBRARY_CALLS.format(library=document.toolchain_title(library), calls=calls)]
 
 
 def _of_shown(
@@ -208,12 +197,12 @@ def _of_shown(
 
 def _label(c: CandidateRecord, names: dict[int, str], titles: Sequence[str]) -> str:
     """Name a candidate by its operators; by their number and both ends where there are many."""
-    words = border_words(c.takes, c.gives)
+    formats = border_words(c.takes, c.gives)
     operators = joined_titles([titles[n] for n in c.nodes])
     if len(c.nodes) > OPERATORS_NAMED:
         ends = f"{names[c.nodes[0]]} to {names[c.nodes[-1]]}"
-        operators = f"group of {counted(len(c.nodes), 'operator')}, {ends}"
-    return operators + (f" ({words})" if words else "")
+        operators = f"{counted(len(c.nodes), 'operator')}, {ends}"
+    return operators + (f" ({formats})" if formats else "")
 
 
 def _converted(problem: Problem, cover: Sequence[str], node: int, labels: Labels) -> list[str]:
@@ -224,8 +213,9 @@ def _converted(problem: Problem, cover: Sequence[str], node: int, labels: Labels
     inside = set(holder.nodes)
     near = inside | {i for n in problem.nodes if n.id in inside for i in n.inputs}
     return [
-        f"The value of {labels.node(each.node)} is converted once from {each.source} to "
-        f"{each.target}" + ("." if each.us is None else f": {us(each.us)}.")
+        (words.CONVERTED if each.us is None else words.CONVERTED_IN).format(
+            node=labels.node(each.node), source=each.source, target=each.target, cost=us(each.us)
+        )
         for each in conversions_of(problem, cover)
         if each.node in near
     ]
@@ -258,8 +248,9 @@ def labels_of(document: Document) -> Labels:
     toolchains = {}
     for instance in sorted(instances):
         name, _, config = instance.rstrip("]").partition("[")
-        words = config.replace("=", " ").replace(",", ", ")
-        toolchains[instance] = document.toolchain_title(name) + (f" ({words})" if words else "")
+        settings = config.replace("=", " ").replace(",", ", ")
+        title = document.toolchain_title(name)
+        toolchains[instance] = f"{title} ({settings})" if settings else title
     names, titles = node_names(document.graph), operator_titles(document.graph)
     return Labels(
         nodes=names,

@@ -94,7 +94,6 @@ def settings_fault(settings: RunSettings) -> str | None:
     seconds = {
         "budget_s": settings.budget_s,
         "tune_budget_s": settings.tune_budget_s,
-        "refine_budget_s": settings.refine_budget_s,
     }
     for name, value in seconds.items():
         if not 0 <= value < LONGEST_S:

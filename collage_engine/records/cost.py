@@ -57,7 +57,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.state == "measured"
 
     def in_model(self, us: float, source: InModelSource) -> Cost:
-        """This cost as it is within a whole model.
+        """Return this cost as it is within a whole model.
 
         Args:
             us: The median within the model, in microseconds.
@@ -88,14 +88,14 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.in_model((self.median_us or 0.0) * factor, known.in_place)
 
     def isolated(self) -> Cost:
-        """This cost as it was measured by itself."""
+        """Return this cost as it was measured by itself."""
         if self.alone_us is None or not self.median_us:
             return self
         scaled = self.scaled(self.alone_us / self.median_us)
         return msgspec.structs.replace(scaled, median_us=self.alone_us, alone_us=None, in_place="")
 
     def scaled(self, factor: float) -> Cost:
-        """This cost with its times, but for the cold one, multiplied by a factor."""
+        """Return this cost with its times, but for the cold one, multiplied by a factor."""
         return msgspec.structs.replace(
             self,
             median_us=None if self.median_us is None else self.median_us * factor,

@@ -75,7 +75,7 @@ class CostTable:
         return self.certified_bound_us.get(candidate) if found is None else found
 
     def with_isolated(self, costs: Mapping[str, Cost]) -> CostTable:
-        """This table with other isolated costs of some candidates, by id."""
+        """Return this table with other isolated costs of some candidates, by id."""
         return replace(self, isolated={**self.isolated, **costs})
 
     def with_measured(
@@ -85,15 +85,15 @@ class CostTable:
         return self.with_isolated({c.id: by_key[c.key] for c in candidates if c.key in by_key})
 
     def with_in_model(self, costs: Mapping[str, InModelCost]) -> CostTable:
-        """This table with these costs within the model and no others."""
+        """Return this table with these costs within the model and no others."""
         return replace(self, in_model=dict(costs))
 
     def with_certified_bounds(self, bounds_us: Mapping[str, float]) -> CostTable:
-        """This table with certified bounds of further candidates."""
+        """Return this table with certified bounds of further candidates."""
         return replace(self, certified_bound_us={**self.certified_bound_us, **bounds_us})
 
     def with_heuristic_bounds(self, bounds_us: Mapping[str, float]) -> CostTable:
-        """This table with these heuristic bounds and no others."""
+        """Return this table with these heuristic bounds and no others."""
         return replace(self, heuristic_bound_us=dict(bounds_us))
 
 

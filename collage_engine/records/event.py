@@ -1,4 +1,4 @@
-"""A running pipeline tells its listeners these events; service notifications carry them."""
+"""A run reports these events to its listeners; service notifications carry them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ StageName = Literal[
     "search",
     "in-place",
     "accuracy",
-    "refine",
     "build",
     "confirm",
     "export",

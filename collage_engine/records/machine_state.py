@@ -6,7 +6,7 @@ import msgspec
 
 
 class MachineState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Clocks and load, as far as the system tells them."""
+    """Clocks and load, as far as the system reports them."""
 
     at: str
     """ISO 8601, UTC."""

@@ -26,6 +26,11 @@ class MemorySeen(msgspec.Struct, frozen=True, kw_only=True):
     held: dict[str, int] = {}
     """Toolchain → bytes of weights its modules hold in memory, packed as they compute with them."""
 
+    @property
+    def running_bytes(self) -> int | None:
+        """Return what a limit on memory counts: the peak while running, or else the peak so far."""
+        return self.run_peak_bytes or self.peak_bytes
+
 
 class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
     """Memory and size of a placement."""
@@ -41,3 +46,5 @@ class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
     """All files of the artifact."""
     library_bytes: int = 0
     """Of them the runtime libraries."""
+    place_peak_bytes: int | None = None
+    """The largest of all processes of the run together, which no file stands behind."""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
             ...
 
         def bit_length(self) -> int:
-            """One more than the largest member; 0 when empty."""
+            """Return one more than the largest member; 0 when empty."""
             ...
 
     class NodeSet(BitSet[NodeIndex]):

@@ -140,7 +140,7 @@ def joined_titles(titles: Sequence[str]) -> str:
 
 
 def short_name(name: str) -> str:
-    """Return the part of an ONNX node's name that tells it from others: ``layer1.0/conv1``.
+    """Return the part of an ONNX node's name that distinguishes it: ``layer1.0/conv1``.
 
     The last two parts are kept, without one that only repeats the type.
     """

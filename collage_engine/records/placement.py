@@ -113,6 +113,9 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int = 1
     order: tuple[str, ...] = ()
     """Greedy: toolchains in the user's order."""
+    candidates: tuple[str, ...] = ()
+    """Ids of the candidates that its partitions run, in the order in which they run; empty: an
+    older version wrote the run."""
     reduced: bool = False
     """Whether a part of it computes in less than float32; the run's tolerance holds for it too."""
     max_rel_error: float | None = None
@@ -203,6 +206,9 @@ class Run(msgspec.Struct, kw_only=True):
     device: str = ""
     peak_memory_bytes: int | None = None
     memory: MemoryUse | None = None
+    unscheduled: int | None = None
+    """Kernels of what is exported that run TVM's plain loops, since no rule could write them; None:
+    it was not built by itself, or an older version wrote the run."""
     tuning: TuneCounts | None = None
     """What the tuning stage did; None: there was none."""
     tolerance: RunTolerance | None = None

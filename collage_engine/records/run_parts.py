@@ -8,7 +8,7 @@ import msgspec
 class RunParts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Parts of a run that ``tests/benchmarks/ablation.py`` leaves out; no option sets them.
 
-    Calibration and refinement have settings of their own (``in_place``, ``refine_budget_s``).
+    Calibration has a setting of its own (``in_place``).
     """
 
     isolated_costs: bool = True

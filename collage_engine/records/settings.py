@@ -24,14 +24,12 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Seconds of the whole run, from its start to the exported artifact."""
     confirmation: Literal["full", "quick"] = "full"
     """``quick``: the best cover is timed against the placement of the run before and the best
-    baseline only, in few rounds, and nothing is calibrated or refined."""
+    baseline only, in few rounds, and nothing is calibrated."""
     measure: Literal["needed", "all"] = "needed"
     """``needed``: leave unmeasured what cannot be in a better cover."""
     in_place: bool = True
     """Run covers whole, look into them, and search again on what their partitions take there."""
     tune_budget_s: float = 0.0
-    refine_budget_s: float = 0.0
-    """Time for improving the best covers on end-to-end measurements (the paper's second level)."""
     shapes: dict[str, tuple[int, ...]] = {}
     objective: Objective = "latency"
     """What the confirmation compares: the median of single calls, the calls that ``streams``
@@ -59,7 +57,6 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """SPDX identifiers, or families (``BSD``), of allowed runtime libraries; empty: all."""
     strict: bool = False
     """Refuse to export figures that were taken while others used the machine."""
-    confirm: bool = True
     parts: RunParts = RunParts()
     """Parts of the run that a benchmark switches off; there is no option for it."""
     name: str = ""

@@ -39,7 +39,7 @@ class ToolchainInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
     @property
     def runtimes(self) -> tuple[str, ...]:
-        """Toolchains whose runtime libraries its partitions need."""
+        """Return toolchains whose runtime libraries its partitions need."""
         return (self.toolchain, self.library) if self.library else (self.toolchain,)
 
     def option(self, name: str, default: str = "") -> str:

@@ -11,7 +11,7 @@ from collage_engine.records.placement import Placement
 
 
 def placement_graphml(graph: GraphRecord, placement: Placement | None) -> bytes:
-    """The graph of ``networkx_graph`` as a GraphML file.
+    """Return the graph of ``networkx_graph`` as a GraphML file.
 
     GraphML knows numbers, truth values and strings only: what is not known is left out, and
     several values are written with commas (``1x64x56x56,1x64x56x56`` for the shapes of a tuple).

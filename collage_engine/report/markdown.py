@@ -41,7 +41,7 @@ def run_markdown(run: Run) -> str:
 
 
 def _table(head: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of texts; columns of numbers are set to the right."""
+    """Return a table of texts; columns of numbers are set to the right."""
     rule = ["---:" if title in numbers else "---" for title in head]
     lines = [head, rule, *rows]
     return "".join(

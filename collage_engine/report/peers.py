@@ -90,12 +90,12 @@ class PeerEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, int, str]:
-        """What identifies a measurement among the results: model, threads, precision."""
+        """Return what identifies a measurement among the results: model, threads, precision."""
         return self.model, self.threads, self.precision
 
     @property
     def ours(self) -> PeerTime | None:
-        """The time of Collage's placement, where there is one."""
+        """Return the time of Collage's placement, where there is one."""
         return next((p for p in self.peers if p.name == OURS), None)
 
 

@@ -18,11 +18,6 @@ from collage_engine.drawing.accuracy import (
 )
 from collage_engine.drawing.facts import Fact, run_facts
 from collage_engine.drawing.figures import (
-    EXPECTED,
-    ISOLATED,
-    LAST_RUN,
-    conditions,
-    drift_text,
     ending_sentences,
     few_measured_sentence,
     isolated_us,
@@ -33,18 +28,21 @@ from collage_engine.drawing.figures import (
     verdict_sentence,
     winner_title,
 )
-from collage_engine.drawing.formatting import gain_text, instance_text, spread_text, time_text
+from collage_engine.drawing.formatting import gain_text, spread_text, time_text
+from collage_engine.drawing.groups import COLLAPSE_ABOVE, partitions_help
 from collage_engine.drawing.latencies import latency_rows
 from collage_engine.drawing.objective import deployment_cells, objective_sentences
 from collage_engine.drawing.palette import learn, toolchain_title
 from collage_engine.drawing.shape_table import COLUMNS, NUMBERS, shape_cells, sharing_sentences
-from collage_engine.drawing.time_spent import unmeasured_sentences
+from collage_engine.drawing.svg import placement_svg
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import UsageError
 from collage_engine.records.format import border_words
 from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.operator_titles import joined_titles, operator_titles
 from collage_engine.records.placement import Partition, Placement, Run
 from collage_engine.records.text import plain_cell
+from collage_engine.report import sections
 from collage_engine.report.graphml import placement_graphml
 from collage_engine.report.markdown import run_markdown
 from collage_engine.report.peers import (
@@ -56,6 +54,8 @@ from collage_engine.report.peers import (
     verdicts,
 )
 from collage_engine.session.document import Document
+from collage_engine.wording import report as words
+from collage_engine.wording.runs import EXPECTED, ISOLATED, LAST_RUN
 
 Format = Literal["html", "csv", "latencies", "runs", "shapes", "json", "svg", "graphml", "md"]
 
@@ -128,7 +128,7 @@ RUN_COLUMNS = (
 def render(
     document: Document, kind: Format, run: Run | None = None, *, peers: bytes | None = None
 ) -> bytes:
-    """The report of ``run`` (the newest by default). Raises UsageError without any run.
+    """Return the report of ``run`` (the newest by default). Raises UsageError without any run.
 
     ``peers``: a results file of ``tests.benchmarks.peers``, for a table of its own (HTML).
     """
@@ -157,12 +157,12 @@ def render(
 
 
 def instance_name(part: Partition) -> str:
-    """The toolchain of a partition with its configuration."""
-    return instance_text(part.toolchain, part.config)
+    """Return the toolchain of a partition with its configuration."""
+    return toolchain_title(part.instance)
 
 
 def candidates_csv(document: Document, run: Run) -> str:
-    """Every candidate, one row each, with all its names.
+    """Return every candidate, one row each, with all its names.
 
     ``expected_us`` is the cost that the search uses, ``isolated_us`` the one measured by itself,
     and ``last_run_us`` the time in the confirmed run, which only candidates of its placement have.
@@ -199,7 +199,7 @@ def candidates_csv(document: Document, run: Run) -> str:
 
 
 def latencies_csv(document: Document, run: Run) -> str:
-    """A run's placement beside its baselines, fastest first, one row each."""
+    """Return a run's placement beside its baselines, fastest first, one row each."""
     chosen = latency_us(run.placement)
     rows = (
         [
@@ -220,7 +220,7 @@ def latencies_csv(document: Document, run: Run) -> str:
 
 
 def shapes_csv(run: Run) -> str:
-    """The shapes that were placed for one artifact, one row each."""
+    """Return the shapes that were placed for one artifact, one row each."""
     return _csv(
         SHAPE_COLUMNS,
         (
@@ -245,7 +245,7 @@ def shapes_csv(run: Run) -> str:
 
 
 def runs_csv(document: Document) -> str:
-    """Every run of a document, the oldest first, one row each."""
+    """Return every run of a document, the oldest first, one row each."""
     rows = (
         [
             run.id,
@@ -283,7 +283,7 @@ def onnx_names(document: Document) -> list[tuple[str, ...]]:
 
 
 def report_json(document: Document, run: Run) -> bytes:
-    """The run, all runs in short, the candidates and the pins."""
+    """Return the run, all runs in short, the candidates and the pins."""
     data = {
         "engine": __version__,
         "model": document.model,
@@ -305,9 +305,7 @@ def report_json(document: Document, run: Run) -> bytes:
 
 
 def graph_svg(document: Document, run: Run) -> str:
-    """The graph coloured by chosen toolchain."""
-    from collage_engine.drawing.svg import placement_svg
-
+    """Return the graph coloured by chosen toolchain."""
     return placement_svg(document.graph, run.placement)
 
 
@@ -326,6 +324,7 @@ def _html(document: Document, run: Run, peers: bytes | None) -> str:
     )
     environment.filters["time"] = time_text
     environment.filters["spread"] = spread_text
+    environment.filters["capfirst"] = lambda text: text[:1].upper() + text[1:]
     return environment.get_template(template.name).render(
         **_context(document, run), peers=_peers(peers)
     )
@@ -341,12 +340,19 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "bars": _bars(run),
         "partitions": _partitions(document, run),
         "matrix": transition_matrix(document, placement),
-        "svg": graph_svg(document, run),
+        "svg": placement_svg(document.graph, placement, most_operators=COLLAPSE_ABOVE),
         "instance": instance_name,
         "headline": verdict_sentence(run),
         "remarks": [*filter(None, [few_measured_sentence(run)]), *ending_sentences(run)],
-        "conditions": conditions(run),
-        "others": _other_runs(document, run),
+        "conditions": sections.all_conditions(run),
+        "others": sections.other_runs(document, run),
+        "ties": sections.ties_sentences(run),
+        "about_latencies": sections.about_latencies(run),
+        "roofline": sections.roofline(document, run),
+        "memory": sections.memory(document, run),
+        "found": sections.found(run),
+        "say": words,
+        "collapsed": _is_collapsed(document, placement),
         "shapes": _shapes(run),
         "objective": objective_sentences(run),
         "deployments": {
@@ -361,15 +367,24 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "accuracy": [
             *tolerance_sentences(run),
             *accuracy_sentences(run),
-            *unmeasured_sentences(run),
         ],
         "grouped": _grouped(run),
         "missing": [state for state in run.toolchains if not state.available],
     }
 
 
+def _is_collapsed(document: Document, placement: Placement | None) -> bool:
+    """Whether the picture of the HTML report shows partitions and not single operators."""
+    operators = sum(node.form == "call" for node in document.graph.nodes)
+    return (
+        operators > COLLAPSE_ABOVE
+        and placement is not None
+        and partitions_help(operators, placement)
+    )
+
+
 def _shapes(run: Run) -> dict[str, Any]:
-    """The table of the shapes that were placed together with this run's."""
+    """Return the table of the shapes that were placed together with this run's."""
     return {
         "head": COLUMNS,
         "numbers": NUMBERS,
@@ -380,16 +395,16 @@ def _shapes(run: Run) -> dict[str, Any]:
 
 
 def _grouped(run: Run) -> dict[str, list[Fact]]:
-    """Facts that have no table of their own, by heading."""
+    """Return facts that have no table of their own, by heading."""
     found: dict[str, list[Fact]] = {}
     for fact in run_facts(run):
-        if fact.group in ("Memory", "Tuning"):
+        if fact.group in ("Limits", "Memory", "Tuning"):
             found.setdefault(fact.group, []).append(fact)
     return found
 
 
 def _peers(data: bytes | None) -> dict[str, Any] | None:
-    """The tables of a results file of the benchmark against other runtimes."""
+    """Return the tables of a results file of the benchmark against other runtimes."""
     if data is None:
         return None
     result = decode_peers(data, "the results file")
@@ -425,44 +440,17 @@ def _bars(run: Run) -> list[dict[str, Any]]:
 def _partitions(document: Document, run: Run) -> list[dict[str, Any]]:
     if run.placement is None:
         return []
-    calls = [node for node in document.graph.nodes if node.form == "call"]
-    rows = []
-    for part in run.placement.partitions:
-        labels = [calls[n].op.removeprefix("nn.") for n in part.nodes]
-        if len(labels) > 8:
-            labels = [*labels[:4], f"… {len(labels) - 6} more …", *labels[-2:]]
-        rows.append(
-            {
-                "part": part,
-                "name": toolchain_title(part.instance),
-                "label": " + ".join(labels),
-                "figures": partition_figures(part, run.costs),
-                "precision": precision_text(part.precision, part.max_rel_error),
-                "formats": border_words(part.takes, part.gives),
-            }
-        )
-    return rows
-
-
-def _other_runs(document: Document, run: Run) -> list[dict[str, Any]]:
-    """The session's runs beside this one, with what the machine's speed did in between."""
-    if len(document.runs) < 2:
-        return []
-    ours = latency_us(run.placement)
+    titles = operator_titles(document.graph)
     return [
         {
-            "title": document.title(other),
-            "chosen": other.id == run.id,
-            "exported": winner_title(other),
-            "us": latency_us(other.placement),
-            "gain": "" if other.id == run.id else gain_text(latency_us(other.placement), ours),
-            "drift": "" if other.id == run.id else drift_text(other, run, document.title(run)),
-            "partitions": len(other.placement.partitions) if other.placement else 0,
-            "threads": other.threads,
-            "started": other.started_at,
-            "note": other.note,
+            "part": part,
+            "name": toolchain_title(part.instance),
+            "label": joined_titles([titles[n] for n in part.nodes]),
+            "figures": partition_figures(part, run.costs),
+            "precision": precision_text(part.precision, part.max_rel_error),
+            "formats": border_words(part.takes, part.gives),
         }
-        for other in document.runs
+        for part in run.placement.partitions
     ]
 
 

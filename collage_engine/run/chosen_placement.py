@@ -21,7 +21,7 @@ def chosen_placement(
     placements: Sequence[Placement],
     confirmation: Confirmation,
 ) -> Placement:
-    """The winner of a confirmation as a placement with its end-to-end times.
+    """Return the winner of a confirmation as a placement with its end-to-end times.
 
     A baseline may win with a partition whose candidate was left unmeasured, for being of no use to
     any better cover. What it took in the winner's own profile stands for its cost then, so that a
@@ -76,7 +76,7 @@ def with_profiled_costs(data: ProblemData, confirmation: Confirmation) -> Proble
 
 
 def runners_up(placements: Sequence[Placement], confirmation: Confirmation) -> list[Placement]:
-    """The search's covers that did not win, with their end-to-end times, in their order."""
+    """Return the search's covers that did not win, with their end-to-end times, in their order."""
     return [
         with_times(placements[outcome.contender.order], outcome)
         for outcome in confirmation.results
@@ -86,7 +86,7 @@ def runners_up(placements: Sequence[Placement], confirmation: Confirmation) -> l
 
 
 def with_times(placement: Placement, outcome: ContenderResult) -> Placement:
-    """A placement with what it took end to end, and by how much its estimate was off."""
+    """Return a placement with what it took end to end, and by how much its estimate was off."""
     additive_error_us = None
     if outcome.measured_us is not None and placement.estimated_us is not None:
         additive_error_us = outcome.measured_us - placement.estimated_us
@@ -99,7 +99,7 @@ def with_times(placement: Placement, outcome: ContenderResult) -> Placement:
 
 
 def baseline_placement(data: ProblemData, outcome: ContenderResult) -> Placement:
-    """A baseline's cover as a placement; estimated where its candidates were measured."""
+    """Return a baseline's cover as a placement; estimated where its candidates were measured."""
     candidates = [data.by_id.get(c.id, c) for c in outcome.contender.cover]
     return make_placement(
         data.graph,
@@ -112,7 +112,10 @@ def baseline_placement(data: ProblemData, outcome: ContenderResult) -> Placement
 
 
 def _estimate(data: ProblemData, cover: Sequence[Candidate]) -> float | None:
-    """What the search says a cover costs, whatever the pins; None when a part was not measured."""
+    """Return what the search says a cover costs, whatever the pins.
+
+    It is None when a part was not measured.
+    """
     if not all(data.costs.cost(candidate.id).usable for candidate in cover):
         return None
     problem = msgspec.structs.replace(data.problem_of(cover, data.costs), pins=(), limits=None)

@@ -26,7 +26,7 @@ launch takes, so that a cover of few partitions is preferred."""
 
 
 def with_eligibility(data: ProblemData, contender: Contender) -> Contender:
-    """A contender with whether it may win: it breaks no pin and no deployment constraint."""
+    """Return a contender with whether it may win: it breaks no pin and no deployment constraint."""
     why = export_refusal(contender.cover, runtime_limits(data.settings, data.constants))
     broken = any(breaks_pin(contender.cover, pin) for pin in data.pins)
     return replace(contender, eligible=why is None and not broken, barred=why)

@@ -11,7 +11,7 @@ from collage_engine.records.settings import RunSettings
 
 
 def model_facts(record: ModelRecord) -> dict[str, Any]:
-    """Which model a run was of."""
+    """Return which model a run was of."""
     return {
         "path": record.path,
         "sha256": record.sha256,
@@ -21,6 +21,6 @@ def model_facts(record: ModelRecord) -> dict[str, Any]:
 
 
 def settings_facts(settings: RunSettings) -> dict[str, Any]:
-    """The settings without the user's inputs, which are large."""
+    """Return the settings without the user's inputs, which are large."""
     found: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(settings, inputs_npz=None))
     return found

@@ -106,7 +106,7 @@ def _asked_for(
 def _refusal(
     graph: DataflowGraph, source: CandidateSource, operators: Sequence[OperatorNumber]
 ) -> str | None:
-    """Why an instance cannot take one of the operators; None when it can take all."""
+    """Return why an instance cannot take one of the operators; None when it can take all."""
     for number in operators:
         index = graph.operators[number]
         why = source.supports(index)

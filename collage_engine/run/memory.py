@@ -11,13 +11,19 @@ from collage_engine.trials.confirmation import Confirmation
 from collage_engine.trials.contender import ContenderResult
 
 
-def memory_use(outcome: ContenderResult, weights_bytes: int, artifact: str | None) -> MemoryUse:
-    """The memory that a placement's process took, and the sizes of its files.
+def memory_use(
+    outcome: ContenderResult,
+    weights_bytes: int,
+    artifact: str | None,
+    place_peak_bytes: int | None = None,
+) -> MemoryUse:
+    """Return the memory that a placement's process took, and the sizes of its files.
 
     Args:
         outcome: The placement's confirmation.
         weights_bytes: Size of the model's own weights.
         artifact: The folder it was exported to; None: it was not.
+        place_peak_bytes: The largest memory of the whole run; None: nobody watched it.
     """
     built = outcome.built
     stored: dict[str, int] = {}
@@ -34,6 +40,7 @@ def memory_use(outcome: ContenderResult, weights_bytes: int, artifact: str | Non
         library_bytes=sum(Path(library.file).stat().st_size for library in built.libraries)
         if built is not None
         else 0,
+        place_peak_bytes=place_peak_bytes,
     )
 
 
@@ -42,7 +49,7 @@ def _folder_bytes(folder: Path) -> int:
 
 
 def memory_verdict(settings: RunSettings, confirmation: Confirmation) -> list[LimitVerdict]:
-    """The verdict on the limit on memory: empty where none was asked for.
+    """Return the verdict on the limit on memory: empty where none was asked for.
 
     Its price is the winner's measured time less that of the fastest contender which only this
     limit keeps from winning.
@@ -59,8 +66,7 @@ def memory_verdict(settings: RunSettings, confirmation: Confirmation) -> list[Li
     price = None
     if winner.measured_us is not None:
         price = max(0.0, winner.measured_us - min(barred, default=winner.measured_us))
-    seen = winner.memory
-    taken = None if seen is None else seen.run_peak_bytes or seen.peak_bytes
+    taken = winner.memory.running_bytes if winner.memory is not None else None
     text = f"at most {most / 1e6:.4g} MB of memory while running"
     reason = None
     if taken is not None:
@@ -78,6 +84,5 @@ def memory_verdict(settings: RunSettings, confirmation: Confirmation) -> list[Li
 
 
 def _takes_more(outcome: ContenderResult, most: int) -> bool:
-    seen = outcome.memory
-    taken = None if seen is None else seen.run_peak_bytes or seen.peak_bytes
+    taken = outcome.memory.running_bytes if outcome.memory is not None else None
     return outcome.reason is None and taken is not None and taken > most

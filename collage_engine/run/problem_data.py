@@ -44,41 +44,41 @@ class ProblemData:
 
     @cached_property
     def by_id(self) -> dict[str, Candidate]:
-        """The candidates by id."""
+        """Return the candidates by id."""
         return {candidate.id: candidate for candidate in self.candidates}
 
     def with_costs(self, costs: CostTable) -> ProblemData:
-        """The same with another cost table."""
+        """Return the same with another cost table."""
         return replace(self, costs=costs)
 
     def with_candidates(self, candidates: Iterable[Candidate], costs: CostTable) -> ProblemData:
-        """The same with other candidates and the costs of these."""
+        """Return the same with other candidates and the costs of these."""
         return replace(self, candidates=tuple(candidates), costs=costs)
 
     def with_constants(self, constants: Mapping[str, float]) -> ProblemData:
-        """The same with further constants, or other values of some."""
+        """Return the same with further constants, or other values of some."""
         return replace(self, constants={**self.constants, **constants})
 
     def records(self) -> list[CandidateRecord]:
-        """Candidates joined with their costs, as documents hold them."""
+        """Return candidates joined with their costs, as documents hold them."""
         return records_of(self.candidates, self.costs)
 
     def problem(self) -> Problem:
-        """The search problem of all candidates under the run's pins and limits."""
+        """Return the search problem of all candidates under the run's pins and limits."""
         return self.problem_of(self.candidates, self.costs)
 
     def problem_of(self, candidates: Sequence[Candidate], costs: CostTable) -> Problem:
-        """The search problem of some candidates under the run's pins and limits."""
+        """Return the search problem of some candidates under the run's pins and limits."""
         return make_problem(self.graph, candidates, costs, self.pins, self.constants, self.settings)
 
     def best_placements(self, problem: Problem, search: Search) -> list[Placement]:
-        """The best covers of a problem of these candidates, best first."""
+        """Return the best covers of a problem of these candidates, best first."""
         return best_placements(self.graph, self.by_id, self.costs, problem, search, self.settings)
 
     def placement(
         self, cover: Sequence[CandidateId], problem: Problem, estimated_us: float | None = None
     ) -> Placement:
-        """A cover as a placement that was not measured yet.
+        """Return a cover as a placement that was not measured yet.
 
         Args:
             cover: Ids of its candidates, in the order they run.
@@ -95,13 +95,13 @@ class ProblemData:
         return with_conversions(made, problem)
 
     def cover_of(self, placement: Placement) -> tuple[Candidate, ...]:
-        """The candidates of a placement, in the order they run."""
+        """Return the candidates of a placement, in the order they run."""
         return tuple(self.by_id[name] for name in candidates_of(placement))
 
     def certainty(
         self, problem: Problem, answer: Answer, search: Search, drift: float | None = None
     ) -> ChoiceUncertainty:
-        """How certain a cover is, by resampling the repeats and the run-to-run drift.
+        """Return how certain a cover is, by resampling the repeats and the run-to-run drift.
 
         Args:
             problem: The problem of these candidates.

@@ -54,6 +54,7 @@ def provisional_document(inputs: ProvisionalInputs, control: RunControl) -> Run:
                 measured_us=one.measured_us,
                 spread_us=one.spread_us,
                 partitions=max(1, len(one.contender.cover)),
+                candidates=tuple(part.id for part in one.contender.cover),
                 reduced=one.reduced,
                 barred=one.contender.barred,
                 from_trial=True,

@@ -9,6 +9,7 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.machine.clocks import machine_state
+from collage_engine.machine.tree_memory import watched_memory
 from collage_engine.records.counted import counted
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
@@ -28,7 +29,6 @@ from collage_engine.run.stages.confirm import Confirm, ListContenders
 from collage_engine.run.stages.enumerate import Enumerate
 from collage_engine.run.stages.export import Export, quiet_enough
 from collage_engine.run.stages.measure import Measure
-from collage_engine.run.stages.refine import Refine
 from collage_engine.run.stages.samples import DrawSamples
 from collage_engine.run.stages.search import SearchCovers
 from collage_engine.run.stages.tune import Tune
@@ -43,7 +43,6 @@ STAGES = (
     SearchCovers(),  # the covers with the least cost
     Calibrate(),  # costs within the model, and the best covers on these
     KeepTolerance(),  # the fastest covers within a promised tolerance
-    Refine(),  # better covers by measuring them whole
     ListContenders(),  # the best covers and all baselines
     Confirm(),  # all of them end to end, in turn, or those that there is time for
     Export(),  # the winner as a folder that runs by itself
@@ -93,37 +92,38 @@ def run(
         MeasureError: The machine is busy, and the settings are strict.
         CollageError: Whatever else stopped it.
     """
-    budget = RunBudget.of(settings, spent_s)
-    control.ends_at = budget.ends_at
-    facts: Facts = {
-        "budget": budget,
-        "previous": previous,
-        "exchange": exchange,
-        "open_model": _imported(open_model, control),
-        "settings": settings,
-        "pins": pins,
-        "out": out,
-        "run_id": run_id,
-        "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine_before": quiet_enough(machine_state(settings.target), settings),
-    }
-    facts = run_stages([Enumerate()], facts, control)
-    if facts["menu"].unmeasurable is None:
-        facts = run_stages(STAGES, facts, control)
-        document = run_document(take(DocumentInputs, facts), control)
-    else:
-        facts = run_stages(UNMEASURED_STAGES, facts, control)
-        document = unmeasured_document(take(UnmeasuredInputs, facts), control)
-    return RunUpdate(
-        candidates=facts["data"].records(),
-        without_candidates=facts["menu"].without_candidates,
-        constants=dict(facts["data"].constants),
-        run=document,
-    )
+    with watched_memory() as control.peak_memory:
+        budget = RunBudget.of(settings, spent_s)
+        control.ends_at = budget.ends_at
+        facts: Facts = {
+            "budget": budget,
+            "previous": previous,
+            "exchange": exchange,
+            "open_model": _imported(open_model, control),
+            "settings": settings,
+            "pins": pins,
+            "out": out,
+            "run_id": run_id,
+            "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "machine_before": quiet_enough(machine_state(settings.target), settings),
+        }
+        facts = run_stages([Enumerate()], facts, control)
+        if facts["menu"].unmeasurable is None:
+            facts = run_stages(STAGES, facts, control)
+            document = run_document(take(DocumentInputs, facts), control)
+        else:
+            facts = run_stages(UNMEASURED_STAGES, facts, control)
+            document = unmeasured_document(take(UnmeasuredInputs, facts), control)
+        return RunUpdate(
+            candidates=facts["data"].records(),
+            without_candidates=facts["menu"].without_candidates,
+            constants=dict(facts["data"].constants),
+            run=document,
+        )
 
 
 def _imported(open_model: Callable[[], OpenModel], control: RunControl) -> OpenModel:
-    """The model, whose import counts among the run's stages whenever it was done."""
+    """Return the model, whose import counts among the run's stages whenever it was done."""
     with control.stage("import") as report:
         opened = open_model()
         report.detail = counted(opened.model.record.nodes, "operator")

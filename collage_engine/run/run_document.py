@@ -17,6 +17,7 @@ from collage_engine.planning.deployment_limits import limit_verdicts, size_warni
 from collage_engine.planning.mixing import mixing_bound
 from collage_engine.planning.search_problem import pin_verdicts
 from collage_engine.records.accuracy import RunTolerance
+from collage_engine.records.counted import counted
 from collage_engine.records.machine_state import MachineState
 from collage_engine.records.pin import PinVerdict
 from collage_engine.records.placement import (
@@ -47,8 +48,8 @@ from collage_engine.trials.tolerance import accuracy_of
 from collage_engine.tuning.tables import tables_of
 
 TIED_WITHIN = 0.06
-"""A tie is never told of contenders whose times differ by more than this share of the winner's;
-chosen: the several percent that the place of a process's memory was seen to make."""
+"""Share of the winner's time from which on a difference is never called a tie; chosen: the several
+percent that the place of a process's memory was seen to make."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +79,7 @@ class DocumentInputs:
 
 
 def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
-    """The document of a measured run; ``control`` knows its seconds and warnings."""
+    """Return the document of a measured run; ``control`` knows its seconds and warnings."""
     data, confirmation = inputs.data, inputs.confirmation
     settings, answer, winner = data.settings, inputs.answer, confirmation.winner
     record = inputs.open_model.model.record
@@ -88,7 +89,7 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         if outcome.contender.kind != "collage"
     ]
     bound = answer.lower_bound_us
-    memory = memory_use(winner, record.weights_bytes, inputs.artifact)
+    memory = memory_use(winner, record.weights_bytes, inputs.artifact, control.peak_memory())
     costs = {c.id: data.costs.cost(c.id) for c in data.candidates}
     unmeasured = _unmeasured(inputs, control)
     return Run(
@@ -118,11 +119,13 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         device=inputs.menu.device_text,
         peak_memory_bytes=winner.peak_memory_bytes,
         memory=memory,
+        unscheduled=winner.built.unscheduled if winner.built is not None else None,
         tolerance=inputs.run_tolerance,
         machine=[inputs.machine_before, inputs.machine_after],
         warnings=[
             *tolerance_warnings(inputs.run_tolerance, confirmation.results),
             *control.warnings,
+            *_unscheduled_warning(winner),
             *size_warning(memory.artifact_bytes, settings),
         ],
         limits=[*limit_verdicts(answer), *memory_verdict(settings, confirmation)],
@@ -150,15 +153,26 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
     )
 
 
+def _unscheduled_warning(winner: ContenderResult) -> list[str]:
+    """Return a sentence on kernels of the winner that no rule could write, where there are any."""
+    count = winner.built.unscheduled if winner.built is not None else 0
+    if not count:
+        return []
+    return [
+        f"the exported placement runs {counted(count, 'kernel')} as TVM's plain loops, which are "
+        "tens of times slower than scheduled kernels: none of our rules could write them"
+    ]
+
+
 def _ended(control: RunControl) -> Literal["finished", "budget", "stopped"]:
-    """Why the run ended."""
+    """Return why the run ended."""
     if control.keep.is_set():
         return "stopped"
     return "budget" if control.cut_short else "finished"
 
 
 def _unmeasured(inputs: DocumentInputs, control: RunControl) -> Unmeasured | None:
-    """What was left out for want of time; None where nothing was."""
+    """Return what was left out for want of time; None where nothing was."""
     if not control.cut_short:
         return None
     data = inputs.data
@@ -196,7 +210,10 @@ class UnmeasuredInputs:
 
 
 def unmeasured_document(inputs: UnmeasuredInputs, control: RunControl) -> Run:
-    """The document of a run whose device is not here; ``control`` knows seconds and warnings."""
+    """Return the document of a run whose device is not here.
+
+    ``control`` knows seconds and warnings.
+    """
     data, menu = inputs.data, inputs.menu
     settings, chosen = data.settings, inputs.built
     distinct = len({candidate.key for candidate in menu.candidates})
@@ -276,7 +293,7 @@ def _longer_us(outcome: ContenderResult, winner: ContenderResult) -> float:
 
 
 def _apparent_loss_us(confirmation: Confirmation, baselines: Sequence[Baseline]) -> float | None:
-    """The best cover's measured time less that of the fastest baseline."""
+    """Return the best cover's measured time less that of the fastest baseline."""
     best = min((b.measured_us for b in baselines if b.measured_us is not None), default=None)
     ours = next(
         (
@@ -312,11 +329,12 @@ def _baseline(inputs: DocumentInputs, outcome: ContenderResult) -> Baseline:
         barred=contender.barred,
         from_trial=outcome.from_trial,
         order=tuple(dict.fromkeys(part.instance.toolchain for part in contender.cover)),
+        candidates=tuple(part.id for part in contender.cover),
     )
 
 
 def _residual(confirmation: Confirmation) -> list[Residual]:
-    """Kernels outside every partition, calls of one name together."""
+    """Return kernels outside every partition, calls of one name together."""
     found: dict[str, list[float]] = {}
     for kernel in confirmation.residual:
         found.setdefault(kernel.kernel, []).append(kernel.us)

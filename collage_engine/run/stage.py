@@ -43,7 +43,7 @@ def take(record: type[Record], facts: Facts) -> Record:
 
 
 def facts_of(record: object) -> dict[str, Any]:
-    """The fields of a dataclass by name, not copied."""
+    """Return the fields of a dataclass by name, not copied."""
     return {field.name: getattr(record, field.name) for field in fields(record)}  # type: ignore[arg-type]
 
 

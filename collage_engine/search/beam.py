@@ -93,7 +93,7 @@ class BeamResult:
 
     @property
     def optimal(self) -> bool:
-        """Whether the cover is proved to cost least."""
+        """Return whether the cover is proved to cost least."""
         if self.cost is None:
             return False
         return self.exhausted or self.lower_bound >= self.cost

@@ -12,6 +12,7 @@ import msgspec
 
 from collage_engine.search.problem import CandidateId
 from collage_engine.search.uncertainty import is_tie, spread_of
+from collage_engine.wording import why as words
 
 if TYPE_CHECKING:
     from collage_engine.search.problem import Answer, Problem, ProblemCandidate
@@ -20,10 +21,8 @@ if TYPE_CHECKING:
 
 MOST_ALTERNATIVES = 6
 """Alternatives that the text of an explanation names (a count; chosen)."""
-ALTERNATIVES = (
-    "These are the other candidates that hold it, and what the best placement with each costs more:"
-)
-"""The sentence before the alternatives of a node."""
+NAMED = 3
+"""Candidates of another placement that the text names (a count; chosen)."""
 NAMES_IN_LABEL = 6
 """Operators that the label of a candidate names one by one (a count; chosen)."""
 
@@ -126,21 +125,21 @@ def explain_node(
     lines = tuple(sorted(explained, key=_by_regret))
     text: list[str] = []
     if chosen is None:
-        why = answer.infeasible.reason if answer.infeasible else "no placement was found"
-        text.append(f"{labels.node(node)} is not placed: {why}")
+        reason = answer.infeasible.reason if answer.infeasible else words.NO_PLACEMENT
+        text.append(words.NOT_PLACED.format(node=labels.node(node), reason=reason))
     else:
         text.append(_headline(chosen, holding, answer, labels))
         others = [line.text for line in lines if not line.chosen][:MOST_ALTERNATIVES]
         if others:
-            text.append(ALTERNATIVES)
+            text.append(words.ALTERNATIVES)
         text += others
     text += [
-        f"{labels.toolchain(name)} has no candidate here: {reason}"
+        words.NO_CANDIDATE.format(toolchain=labels.toolchain(name), reason=reason)
         for name, reason in (refusals or {}).items()
     ]
     for verdict in answer.verdicts:
         if node in problem.pins[verdict.pin].nodes and verdict.reason:
-            text.append(f"pin {verdict.pin + 1}: {verdict.reason}")
+            text.append(words.PIN.format(number=verdict.pin + 1, reason=verdict.reason))
     if {str(name) for name in least.cover} != cover:
         text.append(_of_the_least(problem, least, answer, labels, node))
     elif runner_up is not None:
@@ -167,8 +166,11 @@ def _headline(
     chosen: ProblemCandidate, holding: Sequence[ProblemCandidate], answer: Answer, labels: Labels
 ) -> str:
     """Return ``oneDNN runs conv+bias+relu: 41 µs, 12 µs less than ONNX Runtime``."""
-    name = labels.toolchain(chosen.toolchain)
-    text = f"{name} runs {labels.candidate(chosen)}: {us(chosen.cost_us)}"
+    text = words.RUNS.format(
+        toolchain=labels.toolchain(chosen.toolchain),
+        operators=labels.candidate(chosen),
+        cost=us(chosen.cost_us),
+    )
     others = [
         c
         for c in holding
@@ -182,30 +184,30 @@ def _headline(
         more = (other.cost_us or 0.0) - chosen.cost_us
         name = labels.toolchain(other.toolchain)
         if abs(more) < 0.005:
-            text += f", exactly what {name} takes"
+            text += words.AS_LONG.format(other=name)
         elif more > 0:
-            text += f", {us(more)} less than {name}"
+            text += words.SHORTER.format(less=us(more), other=name)
         else:
-            text += f"; by itself {name} would take {us(-more)} less, but {_why_not(other, answer)}"
-    if answer.optimal:
-        return text
-    gap = answer.gap_us
-    return text if gap is None else f"{text} (the placement is at most {us(gap)} above the best)"
+            reason = _why_not(other, answer)
+            text += words.LONGER.format(other=name, less=us(-more), reason=reason)
+    if answer.optimal or answer.gap_us is None:
+        return f"{text}."
+    return f"{words.PROVEN_WITHIN.format(text=text, gap=us(answer.gap_us))}."
 
 
 def _why_not(other: ProblemCandidate, answer: Answer) -> str:
     """Return why a candidate with a lower isolated cost was not chosen."""
     regret = answer.regrets.get(other.id)
     if regret == 0:
-        return "it is in the placement with the least expected latency, which is not this one"
+        return words.IN_LEAST_EXPECTED
     if regret is not None:
-        return f"the best placement with it costs {us(regret)} more, for what it hands over"
+        return words.HAND_OVERS_COST.format(more=us(regret))
     bound = answer.regret_bounds.get(other.id)
     if bound is not None:
-        return f"the best placement with it costs ≥ {us(bound)} more"
+        return words.AT_LEAST_LONGER.format(more=us(bound))
     if regret_state(answer, other.id) == "not known":
-        return "there was no time to find out what the best placement with it costs"
-    return "it is in no placement (a pin, or its neighbours, rule it out)"
+        return words.NO_TIME
+    return words.RULED_OUT
 
 
 def _explained(
@@ -213,28 +215,27 @@ def _explained(
 ) -> ExplainedCandidate:
     regret = answer.regrets.get(candidate.id)
     bound = answer.regret_bounds.get(candidate.id)
-    name = f"{labels.toolchain(candidate.toolchain)}'s {labels.candidate(candidate)}"
+    name = words.CANDIDATE.format(
+        toolchain=labels.toolchain(candidate.toolchain), operators=labels.candidate(candidate)
+    )
+    with_cost = words.WITH_COST.format(name=name, cost=us(candidate.cost_us))
     chosen = str(candidate.id) in {str(each) for each in answer.cover}
     tie = False
     if candidate.state == "invalid":
-        text = f"{name} cannot run: {candidate.reason or 'invalid'}"
+        reason = candidate.reason or words.INVALID_WITHOUT_REASON
+        text = words.INVALID.format(name=name, reason=reason)
     elif candidate.state == "unknown":
         text = _unmeasured_in_words(name, candidate, bound)
     elif chosen:
-        text = f"{name} is chosen: {us(candidate.cost_us)}"
+        text = words.CHOSEN.format(name=name, cost=us(candidate.cost_us))
     elif regret is not None:
-        tie, text = _loss_in_words(
-            f"{name} ({us(candidate.cost_us)})", candidate, regret, problem, answer
-        )
+        tie, text = _loss_in_words(with_cost, candidate, regret, problem, answer)
     elif bound is not None:
-        text = f"{name} loses by ≥ {us(bound)}"
+        text = words.AT_LEAST.format(name=name, more=us(bound))
     elif regret_state(answer, candidate.id) == "not known":
-        text = (
-            f"{name} ({us(candidate.cost_us)}): there was no time to find out what the best "
-            "placement with it costs"
-        )
+        text = words.NOT_KNOWN.format(name=with_cost)
     else:
-        text = f"{name} is in no placement{_under(problem)}"
+        text = _in_no_placement(name, problem)
     has_spread = candidate.state == "measured" and candidate.spread_us is not None
     return ExplainedCandidate(
         candidate=candidate.id,
@@ -259,20 +260,26 @@ def regret_state(answer: Answer, candidate: CandidateId) -> RegretState:
     return "at least" if candidate in answer.regret_bounds else "not known"
 
 
-def _under(problem: Problem) -> str:
-    """Return ``under the pins and limits``, of those that there are."""
+def _in_no_placement(name: str, problem: Problem) -> str:
+    """Say that no placement contains a candidate, under the pins and limits that there are."""
     given = [word for word, some in (("pins", problem.pins), ("limits", problem.limits)) if some]
-    return f" under the {' and '.join(given)}" if given else ""
+    if not given:
+        return words.IN_NO_PLACEMENT.format(name=name)
+    return words.IN_NO_PLACEMENT_UNDER.format(name=name, constraints=" and ".join(given))
 
 
 def _unmeasured_in_words(name: str, candidate: ProblemCandidate, bound: float | None) -> str:
     """Say what is known of an unmeasured candidate; ``bound``: its regret is at least that."""
+    reason = candidate.reason
     if bound is None:
-        return f"{name} was not measured" + (f": {candidate.reason}" if candidate.reason else "")
+        if reason:
+            return words.UNMEASURED_BECAUSE.format(name=name, reason=reason)
+        return words.UNMEASURED.format(name=name)
     if bound == 0:
-        return f"{name} was not measured and could be as good"
-    text = f"{name} was not measured; it loses by ≥ {us(bound)}"
-    return text + (f" ({candidate.reason})" if candidate.reason else "")
+        return words.UNMEASURED_AS_GOOD.format(name=name)
+    if reason:
+        return words.UNMEASURED_AT_LEAST_BECAUSE.format(name=name, more=us(bound), reason=reason)
+    return words.UNMEASURED_AT_LEAST.format(name=name, more=us(bound))
 
 
 def _loss_in_words(
@@ -284,13 +291,12 @@ def _loss_in_words(
     ours = list({str(owner[n].id): owner[n] for n in candidate.nodes}.values())
     tie = is_tie(ours, candidate, regret, problem.drift)
     if regret == 0:
-        return tie, f"{name} is in a placement that is expected to take the least time"
-    text = f"{name} loses by {us(regret)}"
+        return tie, words.NO_EXTRA.format(name=name)
     if is_tie(ours, candidate, regret):
-        return tie, f"{text}; the repeats scatter by more than that: a tie"
+        return tie, words.WITHIN_SCATTER.format(name=name, more=us(regret))
     if tie:
-        return tie, f"{text}; that is within the run-to-run drift: a tie"
-    return tie, text
+        return tie, words.WITHIN_DRIFT.format(name=name, more=us(regret))
+    return tie, words.EXTRA.format(name=name, more=us(regret))
 
 
 def _of_the_least(problem: Problem, least: Answer, shown: Answer, labels: Labels, node: int) -> str:
@@ -309,10 +315,13 @@ def _of_the_least(problem: Problem, least: Answer, shown: Answer, labels: Labels
         return next((c for c in problem.candidates if node in c.nodes and str(c.id) in cover), None)
 
     one, other = holder(least), holder(shown)
-    text = f"The placement with the least expected latency ({us(least.cost_us)})"
+    cost = us(least.cost_us)
     if one is None or (other is not None and one.id == other.id):
-        return f"{text} has the same here, and differs elsewhere"
-    return f"{text} has {labels.toolchain(one.toolchain)}'s {labels.candidate(one)} here"
+        return words.LEAST_EXPECTED_SAME.format(cost=cost)
+    name = words.CANDIDATE.format(
+        toolchain=labels.toolchain(one.toolchain), operators=labels.candidate(one)
+    )
+    return words.LEAST_EXPECTED_HAS.format(cost=cost, candidate=name)
 
 
 def explain_ranked_cover(
@@ -339,20 +348,25 @@ def explain_ranked_cover(
     gone = [known[name] for name in sorted(ours - theirs, key=lambda n: min(known[n].nodes))]
     come = [known[name] for name in sorted(theirs - ours, key=lambda n: min(known[n].nodes))]
     if not come:
-        return "The second-best placement is the same"
+        return words.SECOND_IS_SAME
 
     def listed(parts: list[ProblemCandidate]) -> str:
-        names = [f"{labels.toolchain(c.toolchain)}'s {labels.located(c)}" for c in parts[:3]]
-        return ", ".join(names) + (f" and {len(parts) - 3} more" if len(parts) > 3 else "")
-
-    cost = f"costs {us(other.regret_us)} more" if other.regret_us > 0 else "costs the same"
-    if node is not None and not any(node in c.nodes for c in come):
-        name = labels.node(node)
-        return (
-            f"The second-best placement has the same at {name}; elsewhere it has "
-            f"{listed(come)} instead of {listed(gone)} and {cost}"
+        names = ", ".join(
+            words.CANDIDATE.format(
+                toolchain=labels.toolchain(c.toolchain), operators=labels.located(c)
+            )
+            for c in parts[:NAMED]
         )
-    return f"The second-best placement has {listed(come)} instead of {listed(gone)} and {cost}"
+        left = len(parts) - NAMED
+        return words.AND_MORE.format(names=names, count=left) if left > 0 else names
+
+    more = us(other.regret_us)
+    time = words.TIME_LONGER.format(more=more) if other.regret_us > 0 else words.TIME_EQUAL
+    if node is not None and not any(node in c.nodes for c in come):
+        return words.SECOND_HAS_SAME.format(
+            node=labels.node(node), theirs=listed(come), ours=listed(gone), time=time
+        )
+    return words.SECOND_HAS.format(theirs=listed(come), ours=listed(gone), time=time)
 
 
 def us(amount: float | None) -> str:

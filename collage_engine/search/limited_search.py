@@ -131,7 +131,7 @@ class BranchAndBound:
 
     @property
     def feasible(self) -> bool:
-        """Whether a cover was found, or none is proved not to exist."""
+        """Return whether a cover was found, or none is proved not to exist."""
         return self.best is not None or not self.decided
 
 

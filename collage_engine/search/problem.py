@@ -200,7 +200,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gap_us(self) -> float | None:
-        """How much less than ``cover`` a cover could still cost, in us; 0 when optimal."""
+        """Return how much less than ``cover`` a cover could still cost, in us; 0 when optimal."""
         if self.cost_us is None or self.lower_bound_us is None:
             return None
         return max(0.0, self.cost_us - self.lower_bound_us)

@@ -88,7 +88,7 @@ class Solution:
 
     @property
     def optimal(self) -> bool:
-        """Whether the cover is proved to cost least."""
+        """Return whether the cover is proved to cost least."""
         return self.cost is not None and self.lower_bound >= self.cost
 
     def without_labels(self) -> Solution:

@@ -77,7 +77,7 @@ def candidates_query(opened: OpenDocument, params: p.CandidatesQuery) -> p.Candi
 
 
 def explain(opened: OpenDocument, params: p.Explain) -> ExplainAnswer:
-    """Why an operator runs where it does; UsageError where there is no such operator."""
+    """Return why an operator runs where it does; UsageError where there is no such operator."""
     opened.must_have(params.node)
     with opened.searching:
         answer, opened.search = explain_document(opened.snapshot(), params.node, opened.search)
@@ -90,6 +90,22 @@ def explain(opened: OpenDocument, params: p.Explain) -> ExplainAnswer:
 def runs_list(opened: OpenDocument, params: p.Document) -> p.RunsAnswer:
     """Return the document's runs, the oldest first."""
     return p.RunsAnswer(runs=tuple(opened.document.runs))
+
+
+def shapes_list(opened: OpenDocument, params: p.Document) -> p.ShapesAnswer:
+    """Return the shapes that the document's model is open for, and the table of them."""
+    members = opened.shape_set.members if opened.shape_set is not None else []
+    return p.ShapesAnswer(
+        entries=tuple(
+            p.ShapeEntry(
+                choice=each.choice,
+                document=each.opened.handle,
+                model=each.opened.document.model,
+                row=each.row,
+            )
+            for each in members
+        )
+    )
 
 
 def runs_edit(opened: OpenDocument, params: p.RunEdit) -> p.RunsAnswer:
@@ -107,7 +123,7 @@ def runs_edit(opened: OpenDocument, params: p.RunEdit) -> p.RunsAnswer:
 
 
 def runs_compare(opened: OpenDocument, params: p.RunsCompare) -> Comparison:
-    """Two runs side by side."""
+    """Return two runs side by side."""
     return compare_runs(opened.run(params.a), opened.run(params.b))
 
 

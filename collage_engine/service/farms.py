@@ -38,7 +38,7 @@ class Farms(Protocol):
     """The farms that an engine is connected to."""
 
     def jobs(self, settings: RunSettings) -> RunsJobs:
-        """What runs jobs on the farm and the pool that the settings name.
+        """Return what runs jobs on the farm and the pool that the settings name.
 
         Raises:
             FarmError: The farm cannot be reached.
@@ -50,7 +50,7 @@ class Farms(Protocol):
         ...
 
     def status(self, address: str) -> FarmStatus:
-        """The machines, pools and placements of a farm; FarmError: it cannot be reached."""
+        """Return the machines, pools and placements of a farm; FarmError: it cannot be reached."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Names of files in requests: what no file can be called is told in a sentence."""
+"""Names of files in requests: what no file can be called is refused with a sentence."""
 
 from __future__ import annotations
 

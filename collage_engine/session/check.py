@@ -24,6 +24,7 @@ from collage_engine.records.checks import (
 from collage_engine.records.errors import SessionError
 from collage_engine.records.graph import GraphRecord, Node
 from collage_engine.records.placement import Placement, Run
+from collage_engine.records.shapes import MOST_SHAPES
 from collage_engine.session.document import Document
 
 
@@ -66,6 +67,27 @@ def _faults(document: Document) -> Iterator[str]:
     if wrong:
         yield f"the settings: {wrong}"
     yield from _run_faults(document.runs, calls)
+    yield from _shapes_faults(document)
+
+
+def _shapes_faults(document: Document) -> Iterator[str]:
+    """The shapes that are placed together: each once, one of them that of the document itself."""
+    if not document.shapes:
+        return
+    texts = [shape.choice.text for shape in document.shapes]
+    if len(texts) > MOST_SHAPES or len(set(texts)) < len(texts):
+        yield "it has two of the same shape, or more than one artifact can have"
+    others = [shape.document for shape in document.shapes if shape.document is not None]
+    if len(others) != len(texts) - 1:
+        yield "not exactly one of its shapes is that of the session itself"
+    for shape in document.shapes:
+        other = shape.document
+        if other is None:
+            continue
+        if other.model.sha256 != document.model.sha256:
+            yield f"the shape {_short(shape.choice.text)} is of another model"
+        for fault in _faults(other):
+            yield f"the shape {_short(shape.choice.text)}: {fault}"
 
 
 def _graph_faults(graph: GraphRecord) -> Iterator[str]:

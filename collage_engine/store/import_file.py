@@ -64,7 +64,7 @@ def read_export(source: Path) -> Iterator[Measurement]:
 
 
 def _fault(measurement: Measurement, latest: str) -> str | None:
-    """Why a measurement cannot be taken; None: it can."""
+    """Return why a measurement cannot be taken; None: it can."""
     cost = measurement.cost
     if not measurement.key:
         return "it has no key"

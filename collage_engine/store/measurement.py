@@ -1,4 +1,4 @@
-"""A measurement as it is kept, and what is told of the store that keeps it."""
+"""A measurement as it is kept, and a summary of the store that keeps it."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def now_text() -> str:
-    """This moment as ISO 8601 in UTC, to the second."""
+    """Return this moment as ISO 8601 in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")

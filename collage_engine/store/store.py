@@ -244,7 +244,7 @@ class Store(StoreReader):
     says so, what is put lasts as long as this object, and ``import_`` and ``clear`` refuse to work.
 
     Attributes:
-        on_put: Called with measurements, in raw times, once they were put; None: nobody is told.
+        on_put: Called with measurements, in raw times, once they were put; None: nothing is called.
     """
 
     on_put: Callable[[tuple[Measurement, ...]], None] | None = None

@@ -96,7 +96,7 @@ class Measuring:
         self._exchange = exchange
         self._measurer: Measurer | SharedMeasurer | None = None
         self._done = 0
-        """Keys measured in waves; progress within a wave is told as part of the whole."""
+        """Keys measured in waves; progress within a wave is reported as part of the whole."""
         self._left: int | None = None
         self.counts = CandidateCounts()
 

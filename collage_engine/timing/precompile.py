@@ -31,7 +31,7 @@ def make_ready(
 ) -> None:
     """Have the toolchains compile what their unmeasured candidates share.
 
-    What cannot be compiled is told; its candidates are refused one by one when their turn comes.
+    What cannot be compiled is reported; its candidates are refused when their turn comes.
     ``Cancelled`` when the user stops it.
     """
     graph = open_model.model.graph

@@ -48,7 +48,7 @@ class SharedMeasurer:
         Args:
             local: Measures here; it must have a store.
             exchange: Where reservations and results lie.
-            share: Tells others which groups they may measure.
+            share: Takes which groups others may measure.
             fingerprint: Of the machines that may.
             toolchains: That the measuring child is given the environment of.
         """
@@ -75,8 +75,8 @@ class SharedMeasurer:
         """End the child: what is measured next here runs in another process."""
         self.local.renew()
 
-    def offer_groups(self, groups: Mapping[str, tuple[Candidate, ...]], limit_s: float) -> None:
-        """Tell others which groups they may measure within so many seconds; none: take all back."""
+    def share_groups(self, groups: Mapping[str, tuple[Candidate, ...]], limit_s: float) -> None:
+        """Let others measure these groups within so many seconds; none: take all back."""
         self._share(
             GroupsShared(groups, self._fingerprint, self.local.versions, self._toolchains, limit_s)
         )
@@ -161,7 +161,7 @@ class _SharedCall:
         """Measure these groups, beside whoever else does."""
         elsewhere = dict(waiting)
         """Groups without an answer."""
-        self.offer(elsewhere)
+        self.share_open(elsewhere)
         heard = time.monotonic()
         try:
             while elsewhere and not self.over():
@@ -183,13 +183,13 @@ class _SharedCall:
                     self.exchange.give_back(list(elsewhere))
                 time.sleep(POLL_S)
         finally:
-            self.shared.offer_groups({}, 0.0)
+            self.shared.share_groups({}, 0.0)
         self.take_results(elsewhere)
         self.outcome.stopped |= self.cancel is not None and self.cancel.is_set()
 
-    def offer(self, groups: Mapping[str, tuple[Candidate, ...]]) -> None:
-        """Tell others which groups they may measure from now on."""
-        self.shared.offer_groups(dict(groups), min(self.seconds_left(), LONGEST_S))
+    def share_open(self, groups: Mapping[str, tuple[Candidate, ...]]) -> None:
+        """Let others measure these groups from now on."""
+        self.shared.share_groups(dict(groups), min(self.seconds_left(), LONGEST_S))
 
     def share_crashed(
         self, members: Sequence[Candidate], elsewhere: dict[str, tuple[Candidate, ...]]
@@ -204,7 +204,7 @@ class _SharedCall:
                 self.exchange.give_back([name])
                 self.tried_here[name] = time.monotonic() + TRIED_WAIT_S
                 elsewhere[name] = (candidate,)
-                self.offer(elsewhere)
+                self.share_open(elsewhere)
 
     def seconds_left(self) -> float:
         return math.inf if self.deadline is None else max(0.0, self.deadline - time.monotonic())

@@ -13,13 +13,15 @@ import contextlib
 import importlib
 import importlib.metadata
 import logging
+import math
 import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -72,6 +74,9 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 PROBE = ProbeLimits()
 """When a probe is ended."""
+
+NOT_READY = "what it needs is compiled once per machine, for which there was too little time"
+"""Reason of a toolchain whose probe was not waited for to the end; it is asked again next time."""
 
 Found = TypeVar("Found")
 _probed: dict[str, ToolchainState] = {}
@@ -192,11 +197,13 @@ def probe(
     *,
     anew: bool = False,
     on_child: Callable[[str], None] = lambda name: None,
+    ready_by: float = math.inf,
 ) -> ToolchainState:
     """Return what a child process found out about one toolchain; asked once per process.
 
     An earlier process's answer is taken, while what it rests on is as it was, unless ``anew``.
     ``on_child`` is called with the name before a child is started, which may compile a runtime.
+    What has no answer ``ready_by`` a moment of the monotonic clock is ``NOT_READY``, for now.
     """
     _check(name)
     if name in left_out():
@@ -206,8 +213,13 @@ def probe(
     if known is None:
         known = None if anew else recall(name, _targets()[name])
         if known is None:
+            left_s = ready_by - time.monotonic()
+            if left_s <= 0:
+                return _unavailable(name, NOT_READY)
             on_child(name)
-            known = _probe_in_child(name, limits)
+            known = _probe_in_child(name, replace(limits, whole_s=min(limits.whole_s, left_s)))
+            if not known.available and time.monotonic() >= ready_by:
+                return _unavailable(name, NOT_READY)
         with _probing:
             known = _probed.setdefault(name, known)
     return known
@@ -219,6 +231,8 @@ def probe_all(
     *,
     anew: bool = False,
     on_child: Callable[[str], None] = lambda name: None,
+    ready_by: float = math.inf,
+    waited_for: Collection[str] = (),
 ) -> tuple[ToolchainState, ...]:
     """States of the toolchains, in the given order; two children at a time.
 
@@ -227,6 +241,8 @@ def probe_all(
         limits: When a probe is ended.
         anew: Whatever this process or an earlier one found before.
         on_child: Is called with the name of each toolchain for which a child is started.
+        ready_by: A moment of the monotonic clock, after which probes are not waited for.
+        waited_for: Names of toolchains that are waited for all the same.
 
     Returns:
         The states, each with a colour, letters and a pattern of its own.
@@ -236,11 +252,14 @@ def probe_all(
         _check(name)
     if anew:
         forget_probes()
+
+    def ask(name: str) -> ToolchainState:
+        until = math.inf if name in waited_for else ready_by
+        return probe(name, limits, anew=anew, on_child=on_child, ready_by=until)
+
     pool = ThreadPoolExecutor(max_workers=2)
     try:
-        states = tuple(
-            pool.map(lambda name: probe(name, limits, anew=anew, on_child=on_child), chosen)
-        )
+        states = tuple(pool.map(ask, chosen))
     except BaseException:  # Ctrl-C: what is being probed is ended, the rest not begun
         pool.shutdown(wait=False, cancel_futures=True)
         end_probes()

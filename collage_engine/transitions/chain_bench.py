@@ -1,9 +1,11 @@
 """Times chains of one-operator partitions, in the child that measures hand-overs.
 
 A chain is a whole module of ReLUs in a row, each a partition of its own. Chains of different
-lengths and toolchains are timed against each other and against one partition alone
-(``machine.constants`` derives the constants). Before anything of a toolchain runs, it is noted in a
-marker (``timing.messages``), so that the parent knows who ended this process.
+lengths and toolchains are timed in the same rounds as single partitions, of which each one's
+fastest sample counts: what else the machine does only adds time (Chen and Revels, "Robust
+benchmarking in noisy environments", 2016). ``machine.constants`` derives the constants. Before
+anything of a toolchain runs, it is noted in a marker (``timing.messages``), so that the parent
+knows who ended this process.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ SLOWEST_US = 20_000.0
 """Microseconds of one partition above which a toolchain's chains are not timed; chosen, some
 hundred times what the slowest toolchain takes."""
 SIGN_OF_LIFE_S = 1.0
-"""Seconds after which a child that is timing tells its parent so; chosen."""
+"""Seconds after which a child that is timing reports that to its parent; chosen."""
 
 Pair = tuple[str, str]
 """Two toolchains in a chain; twice the same: one by itself."""
@@ -80,7 +82,8 @@ def run_job(
     with _signs_of_life(send):
         bench = ChainBench(request, send)
     names = [instance.toolchain for instance in request.instances]
-    return measure_constants(names, bench.time_alone, bench.time_chains) | bench.time_calls()
+    with bench:
+        return measure_constants(names, bench.time_alone, bench.time_chains) | bench.time_calls()
 
 
 @contextlib.contextmanager
@@ -138,6 +141,15 @@ class ChainBench:
             if len(model.graph.operators) != length:
                 raise MeasureError("the importer simplified the chain that was to be measured")
         self.input = self.models[SHORT].random_inputs(0)["v0"]
+        self.alone: dict[str, TimedCall] = {}
+        """A partition of each toolchain by itself, which is timed again beside the chains."""
+        self.open = contextlib.ExitStack()
+
+    def __enter__(self) -> ChainBench:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.open.close()
 
     def time_alone(self, name: str) -> float:
         """Return the microseconds of one partition, compiled and timed as candidates are."""
@@ -147,8 +159,9 @@ class ChainBench:
         # From the middle of the chain: its input comes from another operator.
         function = function_of(self.models[SHORT], self.instances[name], (1,), "alone")
         try:
-            with self._at_risk(name, name), compile_function(function) as compiled:
-                us = self._time([compiled.timer([self.input])], [(name, name)])[0]
+            with self._at_risk(name, name):
+                timer = self.open.enter_context(compile_function(function)).timer([self.input])
+                us = self._time([timer], [(name, name)])[0]
         except CollageError as error:
             raise KeyError(name) from error
         except (Exception, SystemExit) as error:
@@ -157,6 +170,7 @@ class ChainBench:
         if us > SLOWEST_US:
             self._leave_out(name, f"took {us / 1000:.0f} ms for a call of some microseconds")
             raise KeyError(name)
+        self.alone[name] = timer
         return us
 
     def _leave_out(self, name: str, reason: str) -> None:
@@ -200,9 +214,13 @@ class ChainBench:
         return found
 
     def time_chains(self, chains: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
-        """Return the microseconds of whole modules."""
-        built = {}
+        """Return the microseconds of whole modules, and of single partitions (chains of one)."""
+        built: dict[tuple[str, ...], TimedCall] = {
+            chain: self.alone[chain[0]] for chain in chains if len(chain) == 1
+        }
         for chain in chains:
+            if chain in built:
+                continue
             if (chain[0], chain[-1]) in self.request.without:
                 continue
             try:
@@ -264,10 +282,11 @@ class ChainBench:
         return time
 
     def _time(self, timed: Sequence[TimedCall], pairs: Sequence[Pair]) -> list[float]:
+        """Return the microseconds of each one's fastest sample."""
         timings = time_interleaved(
             timed,
             self.request.settings,
             about_to_run=lambda place: self._note(*pairs[place]),
             interruptions=lambda: resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
         )
-        return [timing.median * 1e6 for timing in timings]
+        return [min(timing.samples) * 1e6 for timing in timings]

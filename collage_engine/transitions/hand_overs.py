@@ -91,7 +91,7 @@ def transition_constants(
         for n, i in sorted(default.items())
     ]
     about = [
-        "with calls",
+        "with calls, fastest samples",  # what is measured, and how
         parts,
         context.tvm_version,
         context.target,

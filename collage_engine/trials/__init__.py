@@ -1,1 +1,1 @@
-"""Whole placements built and run: calibration, accuracy, refinement, confirmation."""
+"""Whole placements built and run: calibration, accuracy, confirmation."""

@@ -196,7 +196,7 @@ class _Bracketing:
     def _bisect(
         self, search: ErrorBoundedSearch, first: TriedCover, full: CoverWithinBound | None
     ) -> Proposer[Cover, None]:
-        """Covers between the fastest, which breaks the tolerance, and those that keep it."""
+        """Return covers between the fastest, which breaks the tolerance, and those that keep it."""
         over, under = first.burden, 0.0
         kept = [t.cost_us for t in self.tried.values() if self._keeps(t)]
         worst = min(kept + ([full.cost_us] if full is not None else []), default=math.inf)

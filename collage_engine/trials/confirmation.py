@@ -7,6 +7,10 @@ those near it, so that the choice does not flatter itself. Their number is fixed
 them (as many as the selection took), so that their intervals need not allow for repeated looks, as
 those of the selection do. Should the fresh rounds contradict the choice, beyond doubt or together
 with the first ones, the choice falls on what they favour, and fresh rounds are taken again.
+
+A confirmation never makes an answer worse. Where the winner takes longer than a whole model took in
+its trial at the begin of the run, one of the two was in an unlucky process: both are loaded once
+more, and the medians of all their processes decide.
 """
 
 from __future__ import annotations
@@ -36,6 +40,10 @@ from collage_engine.trials.rounds import InterleavedRounds, Rounds, WithdrawalSe
 from collage_engine.trials.runner import TrialRunner
 from collage_engine.trials.trial_job import KernelTime
 
+ROUNDS_ALONE = 4
+"""Rounds of a contender, in the selection and afresh, where it is loaded for each of them; chosen:
+loading gigabytes takes seconds, and the calls of one round are as many as those of ten short ones.
+"""
 OnProgress = Callable[[int, int, str], None]
 """Steps done, steps in all, what is at work."""
 
@@ -139,6 +147,7 @@ def confirm(
     settings: ConfirmationSettings | None = None,
     on_progress: OnProgress | None = None,
     hurry: Callable[[], bool] = lambda: False,
+    trials_us: Mapping[tuple[object, ...], float] | None = None,
 ) -> Confirmation:
     """Build, check and time the contenders; choose one.
 
@@ -149,6 +158,8 @@ def confirm(
         on_progress: called before each step.
         hurry: whether to come to an end: what is not built yet is left out, and no more than the
             least rounds are run.
+        trials_us: microseconds that contenders took in earlier trials, by their keys; the winner
+            takes no longer than these, or was compared with them once more.
 
     Raises:
         ToolchainError: no placement could be built with right numbers.
@@ -156,7 +167,19 @@ def confirm(
     """
     settings = settings or ConfirmationSettings()
     progress = _Progress(on_progress or (lambda done, total, now: None))
-    return _Confirming(runner, contenders, settings, progress, hurry).run()
+    return _Confirming(runner, contenders, settings, progress, hurry, trials_us or {}).run()
+
+
+def few_rounds(settings: ConfirmationSettings) -> ConfirmationSettings:
+    """Return the settings for contenders that are loaded anew for each of their rounds."""
+    fewest = min(settings.selection_rounds, ROUNDS_ALONE)
+    return replace(
+        settings,
+        selection_rounds=fewest,
+        fresh_rounds=min(settings.fresh_rounds, ROUNDS_ALONE),
+        most_rounds=fewest,
+        most_reloaded=0,
+    )
 
 
 @dataclass
@@ -182,11 +205,13 @@ class _Confirming:
         settings: ConfirmationSettings,
         progress: _Progress,
         hurry: Callable[[], bool],
+        trials_us: Mapping[tuple[object, ...], float],
     ) -> None:
         self.runner = runner
-        self.settings = settings
+        self.settings = settings if runner.files.turn is None else few_rounds(settings)
         self.progress = progress
         self.hurry = hurry
+        self.trials_us = trials_us
         self.contenders = contenders
         self.entered = {key: runner.process(one) for key, one in distinct(contenders).items()}
         self.processes = list(self.entered.values())
@@ -201,7 +226,8 @@ class _Confirming:
             settings.selection_rounds, settings.selection_share, settings.most_rounds
         )
         winner, tied = self.choose(selection)
-        self.reload(near(self.processes, selection, settings))
+        reloaded = near(self.processes, selection, settings)
+        self.reload(reloaded)
         fresh_rounds = max(settings.fresh_rounds, *map(len, selection.values()))
         self.progress.total += fresh_rounds - settings.fresh_rounds
         fresh = self.rounds(fresh_rounds, settings.fresh_share)
@@ -212,6 +238,16 @@ class _Confirming:
             if winner.failure is not None:
                 name = winner.contender.name
                 raise ToolchainError(f"{name} failed while timed: {winner.failure}")
+        faster = self.faster_before(winner, fresh)
+        if faster is not None and not self.hurry():
+            before = {
+                one: [[*selection[one]], [*fresh[one]]]
+                if one in reloaded
+                else [[*selection[one], *fresh[one]]]
+                for one in (winner, faster)
+            }
+            winner, fresh = self.compare_again(before, fresh)
+            tied = [winner, *(one for one in tied if one is not winner)]
         self.ask_memory()
         in_place, residual = self.profile(winner)
         results = {
@@ -246,6 +282,8 @@ class _Confirming:
         self.progress.done += len(self.processes) - len(waiting)
         contenders = [one.contender for one in self.processes]
         room = settings.room.room(contenders, self.runner.files.model.weights_bytes)
+        if self.runner.files.turn is not None:
+            room = len(contenders)  # one of them is loaded at a time
         at_once = self.runner.settings.loaders
         while waiting:
             batch, waiting = waiting[:at_once], waiting[at_once:]
@@ -293,7 +331,7 @@ class _Confirming:
     def interleaved(
         self, processes: Sequence[PlacementProcess]
     ) -> InterleavedRounds[PlacementProcess]:
-        """Rounds of these that are yet to be run."""
+        """Return rounds of these that are yet to be run."""
         return InterleavedRounds(
             processes,
             self.runner.timed_round,
@@ -302,7 +340,7 @@ class _Confirming:
         )
 
     def rounds(self, count: int, share: float, most: int | None = None) -> ProcessRounds:
-        """Rounds over all that are loaded, and the earlier ones of those that left early.
+        """Return rounds over all that are loaded, and the earlier ones of those that left early.
 
         Args:
             count: how many.
@@ -361,6 +399,50 @@ class _Confirming:
         # Not beyond doubt by the fresh rounds alone: what do all of them say?
         favoured, tied = self.choose(joined(selection, fresh))
         return None if favoured is winner else (favoured, tied)
+
+    def faster_before(
+        self, winner: PlacementProcess, fresh: ProcessRounds
+    ) -> PlacementProcess | None:
+        """The one that took clearly less in its trial than the winner takes now; None: nobody."""
+        trials = {
+            process: self.trials_us[process.contender.key]
+            for process in self.loaded()
+            if process.can_win and process.contender.key in self.trials_us and process in fresh
+        }
+        fastest = min(trials, key=trials.__getitem__, default=winner)
+        limit_us = median_of(fresh[winner]) / (1 + self.settings.ranking.near)
+        return fastest if fastest is not winner and trials[fastest] < limit_us else None
+
+    def compare_again(
+        self, before: Mapping[PlacementProcess, list[list[float]]], fresh: ProcessRounds
+    ) -> tuple[PlacementProcess, ProcessRounds]:
+        """Load two again; of medians by process, the lower one decides.
+
+        Args:
+            before: the rounds of the two in each process that they had.
+            fresh: the rounds of all, which have taken place.
+
+        Returns:
+            The winner, and the rounds that are reported.
+        """
+        self.reload(list(before))
+        count = max(map(len, fresh.values()))
+        self.progress.total += count
+        again = self.rounds(count, self.settings.again_share)
+        usual_us: dict[PlacementProcess, float] = {}
+        for process, processes in before.items():
+            if process in again and process.can_win:
+                medians = [median_of(rounds) for rounds in (*processes, again[process])]
+                trial_us = self.trials_us.get(process.contender.key)
+                usual_us[process] = median_of([*medians, *([trial_us] if trial_us else [])])
+        if not usual_us:
+            raise ToolchainError("every placement failed while it was timed")
+        equal_us = min(usual_us.values()) * (1 + self.settings.ranking.near)
+        winner = min(
+            (one for one, us in usual_us.items() if us <= equal_us),
+            key=lambda one: (len(one.contender.cover), usual_us[one]),
+        )
+        return winner, again
 
     # ------------------------------------------------------------------ what is reported
 

@@ -7,9 +7,11 @@ loading, and a round of calls.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from collage_engine.planning.search_problem import RUNNERS_UP
 from collage_engine.trials.confirmation import (
     Confirmation,
     ConfirmationSettings,
@@ -26,14 +28,36 @@ UNKNOWN_LOAD_S = 3.0
 """Seconds for loading and checking where none was seen; chosen: TVM's runtime takes two of them."""
 MIXED_BUILD_FACTOR = 1.3
 """Times the longest build of a whole model that building a mixed placement takes; chosen."""
-BUILDS_EXPECTED = 6
-"""Placements and baselines, beside whole models, that a full confirmation builds; chosen: three
-ranked covers, FuseOps and two greedy partitionings."""
+COVERS_EXPECTED = RUNNERS_UP + 1
+"""Placements that a search hands to the confirmation, each of which is built."""
+SESSIONS_EXPECTED = 3
+"""Whole models that are timed in their toolchain's Python session too; chosen: ONNX Runtime at two
+levels, and OpenVINO."""
+OTHERS_EXPECTED = 3
+"""Baselines that were not tried before and have to be built; chosen: FuseOps and two greedy
+partitionings."""
+EXACT_SHARE = 0.15
+"""Share of the time left that is kept, at most, for more rounds than a confirmation has at least;
+chosen: they tell one percent, measuring may find several."""
+OTHERS_SHARE = 0.35
+"""Share of the time left within which time for such baselines is kept as well; chosen: they are
+shown, and hardly ever win."""
+UNTRIED = 3
+"""Rank, among contenders, of baselines that were not tried before."""
 AT_ONCE = 2
 """Placements that are built, and loaded, at a time (``TrialSettings``)."""
 LARGEST_SHARE = 0.5
-"""Share of the time left, at most, that is kept for the confirmation; chosen: which whole model
-wins decides more than what further measuring finds, and rounds tell them apart."""
+"""Share of the time left, at most, that is kept for the confirmation, whatever it is predicted to
+need; chosen."""
+WIDTH_FACTOR = 4.1
+"""Half the width of a paired difference's interval over its standard deviation, times the root of
+the number of rounds: 4.0 to 4.4 for 16 to 40 normal differences and the looks of a selection
+(``tests/unit/test_confirmation_time.py``)."""
+SPREAD_FACTOR = 1.68
+"""Distance of the 20th from the 80th percentile of a normal distribution, over its standard
+deviation."""
+USUAL_SCATTER = 0.01
+"""Standard deviation of a placement's rounds, as a share, where no trial has shown it; chosen."""
 PROFILE_S = 1.0
 """Seconds for the winner's profile and the processes' memory; chosen."""
 EXPORT_S = 1.0
@@ -83,14 +107,30 @@ class Predicted:
     @property
     def build_s(self) -> float:
         """Return the seconds for building a placement that was not built yet."""
-        seen = [one.build_s for one in self.known.outcomes if one.build_s > 0]
+        seen = [one.build_s for one in self.known.results if one.build_s > 0]
         return max(seen) * MIXED_BUILD_FACTOR if seen else UNKNOWN_BUILD_S
+
+    def builds_s(self, count: int) -> float:
+        """Return the seconds for building so many placements: the first ones start the builders."""
+        seen = [one.build_s for one in self.known.results if one.build_s > 0]
+        further_s = statistics.median(seen) * MIXED_BUILD_FACTOR if seen else UNKNOWN_BUILD_S
+        return self.build_s + further_s * max(0, count - AT_ONCE) / AT_ONCE
 
     @property
     def load_s(self) -> float:
         """Return the seconds for loading and checking a placement."""
-        seen = [one.load_s for one in self.known.outcomes if one.load_s > 0]
-        return max(seen) if seen else UNKNOWN_LOAD_S
+        seen = [one.load_s for one in self.known.results if one.load_s > 0]
+        return statistics.median(seen) if seen else UNKNOWN_LOAD_S
+
+    @property
+    def scatter(self) -> float:
+        """Return the standard deviation of a whole model's rounds, as a share of its time."""
+        seen = []
+        for one in self.known.timed:
+            spread, us = one.spread_us, one.measured_us
+            if spread is not None and us:
+                seen.append((spread[1] - spread[0]) / SPREAD_FACTOR / us)
+        return statistics.median(seen) if seen else USUAL_SCATTER
 
     def contender_s(self, contender: Contender) -> float:
         """Return the seconds for building, loading and the least rounds of one contender."""
@@ -107,31 +147,107 @@ class Predicted:
         module = replace(contender, python_session=False).key
         outcome = self.known.by_key.get(module)
         twice = 2 if contender.python_session else 1
-        best = self.known.best
-        timed = outcome if outcome is not None and outcome.measured_us else best
-        us = timed.measured_us if timed is not None else None
-        return twice * LEAST_ROUNDS * max(ROUND_S, CALLS_PER_ROUND * (us or 0.0) * 1e-6)
+        timed = outcome if outcome is not None and outcome.measured_us else self.known.best
+        return twice * LEAST_ROUNDS * self.round_s(timed)
+
+    def round_s(self, outcome: ContenderResult | None) -> float:
+        """Return the seconds of a round of a contender; None: of one of which nothing is known."""
+        us = outcome.measured_us if outcome is not None else None
+        return max(ROUND_S, CALLS_PER_ROUND * (us or 0.0) * 1e-6)
+
+    def rounds_wanted(self, settings: ConfirmationSettings) -> tuple[int, int]:
+        """Return how many rounds the selection, and the fresh set, need for near contenders.
+
+        After so many, the interval of a paired difference is as narrow as a verdict wants it.
+        """
+        of_a_pair = math.sqrt(2) * self.scatter
+        wanted = math.ceil((WIDTH_FACTOR * of_a_pair / settings.ranking.precise) ** 2)
+        selection = min(max(wanted, settings.selection_rounds), settings.most_rounds)
+        return selection, max(selection, settings.fresh_rounds)
+
+    def further_rounds_s(
+        self, contenders: Sequence[Contender], settings: ConfirmationSettings
+    ) -> float:
+        """Return the seconds of the rounds, beyond the least, of those that were tried, and covers.
+
+        Args:
+            contenders: all of them.
+            settings: of the confirmation.
+        """
+        covers = sum(one.kind == "collage" for one in contenders)
+        least_s = LEAST_ROUNDS * sum(map(self.round_s, self.known.timed))
+        least_s += LEAST_ROUNDS * covers * self.round_s(self.known.best)
+        return max(0.0, self.rounds_s(covers, settings) - least_s)
+
+    def rounds_s(
+        self, covers: int, settings: ConfirmationSettings, wanted: tuple[int, int] | None = None
+    ) -> float:
+        """Return the seconds of the rounds of all whole models, and of so many covers.
+
+        Args:
+            covers: covers, which are taken to be near the fastest whole model.
+            settings: of the confirmation.
+            wanted: rounds of the selection, and fresh ones, of those that are near; None: as many
+                as the trials' scatter asks for.
+
+        The clearly slower ones withdraw after some rounds of each set. What is slower than the
+        budget of a confirmation allows is cut off there, but for the least rounds.
+        """
+        best, limits = self.known.best, settings.withdrawal
+        of_each = sum(wanted or self.rounds_wanted(settings))
+        near_s = self.round_s(best) * of_each * covers
+        least_s = self.round_s(best) * LEAST_ROUNDS * covers
+        for one in self.known.timed:
+            factor = (one.measured_us or 0.0) / ((best and best.measured_us) or math.inf)
+            rounds = of_each
+            if factor >= limits.slow_factor:
+                rounds = 2 * limits.least_rounds
+            elif factor >= limits.near_factor:
+                rounds = 4 * limits.least_rounds
+            near_s += self.round_s(one) * rounds
+            least_s += self.round_s(one) * LEAST_ROUNDS
+        return max(least_s, min(near_s, settings.budget_s))
 
 
-def kept_back(known: WholeModels, left_s: float, weights_bytes: int) -> tuple[float, float]:
+def kept_back(
+    known: WholeModels, left_s: float, weights_bytes: int, worth_s: float = 0.0
+) -> tuple[float, float]:
     """Return the seconds to keep for the confirmation, and for the artifact.
+
+    A confirmation needs time for building what a search will hand it, for loading all, and for as
+    many rounds as tell near contenders apart, by what the trials show of calls and their scatter.
 
     Args:
         known: the trials of whole models.
         left_s: seconds that the run has left.
         weights_bytes: of the model.
+        worth_s: seconds below which measuring does not begin; they are left to it where that
+            leaves enough to compare one cover with the fastest whole model.
     """
-    predicted = Predicted(known)
+    predicted, settings = Predicted(known), ConfirmationSettings()
     exporting_s = EXPORT_S + weights_bytes / EXPORTED_BYTES_PER_S
-    contenders = len(known.outcomes) + BUILDS_EXPECTED
-    full_s = (
-        BUILDS_EXPECTED * predicted.build_s / AT_ONCE
-        + contenders * predicted.load_s / AT_ONCE
-        + ConfirmationSettings().budget_s
-        + PROFILE_S
+    loads = len(known.timed) + COVERS_EXPECTED + SESSIONS_EXPECTED + settings.most_reloaded
+    few = (settings.selection_rounds, settings.fresh_rounds)
+    few_s = predicted.rounds_s(COVERS_EXPECTED, settings, few)
+    needed_s = (
+        predicted.builds_s(COVERS_EXPECTED) + loads * predicted.load_s / AT_ONCE + few_s + PROFILE_S
     )
     rest = max(0.0, left_s - exporting_s)
-    return min(full_s, LARGEST_SHARE * rest), exporting_s
+    exact_s = predicted.rounds_s(COVERS_EXPECTED, settings) - few_s
+    needed_s += min(exact_s, EXACT_SHARE * rest)
+    others_s = OTHERS_EXPECTED * (
+        (predicted.build_s + predicted.load_s) / AT_ONCE
+        + LEAST_ROUNDS * predicted.round_s(known.best)
+    )
+    if needed_s + others_s <= OTHERS_SHARE * rest:
+        needed_s += others_s
+    least_s = (
+        predicted.build_s
+        + 2 * (predicted.load_s + LEAST_ROUNDS * predicted.round_s(known.best))
+        + PROFILE_S
+    )
+    most_s = min(LARGEST_SHARE * rest, max(least_s, rest - worth_s))
+    return min(needed_s, most_s), exporting_s
 
 
 def plan_confirmation(
@@ -157,16 +273,20 @@ def plan_confirmation(
     ordered = sorted(possible, key=lambda one: _promise(one, known, earlier_us or {}))
     if quick:
         ordered = _few(ordered)
+    settings = ConfirmationSettings()
+    reloading_s = settings.most_reloaded * predicted.load_s / AT_ONCE
+    # What was not tried is left out before those that may win lack processes and rounds.
+    exact_s = 0.0 if quick else reloading_s + predicted.further_rounds_s(ordered, settings)
     taken: list[Contender] = []
     spent = PROFILE_S
     for contender in ordered:
         needs = predicted.contender_s(contender)
+        is_untried = _promise(contender, known, earlier_us or {})[1] == UNTRIED
         is_first_answer = known.best is None and not taken  # then it is tried, whatever it takes
-        if is_first_answer or spent + needs <= seconds:
+        if is_first_answer or spent + needs + (exact_s if is_untried else 0.0) <= seconds:
             taken.append(contender)
             spent += needs
     chosen = {id(one) for one in taken}
-    settings = ConfirmationSettings()
     rounds_s = min(settings.budget_s, max(0.0, seconds - spent))
     if quick:
         settings = replace(
@@ -177,7 +297,7 @@ def plan_confirmation(
             most_reloaded=0,
         )
         rounds_s = min(rounds_s, QUICK_ROUNDS_S)
-    if len(taken) < len(possible):
+    elif seconds - spent < reloading_s:
         settings = replace(settings, most_reloaded=0)
     return ConfirmationPlan(
         contenders=tuple(one for one in contenders if id(one) in chosen),
@@ -195,7 +315,7 @@ def confirmation_of_trials(known: WholeModels) -> Confirmation:
     """
     best = known.best
     if best is None:
-        raise nothing_runs((one.contender.name, one.reason) for one in known.outcomes)
+        raise nothing_runs((one.contender.name, one.reason) for one in known.results)
     return Confirmation(
         results=(best,),
         winner=best,
@@ -253,7 +373,7 @@ def _promise(
     elif contender.kind == "user":
         rank = 1
     else:
-        rank = 2 if math.isfinite(us) else 3
+        rank = 2 if math.isfinite(us) else UNTRIED
     return (not contender.eligible, rank, us, contender.order)
 
 

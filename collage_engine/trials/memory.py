@@ -1,7 +1,7 @@
 """The memory of a process that runs a placement, as Linux counts it (elsewhere it is not known).
 
 The largest resident size can be reset (``/proc/self/clear_refs``), so that loading, which holds a
-model twice for a moment, and running are told apart.
+model twice for a moment, and running are distinguished.
 """
 
 from __future__ import annotations

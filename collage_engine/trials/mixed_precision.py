@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 LEVELS = (2.0, 1.0, 0.5, 0.25)
 """Shares of the burden that would just keep the tolerance, at which partitions become candidates;
-the first breaks it unless errors partly cancel, which the whole model tells; chosen."""
+the first breaks it unless errors partly cancel, which only the whole model shows; chosen."""
 SMALLEST = 1e-3
 """Share of a partition's burden below which a product is rounded in any case; chosen."""
 

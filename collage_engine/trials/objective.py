@@ -13,7 +13,7 @@ TAIL_ROUND = RoundSettings(seconds=0.4, least_calls=20, most_calls=4000, percent
 
 
 def trial_settings(settings: RunSettings) -> TrialSettings:
-    """How placements are built and timed on the way to the confirmation.
+    """Return how placements are built and timed on the way to the confirmation.
 
     One instance is timed, whatever the objective. For throughput its threads do not spin, as they
     would take the time of other instances.
@@ -25,7 +25,7 @@ def trial_settings(settings: RunSettings) -> TrialSettings:
 
 
 def confirming_settings(settings: RunSettings) -> TrialSettings:
-    """How contenders are timed in the confirmation: as they are going to be deployed."""
+    """Return how contenders are timed in the confirmation: as they are going to be deployed."""
     most = settings.max_memory_bytes
     if settings.objective == "throughput":
         deployed = Deployment(streams=max(1, settings.streams), spin=False)

@@ -2,7 +2,7 @@
 
 A proposer is a generator. It yields covers, is sent the trial of each, and returns what it found
 once it is done. ``run_proposals`` runs any of them on a ``TrialRunner``, or on whatever else can
-try a cover (in tests, a table). Calibration, accuracy and refinement are proposers. A confirmation
+try a cover (in tests, a table). Calibration and accuracy are proposers. A confirmation
 tries all of its contenders at once, on the same runner. Coalescing (``candidates.coalesce``)
 proposes candidates, not placements: they are measured like all others and have to win the next
 search.
@@ -26,15 +26,12 @@ class Proposal:
 
     Attributes:
         cover: the candidates that its partitions run.
-        rounds: rounds of timed calls, each beside one of the reference.
-        profiles: profiles of its kernels; where no rounds are wanted, each beside one of the
-            reference.
+        profiles: profiles of its kernels, each beside one of the reference.
         runs_per_profile: runs of the model in each profile.
         tolerance: what the error of its outputs may be; None: the runner's.
     """
 
     cover: tuple[Candidate, ...]
-    rounds: int = 0
     profiles: int = 0
     runs_per_profile: int = 5
     tolerance: float | None = None
@@ -48,14 +45,12 @@ class Trial:
     reference was first timed.
 
     Attributes:
-        times_us: microseconds of every round.
         partitions_us: microseconds of every partition by its candidate's id, where it was profiled.
         between_us: microseconds of the conversions and copies between partitions.
         max_rel_error: largest relative error of its outputs on all samples; None: not known.
         failures: why something wanted is missing, as sentences.
     """
 
-    times_us: tuple[float, ...] = ()
     partitions_us: Mapping[str, float] = field(default_factory=dict)
     between_us: float = 0.0
     max_rel_error: float | None = None
@@ -68,7 +63,7 @@ class Trial:
 
     @property
     def profiled_us(self) -> float:
-        """Microseconds of all partitions and of what is between them."""
+        """Return microseconds of all partitions and of what is between them."""
         return sum(self.partitions_us.values()) + self.between_us
 
 

@@ -8,21 +8,14 @@ by it. This is the only model of that drift.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 from collage_engine.records.errors import Cancelled, CollageError
 from collage_engine.trials.placement_process import PlacementProcess
 
-Kind = Literal["round", "profile"]
-"""What is read: the median call of a round, or the parts of a profile."""
 Reading = Sequence[float]
-"""Microseconds of the parts of a placement at one moment; a round has one part."""
+"""Microseconds of the parts of a placement at one moment."""
 Read = Callable[[PlacementProcess], Reading]
-
-LEAST_READINGS = 3
-"""Readings that are taken whatever the time; chosen, the fewest that have a median of their own."""
 
 
 class Reference:
@@ -36,45 +29,38 @@ class Reference:
 
     def __init__(self) -> None:
         self.process: PlacementProcess | None = None
-        self._first_us: dict[Kind, float] = {}
+        self._first_us: float | None = None
+        """What the reference took first."""
 
-    def readings(
-        self, process: PlacementProcess, kind: Kind, read: Read, count: int, budget_s: float
-    ) -> list[list[float]]:
+    def readings(self, process: PlacementProcess, read: Read, count: int) -> list[list[float]]:
         """Readings of a placement as they would be at the reference's first speed.
 
         Args:
             process: the placement; it becomes the reference where there is none.
-            kind: of the readings, which are compared with the reference's of the same kind.
             read: takes one reading.
             count: how many are wanted.
-            budget_s: seconds after which fewer are enough, though ``LEAST_READINGS`` at least.
 
         Raises:
             CollageError: the placement failed.
         """
         if self.process is not None and self.process is not process:
-            found = self._beside(process, kind, read, count, budget_s)
+            found = self._beside(process, read, count)
             if found is not None:
                 return found
-        found = []
-        end = time.monotonic() + budget_s
-        while len(found) < count and (len(found) < LEAST_READINGS or time.monotonic() < end):
-            found.append(list(read(process)))
+        found = [list(read(process)) for _ in range(count)]
         self.process = process
-        self._first_us[kind] = statistics.median(map(sum, found))
+        self._first_us = statistics.median(map(sum, found))
         return found
 
     def _beside(
-        self, process: PlacementProcess, kind: Kind, read: Read, count: int, budget_s: float
+        self, process: PlacementProcess, read: Read, count: int
     ) -> list[list[float]] | None:
         """Readings, each beside one of the reference, in turn before and after it.
 
         None when the reference failed; there is no reference then.
         """
         found: list[list[float]] = []
-        end = time.monotonic() + budget_s
-        while len(found) < count and (len(found) < LEAST_READINGS or time.monotonic() < end):
+        while len(found) < count:
             reference_first = len(found) % 2 == 0
             before = self._read_reference(read) if reference_first else None
             if reference_first and before is None:
@@ -83,7 +69,7 @@ class Reference:
             now_us = before if reference_first else self._read_reference(read)
             if now_us is None:
                 return None
-            first_us = self._first_us.setdefault(kind, now_us)
+            first_us = self._first_us or now_us
             factor = first_us / now_us if first_us > 0 and now_us > 0 else 1.0
             found.append([us * factor for us in reading])
         return found
@@ -98,5 +84,5 @@ class Reference:
         except CollageError:
             self.process.discard()
             self.process = None
-            self._first_us.clear()
+            self._first_us = None
             return None

@@ -1,20 +1,18 @@
 """The one way to try placements: build each, run it in its own process, beside a reference.
 
-The first placement that runs is the reference. Its process stays, and whatever is read of another
-placement (a round of timed calls, a profile of its kernels) is read of the reference at about the
-same moment. How much slower the reference is then than it was first is how much slower the machine
-is, and the other's times are divided by that.
+The first placement that runs is the reference. Its process stays, and whenever another placement is
+profiled, the reference is at about the same moment. How much slower the reference is then than it
+was first is how much slower the machine is, and the other's times are divided by that.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any, TypeAlias
@@ -40,6 +38,9 @@ from collage_engine.trials.suspects import Suspects
 
 Module: TypeAlias = tuple[Path, BuiltModule]
 """The folder of a built module, and what the builder says of it."""
+ALONE_WARM_S, ALONE_ROUND_S = 0.5, 0.5
+"""Seconds of calls before a round and in it, of a placement that was loaded just for it; chosen:
+small beside the seconds that loading gigabytes takes."""
 NOT_REACHED = "not timed: the run ended before its turn came"
 """Why a placement was left out for want of time."""
 
@@ -49,8 +50,6 @@ class TrialSettings:
     """How placements are built and run."""
 
     round: RoundSettings = field(default_factory=RoundSettings)
-    rounds_budget_s: float = 30.0
-    """Seconds for the rounds of one trial; three are run even so; chosen."""
     builders: int = 2
     """Placements built at a time; chosen: a build takes one processor and some 1 GB."""
     deployed: Deployment = ALONE
@@ -59,6 +58,15 @@ class TrialSettings:
     """Resident memory of a running placement, from which on it cannot win; 0: any is allowed."""
     loaders: int = 2
     """Placements loaded and checked at a time; chosen."""
+
+
+def one_at_a_time(settings: TrialSettings) -> TrialSettings:
+    """Return the settings for placements of which only one is loaded at a time.
+
+    Each round follows loading, so that it is longer and begins with a longer warm-up.
+    """
+    longer = replace(settings.round, warm_s=ALONE_WARM_S, seconds=ALONE_ROUND_S)
+    return replace(settings, builders=1, loaders=1, round=longer)
 
 
 class TrialRunner:
@@ -90,6 +98,8 @@ class TrialRunner:
         """
         self.files = TrialFiles(model, samples, folder)
         self.settings = settings or TrialSettings()
+        if self.files.turn is not None:
+            self.settings = one_at_a_time(self.settings)
         self._tolerance = tolerance
         self._cancelled = cancelled or Event()
         self._start_worker = start_worker
@@ -170,60 +180,37 @@ class TrialRunner:
 
     def _readings(self, process: PlacementProcess, proposal: Proposal) -> Trial:
         """Return the times that are wanted of a placement that runs."""
-        times: tuple[float, ...] = ()
         partitions: dict[str, float] = {}
         between = 0.0
         failures: tuple[str, ...] = ()
         try:
-            if proposal.rounds:
-                times = self._rounds_beside_reference(process, proposal.rounds)
             if proposal.profiles:
-                partitions, between = self._profiles(process, proposal, times)
+                partitions, between = self._profiles(process, proposal)
         except Cancelled:
             raise
         except CollageError as error:
             failures = (self._suspects.sentence(process.contender, error),)
         return Trial(
-            times_us=times,
             partitions_us=partitions,
             between_us=between,
             max_rel_error=process.max_rel_error,
             failures=failures,
         )
 
-    def _rounds_beside_reference(self, process: PlacementProcess, count: int) -> tuple[float, ...]:
-        def read(one: PlacementProcess) -> list[float]:
-            time.sleep(self.settings.round.rest_s)
-            return [statistics.median(one.timed_round(self.settings.round))]
-
-        budget_s = self.settings.rounds_budget_s
-        readings = self.reference.readings(process, "round", read, count, budget_s)
-        return tuple(us for (us,) in readings)
-
     def _profiles(
-        self, process: PlacementProcess, proposal: Proposal, times: Sequence[float]
+        self, process: PlacementProcess, proposal: Proposal
     ) -> tuple[dict[str, float], float]:
         """Microseconds of every partition by its candidate's id, and of all that is between them.
 
-        Where the placement was timed, the profile's shares of that time: profiling takes time of
-        its own. Else each profile stands beside one of the reference.
+        Each profile stands beside one of the reference.
         """
 
         def read(one: PlacementProcess) -> list[float]:
             taken, outside = one.partition_times(proposal.runs_per_profile)
             return [*taken, sum(kernel.us for kernel in outside)]
 
-        if times:
-            readings = [read(process) for _ in range(proposal.profiles)]
-        else:
-            readings = self.reference.readings(
-                process, "profile", read, proposal.profiles, math.inf
-            )
-        parts = [statistics.median(column) for column in zip(*readings, strict=True)]
-        if times and sum(parts) > 0:
-            scale = statistics.median(times) / sum(parts)
-            parts = [us * scale for us in parts]
-        *taken, between = parts
+        readings = self.reference.readings(process, read, proposal.profiles)
+        *taken, between = (statistics.median(column) for column in zip(*readings, strict=True))
         assert process.built is not None
         by_candidate = {
             part.candidate: us for part, us in zip(process.built.parts, taken, strict=True)
@@ -273,6 +260,8 @@ class TrialRunner:
         with ThreadPoolExecutor(max_workers=count) as pool:
             for finished in [pool.submit(work, number) for number in range(count)]:
                 finished.result()
+        if self.files.turn is not None:
+            self.end_builders()  # what they hold is as large as a placement
 
     def load(
         self,

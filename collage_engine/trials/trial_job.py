@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -314,33 +313,28 @@ class TrialJob:
     def _instances(self) -> list[Instance]:
         """Return the instances that run at once."""
         assert self._pool is not None
-        together = threading.Barrier(self._pool.streams)
 
-        def present(instance: Instance) -> Instance:
-            together.wait()  # so that each thread answers once
+        def present(instance: Instance, begin: Callable[[], object]) -> Instance:
+            begin()
             return instance
 
-        waiting = [self._pool.apply(present) for _ in range(self._pool.streams)]
-        return [future.result() for future in waiting]
+        return self._pool.at_once(present)
 
     def _round_of_all(self, request: RunRound) -> float:
         """Return the seconds per call of all instances together, each calling without a pause."""
         assert self._pool is not None
-        together = threading.Barrier(self._pool.streams)
 
-        def work(instance: Instance) -> float:
+        def work(instance: Instance, all_begin: Callable[[], object]) -> float:
             clock = time.perf_counter
             instance.call()
-            together.wait()
+            all_begin()
             begin, count = clock(), 0
             while count < request.least or clock() - begin < request.seconds:
                 instance.call()
                 count += 1
             return count / (clock() - begin)
 
-        waiting = [self._pool.apply(work) for _ in range(self._pool.streams)]
-        per_second = sum(float(future.result()) for future in waiting)
-        return 1.0 / per_second
+        return 1.0 / sum(map(float, self._pool.at_once(work)))
 
     def _profile(self, request: ProfilePlacement) -> list[KernelTime]:
         """Return the median time of every VM call, in order.

@@ -32,7 +32,7 @@ class WholeModelSettings:
     at_once: int = 2
     """Contenders that are built and timed together; chosen: a build takes one processor."""
     rounds: int = 5
-    """Rounds of each; chosen: enough to tell 10 %, the confirmation tells the rest."""
+    """Rounds of each; chosen: enough to distinguish 10 %; the confirmation does the rest."""
     rounds_s: float = 3.0
     """Seconds for the rounds of those timed together, three rounds at least; chosen."""
     runs_per_profile: int = 3
@@ -45,17 +45,17 @@ class WholeModels:
     """What was tried before anything was measured in isolation.
 
     Attributes:
-        outcomes: what came of each contender that was tried, in the order of the trials.
+        results: what came of each contender that was tried, in the order of the trials.
         unreached: contenders that were left out for want of time.
     """
 
-    outcomes: tuple[ContenderResult, ...] = ()
+    results: tuple[ContenderResult, ...] = ()
     unreached: tuple[Contender, ...] = ()
 
     @property
     def timed(self) -> tuple[ContenderResult, ...]:
         """Return those that ran with right numbers, the fastest first."""
-        timed = [one for one in self.outcomes if one.reason is None and one.measured_us]
+        timed = [one for one in self.results if one.reason is None and one.measured_us]
         return tuple(sorted(timed, key=lambda one: one.measured_us or math.inf))
 
     @property
@@ -66,7 +66,7 @@ class WholeModels:
     @property
     def by_key(self) -> dict[tuple[object, ...], ContenderResult]:
         """Return what came of the contenders, by their keys."""
-        return {one.contender.key: one for one in self.outcomes}
+        return {one.contender.key: one for one in self.results}
 
     @property
     def modules(self) -> dict[tuple[object, ...], Module]:
@@ -86,8 +86,8 @@ class TrialTime:
         left_s: seconds that are left for it now; once there is an answer, nothing begins that is
             not likely to end within them.
         is_wanted: whether there is time for a contender, once there is an answer.
-        on_answer: is told what is known whenever there is a faster answer than before.
-        on_progress: is told of each step.
+        on_answer: takes what is known whenever there is a faster answer than before.
+        on_progress: takes each step.
     """
 
     left_s: Callable[[], float]
@@ -107,7 +107,7 @@ def time_whole_models(
     Args:
         runner: runs them; its folder must outlive the result, since modules lie in it.
         contenders: in the order in which they are tried.
-        given: the time for it, and who is told.
+        given: the time for it, and what takes answers and progress.
         settings: how they are tried.
 
     Raises:
@@ -214,7 +214,7 @@ class _WholeModelTrials:
     def known(self) -> WholeModels:
         """Return what is known so far."""
         return WholeModels(
-            outcomes=tuple(map(self.result_of, self.tried)), unreached=tuple(self.waiting)
+            results=tuple(map(self.result_of, self.tried)), unreached=tuple(self.waiting)
         )
 
     def result_of(self, process: PlacementProcess) -> ContenderResult:

@@ -23,7 +23,7 @@ from collage_engine.search.api import solve
 from collage_engine.search.problem import Problem
 
 TUNED = ("tuned", "yes")
-"""The option that tells a tuned instance from its untuned self."""
+"""The option that distinguishes a tuned instance from the untuned one."""
 PLAN_GAIN = 0.3
 """Share of a kernel's time that tuning a schedule's parameters saves at most; it decides which
 kernels could bring a candidate into the best cover; chosen."""

@@ -177,8 +177,7 @@ class Execution(QObject):
     def restore_settings(self, run: Run) -> None:
         """Go on with the settings of a run.
 
-        Its name was its own, and its inputs are not kept. Whether to confirm is for a command
-        line to choose: the window always shows what was confirmed.
+        Its name was its own, and its inputs are not kept.
         """
         try:
             settings = convert(run.settings, RunSettings)
@@ -186,7 +185,7 @@ class Execution(QObject):
             title = self._runs.title_of(run)
             self._log.add("warning", f"The settings of {title} cannot be read: {error}")
             return
-        self.settings = msgspec.structs.replace(settings, name="", inputs_npz=None, confirm=True)
+        self.settings = msgspec.structs.replace(settings, name="", inputs_npz=None)
         self.own_placements = settings.placements
         self.settings_restored.emit()
 

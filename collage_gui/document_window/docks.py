@@ -133,13 +133,13 @@ class Docks:
             tabs.setCurrentIndex(next((at for at in known if at >= 0), 0))
         return True
 
-    def offer(self, key: str, offered: bool) -> None:
+    def show_tab(self, key: str, shown: bool) -> None:
         """Give a panel a tab, or take it away."""
-        (self._left_out.discard if offered else self._left_out.add)(key)
+        (self._left_out.discard if shown else self._left_out.add)(key)
         panel = self._places[key].panel
         for tabs in self._tabs.values():
             if tabs.indexOf(panel) >= 0:
-                tabs.setTabVisible(tabs.indexOf(panel), offered)
+                tabs.setTabVisible(tabs.indexOf(panel), shown)
 
     @property
     def shown(self) -> list[QDockWidget]:

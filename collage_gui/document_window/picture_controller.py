@@ -9,7 +9,13 @@ from PySide6.QtGui import QFont
 
 from collage_engine.drawing.box_styles import ColouringData, LegendEntry, Mode, style_boxes
 from collage_engine.drawing.columns import Layout
-from collage_engine.drawing.groups import Group, display_graph, partition_groups
+from collage_engine.drawing.groups import (
+    COLLAPSE_ABOVE,
+    Group,
+    display_graph,
+    partition_groups,
+    partitions_help,
+)
 from collage_engine.drawing.hand_overs import hand_overs
 from collage_engine.drawing.memory_figures import partition_memory
 from collage_engine.drawing.roofline import PartitionRoof, partition_roofs
@@ -28,12 +34,6 @@ from collage_gui.theme import Theme
 
 NARROWEST, WIDEST = 0.6, 3.0
 """Bounds on the aspect (width over height) that a folded graph is laid out for; chosen."""
-
-
-COLLAPSE_ABOVE = 150
-"""A placed graph of more operators is drawn with its partitions collapsed at first; chosen."""
-FEWEST_BOXES = 8
-"""Placements of fewer partitions are drawn by operators: so few boxes would say nothing. Chosen."""
 
 
 class PictureController(QObject):
@@ -402,7 +402,7 @@ class PictureController(QObject):
         graph, shown = self._document.operators, self._document.placement.shown
         if graph is None or shown is None or graph.count <= COLLAPSE_ABOVE:
             return False
-        return FEWEST_BOXES <= len(shown.placement.partitions) <= graph.count * 0.75
+        return partitions_help(graph.count, shown.placement)
 
     def _comparison_changed(self) -> None:
         if self.mode == "changes":

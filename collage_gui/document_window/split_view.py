@@ -15,6 +15,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.figures import (
     against_text,
     best_found,
@@ -25,6 +26,7 @@ from collage_engine.drawing.figures import (
 )
 from collage_engine.records.placement import Placement, Run
 from collage_gui import words
+from collage_gui.document.baseline_placements import baseline_placement
 from collage_gui.document.document import Document
 from collage_gui.document.shown_placement import Shown, same_placement
 from collage_gui.document_window.picture_controller import PictureController
@@ -120,6 +122,7 @@ class SplitWidget(QSplitter):
         box = QVBoxLayout(header)
         box.setContentsMargins(10, 5, 6, 5)
         box.setSpacing(3)
+        about.setFixedHeight(about.sizeHint().height())
         box.addLayout(row, 1)
         box.addWidget(about)
         header.setFixedHeight(HEADER_PX)
@@ -165,6 +168,7 @@ class SplitController(QObject):
         picture.marks_changed.connect(self._show_marks)
         document.runs.changed.connect(self._refresh)
         document.placement.changed.connect(self._refresh)
+        document.comparison.reference_changed.connect(self._follow_reference)
 
     def toggle(self) -> None:
         """Open the split, or close it."""
@@ -196,9 +200,27 @@ class SplitController(QObject):
     # -- what is compared --------------------------------------------------------------
 
     def choices(self) -> list[Choice]:
-        """The placements that differ from the shown one: of runs, of searches, the runners-up."""
+        """The placements that differ from the shown one.
+
+        They are those of runs, the best ones that searches found, runners-up, and the baselines of
+        the shown run, the fastest first.
+        """
+        now = self._document.placement.shown
+        if now is None:
+            return []
+        seen: list[Placement] = [now.placement]
+        choices = []
+        for choice in [*self._own_placements(), *self._baselines()]:
+            # Another run of the same placement is worth a look for its times, a runner-up is not.
+            is_run = choice.shown.run is not None and choice.shown.run != now.run
+            if is_run or not any(same_placement(choice.shown.placement, each) for each in seen):
+                choices.append(choice)
+                seen.append(choice.shown.placement)
+        return choices
+
+    def _own_placements(self) -> list[Choice]:
+        """What runs export, what their searches found, and the runners-up of the last search."""
         document = self._document
-        now = document.placement.shown
         found: list[Choice] = []
         for run in reversed(document.runs.visible):
             title = document.runs.title_of(run)
@@ -214,27 +236,40 @@ class SplitController(QObject):
         for number, placement in enumerate(document.placement.runners_up, 1):
             name = f"Runner-up {number}"
             found.append(Choice(f"runner-up:{number}", name, Shown(placement, name)))
-        if now is None:
+        return found
+
+    def _baselines(self) -> list[Choice]:
+        """The baselines of the shown run whose partitions are known, the fastest first."""
+        document = self._document
+        run, graph = document.runs.shown_or_last(), document.operators
+        if run is None or graph is None:
             return []
-        seen: list[Placement] = [now.placement]
-        choices = []
-        for choice in found:
-            # Another run of the same placement is worth a look for its times, a runner-up is not.
-            is_run = choice.shown.run is not None and choice.shown.run != now.run
-            if is_run or not any(same_placement(choice.shown.placement, each) for each in seen):
-                choices.append(choice)
-                seen.append(choice.shown.placement)
-        return choices
+        found = []
+        for baseline in sorted(run.baselines, key=lambda b: b.measured_us or float("inf")):
+            candidates = document.costs.candidates
+            placement = baseline_placement(baseline, candidates, len(graph.calls))
+            if placement is not None:
+                title = baseline_title(baseline)
+                shown = Shown(placement, title, None, False)
+                found.append(Choice(f"baseline:{baseline.name}", title, shown, run))
+        return found
 
     def _chosen(self) -> Choice | None:
+        """The wanted placement; by default what numbers are compared with, else the first one."""
         choices = self.choices()
         reference = self._document.comparison.reference
-        wanted = self._key or (f"run:{reference.name}" if reference.kind == "run" else "")
+        wanted = self._key or f"{reference.kind}:{reference.name}"
         return next((each for each in choices if each.key == wanted), next(iter(choices), None))
 
     def _choose(self, key: str) -> None:
         self._key = key
         self._refresh()
+
+    def _follow_reference(self) -> None:
+        """Show what numbers are compared with now, where that is a placement."""
+        reference = self._document.comparison.reference
+        if reference.kind != "best":
+            self._choose(f"{reference.kind}:{reference.name}")
 
     # -- showing -----------------------------------------------------------------------
 
@@ -253,10 +288,10 @@ class SplitController(QObject):
             combo.addItem(each.title, each.key)
         combo.setCurrentIndex(combo.findData(choice.key))
         combo.blockSignals(False)
-        self._tell(choice)
+        self._describe(choice)
         self._recolour()
 
-    def _tell(self, choice: Choice) -> None:
+    def _describe(self, choice: Choice) -> None:
         """Write above each view how fast its placement is, and what the machine did meanwhile."""
         document, widget = self._document, self._widget
         now = document.placement.shown

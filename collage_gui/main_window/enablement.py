@@ -12,7 +12,7 @@ def available(document: Document | None) -> frozenset[Need]:
     if document is None:
         return frozenset({"nothing"})
     graph = document.operators is not None
-    running = document.execution.running
+    running = document.running
     met: dict[Need, bool] = {
         "nothing": True,
         "document": True,
@@ -30,8 +30,13 @@ def available(document: Document | None) -> frozenset[Need]:
 
 
 def _two_placements(document: Document) -> bool:
-    """Whether there is a placement beside the shown one."""
+    """Whether there is a placement beside the shown one: of a run, a search, or a baseline."""
     runs = document.runs.visible
     found = any(run.winner != "collage" and best_found(run) is not None for run in runs)
-    known = len(runs) > 1 or found or bool(document.placement.runners_up)
+    baselines = any(
+        base.kind == "whole-model" and base.measured_us is not None and base.name != run.winner
+        for run in runs
+        for base in run.baselines
+    )
+    known = len(runs) > 1 or found or baselines or bool(document.placement.runners_up)
     return known and document.placement.shown is not None

@@ -82,6 +82,7 @@ class Toolbar(QToolBar):
 
     def _add_views(self) -> None:
         self.reference = _choice("baseline", "Compared with")
+        self.reference.setMinimumContentsLength(CHOICE_LETTERS + 1)  # "Against: Best baseline"
         self.reference.activated.connect(self._reference_chosen)
         self.colour = _choice("colourBy", "Colour by")
         for mode, title in MODES.items():
@@ -97,7 +98,7 @@ class Toolbar(QToolBar):
         self._page = page
         document = page.document if page is not None else None
         graph = document is not None and document.operators is not None
-        running = document is not None and document.execution.running
+        running = document is not None and document.running
         self.run_button.setText("■  Stop" if running else "▶  Run")
         self.run_button.setEnabled(running or bool(graph and document and document.handle))
         self.run_button.setAccessibleName(words.STOP_THE_RUN if running else "Run")

@@ -13,19 +13,13 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.drawing.figures import (
-    ABOUT_EXPECTED,
-    ABOUT_ISOLATED,
-    ABOUT_REGRET,
-    isolated_us,
-    regret_known,
-    regret_text,
-)
+from collage_engine.drawing.figures import isolated_us, regret_known, regret_text
 from collage_engine.drawing.formatting import DASH, counted, duration_text, significant
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_look, toolchain_title
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import border_words
+from collage_engine.wording.runs import ABOUT_EXPECTED, ABOUT_ISOLATED, ABOUT_REGRET
 from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.document.pin_prices import measure_text
@@ -354,7 +348,9 @@ class CandidatesPanel(QWidget):
             and not self.document.execution.running
             and bool(self.document.handle)
         )
-        self.measure.setText(measure_text(self.document) or words.MEASURE_ON_EVERY_TOOLCHAIN)
+        short = measure_text(self.document, short=True)
+        self.measure.setText(short or words.MEASURE_ON_EVERY_TOOLCHAIN)
+        self.measure.setToolTip(measure_text(self.document))
         self.measure.setEnabled(free)
         self.again.setEnabled(free)
 

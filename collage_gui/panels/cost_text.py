@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collage_engine.drawing.figures import EXPECTED, ISOLATED, LAST_RUN, partition_figures
+from collage_engine.drawing.figures import partition_figures
 from collage_engine.drawing.formatting import DASH, counted, time_text
 from collage_engine.records.cost import Cost
 from collage_engine.records.placement import Partition
+from collage_engine.wording.runs import EXPECTED, ISOLATED, LAST_RUN
 
 
 def cost_tip(cost: Cost) -> str:

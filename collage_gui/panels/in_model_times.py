@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import Qt
 
-from collage_engine.drawing.figures import ABOUT_DIFFERENCE, ABOUT_EXPECTED, ABOUT_LAST_RUN
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.placement import Run
+from collage_engine.wording.runs import ABOUT_DIFFERENCE, ABOUT_EXPECTED, ABOUT_LAST_RUN
 from collage_gui.document.document import Document
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme

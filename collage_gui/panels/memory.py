@@ -6,17 +6,19 @@ from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
 from collage_engine.drawing.formatting import memory_text
 from collage_engine.drawing.memory_figures import (
+    PartitionMemory,
+    partition_memory,
+    toolchain_memory,
+)
+from collage_engine.drawing.palette import toolchain_title
+from collage_engine.wording.runs import (
     ABOUT_INPUTS,
     ABOUT_INSIDE,
     ABOUT_OUTPUTS,
     ABOUT_PACKED,
     ABOUT_STORED,
     ABOUT_WEIGHTS,
-    PartitionMemory,
-    partition_memory,
-    toolchain_memory,
 )
-from collage_engine.drawing.palette import toolchain_title
 from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.elided_label import plain
@@ -43,7 +45,7 @@ class MemoryPage(QWidget):
                     lambda r: r.toolchain,
                     toolchain=lambda r: r.toolchain,
                     text=lambda r: toolchain_title(r.toolchain),
-                    width=110,
+                    width=132,
                 ),
                 Column("Weights", lambda r: r.weights, "bytes", width=96, about=ABOUT_WEIGHTS),
                 Column("Held, packed", lambda r: r.packed, "bytes", width=118, about=ABOUT_PACKED),
@@ -59,7 +61,7 @@ class MemoryPage(QWidget):
                     lambda r: r.partition.instance,
                     toolchain=lambda r: r.partition.toolchain,
                     text=lambda r: toolchain_title(r.partition.instance),
-                    width=96,
+                    width=112,
                 ),
                 Column("Operators", self._operators, width=128, stretches=True),
                 Column("Weights", lambda r: r.weights, "bytes", width=92, about=ABOUT_WEIGHTS),

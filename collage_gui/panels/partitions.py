@@ -11,20 +11,18 @@ from PySide6.QtWidgets import (
 )
 
 from collage_engine.drawing.accuracy import precision_text
-from collage_engine.drawing.figures import (
-    ABOUT_DIFFERENCE,
-    ABOUT_EXPECTED,
-    ABOUT_LAST_RUN,
-    ABOUT_REGRET,
-    latency_text,
-    partition_figures,
-    partition_sum_text,
-)
+from collage_engine.drawing.figures import latency_text, partition_figures, partition_sum_text
 from collage_engine.drawing.formatting import counted, time_text
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition
 from collage_engine.records.precision import FLOAT32, short
+from collage_engine.wording.runs import (
+    ABOUT_DIFFERENCE,
+    ABOUT_EXPECTED,
+    ABOUT_LAST_RUN,
+    ABOUT_REGRET,
+)
 from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.panels.cost_text import cost_tip

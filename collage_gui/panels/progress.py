@@ -11,7 +11,7 @@ from collage_engine.drawing.formatting import STAGE_TITLES, duration_text
 from collage_engine.records.event import Progress
 from collage_gui import words
 from collage_gui.document.document import Document
-from collage_gui.elided_label import ElidedLabel, plain_tip
+from collage_gui.elided_label import ElidedLabel, PartsLabel, plain_tip
 
 STEPS = {
     "enumerate": "Candidates",
@@ -21,13 +21,18 @@ STEPS = {
     "search": "Search",
     "in-place": "In the model",
     "accuracy": "Accuracy",
-    "refine": "Refine",
     "confirm": "Confirm",
 }
 """Stage → its name in the row of stages; the stages that a user can do nothing about are left
 out."""
 USUAL = ("enumerate", "whole-models", "measure", "search", "confirm")
 """The stages that every run has: they stand in the row before they begin."""
+
+
+LONG_TIME_LEFT = "59 min 59 s left"
+LONG_BEST = "Best so far: 999 ms measured"
+"""The longest usual texts of the time left and of the best placement: there is always room for
+them."""
 
 
 class ProgressStrip(QWidget):
@@ -53,14 +58,14 @@ class ProgressStrip(QWidget):
         self.bar.setAccessibleName("Progress")
         self.bar.setMinimumWidth(40)
         self.bar.setMaximumWidth(220)
-        self.counts = ElidedLabel()
+        self.counts = PartsLabel(LONG_TIME_LEFT)
         self.counts.setObjectName("progressCounts")
         self.now = ElidedLabel()
         self.now.setProperty("quiet", True)
         self.steps = ElidedLabel()
         self.steps.setObjectName("progressSteps")
         self.steps.setProperty("small", True)
-        self.best = ElidedLabel()
+        self.best = PartsLabel(LONG_BEST)
         self.best.setObjectName("bestSoFar")
         self.best.setProperty("small", True)
         self.keep = QPushButton(words.STOP_AND_KEEP)
@@ -75,11 +80,11 @@ class ProgressStrip(QWidget):
         for line in (first, second):
             line.setSpacing(14)
         first.addWidget(self.stage, 3)
-        first.addWidget(self.bar, 3, Qt.AlignmentFlag.AlignVCenter)
-        first.addWidget(self.counts, 4)
-        first.addWidget(self.now, 3)
+        first.addWidget(self.bar, 2, Qt.AlignmentFlag.AlignVCenter)
+        first.addWidget(self.counts, 6)
+        first.addWidget(self.now, 2)
         second.addWidget(self.steps, 3)
-        second.addWidget(self.best, 2)
+        second.addWidget(self.best, 4)
         lines = QVBoxLayout()
         lines.setSpacing(2)
         lines.addLayout(first)
@@ -108,8 +113,7 @@ class ProgressStrip(QWidget):
         under_way = [s.stage for s in execution.stages.values() if not s.done]
         stage = under_way[-1] if under_way else progress.stage if progress is not None else ""
         self.steps.setText(self._steps(stage))
-        self.best.setText(self._best())
-        self.best.setToolTip(plain_tip(self.best.text()))
+        self.best.set_parts(self._best())
         if execution.cancelling:
             self.stage.setText("Cancelling…")
             self.now.setText(words.MEASUREMENTS_ARE_KEPT)
@@ -118,13 +122,12 @@ class ProgressStrip(QWidget):
         self.stage.setText(f"Stopping: {title.lower()}" if execution.stopping else title)
         if progress is None or progress.stage != stage or progress.total <= 0:
             self.bar.setRange(0, 0)
-            self.counts.setText("")
+            self.counts.set_parts(())
             self.now.setText("")
             return
         self.bar.setRange(0, progress.total)
         self.bar.setValue(progress.done)
-        self.counts.setText(progress_text(progress))
-        self.counts.setToolTip(progress_text(progress))
+        self.counts.set_parts(progress_parts(progress))
         self.now.setText(self._now(progress))
         self.now.setToolTip(plain_tip(self.now.text()))
 
@@ -149,29 +152,39 @@ class ProgressStrip(QWidget):
             marks.append(f"{mark} {title}")
         return "   ".join(marks)
 
-    def _best(self) -> str:
-        """``2 of 3 machines measuring · Best so far: 16.8 ms measured (1 partition, TVM)``."""
+    def _best(self) -> list[tuple[str, int]]:
+        """``Best so far: 16.8 ms measured · 1 partition, TVM · 2 of 3 machines measuring``."""
         run = self._execution.provisional
-        texts = []
+        parts = []
         if run is not None and run.placement is not None:
             placement = run.placement
-            texts = [f"Best so far: {latency_text(placement)} ({toolchains_text(placement)})"]
+            parts.append((f"Best so far: {latency_text(placement)}", 0))
+            parts.append((toolchains_text(placement), 2))
         elif self._execution.running:
-            texts = ["No placement is timed yet"]
+            parts.append(("No placement is timed yet", 0))
+        shape, (number, count) = self._document.shapes.shown, self._document.shapes.place
+        if shape is not None and count > 1 and self._execution.running:
+            parts.insert(0, (f"{shape.choice.text}, shape {number} of {count}", 1))
         status = self._document.farm.status
         if status is not None and self._execution.running:
-            texts.insert(0, working_text(status))
-        return " · ".join(texts)
+            parts.append((working_text(status), 1))
+        return parts
 
 
-def progress_text(progress: Progress) -> str:
-    """``21 of 436 · 2.9/s · 40 s left, the run ends in 1 min at the latest``."""
-    parts = [f"{progress.done} of {progress.total}"]
+def progress_parts(progress: Progress) -> list[tuple[str, int]]:
+    """``21 of 436 · 2.9/s · 40 s left · at most 1 min for the whole run``, each with its rank.
+
+    Args:
+        progress: How far the stage under way is.
+
+    Returns:
+        Texts with their ranks: the time left is the most important, the rate the least.
+    """
+    parts = [(f"{progress.done} of {progress.total}", 2)]
     if progress.rate:
-        parts.append(f"{progress.rate:.1f}/s")
+        parts.append((f"{progress.rate:.1f}/s", 3))
     if progress.left_s is not None:
-        parts.append(f"{duration_text(progress.left_s)} left")
-    text = " · ".join(parts)
+        parts.append((f"{duration_text(progress.left_s)} left", 0))
     if progress.run_left_s is not None:
-        text += f", {duration_text(progress.run_left_s)} of the run's budget"
-    return text
+        parts.append((f"at most {duration_text(progress.run_left_s)} for the whole run", 1))
+    return parts

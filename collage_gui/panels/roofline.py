@@ -6,16 +6,9 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
 from collage_engine.drawing.facts import mixing_fact
-from collage_engine.drawing.figures import ABOUT_EXPECTED
 from collage_engine.drawing.palette import toolchain_title
-from collage_engine.drawing.roofline import (
-    ABOUT_BOUND,
-    ABOUT_EFFICIENCY,
-    ABOUT_LEFT,
-    PartitionRoof,
-    partition_roofs,
-    roofline_sentence,
-)
+from collage_engine.drawing.roofline import PartitionRoof, partition_roofs, roofline_sentence
+from collage_engine.wording.runs import ABOUT_BOUND, ABOUT_EFFICIENCY, ABOUT_EXPECTED, ABOUT_LEFT
 from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.elided_label import plain
@@ -38,7 +31,7 @@ class RooflinePage(QWidget):
                     lambda r: r.partition.instance,
                     toolchain=lambda r: r.partition.toolchain,
                     text=lambda r: toolchain_title(r.partition.instance),
-                    width=84,
+                    width=112,
                 ),
                 Column("Operators", self._operators, width=112, stretches=True),
                 Column(words.LEFT_TO_WIN, lambda r: r.left_us, "time", width=104, about=ABOUT_LEFT),

@@ -20,9 +20,13 @@ from collage_engine.drawing.palette import toolchain_look, toolchain_title
 from collage_engine.records.answers import ExplainAnswer
 from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition, Placement
+from collage_engine.wording import why as words
 from collage_gui.document.document import Document
 from collage_gui.panels.cost_text import partition_text
 from collage_gui.theme import Theme
+
+MOST_LINKS = 12
+"""Producers or consumers that are named; the others are counted. Chosen."""
 
 
 class WhyPanel(QWidget):
@@ -51,7 +55,7 @@ class WhyPanel(QWidget):
         """Explain the primary operator."""
         graph, primary = self.document.operators, self.document.selection.primary
         if graph is None or primary is None:
-            body = ['<p class="q">Select a node to learn why it runs where it does.</p>']
+            body = [f'<p class="q">{words.SELECT_A_NODE}</p>']
         else:
             body = [
                 *self._heading(graph, primary),
@@ -74,11 +78,11 @@ class WhyPanel(QWidget):
     def _heading(self, graph: OperatorGraph, primary: int) -> list[str]:
         node = graph.calls[primary]
         others = len(self.document.selection.operators) - 1
-        more = f" and {others} more" if others > 0 else ""
-        return [
-            f"<h3>{escape(graph.title(primary))} · {escape(graph.name(primary))}{more}</h3>"
-            f"<p class='q'>{escape(node_shapes(node))} · internally {escape(node.op)}</p>"
-        ]
+        title = f"{graph.title(primary)} · {graph.name(primary)}"
+        if others > 0:
+            title = words.AND_MORE.format(names=title, count=others)
+        about = words.INTERNALLY.format(shapes=node_shapes(node), operator=node.op)
+        return [f"<h3>{escape(title)}</h3><p class='q'>{escape(about)}</p>"]
 
     def _partition(self, primary: int) -> list[str]:
         """The partition that holds the operator, its toolchain and its cost."""
@@ -88,13 +92,15 @@ class WhyPanel(QWidget):
         look = toolchain_look(partition.toolchain)
         times = partition_text(partition, self.document.costs.of(partition.candidate))
         name = escape(partition.id, quote=True)
+        sentence = words.IN_PARTITION.format(
+            toolchain=f"<b>{escape(toolchain_title(partition.toolchain))}</b>",
+            partition=f"<a href='partition:{name}'>{name}</a>",
+            operators=counted(len(partition.nodes), "operator"),
+            times=escape(times),
+        )
         return [
             f"<p><span style='background:{look.colour};color:{look.text}'>"
-            f"&nbsp;{escape(look.tag)}&nbsp;</span>"
-            f" <b>{escape(toolchain_title(partition.toolchain))}</b>, partition"
-            f" <a href='partition:{name}'>{name}</a> of "
-            f"{counted(len(partition.nodes), 'operator')}, {escape(times)}"
-            f"{self._formats(partition)}</p>"
+            f"&nbsp;{escape(look.tag)}&nbsp;</span> {sentence}{self._formats(partition)}</p>"
         ]
 
     def _explanation(self, primary: int) -> list[str]:
@@ -109,9 +115,9 @@ class WhyPanel(QWidget):
                 *self._without_candidate(explanation),
             ]
         if not document.costs.candidates:
-            text = "Run first: nothing is measured yet."
+            text = words.RUN_FIRST
         elif document.placement.partition_of(primary) is None:
-            text = "There is no placement yet. Run, or search again."
+            text = words.NO_PLACEMENT_YET
         else:
             return []
         return [f'<p class="q">{text}</p>']
@@ -119,7 +125,7 @@ class WhyPanel(QWidget):
     def _reasons(self, explanation: ExplainAnswer) -> list[str]:
         if not explanation.words:
             return []
-        return ["<h3>Why</h3>", *(f"<p>{escape(text)}</p>" for text in explanation.words)]
+        return [f"<h3>{words.WHY}</h3>", *(f"<p>{escape(text)}</p>" for text in explanation.words)]
 
     def _ties(self, explanation: ExplainAnswer) -> list[str]:
         candidates = self.document.costs.candidates
@@ -130,7 +136,7 @@ class WhyPanel(QWidget):
         ]
         if not tied:
             return []
-        return [f"<h3>Ties</h3><p>{ties_sentence(tied)}</p>"]
+        return [f"<h3>{words.TIES}</h3><p>{ties_sentence(tied)}</p>"]
 
     def _without_candidate(self, explanation: ExplainAnswer) -> list[str]:
         """The toolchains that have no candidate for the operator, and why."""
@@ -141,7 +147,7 @@ class WhyPanel(QWidget):
             f"<td>{escape(each.reason)}</td></tr>"
             for each in explanation.not_offered
         )
-        return ["<h3>No candidate</h3><table>", *rows, "</table>"]
+        return [f"<h3>{words.NO_CANDIDATES}</h3><table>", *rows, "</table>"]
 
     def _formats(self, partition: Partition) -> str:
         """Formats and conversions of a partition, as the rest of a sentence."""
@@ -152,10 +158,13 @@ class WhyPanel(QWidget):
             return text
         for each in shown.placement.conversions:
             if each.node in partition.nodes or each.node in partition.takes:
-                text += (
-                    f"; the value of {escape(graph.name(each.node))} is converted from "
-                    f"{escape(each.source)} to {escape(each.target)} once, {time_text(each.us)}"
+                sentence = words.CONVERTED_ONCE.format(
+                    node=graph.name(each.node),
+                    source=each.source,
+                    target=each.target,
+                    cost=time_text(each.us),
                 )
+                text += f"; {escape(sentence)}"
         return text
 
     def _pins(self) -> list[str]:
@@ -166,13 +175,13 @@ class WhyPanel(QWidget):
             verdict = document.pins.verdicts[at] if at < len(document.pins.verdicts) else None
             text = escape(document.pins.current[at].text or document.pins.current[at].kind)
             if verdict is None or verdict.state == "pending":
-                out.append(f"<p>Pinned: {text} <span class='q'>(not searched yet)</span></p>")
+                sentence = words.PIN_PENDING.format(pin=text)
             elif verdict.state == "honoured":
-                out.append(f"<p>Pinned: {text}, at {signed_time(verdict.price_us)}</p>")
+                sentence = words.PIN_HONOURED.format(pin=text, price=signed_time(verdict.price_us))
             else:
-                out.append(
-                    f"<p>Pinned: {text}, <b>infeasible</b>: {escape(verdict.reason or '')}</p>"
-                )
+                reason = escape(verdict.reason or "")
+                sentence = words.PIN_INFEASIBLE.format(pin=text, reason=reason)
+            out.append(f"<p>{sentence}</p>")
         return out
 
     def _runner_up(self, placement: Placement | None) -> list[str]:
@@ -187,25 +196,30 @@ class WhyPanel(QWidget):
         owner = next(
             (p for p in placement.partitions if document.selection.primary in p.nodes), None
         )
-        where = f", with this node on {escape(toolchain_title(owner.toolchain))}" if owner else ""
+        sentence = (words.RUNNER_UP_WITH if owner else words.RUNNER_UP_EXPECTED).format(
+            cost=time_text(placement.estimated_us),
+            difference=same_or(gain_text(placement.estimated_us, shown)),
+            toolchain=toolchain_title(owner.toolchain) if owner else "",
+        )
         return [
-            f"<h3>Runner-up</h3><p>{time_text(placement.estimated_us)} expected, "
-            f"{same_or(gain_text(placement.estimated_us, shown))}{where}. "
-            "<a href='runner-up:'>Show it in the graph</a></p>"
+            f"<h3>{words.RUNNER_UP}</h3><p>{escape(sentence)} "
+            f"<a href='runner-up:'>{words.SHOW_RUNNER_UP}</a></p>"
         ]
 
     def _neighbours(self, graph: OperatorGraph, primary: int) -> list[str]:
         out = []
         for title, operators in (
-            ("Producers", graph.producers(primary)),
-            ("Consumers", graph.consumers(primary)),
+            (words.PRODUCERS, graph.producers(primary)),
+            (words.CONSUMERS, graph.consumers(primary)),
         ):
             if operators:
                 links = ", ".join(
-                    f"<a href='node:{n}'>{escape(graph.name(n))}</a>" for n in operators[:12]
+                    f"<a href='node:{n}'>{escape(graph.name(n))}</a>"
+                    for n in operators[:MOST_LINKS]
                 )
-                more = f" and {len(operators) - 12} more" if len(operators) > 12 else ""
-                out.append(f"<h3>{title}</h3><p>{links}{more}</p>")
+                left = len(operators) - MOST_LINKS
+                text = words.AND_MORE.format(names=links, count=left) if left > 0 else links
+                out.append(f"<h3>{title}</h3><p>{text}</p>")
         return out
 
     def _clicked(self, url: QUrl) -> None:
@@ -233,4 +247,4 @@ class WhyPanel(QWidget):
 
 def same_or(gain: str) -> str:
     """``no difference`` for a gain of nothing, else the gain and what it is against."""
-    return "no difference" if gain == "0.0 %" else f"{gain} against the shown placement"
+    return words.NO_DIFFERENCE if gain == "0.0 %" else words.AGAINST_SHOWN.format(gain=gain)

@@ -1,7 +1,7 @@
 """What each part of a run earns: configurations of ever more parts, in equal time.
 
     python -m tests.benchmarks.ablation --models FILE … [--budget 40] [--threads 1]
-        [--configurations abcdef] [--core N] [--log ablation.jsonl] [--work FOLDER]
+        [--configurations abcde] [--core N] [--log ablation.jsonl] [--work FOLDER]
     python -m tests.benchmarks.ablation --table ablation.jsonl …
 
 The configurations, each with the parts of those before it:
@@ -10,8 +10,9 @@ The configurations, each with the parts of those before it:
 * b: + isolated costs, and the covers with the least of them;
 * c: + heuristic bounds, which leave out candidates that certified bounds do not;
 * d: + calibration within the model;
-* e: + run-to-run drift, resampling and measuring again;
-* f: + refinement, for a quarter of the time, with as much less for the rest.
+* e: + run-to-run drift, resampling and measuring again.
+
+Refinement (f: covers timed whole for a quarter of the time) won nothing and was removed.
 
 Every run has ``--budget`` seconds from opening the model to the artifact, and begins with the same
 store: it holds what is measured once per machine and no candidate of the model. ``--core`` binds
@@ -49,8 +50,6 @@ from tests.benchmarks.peers_run import Load, Peer
 from tests.benchmarks.peers_stats import paired_ratio
 from tests.benchmarks.place import ROOT
 
-REFINED_SHARE = 0.25
-"""Share of the time of configuration f that refinement is given."""
 SETS, ROUNDS = 3, 10
 """Sets of processes in which artifacts are timed, and rounds in each."""
 WARM_S, ROUND_S = 0.02, 0.15
@@ -64,7 +63,6 @@ PARTS = {
     "c": (RunParts(repeats=False), False),
     "d": (RunParts(repeats=False), True),
     "e": (RunParts(), True),
-    "f": (RunParts(), True),
 }
 """By configuration the parts of a run, and whether it is calibrated."""
 
@@ -72,11 +70,9 @@ PARTS = {
 def settings_of(configuration: str, budget_s: float, threads: int) -> RunSettings:
     """The settings of a run of this configuration that lasts so long."""
     parts, calibrated = PARTS[configuration]
-    refine_s = REFINED_SHARE * budget_s if configuration == "f" else 0.0
     return RunSettings(
         threads=threads,
-        budget_s=budget_s - refine_s,
-        refine_budget_s=refine_s,
+        budget_s=budget_s,
         in_place=calibrated,
         parts=parts,
     )
@@ -351,7 +347,7 @@ def main() -> None:
     options.add_argument("--models", nargs="+", type=Path, default=[])
     options.add_argument("--budget", type=float, default=40.0, help="seconds of each run")
     options.add_argument("--threads", type=int, default=1)
-    options.add_argument("--configurations", default="abcdef")
+    options.add_argument("--configurations", default="abcde")
     options.add_argument("--core", type=int, help="bind everything to this processor")
     options.add_argument("--log", type=Path, default=Path("ablation.jsonl"))
     options.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "ablation")

@@ -4,13 +4,17 @@
 TLS. ``... simulated`` starts 200 machines in one process whose tasks sleep, and places 100 models'
 worth of groups on them; it prints the share of the time that the machines were busy, and what the
 coordinator's process holds. ``... two MODEL.onnx 40`` counts the groups of a model that one member
-and two members on processors of their own measure in 40 s. All run on this machine alone.
+and two members on processors of their own measure in 40 s. ``... winners MODEL.onnx 20 15s``
+places a model so often with an empty store, on this machine and on a farm of one member, and counts
+how often both have the same winner or say that the times of the two cannot be told apart. All run
+on this machine alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import random
 import statistics
@@ -34,7 +38,7 @@ from collage_engine.farm.messages import GroupRequest, encode
 from collage_engine.farm.model_files import model_files
 from collage_engine.records.settings import RunSettings
 from collage_engine.timing.measurer import CandidateGroup, group_candidates
-from tests.support.farm_cluster import FarmProcesses
+from tests.support.farm_cluster import ROOT, FarmProcesses
 
 MACHINES, MODELS, GROUPS = 200, 100, 24
 """Machines, models, and groups of each model of the simulated farm; the first two are those of the
@@ -264,16 +268,67 @@ def two(path: str, seconds: float) -> None:
             processes.close()
 
 
+def placed(path: str, budget: str, cache: Path, farm: FarmProcesses, on_farm: bool) -> Any:
+    """The document of one placement with an empty store."""
+    words = ["place", path, "-o", str(cache / "out"), "--budget", budget, "--threads", "1"]
+    words += ["--toolchains", "tvm,onednn", "--json"]
+    words += ["--farm", farm.address] if on_farm else []
+    done = subprocess.run(
+        [sys.executable, "-m", "collage_engine", *words],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        check=True,
+        env=farm.environment
+        | {
+            "COLLAGE_CACHE_DIR": str(cache),
+            "COLLAGE_FARM_CERTIFICATE": str(farm.cache / "farm" / "certificate.pem"),
+        },
+    )
+    return json.loads(done.stdout)
+
+
+def winners(path: str, count: int, budget: str) -> None:
+    """Compare the winners of local runs with those of runs on a farm."""
+
+    def partitions(run: Any) -> list[Any]:
+        placement = run["placement"] or {"partitions": []}
+        return sorted((part["toolchain"], part["nodes"]) for part in placement["partitions"])
+
+    same = ties = covers = 0
+    with tempfile.TemporaryDirectory(prefix="collage-bench-") as folder:
+        farm = FarmProcesses(Path(folder), ["one"])
+        try:
+            for number in range(count):
+                here, there = (
+                    placed(path, budget, Path(folder) / f"{number}{name}", farm, name == "farm")
+                    for name in ("here", "farm")
+                )
+                first, second = here["winner"], there["winner"]
+                same += first == second
+                tied = first in there["tied"] or second in here["tied"]
+                ties += first != second and tied
+                covers += partitions(here) == partitions(there)
+                print(
+                    f"{number}: {first} here, {second} on the farm; of {number + 1}: {same} the "
+                    f"same winner, {ties} declared ties, {covers} the same cover",
+                    flush=True,
+                )
+        finally:
+            farm.close()
+
+
 def main() -> None:
     """Run one of the benchmarks."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("overhead", "simulated", "two", "cluster"))
+    parser.add_argument("what", choices=("overhead", "simulated", "two", "winners", "cluster"))
     parser.add_argument("arguments", nargs="*")
     options = parser.parse_args()
     if options.what == "cluster":
         cluster(int(options.arguments[0]), Path(options.arguments[1]))
     elif options.what == "two":
         two(options.arguments[0], float(options.arguments[1]))
+    elif options.what == "winners":
+        winners(options.arguments[0], int(options.arguments[1]), options.arguments[2])
     elif options.what == "overhead":
         overhead(int(options.arguments[0]) if options.arguments else 200)
     else:

@@ -3,7 +3,6 @@
     python -m tests.benchmarks.bench_search                     # the table
     python -m tests.benchmarks.bench_search --shapes chain --sizes 100,1000
     python -m tests.benchmarks.bench_search --random 20000      # long random checks
-    python -m tests.benchmarks.bench_search --refine   # Bayesian proposals against evolution
 
 Each row runs in a process of its own, so that its memory is its own. For machines that others
 load, ``--cpu`` makes the search's time limits, and all seconds shown, those of processor time.
@@ -106,30 +105,6 @@ def random_checks(count: int, first_seed: int) -> None:
     print(f"{dict(tally)}, mismatches 0, {time.perf_counter() - begun:.0f} s")
 
 
-def refinement(rounds: int) -> None:
-    """Gain over the start by measured latency of a simulated machine, at equal measurements."""
-    from collage_engine.search.bayesian_proposer import BayesianProposer
-    from collage_engine.search.refine import CoverProposer
-    from tests.support.evolution import Evolution
-    from tests.support.refining import refine
-    from tests.unit.test_search_refine import machine, truth
-
-    for shape in ("residual", "transformer"):
-        for seed in range(rounds):
-            problem = read_problem(msgspec.json.encode(problem_on(SHAPES[shape](100), seed=seed)))
-            start = solve(problem, with_bounds=False).cover
-            before = truth(problem, seed, start)
-            said = []
-            methods: dict[str, CoverProposer] = {
-                "bayesian": BayesianProposer(problem),
-                "evolution": Evolution(problem, start),
-            }
-            for name, method in methods.items():
-                found = refine(problem, [start], machine(problem, seed), method=method, trials=150)
-                said.append(f"{name} {1 - truth(problem, seed, found.cover) / before:.2%}")
-            print(f"{shape}, seed {seed}, 150 measurements each: {', '.join(said)}", flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shapes", default=",".join([*SHAPES, *WIDE_SHAPES]))
@@ -139,15 +114,12 @@ def main() -> None:
     parser.add_argument("--row", nargs=3)
     parser.add_argument("--random", type=int)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--refine", type=int, nargs="?", const=3)
     chosen = parser.parse_args()
     if chosen.row:
         shape, size, pairs = chosen.row
         print(json.dumps(row(shape, int(size), pairs == "pairs", chosen.cpu)))
     elif chosen.random:
         random_checks(chosen.random, chosen.seed)
-    elif chosen.refine:
-        refinement(chosen.refine)
     else:
         costs = (True,) if chosen.pairs else (False, True)
         table(

@@ -16,8 +16,8 @@ import pytest
 from tvm.s_tir import Schedule
 
 from collage_engine.kernels.choices import Choices, using, write_table
-from collage_engine.kernels.cuda.lowering import SCHEDULE
 from collage_engine.kernels.cuda.neutral import traced
+from collage_engine.kernels.marks import SCHEDULE
 from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.tuning.device import Built
 from collage_engine.kernels.tuning.device_traces import search

@@ -214,7 +214,6 @@ def test_pins_that_cannot_be(here, refused, pins, says):
         (["--threads", "none"], "'none' is no positive whole number"),
         (["--budget", "soon"], "'soon' is no duration: write 90s, 10m or 1h"),
         (["--tune-budget", "-1s"], "--tune-budget"),
-        (["--refine", "x"], "--refine"),
         (["--tolerance", "0"], "'0' is no positive number"),
         (["--tolerance", "nan"], "'nan' is no positive number"),
         (["--shape", "x"], "'x' is no shape: write NAME=1,3,224,224"),

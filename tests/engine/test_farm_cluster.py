@@ -125,6 +125,33 @@ def test_a_cluster_of_ones_own_is_used_through_its_client(farm, cache) -> None:
         farms.close()
 
 
+def test_dasks_own_commands_make_a_farm_that_a_scheduler_file_names(farm, cache, tmp_path) -> None:
+    """Scheduler and worker know nothing of this program but where its package lies."""
+    file = tmp_path / "scheduler.json"
+    http = ["--dashboard-address", "127.0.0.1:0"]
+    scheduler = ["scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(file)]
+    worker = ["worker", "--scheduler-file", str(file), "--nthreads", "1", "--memory-limit", "0"]
+    worker += ["--no-nanny", "--name", "plain"]
+    # Another temporary folder than that of the members beside: its locks are not theirs.
+    environment = farm.environment | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    with contextlib.ExitStack() as started:
+        for words in (scheduler, worker):
+            command = [sys.executable, "-P", "-m", "dask", *words, *http]
+            with (tmp_path / f"{words[0]}.log").open("wb") as log:
+                process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+            started.callback(process.wait)
+            started.callback(process.kill)
+        ends = time.monotonic() + 120
+        while not file.exists():
+            assert time.monotonic() < ends, (tmp_path / "scheduler.log").read_text()
+            time.sleep(0.1)
+        connection = Connection(str(file))
+        started.callback(connection.close)
+        pool = connection.coordinator.wait_for_pool("", 300)
+        assert pool.machines == ("plain",) and "onednn" in pool.toolchains
+        assert isinstance(sleep(connection, 0.1).get(timeout=60)[0], bytes)
+
+
 def test_a_task_whose_coordinator_is_gone_ends(farm, connection) -> None:
     """It looks into Dask's own state of the task (``member_calls.is_wanted``)."""
     other = Connection(farm.address)

@@ -15,7 +15,7 @@ KILLS = int(os.environ.get("COLLAGE_KILLS", "1"))
 @pytest.mark.slow
 @pytest.mark.timeout(600 + 600 * KILLS)
 def test_no_cost_is_lost_whatever_dies(tmp_path) -> None:
-    campaign = FarmCampaign(tmp_path, seed=KILLS)
+    campaign = FarmCampaign(tmp_path, seed=KILLS, budget_s=45 if KILLS > 1 else 15)
     try:
         report = campaign.run(KILLS, seconds=600.0 * KILLS)
     finally:

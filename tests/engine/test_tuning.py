@@ -16,9 +16,10 @@ import onnx
 import pytest
 
 from collage_engine.kernels.choices import Choices, using, write_table
+from collage_engine.kernels.marks import SCHEDULE
 from collage_engine.kernels.old_plans import upgraded
 from collage_engine.kernels.registry import RULES, decide
-from collage_engine.kernels.scheduler import SCHEDULE, kernel_for
+from collage_engine.kernels.scheduler import kernel_for
 from collage_engine.kernels.target import cpu
 from collage_engine.kernels.tuning.kernel_bench import KernelBench
 from collage_engine.lowering.compile import compile_function

@@ -13,6 +13,7 @@ pytest.importorskip("tvm")
 import tvm
 from tvm import relax
 
+from collage_engine.build.build import build_cover
 from collage_engine.kernels.cpu.reductions.rule import RowChains
 from collage_engine.kernels.operators import SUPPORTED
 from collage_engine.kernels.scheduler import kernel_for, schedule
@@ -25,7 +26,8 @@ from collage_engine.toolchains.tvm.inside import describe, llvm_source
 from collage_engine.toolchains.tvm.lowering import fused, lower_module
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from tests import zoo
-from tests.support.toolchain_cases import default_instance
+from tests.support.covers import candidate_on
+from tests.support.toolchain_cases import Net, default_instance
 from tests.support.tvm_cases import constant, conv, function
 
 TOOLCHAIN = TvmToolchain()
@@ -235,6 +237,20 @@ def test_kernels_that_no_rule_writes_are_counted() -> None:
     found = describe(lowered.module)
     assert found["unscheduled"] == 1
     assert [k["reason"] for k in found["kernels"] if k["schedule"] == "plain"] == [kernel.reason]
+
+
+def test_a_built_placement_says_how_many_kernels_no_rule_could_write() -> None:
+    counts = []
+    for scatters in (False, True):
+        net = Net()
+        y = net.add("Relu", net.input(4, 3))
+        if scatters:
+            where = net.const(np.zeros((2, 3), np.int64))
+            y = net.add("ScatterElements", y, where, net.const(np.ones((2, 3), np.float32)), axis=0)
+        model = import_onnx(net.model(y))
+        cover = [candidate_on(INSTANCE, range(len(model.graph.operators)))]
+        counts.append(build_cover(model, cover).unscheduled)
+    assert counts == [0, 1]
 
 
 def test_a_defect_of_a_rule_does_not_look_like_a_rule_that_does_not_apply(monkeypatch) -> None:

@@ -18,6 +18,7 @@ from collage_engine.records.graph import ModelRecord
 from collage_engine.records.placement import Placement, Run
 from collage_engine.report.report import latencies_csv, render
 from collage_engine.session.document import Document
+from collage_engine.wording.runs import EXPECTED, ISOLATED, LAST_RUN
 from tests.gui.canned import World
 
 
@@ -115,7 +116,7 @@ def test_the_three_times_of_a_partition_are_the_same_on_every_face(drive, sessio
         assert values["Expected"] == times.expected_us
         assert values["Last run"] == times.last_run_us
         assert values["Difference"] == pytest.approx(times.difference_us)
-    for word in (figures.ISOLATED, figures.EXPECTED, figures.LAST_RUN):
+    for word in (ISOLATED, EXPECTED, LAST_RUN):
         assert f">{word}</th>" in html
 
 

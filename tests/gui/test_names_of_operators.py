@@ -86,10 +86,10 @@ def test_a_run_that_measured_too_little_offers_a_run_that_measures_enough(drive)
         {"enumerated": 3960, "distinct": 1980, "measured": 5, "skipped": 1975, "proven": 475},
         type(run.candidates),
     )
-    run.seconds = {"measure": 5.0, "confirm": 20.0}
+    run.seconds = {"measure": 5.0, "confirm": 20.0, "total": 25.0}
     page.document.runs.changed.emit()
     assert page.banner.isVisible() and "Only 5 of" in page.banner.label.text()
-    # 1,500 candidates that could matter, less five, at a second each, and the run's own 25 s.
+    # 1,500 candidates that could matter at a second each, and the run's own 25 s.
     assert page.banner.action.text() == "Run for 26 min"
     d.qtbot.mouseClick(page.banner.action, Qt.MouseButton.LeftButton)
     assert page.panels.run_settings.budget.value() == 26 * 60
@@ -111,7 +111,9 @@ def test_the_button_says_how_many_candidates_it_measures_and_how_long_that_takes
     document.costs.candidates.pop(alone.id)
     assert measure_text(document) == "Measure 1 unmeasured candidate of exactly these (about 4 s)"
     document.costs.changed.emit()
-    assert page.panels.candidates.measure.text() == measure_text(document)
+    button = page.panels.candidates.measure
+    assert button.text() == "Measure 1 unmeasured (about 4 s)"
+    assert button.toolTip() == measure_text(document)
 
 
 def test_the_reference_is_chosen_in_one_place(drive) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 
 from collage_engine.records.event import Progress
-from collage_gui.panels.progress import progress_text
+from collage_gui.elided_label import PartsLabel
+from collage_gui.panels.progress import LONG_TIME_LEFT, progress_parts
 
 
 def test_the_best_placement_so_far_is_shown_and_kept_when_the_run_is_stopped(drive) -> None:
@@ -16,7 +17,7 @@ def test_the_best_placement_so_far_is_shown_and_kept_when_the_run_is_stopped(dri
     d.until(lambda: execution.provisional is not None)
     shown = page.document.placement.shown
     assert shown.placement.measured_us == 5000.0 and shown.title == "Best so far"
-    assert "Best so far: 5.00 ms measured (1 partition, TVM)" in page.strip.best.text()
+    assert "Best so far: 5.00 ms measured · 1 partition, TVM" in page.strip.best.text()
     bars = {bar.label: bar for bar in page.panels.runs.chart.bars}
     assert bars["Best so far"].value == 5000.0 and bars["Best so far"].strong
     d.until(lambda: "▸ Measure" in page.strip.steps.text())
@@ -59,7 +60,31 @@ def test_one_key_confirms_a_pin_quickly(drive) -> None:
 
 
 def test_the_time_left_is_that_of_the_stage_and_of_the_budget() -> None:
+    def texts(progress: Progress) -> list[str]:
+        return [text for text, _ in progress_parts(progress)]
+
     progress = Progress(stage="measure", done=21, total=436, rate=2.9, left_s=143.0)
-    assert progress_text(progress) == "21 of 436 · 2.9/s · 2 min 23 s left"
+    assert texts(progress) == ["21 of 436", "2.9/s", "2 min 23 s left"]
     late = Progress(stage="measure", done=21, total=436, left_s=40.0, run_left_s=60.0)
-    assert progress_text(late) == "21 of 436 · 40 s left, 1 min of the run's budget"
+    assert texts(late) == ["21 of 436", "40 s left", "at most 1 min for the whole run"]
+
+
+def test_where_there_is_no_room_the_rate_goes_first_and_the_time_left_stays(qtbot) -> None:
+    label = PartsLabel(LONG_TIME_LEFT)
+    qtbot.addWidget(label)
+    late = Progress(stage="measure", done=21, total=436, rate=2.9, left_s=143.0, run_left_s=200.0)
+    label.set_parts(progress_parts(late))
+
+    def shown_at(text: str) -> str:
+        label.resize(label.fontMetrics().horizontalAdvance(text), 20)
+        return label.fitting()
+
+    whole = "21 of 436 · 2.9/s · 2 min 23 s left · at most 3 min 20 s for the whole run"
+    assert shown_at(whole) == whole
+    assert shown_at(whole[:-2]) == whole.replace(" · 2.9/s", "")
+    assert shown_at("2 min 23 s left · 21") == "2 min 23 s left"
+    assert label.toolTip() == whole
+    narrow = label.minimumSizeHint().width()
+    assert narrow >= label.fontMetrics().horizontalAdvance("2 min 23 s left")
+    label.set_parts([("a much longer text than any usual one, which must not widen a window", 0)])
+    assert label.minimumSizeHint().width() == narrow

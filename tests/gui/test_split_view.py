@@ -5,6 +5,11 @@ from __future__ import annotations
 import msgspec
 from PySide6.QtCore import QPointF
 
+from collage_engine.drawing.formatting import time_text
+from collage_engine.records.placement import Baseline
+from collage_gui.document.baseline_placements import baseline_placement
+from collage_gui.document.comparison import Reference
+
 
 def compared(drive):
     """A window with two runs, the first of them under a pin, and the split open."""
@@ -104,6 +109,52 @@ def test_closing_the_split_leaves_the_shown_placement_as_it_was(drive) -> None:
     scale = page.split_widget.other.scale
     page.view.zoom(1.3)
     assert page.split_widget.other.scale == scale
+
+
+def test_a_baseline_is_compared_with_the_placement(drive) -> None:
+    _, page = compared(drive)
+    run = page.document.runs.visible[1]
+    choice = page.split_widget.choice
+    titles = [choice.itemText(at) for at in range(choice.count())]
+    assert titles[0] == "Run 1"
+    assert titles[-2:] == ["ONNX Runtime only", "TVM only"], "the fastest first, only timed ones"
+    page.document.comparison.set_reference(Reference("baseline", "onnxruntime"))
+    assert choice.currentText() == "ONNX Runtime only"
+    baseline = next(b for b in run.baselines if b.name == "onnxruntime")
+    assert page.split_widget.about_other.text().startswith(
+        f"{time_text(baseline.measured_us)} measured · +8.0 % against Run 2 · 1 partition"
+    )
+    styles = page.split_widget.other.picture.styles
+    box_of = page.picture.drawn.scene.display.box_of
+    assert {styles[box_of[n]].entry for n in (0, 3)} == {"onnxruntime"}
+
+
+def test_one_run_is_enough_to_compare_it_with_its_baselines(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    d.trigger("split")
+    d.until(lambda: page.split_widget.other.picture is not None and not page.picture.busy)
+    assert page.split_widget.choice.count() >= 2
+
+
+def test_a_baseline_of_several_partitions_is_made_of_its_candidates(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    d.until(lambda: page.document.costs.candidates)
+    known = page.document.costs.candidates
+    parts = page.document.placement.shown.placement.partitions
+    ids = tuple(p.candidate for p in parts)
+    greedy = Baseline(name="greedy onednn", kind="greedy", measured_us=77.0, candidates=ids)
+    count = len(page.document.operators.calls)
+    made = baseline_placement(greedy, known, count)
+    assert [p.nodes for p in made.partitions] == [p.nodes for p in parts]
+    assert [p.instance for p in made.partitions] == [p.instance for p in parts]
+    assert made.measured_us == 77.0
+    for unknown in (ids[1:], (*ids[1:], "gone"), ()):
+        part = msgspec.structs.replace(greedy, candidates=unknown)
+        assert baseline_placement(part, known, count) is None
 
 
 def test_a_single_placement_has_nothing_to_be_compared_with(drive) -> None:

@@ -153,7 +153,7 @@ def test_the_wheel_changes_no_setting_that_has_no_focus(drive) -> None:
     page = d.open()
     page.docks.reveal("settings")
     panel, toolbar = page.panels.run_settings, d.window.toolbar
-    fields = (panel.tune, panel.refine, panel.budget, panel.threads, toolbar.budget)
+    fields = (panel.tune, panel.budget, panel.threads, toolbar.budget)
     page.view.setFocus()
     before = [field.value() for field in fields]
     choice = panel.measure.currentIndex()

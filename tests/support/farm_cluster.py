@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
-START_S = 60.0
+START_S = 600.0
 """Seconds for a process to start on a busy machine; chosen."""
 
 
@@ -26,10 +26,23 @@ class FarmProcesses:
         members: Names of the machines, one for each of this machine's processors at most.
         host: What the scheduler listens on.
         tls: Whether connections are encrypted.
+        shares: Whether all members may use the same processor, each with a temporary folder of its
+            own, so that no lock keeps them apart: for tests that look at no times.
+        drift: Share of drift from which on a member pauses; None: the farm's own.
+        environments: Variables of single members, by name.
+        prefixes: Commands that start single members elsewhere, such as in a namespace, by name.
     """
 
     def __init__(
-        self, folder: Path, members: Sequence[str], host: str = "127.0.0.1", tls: bool = True
+        self,
+        folder: Path,
+        members: Sequence[str],
+        host: str = "127.0.0.1",
+        tls: bool = True,
+        shares: bool = False,
+        drift: float | None = 9.0,
+        environments: Mapping[str, Mapping[str, str]] | None = None,
+        prefixes: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.folder = folder
         self.cache = folder / "cache"
@@ -39,21 +52,32 @@ class FarmProcesses:
             "TMPDIR": str(folder / "tmp"),
         }
         (folder / "tmp").mkdir(exist_ok=True)
-        self.host, self.tls = host, tls
+        self.host, self.tls, self.shares, self.drift = host, tls, shares, drift
+        self.environments, self.prefixes = dict(environments or {}), prefixes or {}
         self.port = 0
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.serve()
-        for processor, name in enumerate(members):
-            self.join(name, processor)
+        allowed = sorted(os.sched_getaffinity(0))
+        self.processors = {
+            name: allowed[0 if shares else number] for number, name in enumerate(members)
+        }
+        for name in members:
+            self.join(name)
 
-    def _start(self, name: str, *words: str) -> subprocess.Popen[bytes]:
+    def _start(
+        self,
+        name: str,
+        *words: str,
+        environment: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+    ) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name}.log").open("ab") as log:
             started = subprocess.Popen(
-                [sys.executable, "-m", "collage_engine", "farm", *words],
+                [*prefix, sys.executable, "-m", "collage_engine", "farm", *words],
                 stdout=log,
                 stderr=log,
                 cwd=ROOT,
-                env=self.environment,
+                env=self.environment | dict(environment or {}),
                 start_new_session=True,
             )
         self.processes[name] = started
@@ -72,10 +96,23 @@ class FarmProcesses:
         self.address = text.split()[2]
         self.port = int(self.address.rpartition(":")[2])
 
-    def join(self, name: str, processor: int) -> None:
-        """Start a member on one of this machine's processors."""
-        words = ["join", self.address, "--name", name, "--drift", "9"]
-        self._start(f"join-{name}", *words, "--processors", str(processor))
+    def join(self, name: str) -> None:
+        """Start a member on its processor; again, after its supervisor has died."""
+        words = ["join", self.address, "--name", name]
+        words += [] if self.drift is None else ["--drift", str(self.drift)]
+        words += ["--processors", str(self.processors[name])]
+        own = self.folder / f"tmp-{name}"
+        if self.shares:
+            own.mkdir(exist_ok=True)
+        environment = {"TMPDIR": str(own)} if self.shares else {}
+        environment |= self.environments.get(name, {})
+        prefix = self.prefixes.get(name, ())
+        self._start(f"join-{name}", *words, environment=environment, prefix=prefix)
+
+    def everybody(self, name: str) -> list[psutil.Process]:
+        """A member's worker and all processes below it."""
+        worker = self.worker(name)
+        return [worker, *worker.children(recursive=True)] if worker is not None else []
 
     def worker(self, name: str) -> psutil.Process | None:
         """The worker's process of a member."""

@@ -22,13 +22,14 @@ def contender(name, partitions=1, kind="collage", order=0, **more):
     return Contender(name=name, kind=kind, cover=cover(name, partitions), order=order, **more)
 
 
-def go(script, tmp_path, contenders, cancelled=None, on_progress=None, **settings):
+def go(script, tmp_path, contenders, cancelled=None, on_progress=None, trials_us=None, **settings):
     with script.runner(tmp_path, cancelled=cancelled) as runner:
         return confirm(
             runner,
             contenders,
             settings=ConfirmationSettings(**settings),
             on_progress=on_progress,
+            trials_us=trials_us,
         )
 
 
@@ -59,6 +60,38 @@ def test_the_luck_of_a_process_does_not_win(script, tmp_path):
     )
     assert done.winner.contender.name == "steady"
     assert script.opened == {"lucky": 2, "steady": 2, "far": 1}
+
+
+def whole_model_in_an_unlucky_process(script, later_us):
+    """A whole model that is slow in its first process, and a mix that is fast in its own."""
+    script.us["tvm"] = lambda _: 115.0 if script.opened["tvm"] == 1 else later_us
+    script.us["mix"] = lambda _: 100.0 if script.opened["mix"] == 1 else 113.0
+    return [contender("mix", 6), contender("tvm", kind="whole-model", order=1)]
+
+
+def test_a_confirmation_makes_no_answer_worse(script, tmp_path):
+    """The whole model took less in its trial: it is loaded again, before a mix beats it."""
+    both = whole_model_in_an_unlucky_process(script, 98.0)
+    key = both[1].key
+    without = go(script, tmp_path / "without", both)
+    assert without.named == "collage", "no rounds of these processes tell that it is slower"
+    script.opened.clear()
+    done = go(script, tmp_path / "with", both, trials_us={key: 98.0})
+    assert done.named == "tvm" and done.winner.measured_us == pytest.approx(98.0)
+    assert script.opened["tvm"] > 1
+
+
+def test_what_a_trial_found_faster_by_chance_does_not_win(script, tmp_path):
+    both = whole_model_in_an_unlucky_process(script, 115.0)
+    done = go(script, tmp_path, both, trials_us={both[1].key: 90.0})
+    assert done.named == "collage" and done.winner.measured_us < 115.0
+
+
+def test_a_winner_that_keeps_up_with_the_trials_is_not_timed_again(script, tmp_path):
+    script.us["far"] = 150.0
+    far = contender("far", kind="whole-model", order=1)
+    done = go(script, tmp_path, [contender("fast"), far], trials_us={far.key: 149.0})
+    assert done.named == "collage" and script.opened == {"fast": 1, "far": 1}
 
 
 def test_one_that_nobody_comes_near_is_not_opened_again(script, tmp_path):

@@ -46,7 +46,7 @@ def tried(contender: Contender, us: float, build_s: float = 4.0) -> ContenderRes
 
 
 A, B, C = whole("a"), whole("b"), whole("c")
-KNOWN = WholeModels(outcomes=(tried(A, 900.0), tried(B, 500.0), tried(C, 700.0)))
+KNOWN = WholeModels(results=(tried(A, 900.0), tried(B, 500.0), tried(C, 700.0)))
 GREEDY = Contender(name="greedy", kind="greedy", cover=cover("g"))
 EVERYBODY = [placement(0), placement(1), A, B, C, GREEDY]
 
@@ -105,7 +105,7 @@ def test_a_quick_one_knows_baselines_from_the_run_before() -> None:
 
 def test_what_breaks_a_pin_is_confirmed_last() -> None:
     outcomes = (tried(replace(A, eligible=False), 100.0), tried(B, 500.0))
-    plan = plan_confirmation([replace(A, eligible=False), B], WholeModels(outcomes=outcomes), 2.5)
+    plan = plan_confirmation([replace(A, eligible=False), B], WholeModels(results=outcomes), 2.5)
     assert names(plan.contenders) == {"b"}
 
 
@@ -127,8 +127,8 @@ def test_a_whole_model_that_was_not_built_again_in_time_keeps_its_trial() -> Non
 
 
 def test_what_is_kept_back_grows_with_what_building_takes_and_leaves_the_rest_its_share() -> None:
-    slow = WholeModels(outcomes=(tried(A, 1e5, build_s=40.0),))
-    fast = WholeModels(outcomes=(tried(A, 1e5, build_s=2.0),))
+    slow = WholeModels(results=(tried(A, 1e5, build_s=40.0),))
+    fast = WholeModels(results=(tried(A, 1e5, build_s=2.0),))
     assert kept_back(slow, 1000.0, 0)[0] > kept_back(fast, 1000.0, 0)[0] + 60
     confirming_s, exporting_s = kept_back(slow, 60.0, 100_000_000)
     assert confirming_s <= LARGEST_SHARE * 60

@@ -15,14 +15,15 @@ ENGINE = ROOT / "collage_engine"
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "records": (),
+    "wording": (),
     "resources": ("records",),
     "control": ("records",),
     "machine": ("records",),
-    "drawing": ("records",),
+    "drawing": ("records", "wording"),
     "session": ("records",),
-    "search": ("records",),
+    "search": ("records", "wording"),
     "model": ("machine",),
-    "report": ("drawing", "model", "resources", "session"),
+    "report": ("drawing", "model", "resources", "session", "wording"),
     "partition": ("model",),
     "store": ("machine", "model", "search"),
     "bounds": ("store",),
@@ -54,6 +55,7 @@ NO_HEAVY = {"records", "search", "session", "drawing", "partition", "report"}
 GUI_MAY_USE = {
     "collage_engine.records",
     "collage_engine.drawing",
+    "collage_engine.wording",
     "collage_engine.service.protocol",
 }
 

@@ -101,7 +101,9 @@ PAIRS = {("dnn", "ort"): 4.0, ("ort", "tvm"): 0.3}
 
 
 def chain_us(chain: tuple[str, ...]) -> float:
-    """A made-up machine: 100 µs once, then parts, launches and changes."""
+    """A made-up machine: 100 µs once, then parts, launches and changes; a chain of one is alone."""
+    if len(chain) == 1:
+        return ALONE[chain[0]]
     total = 100.0 + sum(ALONE[n] + LAUNCH_US[n] for n in chain)
     return total + sum(PAIRS.get(tuple(sorted(p)), 0.0) for p in pairwise(chain))
 
@@ -130,6 +132,19 @@ def test_an_estimate_with_these_constants_matches_long_chains():
     assert estimate == pytest.approx(chain_us(chain) - 100.0, rel=0.01)
 
 
+def test_a_moment_of_the_machine_between_the_timings_is_no_hand_over():
+    """What was timed before the rounds of the chains, at another speed, decides nothing."""
+
+    def slow_chains(chains):
+        return {c: 2.5 * chain_us(c) for c in chains}
+
+    found = measure_constants(list(ALONE), ALONE.__getitem__, slow_chains)
+    steady = measure_constants(
+        list(ALONE), ALONE.__getitem__, lambda chains: {c: chain_us(c) for c in chains}
+    )
+    assert found == pytest.approx({name: 2.5 * us for name, us in steady.items()})
+
+
 def test_noise_never_makes_a_constant_negative_and_missing_toolchains_are_left_out():
     def built(chains):
         return {c: 90.0 for c in chains if "dnn" not in c}
@@ -140,6 +155,7 @@ def test_noise_never_makes_a_constant_negative_and_missing_toolchains_are_left_o
         return ALONE[name]
 
     found = measure_constants(["tvm", "ort", "dnn", "cublas"], alone, built)
+    assert found["launch"] == 0.0
     assert set(found) == {
         "launch",
         *(pair_name(a, b) for a in ("tvm", "ort") for b in ("tvm", "ort")),

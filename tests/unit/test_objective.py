@@ -87,6 +87,18 @@ def test_a_round_of_several_instances_is_their_time_over_all_their_calls(monkeyp
     assert 0.01 / streams <= seconds < 0.04 / streams
 
 
+def test_an_instance_that_fails_ends_what_all_do_at_once():
+    def work(number, begin):
+        if number == 1:
+            raise ValueError("the second instance fails")
+        begin()
+
+    with Pool(lambda number: number, 3, 1) as pool:
+        with pytest.raises(ValueError, match="the second instance fails"):
+            pool.at_once(work)
+        assert sorted(pool.at_once(lambda number, begin: (begin(), number)[1])) == [0, 1, 2]
+
+
 def placed(us: float | None, objective: str = "throughput", streams: int = 1):
     return Run(
         id="r1",

@@ -56,8 +56,8 @@ def test_the_end_of_a_run_is_kept_back_from_what_improves_it(clock: Clock) -> No
     assert run.to_confirm_s == 15, "the confirmation takes what is left but for the artifact"
 
 
-def test_time_for_tuning_and_refining_is_added_and_left_alone_by_others(clock: Clock) -> None:
-    run = budget(clock, 60, tune_budget_s=30, refine_budget_s=10)
+def test_time_for_tuning_is_added_and_left_alone_by_others(clock: Clock) -> None:
+    run = budget(clock, 60, tune_budget_s=40)
     assert (run.left_s, run.to_improve_s) == (100, 60)
     assert run.given(30) == 30
     clock.now += 85
@@ -85,7 +85,7 @@ def test_a_part_ends_when_the_user_keeps_the_best_and_when_he_cancels() -> None:
     assert part.cancelled.is_set() and not control.cancelled.is_set()
     cancelled.set()
     with pytest.raises(Cancelled):
-        control.cut("refine")  # a cancel is no early end of one stage
+        control.cut("in-place")  # a cancel is no early end of one stage
 
 
 def test_the_time_left_that_is_shown_obeys_the_budget() -> None:

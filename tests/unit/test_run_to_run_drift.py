@@ -110,7 +110,7 @@ def test_drift_makes_ties_and_less_of_it_where_contenders_were_timed_together() 
     assert tied(125.0, 0.2, apart=True) and not tied(125.0, 0.2, apart=False)
     problem = problem_from(contenders(110.0, 0.2, apart=False))
     told = explain_node(problem, solve(problem), 0)
-    assert any("that is within the run-to-run drift: a tie" in line for line in told.text)
+    assert any("within the run-to-run drift: a tie" in line for line in told.text)
 
 
 def test_drift_lowers_the_probability_of_a_choice_and_less_within_the_same_rounds() -> None:

@@ -101,7 +101,7 @@ def test_the_explanation_is_about_the_placement_that_the_run_exported():
     assert len(least) == 1 and "(2 µs) has" in least[0]
     opened.pins = [FIRST_ALONE]  # the run was made without this pin
     told, _ = explain_document(opened, 0)
-    assert told.words[0].startswith("The run exported another of the search's placements")
+    assert told.words[0].startswith("The run exported another placement of the search")
     assert "oneDNN (p0)" in told.words[0]
     opened.pins = []
     own = msgspec.structs.replace(part, candidate=each[0].id, nodes=(0,))

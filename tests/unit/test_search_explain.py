@@ -6,13 +6,13 @@ from typing import Any
 
 from collage_engine.search.api import k_best, solve
 from collage_engine.search.explain import (
-    ALTERNATIVES,
     Labels,
     explain_node,
     explain_ranked_cover,
     us,
 )
 from collage_engine.search.problem_json import problem_from
+from collage_engine.wording import why as words
 
 DATA: dict[str, Any] = {
     "nodes": [
@@ -58,20 +58,18 @@ def test_a_node_in_words() -> None:
         problem, answer, 0, LABELS, refusals={"cublas": "no GPU"}, runner_up=ranked_covers[1]
     )
     assert told.chosen == "d"
-    assert told.text[0] == "oneDNN runs conv3+bias+relu: 41 µs, 12 µs less than ONNX Runtime"
-    assert (
-        "TVM's conv3+bias+relu+add (49 µs) loses by 3 µs; the repeats scatter by more than that: "
-        "a tie"
-    ) in told.text
-    assert "ONNX Runtime's conv3+bias+relu (53 µs) loses by 12 µs" in told.text
-    assert "TVM's conv3+bias was not measured; it loses by ≥ 10 µs" in told.text
+    assert told.text[0] == "oneDNN runs conv3+bias+relu: 41 µs, 12 µs less than ONNX Runtime."
+    tie = "TVM's conv3+bias+relu+add (49 µs): +3 µs, within the scatter of the repeats: a tie"
+    assert tie in told.text
+    assert "ONNX Runtime's conv3+bias+relu (53 µs): +12 µs" in told.text
+    assert "TVM's conv3+bias was not measured: at least +10 µs" in told.text
     assert "openvino's conv3 cannot run: wrong numbers" in told.text
     assert "cublas has no candidate here: no GPU" in told.text
     assert told.text[-1] == (
         "The second-best placement has TVM's conv3+bias+relu+add instead of "
-        "oneDNN's conv3+bias+relu, TVM's add and costs 3 µs more"
+        "oneDNN's conv3+bias+relu, TVM's add and takes 3 µs longer."
     )
-    assert told.text[1] == ALTERNATIVES, "what the losses are of is said before them"
+    assert told.text[1] == words.ALTERNATIVES, "what the losses are of is said before them"
     away = explain_ranked_cover(problem, answer, ranked_covers[1], LABELS, node=9)
     assert away.startswith("The second-best placement has the same at node 9; elsewhere")
     assert [line.candidate for line in told.lines] == ["d", "t", "o", "new", "bad"]
@@ -83,10 +81,10 @@ def test_a_candidate_in_no_cover_and_a_pin() -> None:
     problem = problem_from({**DATA, "pins": [{"nodes": [0], "toolchain": "onnxruntime"}]})
     told = explain_node(problem, solve(problem), 1, LABELS)
     assert told.text[0].startswith("ONNX Runtime runs conv3+bias+relu: 53 µs; by itself oneDNN")
-    assert "it is in no placement (a pin" in told.text[0]
+    assert "no placement contains it: a pin" in told.text[0]
     assert "openblas's bias is in no placement under the pins" in told.text
     told = explain_node(problem, solve(problem), 0, LABELS)
-    assert "pin 1: node 0 on onnxruntime: honoured, costs 12 µs" in told.text
+    assert "Pin 1: node 0 on onnxruntime: honoured, costs 12 µs" in told.text
 
 
 def test_an_infeasible_problem_is_explained() -> None:

@@ -28,7 +28,9 @@ class FakeEngine:
         self.opened: dict[str, OpenDocument] = {}
         self.runs = 0
 
-    def input_shapes(self, path: Any, choices: Any) -> tuple[dict[str, tuple[int, ...]], ...]:
+    def distinct_input_shapes(
+        self, path: Any, choices: Any
+    ) -> tuple[dict[str, tuple[int, ...]], ...]:
         return tuple({"x": (choice.dims["batch"],)} for choice in choices)
 
     def model_open(self, params: Any) -> Any:
@@ -91,7 +93,7 @@ def test_what_cannot_be_a_session_is_found_before_the_first_run(tmp_path: Path, 
 
 def test_two_shapes_never_share_a_session(tmp_path: Path) -> None:
     alike = (ShapeChoice(dims={"a/b": 1}), ShapeChoice(dims={"a_b": 1}))
-    engine: Any = SimpleNamespace(input_shapes=lambda *_: ({"x": (1,)}, {"y": (1,)}))
+    engine: Any = SimpleNamespace(distinct_input_shapes=lambda *_: ({"x": (1,)}, {"y": (1,)}))
     with pytest.raises(UsageError, match="the same session"):
         place_shapes(engine, "m.onnx", alike, RunSettings(), session=tmp_path / "s.collage")
 

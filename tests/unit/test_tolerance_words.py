@@ -41,7 +41,7 @@ def test_a_run_says_that_the_model_amplifies_rounding_and_what_is_allowed_theref
     (told,) = tolerance_sentences(run)
     assert told.startswith("the model amplifies rounding")
     assert "'scores' by 1.5e-04, so that an error of 4.5e-04 is allowed there" in told
-    assert "boxes" not in told and "0.0001 is allowed without" in told
+    assert "boxes" not in told and "otherwise 0.0001 is allowed" in told
 
 
 @pytest.mark.parametrize("tolerance", [None, PRECISION])

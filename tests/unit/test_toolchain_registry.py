@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -130,6 +131,32 @@ def test_probe_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [s.name for s in states] == list(registry.all_names())
     registry.probe_all(["onednn", "tvm"])
     assert sorted(asked) == sorted(registry.all_names())
+
+
+def test_who_is_not_ready_in_time_is_left_out_and_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Compiling runtimes takes long on a new machine; a run with little time does without them."""
+    asked: list[tuple[str, float]] = []
+
+    def answer(name: str, limits: ProbeLimits) -> ToolchainState:
+        asked.append((name, limits.whole_s))
+        if name in ("onednn", "openvino"):  # their runtimes are not compiled yet
+            time.sleep(min(0.5, limits.whole_s))
+            if limits.whole_s < 0.5:
+                return ToolchainState(name=name, available=False, reason="probing took too long")
+        return ToolchainState(name=name, available=True)
+
+    monkeypatch.setattr(registry, "_probe_in_child", answer)
+    states = registry.probe_all(ready_by=time.monotonic() + 0.2, waited_for={"openvino"})
+    by_name = {state.name: state for state in states}
+    assert by_name["tvm"].available and by_name["openvino"].available
+    assert by_name["onednn"].reason == registry.NOT_READY
+    assert all(s <= 0.2 for name, s in asked if name != "openvino")
+    assert dict(asked)["openvino"] == ProbeLimits().whole_s, "it is waited for"
+    later = {state.name: state for state in registry.probe_all()}
+    assert later["onednn"].available, "it is not remembered as missing"
+    assert all(state.available for state in later.values())
 
 
 def test_a_record_says_what_the_toolchain_says_of_itself() -> None:

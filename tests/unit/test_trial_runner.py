@@ -27,10 +27,6 @@ def profiled(runner: TrialRunner, parts: tuple[Candidate, ...], **more: float) -
     return runner.run(Proposal(cover=parts, profiles=5, **more))  # type: ignore[arg-type]
 
 
-def timed(runner: TrialRunner, name: str, rounds: int = 5) -> Trial:
-    return runner.run(Proposal(cover=cover(name), rounds=rounds))
-
-
 def part(name: str, place: int = 0) -> str:
     return candidate_on(instance(name), (place,)).id
 
@@ -56,22 +52,6 @@ def test_profiles_are_those_at_the_references_first_speed(script: Script, tmp_pa
     assert script.closed == ["b", "a"]
 
 
-def test_rounds_are_those_at_the_references_first_speed(script: Script, tmp_path: Path) -> None:
-    script.us["a"] = lambda n: 100.0 if n < 5 else 300.0
-    script.us["b"] = 330.0
-    with script.runner(tmp_path) as runner:
-        assert timed(runner, "a").times_us == pytest.approx([100.0] * 5)
-        assert timed(runner, "b").times_us == pytest.approx([110.0] * 5)
-
-
-def test_a_profile_beside_rounds_adds_up_to_their_time(script: Script, tmp_path: Path) -> None:
-    script.us["a"] = 23.0
-    with script.runner(tmp_path) as runner:
-        trial = runner.run(Proposal(cover=cover("a", 2), rounds=3, profiles=1))
-    assert trial.partitions_us == pytest.approx({part("a"): 10.0, part("a", 1): 10.0})
-    assert trial.profiled_us == pytest.approx(23.0)
-
-
 def test_partitions_without_a_kernel_take_nothing(script: Script, tmp_path: Path) -> None:
     script.views = {("a", 1)}
     with script.runner(tmp_path) as runner:
@@ -91,12 +71,10 @@ def test_a_placement_of_views_only_is_no_reference_to_divide_by(
 def test_what_fails_is_a_sentence_and_ends_nothing(script: Script, tmp_path: Path) -> None:
     script.refuse_build["a"] = "x cannot take nn.conv3d"
     script.profile_raises["b"] = ToolchainError("the child ended with signal 11")
-    script.crash_in_round["c"] = 1
     with script.runner(tmp_path) as runner:
         assert profiled(runner, cover("a")).failures == ("x cannot take nn.conv3d",)
         assert profiled(runner, cover("b")).failure == "the child ended with signal 11"
         assert script.closed == ["b"]
-        assert timed(runner, "c").failures == ("x: killed by SIGSEGV",)
         assert not profiled(runner, cover("d")).failures
 
 

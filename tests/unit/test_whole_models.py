@@ -9,7 +9,7 @@ import pytest
 
 from collage_engine.build.built import MODULE_FILE
 from collage_engine.records.cost import UNKNOWN, Cost
-from collage_engine.run.stages.whole_models import tells_more
+from collage_engine.run.stages.whole_models import replaces
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.proposals import Proposal
 from collage_engine.trials.runner import NOT_REACHED
@@ -65,7 +65,7 @@ def test_without_any_time_one_is_timed_all_the_same(script: Script, tmp_path: Pa
     listener = Listener(0.0)
     known = tried(script, tmp_path, listener, *map(whole, "abcd"))
     assert len(listener.answers) == 1 and known.best is not None
-    assert len(known.outcomes) + len(known.unreached) == 4 and len(known.unreached) >= 2
+    assert len(known.results) + len(known.unreached) == 4 and len(known.unreached) >= 2
 
 
 def test_what_fails_is_no_answer_and_the_next_ones_are_tried(
@@ -76,7 +76,7 @@ def test_what_fails_is_no_answer_and_the_next_ones_are_tried(
     listener = Listener(0.0)
     known = tried(script, tmp_path, listener, *map(whole, "abcd"))
     assert listener.answers in (["c"], ["d"])
-    reasons = {one.contender.name: one.reason for one in known.outcomes}
+    reasons = {one.contender.name: one.reason for one in known.results}
     assert reasons["a"] == "x cannot take nn.conv3d"
     assert "wrong numbers" in (reasons["b"] or "")
     assert NOT_REACHED not in reasons.values(), "it is listed as unreached instead"
@@ -94,8 +94,8 @@ def test_one_that_may_not_win_is_timed_and_is_no_answer(script: Script, tmp_path
 def test_no_batch_begins_that_is_not_likely_to_end_in_time(script: Script, tmp_path: Path) -> None:
     listener = Listener(1e6, 1e6, 1e6, 1e6, 1e6, 1e-9)
     known = tried(script, tmp_path, listener, *map(whole, "abcdef"))
-    assert 2 <= len(known.outcomes) < 6
-    assert [one.name for one in known.unreached] == list("abcdef")[len(known.outcomes) :]
+    assert 2 <= len(known.results) < 6
+    assert [one.name for one in known.unreached] == list("abcdef")[len(known.results) :]
 
 
 def test_variants_are_left_out_where_their_share_of_the_time_is_over(
@@ -104,7 +104,7 @@ def test_variants_are_left_out_where_their_share_of_the_time_is_over(
     given = replace(Listener(1e6).time(), is_wanted=lambda contender: contender.name in "ab")
     with script.runner(tmp_path) as runner:
         known = time_whole_models(runner, [*map(whole, "abcd")], given)
-    assert [one.contender.name for one in known.outcomes] == ["a", "b"]
+    assert [one.contender.name for one in known.results] == ["a", "b"]
     assert [one.name for one in known.unreached] == ["c", "d"]
 
 
@@ -112,7 +112,7 @@ def test_a_trial_leaves_a_module_of_others_where_it_is(script: Script, tmp_path:
     known = tried(script, tmp_path / "one", Listener(1e6), whole("a"), whole("b"))
     with script.runner(tmp_path / "two", modules=known.modules) as runner:
         for name in "ab":  # the first one stays as the reference, the second one is discarded
-            trial = runner.run(Proposal(cover=whole(name).cover, rounds=1))
+            trial = runner.run(Proposal(cover=whole(name).cover, profiles=1))
             assert not trial.failures
     assert all((folder / MODULE_FILE).exists() for folder, _ in known.modules.values())
     assert sorted(script.built) == ["a", "b"], "nothing was built again"
@@ -131,15 +131,15 @@ def test_modules_are_kept_and_taken_by_another_runner(script: Script, tmp_path: 
 
 def test_several_partitions_are_profiled(script: Script, tmp_path: Path) -> None:
     known = tried(script, tmp_path, Listener(1e6), whole("a", 3), whole("b"))
-    parts = {one.contender.name: one.parts_us for one in known.outcomes}
+    parts = {one.contender.name: one.parts_us for one in known.results}
     assert parts == {"a": (5.0, 5.0, 5.0), "b": ()}
 
 
 def test_a_trial_replaces_a_cost_from_a_busy_moment_and_no_other() -> None:
     slow = Cost(state="measured", median_us=3550.0)
     wrong = Cost(state="invalid", reason="wrong numbers")
-    assert tells_more(1900.0, UNKNOWN, alone=False)
-    assert tells_more(1900.0, slow, alone=True)
-    assert not tells_more(3600.0, slow, alone=True), "what else the machine does adds time"
-    assert not tells_more(1900.0, slow, alone=False), "a part of a trial is no isolated cost"
-    assert not tells_more(1900.0, wrong, alone=True)
+    assert replaces(1900.0, UNKNOWN, alone=False)
+    assert replaces(1900.0, slow, alone=True)
+    assert not replaces(3600.0, slow, alone=True), "what else the machine does adds time"
+    assert not replaces(1900.0, slow, alone=False), "a part of a trial is no isolated cost"
+    assert not replaces(1900.0, wrong, alone=True)

@@ -45,7 +45,7 @@ def shapes_of(entry: Entry, kind: str = "inputs") -> Shapes:
 
 
 def sample_files(entry: Entry) -> tuple[str, str]:
-    """Names of the files with an entry's sample inputs and outputs."""
+    """Return names of the files with an entry's sample inputs and outputs."""
     sample = entry.get("sample", {})
     inputs = sample.get("inputs", "sample_input.npz")
     return inputs, sample.get("outputs", "sample_output.npz")
@@ -60,7 +60,7 @@ def shape_text(shapes: Shapes) -> str:
 
 
 def axes_of(entries: Sequence[Entry], dim: str, kind: str) -> dict[str, list[int]] | None:
-    """Where a dimension's size stands among the inputs or outputs of all entries.
+    """Return where a dimension's size stands among the inputs or outputs of all entries.
 
     Args:
         entries: The artifact's entries.
@@ -112,7 +112,7 @@ def unexplained_axis(entries: Sequence[Entry], kind: str = "outputs") -> tuple[s
 def pick(
     entries: Sequence[Entry], shapes: Shapes, padding: Entry | None = None
 ) -> tuple[int, dict[str, int]]:
-    """The entry that runs inputs of some shapes.
+    """Return the entry that runs inputs of some shapes.
 
     Args:
         entries: The artifact's entries.

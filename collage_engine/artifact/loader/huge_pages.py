@@ -133,7 +133,7 @@ def extents(spans: Iterable[tuple[int, int]], size: int) -> Iterator[int]:
 
 
 def _move(addresses: Iterable[int], size: int) -> tuple[int, int]:
-    """Bytes moved, and the error number of the last refusal (0: none)."""
+    """Return bytes moved, and the error number of the last refusal (0: none)."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]

@@ -90,6 +90,36 @@ class Pool:
         self._waiting.put((result, function, arguments))
         return result
 
+    def at_once(self, function: Callable[[Any, Callable[[], Any]], Any]) -> list:
+        """Call a function with every instance at the same time, each in its thread.
+
+        Args:
+            function: Gets an instance, and what it has to call once: that waits until all the
+                others have called it, too.
+
+        Returns:
+            The results, in no order.
+
+        Raises:
+            BaseException: What the function raised first; the others do not wait for ever.
+        """
+        together = threading.Barrier(self.streams)
+
+        def work(instance):
+            try:
+                return function(instance, together.wait)
+            except BaseException:
+                together.abort()
+                raise
+
+        futures = [self.apply(work) for _ in range(self.streams)]
+        errors = [error for each in futures if (error := each.exception()) is not None]
+        # Those that waited for the one that failed only say so.
+        causes = [e for e in errors if not isinstance(e, threading.BrokenBarrierError)]
+        for error in causes or errors:
+            raise error
+        return [each.result() for each in futures]
+
     def __call__(self, inputs):
         """Outputs of the inputs, one array each; waits for an instance."""
         return self.submit(inputs).result()

@@ -22,12 +22,11 @@ from collage_engine.kernels.cuda.gpu import Gpu
 from collage_engine.kernels.cuda.legalize import Products
 from collage_engine.kernels.cuda.neutral import legalised, traced, traced_numbers
 from collage_engine.kernels.cuda.product.plan import chosen
+from collage_engine.kernels.marks import SCHEDULE
 from collage_engine.machine.cuda import cuda_target
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.reasons import short_reason
 
-SCHEDULE = "collage.schedule"
-"""Key of the PrimFunc attribute that names the rule that wrote the kernel."""
 TRACED = "MetaSchedule"
 """The name under which kernels are marked whose schedule is a trace that tuning found."""
 

@@ -48,7 +48,7 @@ OpenDevice = Callable[[str], contextlib.AbstractContextManager[Device]]
 
 
 def no_device(architecture: str) -> contextlib.AbstractContextManager[Device]:
-    """Where nothing was handed in."""
+    """Raise the error of a tuner that was given no device."""
     from collage_engine.records.errors import ToolchainError
 
     raise ToolchainError(f"kernels for {architecture} cannot be tuned: no device was handed in")

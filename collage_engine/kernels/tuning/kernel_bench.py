@@ -163,7 +163,7 @@ class KernelBench:
         self._made = {name: made for name, made in self._made.items() if name in kept}
 
     def confirmed(self, decision: Decision[Any, Any]) -> float:
-        """Time of a decision as a share of the default's, at worst of two settings.
+        """Return the time of a decision as a share of the default's, at worst of two settings.
 
         Each has kernels and buffers of its own, since where buffers lie matters too.
         """

@@ -197,7 +197,7 @@ class ProcessorBench:
     def measure(
         self, kernels: Sequence[Any], about_to_try: Callable[[int], None]
     ) -> list[tuple[float, str | None]]:
-        """Microseconds of each kernel, or infinity with the reason why it is of no use."""
+        """Return microseconds of each kernel, or infinity with the reason why it is of no use."""
         from collage_engine.kernels.verify import difference
 
         found: list[tuple[float, str | None]] = []

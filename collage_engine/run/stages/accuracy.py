@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-import shutil
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import RunBudget
@@ -19,6 +16,7 @@ from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import Cancelled
 from collage_engine.records.placement import CandidateCounts, Placement
 from collage_engine.run.problem_data import ProblemData, candidates_of
+from collage_engine.run.trials_of_run import trial_runner
 from collage_engine.search.problem import Problem
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.toolchains.registry import about
@@ -34,9 +32,7 @@ from collage_engine.trials.mixed_precision import (
     to_mix,
 )
 from collage_engine.trials.objective import trial_settings
-from collage_engine.trials.placement_process import TrialModel
 from collage_engine.trials.proposals import Proposal, Trial, run_proposals
-from collage_engine.trials.runner import TrialRunner
 from collage_engine.trials.tolerance import (
     ToleranceInput,
     chosen_covers,
@@ -113,28 +109,24 @@ class KeepTolerance:
                 control=part,
                 on_step=report.progress,
             )
-            folder = Path(tempfile.mkdtemp(prefix="accuracy-", dir=inputs.open_model.folder))
-            runner = TrialRunner(
-                TrialModel.of(model),
-                samples,
-                inputs.tolerance,
-                folder,
-                cancelled=part.cancelled,
-                settings=trial_settings(data.settings),
-            )
-
-            def run(proposal: Proposal) -> Trial:
-                part.check()
-                return runner.run(proposal)
-
             try:
-                with runner:
+                with trial_runner(
+                    self.name,
+                    inputs.open_model,
+                    samples,
+                    inputs.tolerance,
+                    part,
+                    trial_settings(data.settings),
+                ) as runner:
+
+                    def run(proposal: Proposal) -> Trial:
+                        part.check()
+                        return runner.run(proposal)
+
                     kept = run_proposals(covers_within(given), run)
             except Cancelled:
                 control.cut("accuracy")
                 return _unchanged(inputs)
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
             report.detail = summary_of(kept, inputs.tolerance)
         data = wider.data
         known = {frozenset(candidates_of(p)): p for p in inputs.placements}

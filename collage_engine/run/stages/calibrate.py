@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
@@ -16,6 +13,7 @@ from collage_engine.records.errors import Cancelled, InfeasibleError
 from collage_engine.records.placement import Placement
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.search import find_covers
+from collage_engine.run.trials_of_run import trial_runner
 from collage_engine.search.problem import Answer, Problem
 from collage_engine.trials.calibration import (
     CalibrationInput,
@@ -27,9 +25,8 @@ from collage_engine.trials.calibration import (
 )
 from collage_engine.trials.contender import Sample
 from collage_engine.trials.objective import trial_settings
-from collage_engine.trials.placement_process import TrialModel
 from collage_engine.trials.proposals import Trial, run_proposals
-from collage_engine.trials.runner import NOT_REACHED, TrialRunner
+from collage_engine.trials.runner import NOT_REACHED
 from collage_engine.trials.whole_models import WholeModels
 
 CALIBRATION_SHARE = 0.7
@@ -97,24 +94,6 @@ def _calibrated(
     settings = CalibrationSettings()
     seconds = min(seconds, settings.seconds(data.settings.budget_s))
     part = control.within(seconds)
-    folder = Path(tempfile.mkdtemp(prefix="in-place-", dir=inputs.open_model.folder))
-    runner = TrialRunner(
-        TrialModel.of(model),
-        [inputs.sample],
-        inputs.tolerance,
-        folder,
-        cancelled=part.cancelled,
-        settings=trial_settings(data.settings),
-        modules=inputs.whole_models.modules,
-    )
-
-    def run(cover: CandidateIds) -> Trial:
-        candidates = [data.by_id[name] for name in cover]
-        try:
-            return runner.run(settings.proposal(candidates, inputs.tolerance))
-        except Cancelled:
-            control.cut("in-place")
-            return Trial(failures=(NOT_REACHED,))
 
     def problem(costs: CostTable) -> Problem:
         return data.with_costs(costs).problem()
@@ -127,25 +106,42 @@ def _calibrated(
             return None
         return result.answer, list(result.placements)
 
-    try:
-        with control.stage("in-place") as report, runner:
-            given = CalibrationInput(
-                graph=model.graph,
-                candidates=data.candidates,
-                costs=data.costs,
-                found=found,
-                search=search,
-                problem=problem,
-                percentile=data.settings.percentile,
-                seconds=seconds,
-                stop=part.cancelled.is_set,
-                on_cover=report.progress,
-                log=control.log,
-            )
-            calibrated = run_proposals(calibrate(given, settings), run)
-            report.detail = calibrated.detail
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with (
+        control.stage("in-place") as report,
+        trial_runner(
+            Calibrate.name,
+            inputs.open_model,
+            [inputs.sample],
+            inputs.tolerance,
+            part,
+            trial_settings(data.settings),
+            modules=inputs.whole_models.modules,
+        ) as runner,
+    ):
+
+        def run(cover: CandidateIds) -> Trial:
+            candidates = [data.by_id[name] for name in cover]
+            try:
+                return runner.run(settings.proposal(candidates, inputs.tolerance))
+            except Cancelled:
+                control.cut("in-place")
+                return Trial(failures=(NOT_REACHED,))
+
+        given = CalibrationInput(
+            graph=model.graph,
+            candidates=data.candidates,
+            costs=data.costs,
+            found=found,
+            search=search,
+            problem=problem,
+            percentile=data.settings.percentile,
+            seconds=seconds,
+            stop=part.cancelled.is_set,
+            on_cover=report.progress,
+            log=control.log,
+        )
+        calibrated = run_proposals(calibrate(given, settings), run)
+        report.detail = calibrated.detail
     return CalibrateResult(
         data=data.with_costs(calibrated.costs),
         answer=calibrated.answer,

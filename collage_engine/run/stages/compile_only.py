@@ -211,7 +211,7 @@ def _build_first(
 
 
 def _candidates_of(menu: Menu, chosen: Contender, built: BuiltModule) -> list[Candidate]:
-    """The candidates of a built module, in the order they run.
+    """Return the candidates of a built module, in the order they run.
 
     Where the menu has a candidate for the same work, that one: it has a measurement key.
     """

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -25,6 +23,7 @@ from collage_engine.run.candidates_of_run import candidates_of_run
 from collage_engine.run.chosen_placement import chosen_placement
 from collage_engine.run.contenders import with_eligibility
 from collage_engine.run.problem_data import ProblemData
+from collage_engine.run.trials_of_run import trial_runner
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.trials.baselines import COLLAGE, baselines
 from collage_engine.trials.confirmation import Confirmation, confirm
@@ -35,8 +34,7 @@ from collage_engine.trials.confirmation_plan import (
 )
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.objective import confirming_settings
-from collage_engine.trials.placement_process import TrialModel
-from collage_engine.trials.runner import NOT_REACHED, Module, TrialRunner
+from collage_engine.trials.runner import NOT_REACHED, Module
 from collage_engine.trials.whole_models import WholeModels
 
 
@@ -169,7 +167,7 @@ class Confirm:
         Raises:
             CollageError: None of the contenders can be built and run.
         """
-        model, known, budget = inputs.open_model.model, inputs.whole_models, inputs.budget
+        known, budget = inputs.whole_models, inputs.budget
         quick = inputs.data.settings.confirmation == "quick"
         seconds = budget.to_confirm_s
         if control.keep.is_set():
@@ -185,23 +183,23 @@ class Confirm:
         with control.stage("confirm") as report:
             if plan.contenders:
                 end = budget.clock() + max(0.0, seconds - plan.least_s)
-                folder = Path(tempfile.mkdtemp(prefix="confirm-", dir=inputs.open_model.folder))
-                runner = TrialRunner(
-                    TrialModel.of(model),
+                with trial_runner(
+                    self.name,
+                    inputs.open_model,
                     [inputs.sample, *inputs.further_samples],
                     inputs.tolerance,
-                    folder,
-                    cancelled=control.cancelled,
-                    settings=confirming_settings(inputs.data.settings),
+                    control,
+                    confirming_settings(inputs.data.settings),
                     modules=modules,
-                )
-                with runner:
+                    keep_modules=True,
+                ) as runner:
                     confirmation = confirm(
                         runner,
                         plan.contenders,
                         settings=plan.settings,
                         on_progress=report.progress,
                         hurry=lambda: control.keep.is_set() or budget.clock() > end,
+                        trials_us=_trial_times(inputs),
                     )
             else:
                 confirmation = confirmation_of_trials(known)
@@ -222,6 +220,17 @@ class Confirm:
             confirmed_how=how if plan.contenders else "trial",
             contenders_left_out=left_out,
         )
+
+
+def _trial_times(inputs: ConfirmInputs) -> dict[tuple[object, ...], float]:
+    """What whole models took in their trials, in µs; nothing where another objective counts."""
+    if inputs.data.settings.objective != "latency":
+        return {}
+    return {
+        one.contender.key: one.measured_us
+        for one in inputs.whole_models.timed
+        if one.measured_us is not None
+    }
 
 
 def without_trial_times(confirmation: Confirmation) -> Confirmation:
@@ -262,7 +271,7 @@ def _worth_keeping(
 
 
 def _baseline_times(previous: Run | None) -> dict[str, float]:
-    """Times of the baselines of the run before, by name."""
+    """Return times of the baselines of the run before, by name."""
     if previous is None:
         return {}
     return {base.name: base.measured_us for base in previous.baselines if base.measured_us}

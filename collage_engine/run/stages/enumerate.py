@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from collage_engine.candidates.host_candidates import pinned_to_host
-from collage_engine.candidates.menu import Menu
+from collage_engine.candidates.menu import Menu, Probing
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.candidates.precision import missing_precision
 from collage_engine.candidates.preflight import menu_update
 from collage_engine.candidates.runtime_facts import runtime_facts
+from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.planning.infeasible import raise_infeasible
 from collage_engine.records.copies import FREE
@@ -24,6 +26,10 @@ from collage_engine.search.api import solve
 from collage_engine.toolchains.at_risk import left_out
 from collage_engine.trials.baselines import check_placements
 
+SET_UP_SHARE = 0.35
+"""Share of the time left that compiling what toolchains need, once per machine, may take; chosen:
+21 s of a minute, which all of them together took on two quiet processors."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class EnumerateInputs:
@@ -32,6 +38,7 @@ class EnumerateInputs:
     open_model: OpenModel
     settings: RunSettings
     pins: tuple[Pin, ...]
+    budget: RunBudget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +70,16 @@ class Enumerate:
                 what = f"looking for {name}; what it needs is compiled, once per machine"
                 report.progress(0, 1, what)
 
-            menu = inputs.open_model.menu(settings, pinned_to_host(inputs.pins), on_probe)
+            probing = Probing(
+                on_probe=on_probe,
+                ready_by=time.monotonic() + SET_UP_SHARE * inputs.budget.left_s,
+                waited_for=frozenset(
+                    pin.toolchain.partition("[")[0] for pin in inputs.pins if pin.toolchain
+                ),
+            )
+            menu = inputs.open_model.menu(settings, pinned_to_host(inputs.pins), probing)
+            if menu.not_ready:
+                control.warn(not_ready_in_words(menu.not_ready))
             for toolchain, reason in left_out().items():
                 control.warn(f"{toolchain} is left out of this run: {reason}")
             distinct = len({candidate.key for candidate in menu.candidates})
@@ -85,6 +101,16 @@ class Enumerate:
         if lacking:
             control.warn(lacking)
         return EnumerateResult(menu=menu, data=data)
+
+
+def not_ready_in_words(names: Sequence[str]) -> str:
+    """A sentence about toolchains that the run does without, since they are not compiled yet."""
+    are = "is" if len(names) == 1 else "are"
+    return (
+        f"{', '.join(names)} {are} left out of this run: what toolchains need is compiled once per "
+        f"machine, and that takes longer than {SET_UP_SHARE:.0%} of the budget; run `collage "
+        "toolchains` once, which compiles it, or give a larger --budget"
+    )
 
 
 def _check_that_a_cover_exists(

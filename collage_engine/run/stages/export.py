@@ -45,7 +45,7 @@ class ExportResult:
 
 
 def quiet_enough(state: MachineState, settings: RunSettings) -> MachineState:
-    """The machine's state, unless others use it and the settings are strict.
+    """Return the machine's state, unless others use it and the settings are strict.
 
     Raises:
         MeasureError: Figures that are taken now would not be exported.

@@ -167,7 +167,7 @@ def measuring_s(to_improve_s: float) -> float:
 
 
 def has_cover(data: ProblemData) -> bool:
-    """Whether the costs at hand make a cover that keeps the pins and limits."""
+    """Return whether the costs at hand make a cover that keeps the pins and limits."""
     answer = solve(data.problem(), with_bounds=False)
     return answer.infeasible is None and answer.cost_us is not None
 
@@ -409,7 +409,7 @@ def remeasure(
 
 
 def _uncertain(data: ProblemData, drift_share: float | None) -> set[str]:
-    """The few candidates whose exact cost matters most; none where it matters little.
+    """Return the few candidates whose exact cost matters most; none where it matters little.
 
     Args:
         data: The candidates.

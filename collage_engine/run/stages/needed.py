@@ -282,7 +282,7 @@ class Needed:
         self.assumed = left & matters
 
     def costs(self) -> CostTable:
-        """The costs so far, with bounds and reasons of what is unmeasured."""
+        """Return the costs so far, with bounds and reasons of what is unmeasured."""
         bounds = self._bounds()
         reasons = dict.fromkeys(self.proven, PROVEN) | dict.fromkeys(self.assumed, ASSUMED)
         left = [c for c in self._candidates if c.key not in self._costs]
@@ -294,7 +294,7 @@ class Needed:
         )
 
     def words(self) -> str | None:
-        """How many are left unmeasured, and on what grounds; None when none is."""
+        """Return how many are left unmeasured, and on what grounds; None when none is."""
         left = sum(key not in self._costs for key in self._members)
         if not left:
             return None

@@ -91,7 +91,7 @@ def find_covers(data: ProblemData, without_candidates: WithoutCandidates) -> Sea
 def _missing_costs(
     data: ProblemData, answer: Answer, without_candidates: WithoutCandidates
 ) -> InfeasibleError:
-    """A cover exists, but not one of measured candidates: say which nodes lack a cost."""
+    """Return the error of a search without costs: it says which nodes lack a cost."""
     details = infeasible_details(data.graph, data.pins, answer, without_candidates)
     nodes = set(answer.infeasible.nodes if answer.infeasible else ())
     costs = {c.id: data.costs.cost(c.id) for c in data.candidates}

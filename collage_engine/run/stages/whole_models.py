@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 import msgspec
 
@@ -25,13 +23,13 @@ from collage_engine.records.placement import Run
 from collage_engine.run.contenders import first_contenders, is_secondary
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.provisional import ProvisionalInputs, provisional_document
+from collage_engine.run.stages.measure import WORTH_MEASURING_S
+from collage_engine.run.trials_of_run import trial_runner
 from collage_engine.store.keys import KeyMaker
 from collage_engine.store.measurement import Measurement
 from collage_engine.trials.confirmation_plan import kept_back
 from collage_engine.trials.contender import Contender, ContenderResult, Sample
 from collage_engine.trials.objective import trial_settings
-from collage_engine.trials.placement_process import TrialModel
-from collage_engine.trials.runner import TrialRunner
 from collage_engine.trials.whole_models import TrialTime, WholeModels, time_whole_models
 
 LARGEST_SHARE = 0.75
@@ -40,6 +38,10 @@ mostly decided by them, and the rest of the time finds the mixes."""
 SECONDARY_SHARE = 0.3
 """The same for other configurations and greedy partitionings; chosen: on ResNet-50 two of them took
 10 of 60 seconds, and they rarely win."""
+
+BEGINNING_S = 1.15 * WORTH_MEASURING_S
+"""Seconds that are left to measuring, where there is little time, so that it begins; chosen: some
+pass before it does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +86,7 @@ class TimeWholeModels:
         weights = inputs.open_model.model.record.weights_bytes
         if data.settings.confirmation == "quick" and inputs.previous is not None:
             none = WholeModels()
-            kept = budget.keeping_back(*kept_back(none, budget.left_s, weights))
+            kept = budget.keeping_back(*kept_back(none, budget.left_s, weights, BEGINNING_S))
             return WholeModelResult(data=data, whole_models=none, budget=kept)
         with control.stage("whole-models") as report:
             contenders = first_contenders(inputs.open_model, inputs.menu, data)
@@ -118,16 +120,15 @@ class TimeWholeModels:
                 on_answer=announce,
                 on_progress=report.progress,
             )
-            folder = Path(tempfile.mkdtemp(prefix="whole-models-", dir=inputs.open_model.folder))
-            runner = TrialRunner(
-                TrialModel.of(inputs.open_model.model),
+            with trial_runner(
+                self.name,
+                inputs.open_model,
                 [inputs.sample, *inputs.further_samples],
                 inputs.tolerance,
-                folder,
-                cancelled=control.cancelled,
-                settings=trial_settings(data.settings),
-            )
-            with runner:
+                control,
+                trial_settings(data.settings),
+                keep_modules=True,
+            ) as runner:
                 known = time_whole_models(runner, contenders, given)
             report.detail = _detail(known)
         if known.unreached:
@@ -137,12 +138,12 @@ class TimeWholeModels:
         return WholeModelResult(
             data=found,
             whole_models=known,
-            budget=budget.keeping_back(*kept_back(known, budget.left_s, weights)),
+            budget=budget.keeping_back(*kept_back(known, budget.left_s, weights, BEGINNING_S)),
         )
 
 
 def _detail(known: WholeModels) -> str:
-    tried = counted(len(known.outcomes), "whole model") + " tried"
+    tried = counted(len(known.results), "whole model") + " tried"
     best = known.best
     if best is None or best.measured_us is None:
         return f"{tried}, none of which can be exported"
@@ -152,7 +153,7 @@ def _detail(known: WholeModels) -> str:
 def with_trial_costs(
     model: ImportedModel, menu: Menu, data: ProblemData, known: WholeModels
 ) -> ProblemData:
-    """The data with costs of partitions that were tried in whole models.
+    """Return the data with costs of partitions that were tried in whole models.
 
     A whole model takes in a search what it took in its trial, so that there is a cover with a cost
     from the first trial on. Where the store knows a cost of it, the lower one is taken: what else
@@ -171,7 +172,7 @@ def with_trial_costs(
             alone = len(outcome.contender.cover) == 1
             if candidate.id in costs or us <= 0:
                 continue
-            if not tells_more(us, data.costs.isolated_cost(candidate.id), alone):
+            if not replaces(us, data.costs.isolated_cost(candidate.id), alone):
                 continue
             costs[candidate.id] = _cost(outcome, us)
             if candidate.id not in data.by_id:
@@ -180,8 +181,8 @@ def with_trial_costs(
     return data.with_candidates([*data.candidates, *new.values()], data.costs.with_isolated(costs))
 
 
-def tells_more(us: float, known: Cost, alone: bool) -> bool:
-    """Tell whether a trial's time in µs replaces what is known of the cost.
+def replaces(us: float, known: Cost, alone: bool) -> bool:
+    """Return whether a trial's time in µs replaces what is known of the cost.
 
     Args:
         us: What the partition took in the trial.
@@ -210,7 +211,7 @@ def keep_costs(open_model: OpenModel, menu: Menu, before: ProblemData, found: Pr
         and candidate.key
         and before.costs.isolated_cost(candidate.id) != found.costs.isolated_cost(candidate.id)
     ]
-    # A store that cannot be written is told of when measuring needs it; the answer stands.
+    # Measuring reports a store that cannot be written; the answer stands.
     with contextlib.suppress(MeasureError):
         open_model.store.put_many(
             Measurement(
@@ -233,7 +234,7 @@ def keep_costs(open_model: OpenModel, menu: Menu, before: ProblemData, found: Pr
 
 
 def _partition_times(outcome: ContenderResult) -> list[tuple[Candidate, float]]:
-    """The candidates of a trial in the order they run, with what each took in it, in µs."""
+    """Return the candidates of a trial in the order they run, with what each took in it, in µs."""
     assert outcome.built is not None and outcome.measured_us is not None
     by_id = {candidate.id: candidate for candidate in outcome.contender.cover}
     if len(by_id) == 1:

@@ -7,12 +7,12 @@ from typing import Any
 
 from tvm import tirx
 
-from collage_engine.kernels.scheduler import REASON, SCHEDULE, UNSCHEDULED
+from collage_engine.kernels.marks import REASON, SCHEDULE, count_unscheduled
 from collage_engine.toolchains.base import MODULES
 
 
 def describe(module: Any) -> dict[str, Any]:
-    """Kernels with the rule that wrote each and its TIR text, and how many none could write.
+    """Return kernels with the rule that wrote each and its TIR text, and how many none could write.
 
     Returns:
         ``kernels``: one record a kernel, in call order, with ``reason`` where a more specific rule
@@ -34,8 +34,7 @@ def describe(module: Any) -> dict[str, Any]:
         kernels.append(kernel)
     calls = module.attrs[MODULES] if module.attrs and MODULES in module.attrs else []
     libraries = [json.loads(str(each["collage.inside"]())) for each in calls]
-    unscheduled = sum(kernel["schedule"] == UNSCHEDULED for kernel in kernels)
-    found = {"kernels": kernels, "unscheduled": unscheduled}
+    found = {"kernels": kernels, "unscheduled": count_unscheduled(module)}
     return found | ({"library_calls": libraries} if libraries else {})
 
 

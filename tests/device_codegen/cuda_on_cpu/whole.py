@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tvm
 
-from collage_engine.kernels.cuda.lowering import SCHEDULE
+from collage_engine.kernels.marks import SCHEDULE
 from collage_engine.kernels.program import shape_of
 from tests.device_codegen.cuda_on_cpu.emulator import Kernel
 

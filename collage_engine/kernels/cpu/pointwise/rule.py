@@ -18,7 +18,7 @@ class Pointwise(KernelRule[Program, NoPlan, Cpu]):
     problem_type = Program
 
     def matches(self, problem: Program, machine: Cpu) -> bool:
-        """Every program without a reduction."""
+        """Return whether it is a program without a reduction."""
         return not any(stage.is_reduction for stage in problem.stages)
 
     def default(self, problem: Program, machine: Cpu) -> NoPlan:

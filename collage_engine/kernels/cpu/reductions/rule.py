@@ -18,7 +18,7 @@ class RowChains(KernelRule[Program, NoPlan, Cpu]):
     problem_type = Program
 
     def matches(self, problem: Program, machine: Cpu) -> bool:
-        """Every program with a reduction."""
+        """Return whether it is a program with a reduction."""
         return any(stage.is_reduction for stage in problem.stages)
 
     def default(self, problem: Program, machine: Cpu) -> NoPlan:

@@ -173,7 +173,7 @@ class Convolution:
 
     @property
     def filters(self) -> tuple[int, ...]:
-        """The numbers of groups, of rows and of channels, then the taps along every axis."""
+        """Return the numbers of groups, of rows and of channels, then the taps along every axis."""
         weight, groups = self.window.weight, self.window.groups
         if self.transposed:
             return groups, weight[1], weight[0] // groups, *weight[2:]

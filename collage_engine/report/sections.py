@@ -1,0 +1,157 @@
+"""The parts of the HTML report that are tables of partitions and runs, and the ties."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collage_engine.drawing.baselines import baseline_title
+from collage_engine.drawing.figures import (
+    conditions,
+    drift_text,
+    latency_us,
+    winner_title,
+)
+from collage_engine.drawing.formatting import (
+    DASH,
+    STAGE_TITLES,
+    bytes_text,
+    counted,
+    gain_text,
+    number_text,
+)
+from collage_engine.drawing.memory_figures import partition_memory, toolchain_memory
+from collage_engine.drawing.palette import toolchain_title
+from collage_engine.drawing.roofline import partition_roofs, roofline_sentence
+from collage_engine.records.placement import Run
+from collage_engine.session.compare import compare_runs
+from collage_engine.session.document import Document
+from collage_engine.wording import report as words
+
+SHOWN = 10
+"""Partitions that a table shows before the reader opens it; chosen."""
+
+
+def ties_sentences(run: Run) -> list[str]:
+    """Which placements cannot be told from the exported one, and how sure that is."""
+    tied = [baseline_title(base) for base in run.baselines if base.name in run.tied]
+    if run.winner != "collage" and "collage" in run.tied:
+        tied.insert(0, "Collage")
+    chosen = winner_title(run)
+    if not tied:
+        timed = sum(base.measured_us is not None for base in run.baselines)
+        return [words.NO_TIES.format(chosen=chosen)] if timed else []
+    said = [words.TIES.format(chosen=chosen, names=", ".join(tied))]
+    if run.tie_coverage is not None:
+        said.append(words.TIE_COVERAGE.format(share=f"{100 * run.tie_coverage:.0f} %"))
+    return said
+
+
+def about_latencies(run: Run) -> str:
+    """Under which conditions the latencies were measured, in a sentence."""
+    return words.ABOUT_LATENCIES.format(
+        device=run.device or run.target, threads=counted(run.threads, "thread")
+    )
+
+
+def roofline(document: Document, run: Run) -> dict[str, Any]:
+    """The time of each partition beside its certified bound, the most to win first."""
+    if run.placement is None:
+        return {}
+    roofs = partition_roofs(run.placement, document.candidates)
+    known = [roof for roof in roofs if roof.left_us is not None]
+    known.sort(key=lambda roof: -(roof.left_us or 0.0))
+    rows = [
+        {
+            "id": roof.partition.id,
+            "toolchain": toolchain_title(roof.partition.instance),
+            "us": roof.us,
+            "bound": roof.bound_us,
+            "left": roof.left_us,
+            "share": DASH if roof.efficiency is None else f"{100 * roof.efficiency:.0f} %",
+        }
+        for roof in known
+    ]
+    return {"sentence": roofline_sentence(roofs), "first": rows[:SHOWN], "rest": rows[SHOWN:]}
+
+
+def memory(document: Document, run: Run) -> dict[str, Any]:
+    """The weights of each toolchain, and the bytes of each partition, the most weights first."""
+    if run.placement is None:
+        return {}
+    parts = partition_memory(document.graph, run.placement)
+
+    def size(value: int | None) -> str:
+        return DASH if value is None else bytes_text(value)
+
+    by_partition = [
+        {
+            "id": part.partition.id,
+            "toolchain": toolchain_title(part.partition.instance),
+            "sizes": [size(n) for n in (part.weights, part.inputs, part.outputs, part.inside)],
+        }
+        for part in sorted(parts, key=lambda part: -part.weights)
+    ]
+    by_toolchain = [
+        {
+            "toolchain": toolchain_title(row.toolchain),
+            "partitions": row.partitions,
+            "sizes": [size(n) for n in (row.weights, row.stored, row.packed)],
+        }
+        for row in toolchain_memory(parts, run.memory)
+    ]
+    return {"toolchains": by_toolchain, "first": by_partition[:SHOWN], "rest": by_partition[SHOWN:]}
+
+
+def other_runs(document: Document, run: Run) -> list[dict[str, Any]]:
+    """The session's runs beside this one: times, the machine's drift, and what runs elsewhere."""
+    if len(document.runs) < 2:
+        return []
+    ours = latency_us(run.placement)
+    rows = []
+    for other in document.runs:
+        is_this = other.id == run.id
+        changes = [change.change for change in compare_runs(run, other).nodes]
+        drift = "" if is_this else drift_text(other, run, document.title(run))
+        rows.append(
+            {
+                "title": document.title(other),
+                "chosen": is_this,
+                "exported": winner_title(other),
+                "us": latency_us(other.placement),
+                "gain": "" if is_this else gain_text(latency_us(other.placement), ours),
+                "drift": drift,
+                "moved": "" if is_this else number_text(changes.count("moved")),
+                "regrouped": "" if is_this else number_text(changes.count("regrouped")),
+                "partitions": len(other.placement.partitions) if other.placement else 0,
+                "threads": other.threads,
+                "started": other.started_at,
+                "note": other.note,
+            }
+        )
+    return rows
+
+
+def found(run: Run) -> list[str]:
+    """How many candidates there were, and how long the stages took."""
+    counts = run.candidates
+    said = [
+        words.CANDIDATES.format(
+            enumerated=number_text(counts.enumerated),
+            distinct=number_text(counts.distinct),
+            measured=number_text(counts.measured),
+            stored=number_text(counts.from_store),
+            invalid=number_text(counts.invalid),
+        )
+    ]
+    if run.seconds:
+        stages = ", ".join(
+            f"{STAGE_TITLES.get(name, name).lower()} {seconds:.1f} s"
+            for name, seconds in run.seconds.items()
+        )
+        said.append(words.SECONDS.format(stages=stages))
+    return said
+
+
+def all_conditions(run: Run) -> list[tuple[str, str]]:
+    """The conditions of a run without those that the heading of the report has."""
+    return [pair for pair in conditions(run) if pair[0] != "started"]

@@ -1,0 +1,85 @@
+"""The sentences that the command line prints around its tables."""
+
+from __future__ import annotations
+
+# -- place, report -----------------------------------------------------------------
+
+WARNING = "warning: {text}"
+SESSION = "session: {path}"
+ARTIFACT = "artifact: {path}"
+NO_PLACEMENT = "No placement."
+COMPILED = "Compiled for {target}, not measured: {what}, {partitions}"
+CHOSEN = "Chosen: {whose}, {us} for {nodes} in {partitions} on {target} with {threads}"
+COLLAGES = "Collage's placement"
+BASELINE = "the baseline {name}"
+ABOUT_TIES = "→ was chosen in earlier rounds; = is as fast as →, as far as these rounds can tell."
+NO_TIME = "{name} ({kind}) has no time: {reason}"
+EXPECTED = (
+    "Expected: {us}, the sum of its partitions, launches and hand-overs; measured, it takes {off} "
+    "{direction}."
+)
+MORE, LESS = "more", "less"
+MODEL_ERROR = "Largest error against the model's own result: {error} (relative)"
+CLOCKS = "Processor clocks at the beginning and the end: {clocks}"
+MEMORY = "Memory: {memory}"
+CANDIDATES = (
+    "Candidates: {enumerated} found, {distinct} distinct, {measured} measured, {trials} timed in "
+    "whole models, {stored} from the store, {invalid} invalid, {skipped} left unmeasured{why}"
+)
+EXCLUDED = " ({proven} were excluded by certified bounds and {assumed} by heuristic bounds)"
+PIN = "pin {pin}: {state}"
+PIN_BECAUSE = "pin {pin}: {state}: {reason}"
+PRICE = "price {us}"
+LIMIT = "limit {text}"
+BARRED = "{name} ({kind}) is {reason}"
+FORMATS = "{count} of {partitions} take or give {formats}; {converted}"
+NOTHING_CONVERTED = "nothing is converted"
+ONE_CONVERTED = "{values} is converted once{took}"
+SOME_CONVERTED = "{values} are converted once each{took}"
+IN_ALL = ", {us} in all"
+
+# -- toolchains --------------------------------------------------------------------
+
+NO_DEVICE = "{name} has no device here: {reason}"
+MISSING = "{name} is missing: {reason}"
+NO_REASON = "its probe gave no reason"
+TO_USE = "  to use it: {command}"
+
+# -- candidates, explain -------------------------------------------------------------
+
+CANDIDATES_LISTED = "{candidates}, {distinct} distinct, {unknown} not measured yet"
+NODE = "node {number}: {title}{names}, internally {operator}"
+SEVERAL_OPERATORS = "This ONNX node became operators {numbers}; explain them by number."
+ABOUT_REGRET = (
+    "→ is chosen. The regret is the extra time of the best placement with the candidate (no "
+    "placement: nothing can contain it here; not known: there was no time to find out). = is a "
+    "tie: the repeats scatter, or the machine drifts from run to run, by more than that."
+)
+ABOUT_EXPORTED = "• is what the run exported here: another placement was the fastest end to end."
+ABOUT_COST = (
+    "The cost is that in this model. It was measured in placements that were run, or is predicted "
+    "from these where the isolated cost has a ~."
+)
+MORE_CANDIDATES = "{count} more: --json lists them"
+INVALID = "invalid: {what}: {reason}"
+
+# -- compare -----------------------------------------------------------------------
+
+TWO_TIMES = "{one}: {one_us}   {other}: {other_us}"
+DIFFERENCE = "difference: {by}"
+NO_DIFFERENCE = "none"
+BY_TOOLCHAIN = "{toolchain}: {before} → {after}"
+MOVED = "{nodes} moved, {regrouped} regrouped"
+MOVED_FROM_TO = "  {before} → {after}: {nodes}"
+REGROUPED = "  in other partitions of the same toolchain: {nodes}"
+
+# -- store -------------------------------------------------------------------------
+
+FILE = "file: {path}"
+NO_FILE = "it does not exist yet: nothing has been measured"
+READ_ONLY = "it cannot be written here: what it holds is used, and new measurements are not kept"
+SIZE = "size: {bytes}"
+MEASUREMENTS = "measurements: {count}, of them {invalid} invalid"
+KIND = "  {name}: {count}"
+CONSTANTS = "constants of this machine: {count}"
+MEASURED_FROM_TO = "measured from {oldest} to {newest}"

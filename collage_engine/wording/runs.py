@@ -1,0 +1,168 @@
+"""The sentences about a run, its figures and facts: desktop, reports and command line."""
+
+from __future__ import annotations
+
+# -- the three times of a partition ------------------------------------------------
+
+ISOLATED, EXPECTED, LAST_RUN = "isolated", "expected in this model", "last run"
+"""What the three times of a partition are called."""
+ABOUT_EXPECTED = (
+    "The cost that the search uses. Where whole placements were run, it is the cost in this model: "
+    "measured there, or predicted from what was measured. Elsewhere it is the isolated cost."
+)
+ABOUT_ISOLATED = (
+    "Measured by itself, over and over, so that its weights and code are in the nearest caches. "
+    "In the model, where everything else runs in between, it takes longer."
+)
+ABOUT_LAST_RUN = "Its part of the confirmed run, in which the whole exported model was profiled."
+ABOUT_DIFFERENCE = "The time in the last run less the expected one."
+ABOUT_REGRET = (
+    "The extra time of the whole model: the cost of the best placement with this candidate, less "
+    "the least cost of any placement"
+)
+
+# -- sums and estimates ------------------------------------------------------------
+
+ADD_UP_TO = "the partitions add up to {us}"
+NO_COST_YET = "no partition has a cost yet"
+SOME_HAVE_COSTS = "{known} of {partitions} have a cost"
+EXPECTED_LATENCY = "expected {us}"
+EXPECTED_AND_MORE = "expected {us} (measured is {off} more)"
+EXPECTED_AND_LESS = "expected {us} (measured is {off} less)"
+LOWER_BOUND = "lower bound of any expected latency {us}"
+
+# -- the verdict -------------------------------------------------------------------
+
+AGAINST = "{gain} against {name}"
+NOT_MEASURED = "The placement was not measured end to end."
+COLLAGE_TAKES = "Collage's placement takes {us}."
+COLLAGE_WITHIN_NOISE = "Collage's placement takes {us}, within noise of {best} ({best_us})."
+COLLAGE_AGAINST = "Collage's placement takes {us}, {against} ({best_us})."
+BASELINE_EXPORTED = "{winner} is exported: it takes {us}."
+NOTHING_ELSE_FOUND = "The search found no other placement."
+BEST_FOUND = "The best placement of the search ({toolchains})"
+FOUND_NOT_MEASURED = "{found} was not measured end to end; it is {latency}."
+FOUND_TIED = "{found} takes {us}: a tie, and {winner} is simpler."
+FOUND_SLOWER = "{found} takes {us}, {against}."
+
+# -- what was measured -------------------------------------------------------------
+
+FEW_MEASURED = (
+    "Only {known} of {distinct} candidates were measured: this compares whole models and is no "
+    "search. A larger budget makes it one."
+)
+UNMEASURED = "{candidates} unmeasured"
+CERTIFIED = "{count} cannot win by certified bounds"
+HEURISTIC = "{count} cannot win by heuristic bounds"
+LEFT_OUT = "{count} left out by the budget or the width of the graph"
+ALL_LEFT_OUT = "the budget or the width of the graph left them out"
+RUN_GOES_ON = "This is the best placement so far: the run goes on."
+STOPPED = "The run was stopped, and its best placement so far was kept."
+BUDGET_ENDED = "The run ended with {left}."
+CANDIDATES_LEFT = "{left} of {distinct} candidates unmeasured"
+PLACEMENTS_LEFT = "{placements} untimed"
+CONFIRMED_QUICKLY = (
+    "It was confirmed quickly: against the last run and the best baseline, in few rounds."
+)
+CONFIRMED_BY_TRIAL = "It was timed in the first stage only; nothing confirmed it later."
+
+# -- ties, drift, conditions -------------------------------------------------------
+
+NO_PLACEMENT = "no placement"
+NOT_KNOWN = "not known"
+WITHIN_NOISE = "{regret}, within noise"
+TIES = "Within noise of the chosen one: {toolchains}. Measurements do not decide between them."
+BASELINES_DRIFTED = "baselines {gain} against {run}"
+NO_OTHER_LOAD = "no other load was seen"
+
+# -- roofline and memory -----------------------------------------------------------
+
+ABOUT_BOUND = (
+    "The certified lower bound: the time that the bytes and operations of these operators take at "
+    "least at the measured peaks of this machine, whatever runs them"
+)
+ABOUT_LEFT = "The partition's time less its lower bound: the most that a better kernel could win"
+ABOUT_EFFICIENCY = "The lower bound as a share of the partition's time: 100 % is the roofline"
+NO_ROOFLINE = "No partition has both a time and a certified lower bound."
+ABOVE_BOUNDS = "{left} of {taken} are above the certified lower bounds"
+HALF_IN = "; half of that is in {partitions}"
+ABOUT_WEIGHTS = "The bytes of the constants that these operators read, as the model stores them"
+ABOUT_INPUTS = "The bytes of the values that the partition takes from other partitions or inputs"
+ABOUT_OUTPUTS = "The bytes of the values that it hands over or that leave the model"
+ABOUT_INSIDE = (
+    "The bytes of the values between its own operators, each once; fused kernels never write most "
+    "of them"
+)
+ABOUT_STORED = "The bytes of weights that the toolchain was given in the last run"
+ABOUT_PACKED = (
+    "The bytes of weights that the toolchain's modules hold in memory, packed as they compute with "
+    "them; measured in the process that confirmed the run"
+)
+
+# -- accuracy ----------------------------------------------------------------------
+
+GIVEN_INPUTS = "the given inputs"
+SETS_OF_INPUTS = "{count} sets of inputs"
+ALL_IN_FULL = "precision: every partition computes as the model says, none in less"
+SOME_REDUCED = "precision: {reduced} of {partitions} ({nodes}) in {precisions}{error}"
+EACH_WITHIN = ", each by itself within {error}"
+ERROR_NOT_KNOWN = "accuracy: not known; tolerance {tolerance}"
+ERROR_OF_MODEL = (
+    "accuracy: the whole model's largest error on {inputs} is {error}, the tolerance {tolerance}"
+)
+BEYOND_TOLERANCE = (
+    "the fastest placement of all, expected to take {us}, has an error of {error}, beyond the "
+    "tolerance; {placements} were run for their error"
+)
+REDUCED_GAIN = (
+    "gain: {us} against {full_us} of the best placement without reduced precision, {factor} times "
+    "as fast"
+)
+AMPLIFIES_ROUNDING = (
+    "the model amplifies rounding: when inputs and weights change in the last bit, outputs move "
+    "({moves}; otherwise {default} is allowed)"
+)
+OUTPUT_MOVES = "{output} by {moved}, so that an error of {allowed} is allowed there"
+
+# -- objectives --------------------------------------------------------------------
+
+ALL_P99 = "all times are 99th percentiles of single calls"
+ALL_THROUGHPUT = (
+    "all times are those of {instances} at once with {threads} each, over the calls of all of them"
+)
+RUNS_PER_SECOND = ", {rate} runs per second"
+
+# -- facts -------------------------------------------------------------------------
+
+MIXING = "Mixing toolchains"
+MIXING_ASSUMES = "if no candidate runs faster in the model than by itself"
+MIXING_CANNOT_WIN = "cannot be faster than {toolchain} alone, {assumed}"
+MIXING_MAY_WIN = "at most {share} % faster than {toolchain} alone, {assumed}"
+MIXING_UNPROVEN = "{text}; what is not measured counts at its lower bound"
+ABOUT_MIXING = (
+    "By isolated costs {toolchain} alone takes {alone}. The fastest kernels of all toolchains, "
+    "with launches and hand-overs at no cost, take {bound}."
+)
+BORDERS_OF_FORMAT = "partitions that take or give {format}"
+CONVERTED = "values converted, once each"
+AT_NO_COST = "at no cost"
+LOWEST_PRECISION = "lowest precision admitted"
+MODEL_ERROR = "error of the whole model"
+ABOUT_MODEL_ERROR = "max|y−r| / max|r|, the largest over outputs and sets of inputs"
+BEST_FLOAT32 = "best in float32"
+LOAD_PEAK = "largest while loading"
+RUN_PEAK = "largest while running"
+BEFORE_LOADING = "before the model is loaded"
+ON_HUGE_PAGES = "of the model's memory on huge pages"
+MODEL_WEIGHTS = "the model's weights"
+WEIGHTS_HELD = "weights held by {toolchain}"
+WEIGHTS_TWICE = "weights stored once more"
+OF_IT_LIBRARIES = "of it runtime libraries"
+PLACE_PEAK = "largest of all processes while placing"
+KERNELS_THAT_MATTER = "kernels that could matter"
+TUNED_NOW = "tuned in this run"
+TUNED_BEFORE = "known from earlier runs"
+TUNED_BETTER = "better than untuned"
+INVALID = "wrong, or not to be built"
+FROM_STORE = "{measured}, {stored} from the store"
+EXCLUDED = ": {proven} were excluded by certified bounds and {assumed} by heuristic bounds"

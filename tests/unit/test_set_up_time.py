@@ -1,0 +1,71 @@
+"""Which toolchains a run waits for where their runtimes are not compiled yet."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection
+
+import pytest
+
+from collage_engine.candidates import menu
+from collage_engine.candidates.menu import Probing
+from collage_engine.machine.cuda import TargetChoice
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainState
+from collage_engine.run.stages.enumerate import not_ready_in_words
+from collage_engine.toolchains.registry import NOT_READY
+
+CPU = TargetChoice("cpu")
+NAMES = ("onnxruntime", "onednn", "openvino")
+
+
+@pytest.fixture
+def nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No toolchain is ready in time; those that are waited for are."""
+
+    def probe_all(
+        names: Collection[str] = NAMES,
+        *,
+        waited_for: Collection[str] = (),
+        ready_by: float = math.inf,
+        on_child: object = None,
+    ) -> tuple[ToolchainState, ...]:
+        return tuple(
+            ToolchainState(name=name, available=True, targets=("cpu",))
+            if name in waited_for or ready_by > time.monotonic()
+            else ToolchainState(name=name, available=False, reason=NOT_READY)
+            for name in names
+        )
+
+    monkeypatch.setattr(menu, "probe_all", probe_all)
+
+
+def ready(settings: RunSettings, probing: Probing) -> list[str]:
+    states = menu._states(settings, CPU, probing)
+    assert [state.name for state in states] == list(NAMES)
+    return [state.name for state in states if state.available]
+
+
+@pytest.mark.usefixtures("nothing_is_compiled")
+def test_one_toolchain_is_waited_for_where_none_is_ready() -> None:
+    late = Probing(ready_by=time.monotonic())
+    assert ready(RunSettings(), late) == ["onnxruntime"]
+
+
+@pytest.mark.usefixtures("nothing_is_compiled")
+def test_what_the_user_names_or_pins_is_waited_for() -> None:
+    late = Probing(ready_by=time.monotonic(), waited_for=frozenset({"onednn"}))
+    assert ready(RunSettings(), late) == ["onednn"]
+    assert ready(RunSettings(toolchains=("openvino",)), late) == ["onednn", "openvino"]
+
+
+@pytest.mark.usefixtures("nothing_is_compiled")
+def test_without_a_limit_all_are_waited_for() -> None:
+    assert ready(RunSettings(), Probing()) == list(NAMES)
+
+
+def test_the_sentence_says_what_to_do() -> None:
+    text = not_ready_in_words(["onednn", "openvino"])
+    assert text.startswith("onednn, openvino are left out of this run")
+    assert "`collage toolchains`" in text and "--budget" in text
