@@ -621,6 +621,15 @@ ACTIONS: tuple[ActionSpec, ...] = (
         "idle",
     ),
     ActionSpec(
+        "shapes",
+        "Choose shapes…",
+        "Run",
+        ".shapes.choose",
+        ("Ctrl+Shift+D",),
+        "Sizes of the dimensions that the model names: a run places all of them",
+        "idle",
+    ),
+    ActionSpec(
         "confirm_quickly",
         "Confirm quickly",
         "Run",

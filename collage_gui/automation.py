@@ -67,6 +67,7 @@ class Automation(QObject):
         self.page = self.window.documents.open_path(self.path)
         document = self.page.document
         document.failed.connect(self.fail)
+        document.dimensions_wanted.connect(lambda _, reason: self.fail(reason))
         document.opened.connect(
             lambda: self._wait(lambda: bool(self.window.engine.states), self._opened)
         )
@@ -84,7 +85,9 @@ class Automation(QObject):
         if not self.run:
             self._pictures()
             return
-        self.page.document.execution.finished.connect(self._finished)
+        shapes = self.page.document.shapes
+        ended = shapes.finished if shapes.several else self.page.document.execution.finished
+        ended.connect(self._finished)
         self.page.runs.start()
 
     def _finished(self, state: str, reason: str) -> None:

@@ -6,6 +6,8 @@ and the command line and come from ``collage_engine.drawing``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 # -- banner ------------------------------------------------------------------------
 
 SHOW_THE_WHOLE_MESSAGE = "Show the whole message"
@@ -113,6 +115,10 @@ ABOUT_ALLOWED_TOOLCHAINS = (
 )
 ABOUT_MOST_TOOLCHAINS = "Partitions of at most so many different toolchains"
 ABOUT_ARTIFACT_SIZE = "Weights and runtime libraries together, in millions of bytes"
+ABOUT_MEMORY = (
+    "Resident memory of the process while it runs, in millions of bytes. What takes more is "
+    "measured, so that the limit's price is known, and cannot win."
+)
 
 # -- panels: log -------------------------------------------------------------------
 
@@ -180,6 +186,7 @@ ABOUT_IN_MODEL_COSTS = (
 )
 ABOUT_TOLERANCE = "Largest error of the whole model, relative to its largest output"
 ABOUT_INPUTS = "Choose an .npz file of representative inputs, keyed by input name"
+ABOUT_CHOOSING_SHAPES = "Sizes of the dimensions that the model names, such as its batch"
 NO_FARM_CHOSEN = "none: this machine measures"
 NAME_OF_THE_RUN = "Name of the run"
 CHECK_BEFORE_RUNNING = "Check before running"
@@ -194,6 +201,46 @@ NO_RUNS_YET = (
     "Runs and baselines appear here: how fast the placement is, and what you could have without it."
 )
 NOTE_ON_THE_RUN = "Note on the run"
+
+# -- panels: shapes ----------------------------------------------------------------
+
+CHOOSE_SHAPES = "Choose shapes…"
+ABOUT_SHAPES_TABLE = "The graph shows the shape whose row is selected. A run places all of them."
+SHAPES_FOLLOW_THE_RUN = "The graph shows the shape whose run is under way."
+SHAPES_OF_ANOTHER_SESSION = (
+    "This run was one of several; the graphs of the other shapes are in sessions of their own."
+)
+ABOUT_GAIN_OVER_SINGLE = (
+    "How much longer the placement takes than the fastest toolchain that runs the whole model "
+    "alone; negative when it is faster"
+)
+
+# -- shapes dialog -----------------------------------------------------------------
+
+ABOUT_SHAPES = (
+    "The model leaves these sizes open. Each combination of the values is placed by a run of its "
+    "own, and one artifact holds them all."
+)
+PAD_SMALLER_INPUTS = "Pad smaller inputs to the next larger shape"
+ABOUT_PADDING = (
+    "The exported artifact then also takes sizes in between, along the dimensions where a check on "
+    "values shows that padding changes no result."
+)
+NO_NAMED_DIMENSIONS = (
+    "The model names no dimension: all sizes of its inputs are fixed. Other sizes can be given "
+    "under Input sizes."
+)
+
+
+def sizes_of_dimension(name: str) -> str:
+    """Name the field of a dimension."""
+    return f"Sizes of {name}"
+
+
+def inputs_with_dimension(inputs: Sequence[str]) -> str:
+    """Say which inputs have a dimension."""
+    return f"A dimension of {', '.join(inputs)}"
+
 
 # -- panels: toolchain list --------------------------------------------------------
 

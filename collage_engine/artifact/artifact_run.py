@@ -22,19 +22,23 @@ RUN_TIMEOUT_S = 3600.0
 """Seconds after which an artifact that runs is ended; chosen, an hour for long benchmarks."""
 
 
-def run_artifact(folder: Path, benchmark: bool = False) -> dict[str, Any]:
+def run_artifact(
+    folder: Path, benchmark: bool = False, limit_s: float = RUN_TIMEOUT_S
+) -> dict[str, Any]:
     """Run an artifact on its sample in a process of its own, as its user would.
 
     The answer has ``max_abs_error``, ``max_rel_error``, ``tolerance``, ``threads``, ``load_s``,
     ``first_result_s`` (loading and the first run), ``huge_pages`` (``bytes``, ``seconds``,
-    ``reason`` where nothing was moved) and, with ``benchmark``, ``median_us``, ``low_us`` and
+    ``reason`` where nothing was moved), ``memory_bytes`` (what loading it added to the resident
+    memory; None where that is not known) and, with ``benchmark``, ``median_us``, ``low_us`` and
     ``high_us`` (20th and 80th percentile), ``p50_us``, ``p90_us``, ``p99_us``, ``repeats``,
     ``expected_us``.
     One that was made for throughput has ``streams``, ``runs_per_s`` and ``expected_runs_per_s``
     instead of latencies.
     An artifact for several shapes gives ``entries``, a list of such answers, each with its ``dims``
     and ``inputs``.
-    ``ArtifactError`` when it is damaged, does not load, or differs from its sample.
+    ``ArtifactError`` when it is damaged, does not load, differs from its sample, or takes longer
+    than ``limit_s`` seconds.
     """
     folder = Path(folder).absolute()
     manifest = read_manifest(folder)
@@ -51,10 +55,10 @@ def run_artifact(folder: Path, benchmark: bool = False) -> dict[str, Any]:
     environment = {**os.environ, **manifest["environment"]}
     try:
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=RUN_TIMEOUT_S
+            command, env=environment, capture_output=True, text=True, timeout=limit_s
         )
     except subprocess.TimeoutExpired as error:
-        raise ArtifactError(f"{folder} did not finish within {RUN_TIMEOUT_S:g} s") from error
+        raise ArtifactError(f"{folder} did not finish within {limit_s:g} s") from error
     report: dict[str, Any] | None = None
     with contextlib.suppress(ValueError):
         report = json.loads(last_line(done.stdout))
@@ -89,6 +93,7 @@ def _result(folder: Path, report: dict[str, Any], manifest: Mapping[str, Any]) -
         "load_s": report["load_s"],
         "first_result_s": report["first_result_s"],
         "huge_pages": report["huge_pages"],
+        "memory_bytes": report.get("memory_bytes"),
     }
     if "runs_per_s" in report:
         names = ("streams", "runs_per_s", "expected_runs_per_s")

@@ -23,6 +23,7 @@ from collage_engine.build.built import MODULE_FILE
 from collage_engine.machine.whole_folder import write_whole
 from collage_engine.records.errors import ArtifactError
 from collage_engine.records.reasons import last_line, one_sentence
+from collage_engine.records.shapes import Sharing
 
 PIECES = "pieces"
 """The folder of an artifact that holds what its modules are made of."""
@@ -86,6 +87,17 @@ def combine_artifacts(
             f"the artifact cannot be written to {out}: {error.strerror or error}"
         ) from error
     return made
+
+
+def sharing_of(manifest: Mapping[str, Any]) -> Sharing:
+    """What the manifest of an artifact with several entries says of its size and its padding."""
+    return Sharing(
+        modules_bytes=manifest["sizes"]["modules"],
+        modules_apart_bytes=manifest["sizes"]["modules_apart"],
+        bytes=sum(about["bytes"] for about in manifest["files"].values()),
+        padded=tuple(manifest.get("padding", ())),
+        not_padded=dict(manifest.get("not_padded", {})),
+    )
 
 
 def _check_alike(manifests: Sequence[Mapping[str, Any]]) -> None:

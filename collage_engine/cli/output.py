@@ -13,6 +13,7 @@ from collage_engine.drawing.accuracy import tolerance_sentences
 from collage_engine.drawing.facts import changed_facts, run_facts
 from collage_engine.drawing.figures import regret_known
 from collage_engine.drawing.formatting import (
+    DASH,
     bytes_text,
     counted,
     gain_text,
@@ -48,11 +49,14 @@ def print_entries(entries: Sequence[dict[str, Any]]) -> None:
     """Print how the entries of an artifact for several shapes did, one row each."""
     timed = ("p50", "p90", "p99", "items per second", "expected")
     shown = timed if any("median_us" in entry for entry in entries) else ()
-    table = Columns("shape", "largest error", *shown, right=("largest error", *shown))
+    columns = ("largest error", "memory", *shown)
+    table = Columns("shape", *columns, right=columns)
     for entry in entries:
         dims = " ".join(f"{name}={size}" for name, size in entry["dims"].items())
         shape = dims or ", ".join(f"{n} {list(s)}" for n, s in entry["inputs"].items())
-        cells = [shape, f"{entry['max_rel_error']:.1e}"]
+        memory = entry.get("memory_bytes")
+        text = DASH if memory is None else bytes_text(memory)
+        cells = [shape, f"{entry['max_rel_error']:.1e}", text]
         if shown:
             items = items_of(entry["inputs"])
             cells += [time_text(entry[f"{name}_us"]) for name in ("p50", "p90", "p99")]

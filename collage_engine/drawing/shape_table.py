@@ -39,12 +39,20 @@ def sharing_sentences(rows: Sequence[ShapeRow], sharing: Sharing | None) -> list
             f"{known} of the {distinct} distinct candidates of the shapes after the first had been "
             "measured before"
         )
-    if sharing is None:
-        return said
-    said.append(
-        f"the modules of {len(rows)} shapes take {bytes_text(sharing.modules_bytes)} together; "
+    return said if sharing is None else [*said, *artifact_sentences(len(rows), sharing)]
+
+
+def artifact_sentences(shapes: int, sharing: Sharing) -> list[str]:
+    """What the entries of an artifact share, and along which dimensions it pads.
+
+    Args:
+        shapes: How many shapes it has.
+        sharing: What is known of it.
+    """
+    said = [
+        f"the modules of {shapes} shapes take {bytes_text(sharing.modules_bytes)} together; "
         f"apart they would take {bytes_text(sharing.modules_apart_bytes)}"
-    )
+    ]
     if sharing.padded:
         said.append(
             f"inputs that are smaller along {', '.join(sharing.padded)} are padded to the next "

@@ -18,6 +18,8 @@ MEASURING_PROTOCOL     How costs are measured. It is part of every measurement's
 SESSION_FORMAT         The tables and records of ``*.collage``. Raise it when an older program would
                        misunderstand the file, which it then opens for reading only. Files of all
                        older formats must stay readable: ``session/file.py`` brings them up to date.
+                       Version 2 has the table ``shapes``, with the documents of the other shapes
+                       that a model is placed for; a session for one shape is still of version 1.
 ARTIFACT_FORMAT        The exported folder. An artifact carries its own loaders, so old ones run
                        without this program; a bump says that `collage run` needs another reader,
                        which joins the older ones in ``artifact/loader/run_artifact.py``. Version 2
@@ -30,6 +32,6 @@ SERVICE_PROTOCOL       The requests and answers of the service. Both sides must 
 STORE_SCHEMA = 3
 STORE_EXPORT = 2
 MEASURING_PROTOCOL = 4
-SESSION_FORMAT = 1
+SESSION_FORMAT = 2
 ARTIFACT_FORMAT = 2
 SERVICE_PROTOCOL = 1

@@ -9,11 +9,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.records.errors import CollageError
+from collage_engine.records.placement import Run
 from collage_engine.records.results import Opened, RunUpdate
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.store.measurement import Measurement
@@ -113,6 +115,15 @@ def _resolve_shapes(
     return tuple(input_shapes(model, each.dims, each.shapes, path) for each in choices)
 
 
+def _dimensions(control: RunControl, path: str) -> dict[str, tuple[str, ...]]:
+    """The dimensions that a model names, with the inputs that have them; nothing is imported."""
+    from collage_engine.model.dimensions import symbolic_dimensions
+    from collage_engine.model.onnx_file import read_without_weights
+
+    found = symbolic_dimensions(read_without_weights(path))
+    return {dim: tuple(dict.fromkeys(name for name, _ in at)) for dim, at in found.items()}
+
+
 def _prepare(control: RunControl, path: str, shapes: dict[str, tuple[int, ...]]) -> None:
     """Have the model open for the job that follows."""
     _opened(path, shapes)
@@ -182,6 +193,26 @@ def _export(control: RunControl, path: str, shapes: Any, **arguments: Any) -> An
     return export(_opened(path, shapes), **arguments)
 
 
+def _export_shapes(
+    control: RunControl,
+    path: str,
+    members: tuple[tuple[dict[str, tuple[int, ...]], dict[str, int], Run], ...],
+    **arguments: Any,
+) -> Any:
+    """Write one artifact with an entry for each of several shapes.
+
+    Args:
+        control: Not used; exporting has no progress.
+        path: The model.
+        members: For each shape the sizes of the inputs, those of the named dimensions, and its run.
+        arguments: Those of ``run.export_again.export_together``.
+    """
+    from collage_engine.run.export_again import export_together
+
+    entries = [(partial(_opened, path, shapes), dims, run) for shapes, dims, run in members]
+    return export_together(entries, **arguments)
+
+
 def _enumerate(control: RunControl, path: str, shapes: Any, settings: Any) -> Any:
     from collage_engine.candidates.preflight import enumerate_only
 
@@ -191,6 +222,7 @@ def _enumerate(control: RunControl, path: str, shapes: Any, settings: Any) -> An
 _JOBS: dict[str, Callable[..., Any]] = {
     "open": _open,
     "shapes": _resolve_shapes,
+    "dimensions": _dimensions,
     "prepare": _prepare,
     "forget": _forget,
     "preflight": _preflight,
@@ -200,4 +232,5 @@ _JOBS: dict[str, Callable[..., Any]] = {
     "measure": _measure,
     "inside": _inside,
     "export": _export,
+    "export_shapes": _export_shapes,
 }

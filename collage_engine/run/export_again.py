@@ -5,15 +5,22 @@ from __future__ import annotations
 import io
 import tarfile
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from collage_engine.artifact.artifact import ArtifactContents, write_artifact
+from collage_engine.artifact.artifact import (
+    ArtifactContents,
+    check_target_folder,
+    write_artifact,
+)
+from collage_engine.artifact.combine import combine_artifacts, sharing_of
 from collage_engine.build.build import build_cover, write_module
 from collage_engine.candidates.inputs import representative_inputs, run_tolerance
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.shapes import Sharing
 from collage_engine.records.typed import convert
 from collage_engine.run.candidates_of_run import candidates_of_run
 from collage_engine.run.stages.compile_only import UNMEASURED
@@ -59,7 +66,47 @@ def export(open_model: OpenModel, *, run: Run, out: str | None) -> bytes | None:
             write_artifact(model, built, Path(out), contents)
             return None
         folder = write_artifact(model, built, Path(scratch) / "artifact", contents)
-        archive = io.BytesIO()
-        with tarfile.open(fileobj=archive, mode="w:gz") as tar:
-            tar.add(folder, arcname=Path(model.record.path).stem)
-        return archive.getvalue()
+        return _archive(folder, model.record.path)
+
+
+def export_together(
+    entries: Sequence[tuple[Callable[[], OpenModel], Mapping[str, int], Run]],
+    *,
+    out: str | None,
+    nearest: bool,
+) -> tuple[bytes | None, Sharing]:
+    """Build the placements of runs for several shapes and write them as one artifact.
+
+    Args:
+        entries: For each shape what opens the model, the sizes of its named dimensions, and the
+            run.
+        out: The artifact's folder; None: the artifact is returned.
+        nearest: Whether inputs are padded where that is harmless.
+
+    Returns:
+        The artifact as a gzipped tar archive, None where it was written to ``out``; and what its
+        entries have in common.
+    """
+    if out is not None:
+        check_target_folder(Path(out))
+    with tempfile.TemporaryDirectory(prefix="collage-shapes-") as scratch:
+        folders = []
+        path = ""
+        for number, (open_model, _, run) in enumerate(entries):
+            opened = open_model()
+            path = opened.model.record.path
+            folders.append(Path(scratch) / str(number))
+            export(opened, run=run, out=str(folders[-1]))
+        together = Path(out) if out is not None else Path(scratch) / "artifact"
+        dims = [dims for _, dims, _ in entries]
+        manifest = combine_artifacts(folders, dims, together, nearest=nearest)
+        content = _archive(together, path) if out is None else None
+    return content, sharing_of(manifest)
+
+
+def _archive(folder: Path, model: str) -> bytes:
+    """A folder as a gzipped tar archive, in which it has the model's name."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        tar.add(folder, arcname=Path(model).stem)
+    return archive.getvalue()

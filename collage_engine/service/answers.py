@@ -92,6 +92,22 @@ def runs_list(opened: OpenDocument, params: p.Document) -> p.RunsAnswer:
     return p.RunsAnswer(runs=tuple(opened.document.runs))
 
 
+def shapes_list(opened: OpenDocument, params: p.Document) -> p.ShapesAnswer:
+    """Return the shapes that the document's model is open for, and the table of them."""
+    members = opened.shape_set.members if opened.shape_set is not None else []
+    return p.ShapesAnswer(
+        entries=tuple(
+            p.ShapeEntry(
+                choice=each.choice,
+                document=each.opened.handle,
+                model=each.opened.document.model,
+                row=each.row,
+            )
+            for each in members
+        )
+    )
+
+
 def runs_edit(opened: OpenDocument, params: p.RunEdit) -> p.RunsAnswer:
     """Rename a run, put a note on it, or delete it; the runs as they are then."""
     opened.must_be_writable()

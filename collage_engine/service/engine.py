@@ -22,22 +22,34 @@ from collage_engine.machine.scratch import Scratch
 from collage_engine.planning.search_problem import search_document
 from collage_engine.records.answers import InsideAnswer, PreflightAnswer
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.errors import Cancelled, CollageError, ProtocolError, UsageError
+from collage_engine.records.errors import (
+    Cancelled,
+    CollageError,
+    ModelError,
+    ProtocolError,
+    UsageError,
+)
 from collage_engine.records.event import Done, Event, Measured, Provisional
 from collage_engine.records.farm import FarmStatus
 from collage_engine.records.placement import Run
 from collage_engine.records.results import Opened, RunUpdate
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.shapes import ShapeChoice
+from collage_engine.records.shapes import MOST_SHAPES, ShapeChoice
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
 from collage_engine.service.farms import Farms, NoFarms, RunsJobs
-from collage_engine.service.open_document import OpenDocument, check_settings
+from collage_engine.service.open_document import (
+    OpenDocument,
+    ShapeMember,
+    ShapeSet,
+    check_settings,
+)
 from collage_engine.service.paths import file_name, user_path
 from collage_engine.service.run_client import PipelineClient, Ticket
 from collage_engine.session.document import Document
 from collage_engine.session.file import load_session
+from collage_engine.session.pins import rebind_pins
 
 _LOG = logging.getLogger(__name__)
 
@@ -70,6 +82,9 @@ class Engine:
             "hello": self.hello,
             "toolchains.list": lambda _: self.toolchains(),
             "model.open": self.model_open,
+            "model.dimensions": self.model_dimensions,
+            "shapes.open": self.shapes_open,
+            "shapes.list": self._of_document(answers.shapes_list),
             "document.close": self.document_close,
             "graph.get": self._of_document(answers.graph_get),
             "pins.set": self._of_document(answers.pins_set),
@@ -85,6 +100,7 @@ class Engine:
             "runs.edit": self._of_document(answers.runs_edit),
             "runs.compare": self._of_document(answers.runs_compare),
             "export.artifact": self.export_artifact,
+            "export.shapes": self.export_shapes,
             "export.report": self._of_document(answers.export_report),
             "session.open": self.session_open,
             "session.save": self.session_save,
@@ -153,22 +169,109 @@ class Engine:
 
     def model_open(self, params: p.ModelOpen) -> p.ModelAnswer:
         """Import a model; UsageError or ModelError says what is wrong with it."""
-        temporary = None
+        path, temporary = self._model_file(params)
+        return self._admit(self._imported(path, params.shapes), temporary=temporary)
+
+    def _model_file(
+        self, params: p.ModelOpen
+    ) -> tuple[Path, tempfile.TemporaryDirectory[str] | None]:
+        """Return a model's file, and the folder that goes with it where it came by value."""
         if params.content is not None:
             folder = self._scratch.path
             temporary = tempfile.TemporaryDirectory(prefix="collage-model-", dir=folder)
             path = Path(temporary.name) / file_name(params.name or "model.onnx")
             path.write_bytes(params.content)
-        elif params.path:
-            path = user_path(params.path)
-            readable = str(path).encode("utf-8", "backslashreplace").decode()
-            if readable != str(path):
-                raise UsageError(f"the name of the model file is not UTF-8 text: {readable}")
-        else:
+            return path, temporary
+        if not params.path:
             raise UsageError("model.open needs a path or the file's content")
-        opened: Opened = self._side_job("open", path=str(path.resolve()), shapes=params.shapes)
-        document = Document(model=opened.model, graph=opened.graph)
-        return self._admit(document, temporary=temporary)
+        path = user_path(params.path)
+        readable = str(path).encode("utf-8", "backslashreplace").decode()
+        if readable != str(path):
+            raise UsageError(f"the name of the model file is not UTF-8 text: {readable}")
+        return path, None
+
+    def _imported(self, path: Path, shapes: dict[str, tuple[int, ...]]) -> Document:
+        opened: Opened = self._side_job("open", path=str(path.resolve()), shapes=shapes)
+        return Document(model=opened.model, graph=opened.graph)
+
+    def model_dimensions(self, params: p.ModelOpen) -> p.Dimensions:
+        """Name the dimensions of a model's inputs whose sizes it leaves open."""
+        path, temporary = self._model_file(params)
+        try:
+            found: dict[str, tuple[str, ...]] = self._side_job(
+                "dimensions", path=str(path.resolve())
+            )
+        finally:
+            if temporary is not None:
+                temporary.cleanup()
+        return p.Dimensions(dimensions=found)
+
+    def shapes_open(self, params: p.ShapesOpen) -> p.ShapesAnswer:
+        """Open a model for several shapes, as documents that know each other.
+
+        Raises:
+            UsageError: A choice does not fit the model, or two give the same shapes.
+            ModelError: The model cannot have one of the shapes.
+        """
+        base = self.document(params.document) if params.document else None
+        if not params.choices or len(params.choices) > MOST_SHAPES:
+            raise UsageError(f"shapes.open needs 1 to {MOST_SHAPES} shapes")
+        temporary = None
+        if base is not None:
+            base.must_be_writable()
+            if any(member.opened.running is not None for member in _members(base)):
+                raise UsageError("a run is under way: cancel it, or wait for it to end")
+            path = Path(base.document.model.path)
+        elif params.model is not None:
+            path, temporary = self._model_file(params.model)
+        else:
+            raise UsageError("shapes.open needs a model or a document")
+        sizes = self.distinct_input_shapes(path, params.choices)
+        before = _members(base)
+        members = []
+        for choice, shapes in zip(params.choices, sizes, strict=True):
+            same = (m.opened for m in before if m.opened.document.model.shapes == shapes)
+            opened = next(same, None)
+            if opened is None:
+                document = self._imported_for(choice, path, shapes)
+                handle = self._admit(document, temporary=temporary).document
+                opened = self.document(handle)
+                opened.temporary = base.temporary if base is not None else temporary
+            members.append(ShapeMember(choice, opened))
+        together = ShapeSet(members)
+        for member in members:
+            member.opened.shape_set = together
+            if base is not None and member.opened is not base:
+                pins, _ = rebind_pins(base.document.pins, member.opened.document.graph)
+                member.opened.document.pins = pins
+        together.note_rows()
+        kept = {member.opened.handle for member in members}
+        for member in before:
+            if member.opened.handle not in kept:
+                self._forget_document(member.opened)
+        return answers.shapes_list(members[0].opened, p.Document(document=""))
+
+    def _imported_for(
+        self, choice: ShapeChoice, path: Path, shapes: dict[str, tuple[int, ...]]
+    ) -> Document:
+        """Import a model with one of several shapes; the shape joins the sentence of a failure."""
+        try:
+            return self._imported(path, shapes)
+        except (ModelError, UsageError) as error:
+            raise type(error)(f"{choice.text} does not fit the model: {error}") from error
+
+    def distinct_input_shapes(
+        self, path: str | Path, choices: Sequence[ShapeChoice]
+    ) -> tuple[dict[str, tuple[int, ...]], ...]:
+        """Return what ``input_shapes`` does; UsageError too where two choices give the same."""
+        found = self.input_shapes(path, choices)
+        for place, shapes in enumerate(found):
+            if shapes in found[:place]:
+                other = choices[found.index(shapes)]
+                raise UsageError(
+                    f"{choices[place].text} and {other.text} are the same shapes: name one of them"
+                )
+        return found
 
     def input_shapes(
         self, path: str | Path, choices: Sequence[ShapeChoice]
@@ -209,13 +312,19 @@ class Engine:
         opened = self.document(params.document)
         if opened.running is not None:
             self._runner(opened.running).cancel(opened.running)
-        self._documents.pop(params.document, None)
+        self._forget_document(opened)
+
+    def _forget_document(self, opened: OpenDocument) -> None:
+        self._documents.pop(opened.handle, None)
+        if opened.shape_set is not None:
+            members = opened.shape_set.members
+            members[:] = [each for each in members if each.opened is not opened]
         path = opened.document.model.path
         if all(other.document.model.path != path for other in list(self._documents.values())):
             for client in (self._pipeline, self._side):
                 threading.Thread(target=client.forget, args=(path,), daemon=True).start()
-        if opened.temporary:
-            opened.temporary.cleanup()
+            if opened.temporary:
+                opened.temporary.cleanup()
 
     def document(self, handle: str) -> OpenDocument:
         """Return the open document of this handle; UsageError where there is none."""
@@ -240,9 +349,22 @@ class Engine:
         path = user_path(params.path)
         document, note = load_session(path)
         document.toolchains = described_by_name(document.toolchains)
-        answer = self._admit(document, read_only=note is not None, note=note)
-        self.document(answer.document).goes_on_in(path, document)
-        return answer
+        shapes, read_only = document.shapes, note is not None
+        answer = self._admit(document, read_only=read_only, note=note)
+        opened = self.document(answer.document)
+        opened.goes_on_in(path, document)
+        document.shapes = []
+        if shapes:
+            opened.shape_set = ShapeSet([])
+            for shape in shapes:
+                member = opened
+                if shape.document is not None:
+                    handle = self._admit(shape.document, read_only=read_only, note=note).document
+                    member = self.document(handle)
+                member.shape_set = opened.shape_set
+                opened.shape_set.members.append(ShapeMember(shape.choice, member))
+        together = answers.shapes_list(opened, p.Document(document=opened.handle))
+        return msgspec.structs.replace(answer, shapes=together.entries)
 
     def session_save(self, params: p.SessionSave) -> p.Exported:
         """Write a document to a session's file."""
@@ -355,6 +477,8 @@ class Engine:
         with opened.lock:
             opened.document.settings = settings
             opened.document.runs.append(outcome.run)
+            if opened.shape_set is not None:
+                opened.shape_set.note_rows()
         with opened.searching:
             # Regrets shown from now on are those at the costs of this run.
             answer, opened.search = search_document(opened.snapshot(), settings, None)
@@ -445,6 +569,33 @@ class Engine:
         )
         return p.Exported(path=params.path, content=content)
 
+    def export_shapes(self, params: p.ExportShapes) -> p.Exported:
+        """Write an artifact with an entry for each shape, to a folder or as an archive's bytes."""
+        opened = self.document(params.document)
+        members = _members(opened)
+        placed: list[tuple[ShapeMember, Run]] = []
+        for member in members:
+            run = member.run
+            if run is None:
+                raise UsageError(f"{member.choice.text} has no run yet: run all shapes first")
+            placed.append((member, run))
+        if len(placed) < 2:
+            raise UsageError("the document is open for one shape only")
+        content: bytes | None
+        content, sharing = self._side_job(
+            "export_shapes",
+            path=opened.model_arguments()["path"],
+            members=tuple(
+                (member.opened.document.model.shapes, member.choice.dims, run)
+                for member, run in placed
+            ),
+            out=params.path,
+            nearest=params.nearest,
+        )
+        for _, run in placed:
+            run.sharing = sharing
+        return p.Exported(path=params.path, content=content, sharing=sharing)
+
     def use_farm(self, client: Any) -> str:
         """Use the cluster of a Dask client; the address that ``RunSettings.farm`` then names."""
         return self._farms.use(client)
@@ -459,3 +610,12 @@ class Engine:
 
     def _idle_client(self) -> PipelineClient:
         return self._side if self._pipeline.busy else self._pipeline
+
+
+def _members(opened: OpenDocument | None) -> list[ShapeMember]:
+    """The documents of a model that are placed together, those of this one alone included."""
+    if opened is None:
+        return []
+    if opened.shape_set is not None:
+        return list(opened.shape_set.members)
+    return [ShapeMember(ShapeChoice(shapes=opened.document.model.shapes), opened)]

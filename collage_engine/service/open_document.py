@@ -21,11 +21,14 @@ from collage_engine.records.errors import UsageError
 from collage_engine.records.placement import Run
 from collage_engine.records.results import RunUpdate
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.shapes import ShapeChoice, ShapeRow
 from collage_engine.records.typed import convert
 from collage_engine.search.api import Search
 from collage_engine.service.run_client import Ticket
-from collage_engine.session.document import Document
+from collage_engine.session.document import Document, PlacedShape
+from collage_engine.session.earlier import earlier_session
 from collage_engine.session.file import save_session
+from collage_engine.session.shape_rows import shape_row
 
 
 @dataclass
@@ -56,6 +59,9 @@ class OpenDocument:
     """Of the last search; replaced by every search."""
     regret_bounds: dict[str, float] = field(default_factory=dict)
     """Of the last search; replaced by every search."""
+
+    shape_set: ShapeSet | None = None
+    """The documents of the same model for other shapes, with this one; None: it is alone."""
 
     files: dict[Path, set[str]] = field(default_factory=dict)
     """Session files that this document was read from or written to, with the ids of the runs that
@@ -148,22 +154,54 @@ class OpenDocument:
             self.document.take_over(earlier)
             self.replace_candidates(self.document.candidates)
 
+    def continue_from(self, path: Path) -> None:
+        """Take over the runs of a session's file, if there is one, to save to it again.
+
+        Raises:
+            UsageError: What is at ``path`` is no session of this model with the same sizes.
+        """
+        earlier = earlier_session(path)
+        self.goes_on_in(path, earlier)
+        if earlier is None:
+            return
+        if not self.document.continues(earlier):
+            raise UsageError(
+                f"the session {path} is of another model ({earlier.model.path}) or of other input "
+                "sizes: name another file"
+            )
+        self.take_over(earlier)
+
     def goes_on_in(self, path: Path, held: Document | None) -> None:
         """Note that the document is kept in this file, which holds so much now."""
         with self.lock:
-            self.files[_real(path)] = {run.id for run in held.runs} if held else set()
+            self.files[_real(path)] = {run.id for run in held.runs_of_all_shapes} if held else set()
 
     def save(self, path: Path) -> None:
         """Write the document to a session's file; SessionError where that is not possible.
 
-        What another process has added to the file since it was read or written here is kept, and
+        A document that is placed for several shapes is written with those for the others. What
+        another process has added to the file since it was read or written here is kept, and
         belongs to this document from now on.
         """
         with self.lock:
-            saved = save_session(self.document, path, self.files.get(_real(path)))
+            written = copy.copy(self.document)
+            members = self.shape_set.members if self.shape_set is not None else []
+            written.shapes = [
+                PlacedShape(each.choice, None if each.opened is self else each.opened.snapshot())
+                for each in members
+            ]
+            saved = save_session(written, path, self.files.get(_real(path)))
+            self._hold(saved)
+            for each, shape in zip(members, saved.shapes, strict=True):
+                if shape.document is not None:
+                    each.opened._hold(shape.document)
+            self.goes_on_in(path, saved)
+
+    def _hold(self, saved: Document) -> None:
+        """Take over what a session's file holds of this document."""
+        with self.lock:
             self.document.runs, self.document.constants = saved.runs, saved.constants
             self.replace_candidates(saved.candidates)
-            self.goes_on_in(path, saved)
 
     def take(self, outcome: RunUpdate) -> None:
         """Keep what a run found out, also one that was cancelled half-way."""
@@ -210,6 +248,41 @@ class OpenDocument:
                     for c in merged
                 ]
             )
+
+
+@dataclass
+class ShapeMember:
+    """One of the shapes that a model is open for."""
+
+    choice: ShapeChoice
+    opened: OpenDocument
+
+    @property
+    def run(self) -> Run | None:
+        """The newest run that has a placement."""
+        runs = reversed(self.opened.document.runs)
+        return next((run for run in runs if run.placement is not None), None)
+
+    @property
+    def row(self) -> ShapeRow | None:
+        """The line of the table of shapes; None before the first run."""
+        run = self.run
+        return shape_row(self.choice, self.opened.document.graph, run) if run is not None else None
+
+
+@dataclass
+class ShapeSet:
+    """The documents of one model for several shapes, in the user's order."""
+
+    members: list[ShapeMember]
+
+    def note_rows(self) -> None:
+        """Put the table of shapes into the newest run of each shape, for reports and sessions."""
+        rows = [row for row in (member.row for member in self.members) if row is not None]
+        for member in self.members:
+            run = member.run
+            if run is not None:
+                run.shapes = rows
 
 
 def check_settings(settings: RunSettings) -> None:

@@ -28,6 +28,7 @@ from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.shapes import ShapeChoice, ShapeRow, Sharing
 from collage_engine.records.toolchain import Device, ToolchainState
 from collage_engine.records.versions import SERVICE_PROTOCOL
 
@@ -69,6 +70,41 @@ class ModelOpen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     shapes: dict[str, tuple[int, ...]] = {}
 
 
+class Dimensions(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of ``model.dimensions``, which takes what ``model.open`` takes and imports nothing."""
+
+    dimensions: dict[str, tuple[str, ...]] = {}
+    """Dimension that the model names → the inputs that have it, in the order of the inputs."""
+
+
+class ShapesOpen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """``shapes.open``: open a model for several shapes. Answer: ``ShapesAnswer``."""
+
+    model: ModelOpen | None = None
+    """As for ``model.open``; None: the model of ``document``."""
+    document: str = ""
+    """An open document of the model. Its pins go to all shapes. Of the documents that are placed
+    together with it, those of the same shapes are kept, and the others are closed."""
+    choices: tuple[ShapeChoice, ...]
+
+
+class ShapeEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the shapes that a model is open for."""
+
+    choice: ShapeChoice
+    document: str
+    """Handle of the document of this shape."""
+    model: ModelRecord
+    row: ShapeRow | None = None
+    """Its line of the table of shapes, from its newest run; None before the first."""
+
+
+class ShapesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of ``shapes.open`` and ``shapes.list``; no entries: the document is alone."""
+
+    entries: tuple[ShapeEntry, ...] = ()
+
+
 class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Answer of ``model.open`` and ``session.open``."""
 
@@ -78,6 +114,8 @@ class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
     read_only: bool = False
     note: str | None = None
     """What the user must know, e.g. that the session is of another version."""
+    shapes: tuple[ShapeEntry, ...] = ()
+    """The shapes that a session holds together; empty: the document is alone."""
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
@@ -238,6 +276,19 @@ class ExportArtifact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     path: str | None = None
 
 
+class ExportShapes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """``export.shapes``: one artifact with an entry for each shape, from each shape's newest run.
+
+    It goes to ``path`` as that of ``export.artifact`` does. Answer: ``Exported`` with ``sharing``.
+    """
+
+    document: str
+    path: str | None = None
+    nearest: bool = False
+    """Whether inputs are padded to the next larger shape, along dimensions where a check on values
+    shows that this changes no result."""
+
+
 class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
     """``export.report``: answer ``Exported`` with the file's bytes."""
 
@@ -255,6 +306,8 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     path: str | None = None
     content: bytes | None = None
+    sharing: Sharing | None = None
+    """Of ``export.shapes``: what the entries have in common."""
 
 
 class SessionOpen(msgspec.Struct, frozen=True, kw_only=True):
@@ -299,6 +352,9 @@ METHODS: dict[str, tuple[type, type]] = {
     "hello": (Hello, HelloAnswer),
     "toolchains.list": (type(None), Toolchains),
     "model.open": (ModelOpen, ModelAnswer),
+    "model.dimensions": (ModelOpen, Dimensions),
+    "shapes.open": (ShapesOpen, ShapesAnswer),
+    "shapes.list": (Document, ShapesAnswer),
     "request.cancel": (RequestCancel, type(None)),
     "document.close": (Document, type(None)),
     "graph.get": (Document, GraphAnswer),
@@ -315,6 +371,7 @@ METHODS: dict[str, tuple[type, type]] = {
     "runs.edit": (RunEdit, RunsAnswer),
     "runs.compare": (RunsCompare, Comparison),
     "export.artifact": (ExportArtifact, Exported),
+    "export.shapes": (ExportShapes, Exported),
     "export.report": (ExportReport, Exported),
     "session.open": (SessionOpen, ModelAnswer),
     "session.save": (SessionSave, Exported),

@@ -32,6 +32,7 @@ OPEN_LIMIT_S = 300.0
 _LIMITS_S = {
     "open": OPEN_LIMIT_S,
     "shapes": OPEN_LIMIT_S,
+    "dimensions": OPEN_LIMIT_S,
     "prepare": OPEN_LIMIT_S,
     "forget": 60.0,
     "preflight": 1800.0,
@@ -39,6 +40,7 @@ _LIMITS_S = {
     "inside": 1800.0,
     "measure": 3600.0,
     "export": 3600.0,
+    "export_shapes": 3600.0,
 }
 """Seconds for each job but a run, which has its budget; chosen: some ten times the longest seen,
 with runtimes that have to be compiled first."""
@@ -136,7 +138,7 @@ class PipelineClient:
             if ticket.cancelled.is_set():
                 # The signal came before the child could handle it.
                 raise Cancelled("cancelled; what was measured is kept") from None
-            if name in ("open", "shapes", "prepare"):
+            if name in ("open", "shapes", "dimensions", "prepare"):
                 raise ModelError(f"{arguments['path']} cannot be opened: {error}") from error
             raise CollageError(
                 f"the engine's pipeline process died during {name}: {error}; "
@@ -187,7 +189,7 @@ class PipelineClient:
                 on_message=on_event,
             )
         except WorkerTimeout as error:
-            if name in ("open", "shapes", "prepare"):
+            if name in ("open", "shapes", "dimensions", "prepare"):
                 raise ModelError(
                     f"{arguments['path']} was not opened within {error.seconds:g} s and is given "
                     "up: "

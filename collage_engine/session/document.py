@@ -9,6 +9,7 @@ from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.toolchain import ToolchainState
 
 
@@ -29,6 +30,16 @@ class Document:
     """Transition costs in µs used by the search: ``launch``, ``pair:<from>:<to>``."""
     toolchains: list[ToolchainState] = field(default_factory=list)
     """What is known of the toolchains that have candidates: how they are called and drawn."""
+    shapes: list[PlacedShape] = field(default_factory=list)
+    """The shapes that the model is placed for together, in the user's order; empty where it is for
+    one shape. Only what is written to a file and read from one has them: open documents of several
+    shapes know each other through the service."""
+
+    @property
+    def runs_of_all_shapes(self) -> list[Run]:
+        """The runs of this document and of those for other shapes."""
+        others = (shape.document for shape in self.shapes if shape.document is not None)
+        return [*self.runs, *(run for other in others for run in other.runs)]
 
     def toolchain_title(self, name: str) -> str:
         """Return a toolchain as its makers write it; its name where no record says that."""
@@ -66,3 +77,12 @@ class Document:
     def title(self, run: Run) -> str:
         """Return a run's name, or its place among the runs, as the desktop calls it: ``Run 2``."""
         return run.name or f"Run {self.runs.index(run) + 1}"
+
+
+@dataclass
+class PlacedShape:
+    """One of the shapes that a model is placed for together."""
+
+    choice: ShapeChoice
+    document: Document | None
+    """None: it is the document that holds the list."""

@@ -31,9 +31,9 @@ from collage_engine.records.toolchain import ToolchainState
 from collage_engine.records.typed import decode
 from collage_engine.records.versions import SESSION_FORMAT
 from collage_engine.session.check import check_document
-from collage_engine.session.document import Document
+from collage_engine.session.document import Document, PlacedShape
 from collage_engine.session.merge import merged
-from collage_engine.session.rows import TABLES
+from collage_engine.session.rows import TABLES, StoredShape
 
 MOST_BYTES = 1 << 29
 """Bytes of the largest file that is read, 512 MiB; chosen, some hundred times that of a session of
@@ -43,6 +43,8 @@ MOST_ROW_BYTES = 1 << 28
 MOST_ROWS = 2_000_000
 """Rows of the largest table that is read; chosen, some hundred times the candidates of a session of
 EfficientNet."""
+SHAPES = "shapes"
+"""The table of the shapes that are placed together; a file for one shape has none."""
 READ_S = 60.0
 """Seconds that reading a file may take; chosen, some hundred times what one of 5 MB takes."""
 
@@ -105,7 +107,7 @@ def _write(document: Document, path: str) -> None:
         if rows:
             columns = dict(table.columns or {})
             database.table(table.name).insert_all(rows, pk=table.key, columns=columns)
-        else:
+        elif table.name != SHAPES:
             empty: dict[str, Any] = {table.key: str} if table.key else {}
             database.table(table.name).create({**empty, "json": str}, pk=table.key)
     database.conn.commit()
@@ -174,6 +176,8 @@ def _read(connection: sqlite3.Connection, path: Path) -> tuple[Document, str | N
         )
     try:
         document = _decode(connection, meta)
+        if SHAPES in tables:
+            document.shapes = _shapes(connection)
     except (sqlite3.Error, msgspec.MsgspecError, KeyError) as error:
         if note is None:
             raise
@@ -214,6 +218,17 @@ def _decode(connection: sqlite3.Connection, meta: dict[str, str]) -> Document:
         constants=decode(meta["constants"], dict[str, float]),
         toolchains=toolchains,
     )
+
+
+def _shapes(connection: sqlite3.Connection) -> list[PlacedShape]:
+    found = []
+    for row in _rows(connection, f"select json from {SHAPES} order by position"):
+        stored = decode(_text(row[0], SHAPES), StoredShape)
+        document = None
+        if stored.document is not None:
+            document = Document(**msgspec.structs.asdict(stored.document))
+        found.append(PlacedShape(stored.choice, document))
+    return found
 
 
 def _rows(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from collage_engine.records.placement import Run
-from collage_engine.session.document import Document
+from collage_engine.session.document import Document, PlacedShape
 
 
 def merged(ours: Document, theirs: Document, seen: Collection[str]) -> Document:
@@ -14,8 +14,8 @@ def merged(ours: Document, theirs: Document, seen: Collection[str]) -> Document:
     Args:
         ours: The document that is to be saved.
         theirs: What the file holds now.
-        seen: Ids of the runs that the file held when we read or wrote it last. One of them that
-            ours lacks was deleted, and stays so.
+        seen: Ids of the runs, of all shapes, that the file held when we read or wrote it last. One
+            of them that ours lacks was deleted, and stays so.
 
     Returns:
         A document with the runs of both, the older first. Pins and settings are ours; a cost that
@@ -38,6 +38,13 @@ def merged(ours: Document, theirs: Document, seen: Collection[str]) -> Document:
         mine = {c.id for c in ours.candidates}
         together.candidates += [c for c in theirs.candidates if c.id not in mine]
         together.constants = theirs.constants | ours.constants
+    in_file = {shape.choice.text: shape.document for shape in theirs.shapes}
+    together.shapes = []
+    for shape in ours.shapes:
+        other, document = in_file.get(shape.choice.text), shape.document
+        if document is not None and other is not None:
+            document = merged(document, other, seen)
+        together.shapes.append(PlacedShape(shape.choice, document))
     return together
 
 

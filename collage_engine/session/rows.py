@@ -13,10 +13,41 @@ from typing import Any
 import msgspec
 
 from collage_engine import __version__
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.graph import GraphRecord, ModelRecord
+from collage_engine.records.pin import Pin
+from collage_engine.records.placement import Run
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.shapes import ShapeChoice
+from collage_engine.records.toolchain import ToolchainState
 from collage_engine.records.versions import SESSION_FORMAT
 from collage_engine.session.document import Document
 
 Row = dict[str, Any]
+FORMAT_OF_ONE_SHAPE = 1
+"""The format of a file without other shapes, which older programs read."""
+
+
+class StoredDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """All of a document but the other shapes."""
+
+    model: ModelRecord
+    graph: GraphRecord
+    candidates: list[CandidateRecord]
+    without_candidates: dict[str, dict[int, str]]
+    pins: list[Pin]
+    runs: list[Run]
+    settings: RunSettings
+    constants: dict[str, float]
+    toolchains: list[ToolchainState]
+
+
+class StoredShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the table ``shapes``: one of the shapes that the model is placed for together."""
+
+    choice: ShapeChoice
+    document: StoredDocument | None
+    """None: it is the document of the file's other tables."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +79,7 @@ def _numbers(nodes: Iterable[int]) -> str:
 def _meta(document: Document) -> Iterator[Row]:
     graph = document.graph
     values = {
-        "format": str(SESSION_FORMAT),
+        "format": str(SESSION_FORMAT if document.shapes else FORMAT_OF_ONE_SHAPE),
         "engine": __version__,
         "model": as_json(document.model),
         "settings": as_json(document.settings),
@@ -166,6 +197,22 @@ def _placements(document: Document) -> Iterator[Row]:
             }
 
 
+def _shapes(document: Document) -> Iterator[Row]:
+    for position, shape in enumerate(document.shapes):
+        other = shape.document
+        stored = None
+        if other is not None:
+            fields = StoredDocument.__struct_fields__
+            stored = StoredDocument(**{name: getattr(other, name) for name in fields})
+        last = next(reversed((other or document).runs), None)
+        yield {
+            "position": position,
+            "shape": shape.choice.text,
+            "measured_us": last.placement.measured_us if last and last.placement else None,
+            "json": as_json(StoredShape(choice=shape.choice, document=stored)),
+        }
+
+
 TABLES = (
     Table("meta", "key", _meta),
     Table("nodes", "index", _nodes, {"operator": int, "json": str}),
@@ -174,5 +221,6 @@ TABLES = (
     Table("pins", "position", _pins),
     Table("runs", "position", _runs),
     Table("placements", None, _placements),
+    Table("shapes", "position", _shapes, {"measured_us": float}),
 )
 """All tables of a session's file."""

@@ -98,6 +98,14 @@ class CostTable(QObject):
         if any(candidate not in self.candidates for candidate in costs):
             self.refresh()
 
+    def clear(self) -> None:
+        """Forget all candidates: another graph takes the place of theirs."""
+        self._requests.drop("candidates")
+        self._announce.stop()
+        self._asked_for, self._ask_again = "", False
+        self.candidates, self.by_candidate = {}, {}
+        self.regrets, self.regret_bounds = {}, {}
+
     def stop(self) -> None:
         """Announce nothing any more: the document closes."""
         self._announce.stop()

@@ -14,6 +14,7 @@ from collage_engine.drawing.operators import OperatorGraph, operator_graph
 from collage_engine.records.event import Done, Event, Log, Progress, Provisional, Stage
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.placement import Placement
+from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.typed import convert
 from collage_engine.service import protocol
 from collage_gui.document.comparison import ReferenceComparison
@@ -26,6 +27,7 @@ from collage_gui.document.questions import Questions
 from collage_gui.document.requests import EngineRequests
 from collage_gui.document.runs import Runs
 from collage_gui.document.selection import Selection
+from collage_gui.document.shapes import Shapes
 from collage_gui.document.shown_placement import Shown, ShownPlacement
 from collage_gui.document.ties import tied_partitions
 from collage_gui.engine_client import EngineClient, model_by_value
@@ -41,6 +43,9 @@ class Document(QObject):
     opened = Signal()
     failed = Signal(str)
     """A request failed: one sentence for the banner."""
+    dimensions_wanted = Signal(object, str)
+    """The model leaves sizes open: the dimensions that it names with their inputs, and the sentence
+    for a user who gives none."""
     graph_changed = Signal()
     title_changed = Signal()
 
@@ -61,6 +66,10 @@ class Document(QObject):
         self.note: str | None = None
         """What the engine says about the file, e.g. that it was written by another version."""
         self.unsaved = False
+        self._then: Callable[[], None] | None = None
+        """Called when the graph of another shape has arrived."""
+        self._keep_pins = True
+        """Whether the graph that is awaited gets the current pins where it has none."""
         self._restore_settings = False
         """Whether the next list of runs brings the settings of an opened session."""
         self.undo = QUndoStack(self)
@@ -76,6 +85,7 @@ class Document(QObject):
         self.execution = Execution(
             self.requests, self.costs, self.pins, self.placement, self.runs, self.log, parent=self
         )
+        self.shapes = Shapes(self.requests, self.execution, self.runs, self._switch, self)
         self.comparison = ReferenceComparison(
             self.requests, self.runs, self.placement, self.costs, parent=self
         )
@@ -101,10 +111,18 @@ class Document(QObject):
         return self.graph is not None
 
     @property
+    def running(self) -> bool:
+        """Whether a run is under way, or one of several shapes has the next one to begin."""
+        return self.execution.running or self.shapes.running
+
+    @property
     def title(self) -> str:
         """The name of its file, with a dot when there is something to save."""
         path = self.session_path or self.path or (self.model.path if self.model else "")
         name = path.replace("\\", "/").rsplit("/", 1)[-1] or "untitled"
+        shape = self.shapes.shown
+        if shape is not None and self.shapes.several:
+            name += f" [{shape.choice.text}]"
         return name + (" •" if self.unsaved else "")
 
     @property
@@ -144,19 +162,107 @@ class Document(QObject):
         """
         self.path = path
         sizes = shapes if shapes is not None else dict(self.execution.settings.shapes)
-        if self.client.connection.is_remote:
-            try:
-                params = model_by_value(path)
-            except OSError as error:
-                reason = f"{path}: {error.strerror}"
-                QTimer.singleShot(0, self, lambda: self.failed.emit(reason))
-                return
-            params = msgspec.structs.replace(params, shapes=sizes)
-        else:
-            params = protocol.ModelOpen(path=path, shapes=sizes)
+        model = self._model_file()
+        if model is None:
+            return
+        choices = tuple(each.choice for each in self.shapes.entries)
+        if shapes is None and choices:  # the file changed, and what it is placed for did not
+            again = protocol.ShapesOpen(model=model, choices=choices)
+            self.requests.send("shapes.open", again, self._shapes_arrived, topic="open")
+            return
+        params = msgspec.structs.replace(model, shapes=sizes)
         execution = self.execution
         execution.settings = msgspec.structs.replace(execution.settings, shapes=sizes)
-        self.requests.send("model.open", params, self._admitted, topic="open")
+        refused = self.failed.emit if sizes else self._model_refused
+        self.requests.send("model.open", params, self._admitted, refused, topic="open")
+
+    def _model_file(self) -> protocol.ModelOpen | None:
+        """How the engine gets the model's file; None, and a failure, where it cannot be read."""
+        if not self.client.connection.is_remote:
+            return protocol.ModelOpen(path=self.path)
+        try:
+            return model_by_value(self.path)
+        except OSError as error:
+            reason = f"{self.path}: {error.strerror}"
+            QTimer.singleShot(0, self, lambda: self.failed.emit(reason))
+            return None
+
+    def _model_refused(self, reason: str) -> None:
+        """Ask for sizes where the model leaves some open, which may be why it was refused."""
+
+        def arrived(dimensions: dict[str, tuple[str, ...]]) -> None:
+            if dimensions and not self.is_open:
+                self.dimensions_wanted.emit(dimensions, reason)
+            else:
+                self.failed.emit(reason)
+
+        self.ask_dimensions(arrived, lambda _: self.failed.emit(reason))
+
+    def ask_dimensions(
+        self,
+        then: Callable[[dict[str, tuple[str, ...]]], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        """Ask for the dimensions that the model names.
+
+        Args:
+            then: Called with them and the inputs that have them.
+            failed: Called with a sentence where the engine cannot tell.
+        """
+        model = (
+            protocol.ModelOpen(path=self.model.path) if self.model is not None else None
+        ) or self._model_file()
+        if model is not None:
+            self.requests.send(
+                "model.dimensions", model, lambda answer: then(answer.dimensions), failed
+            )
+
+    # -- several shapes ----------------------------------------------------------------
+
+    def open_shapes(self, choices: tuple[ShapeChoice, ...]) -> None:
+        """Open the model for several shapes; runs of shapes that were open before are kept."""
+        model = None if self.handle else self._model_file()
+        if not self.handle and model is None:
+            return
+        params = protocol.ShapesOpen(model=model, document=self.handle, choices=choices)
+        self.requests.send("shapes.open", params, self._shapes_arrived, topic="open")
+
+    def _shapes_arrived(self, answer: protocol.ShapesAnswer) -> None:
+        was_open = self.is_open
+        self.shapes.take(answer.entries)
+        if was_open:
+            self.mark_unsaved()
+        if self.shapes.shown is None:
+            self._switch(answer.entries[0], lambda: None, keep_pins=True)
+        self.title_changed.emit()
+
+    def _switch(
+        self, entry: protocol.ShapeEntry, then: Callable[[], None], keep_pins: bool = False
+    ) -> None:
+        """Show the document of another shape.
+
+        Args:
+            entry: The shape.
+            then: Called when its graph has arrived.
+            keep_pins: Whether it has the pins of the shape that was shown, where it has none.
+        """
+        if entry.document == self.handle:
+            then()
+            return
+        if self.handle:
+            self.runs.clear()
+        self.undo.clear()  # its commands hold what belongs to the graph that goes
+        self.requests.drop_all()
+        execution = self.execution
+        execution.searching = False
+        self.costs.clear()
+        self.placement.clear()
+        self.requests.handle = entry.document
+        self.model = entry.model
+        execution.settings = msgspec.structs.replace(execution.settings, shapes=entry.model.shapes)
+        self._then, self._keep_pins = then, keep_pins
+        params = protocol.Document(document=self.handle)
+        self.requests.send("graph.get", params, self._graph_arrived, topic="graph")
 
     def open_session(self, path: str, recovered: bool = False) -> None:
         """Open a session file.
@@ -178,6 +284,7 @@ class Document(QObject):
         self.model = answer.model
         self.read_only = answer.read_only
         self.note = answer.note
+        self.shapes.take(answer.shapes)
         self.title_changed.emit()
         params = protocol.Document(document=self.handle)
         self.requests.send("graph.get", params, self._graph_arrived)
@@ -188,7 +295,9 @@ class Document(QObject):
         self.scopes = {g.id: g for g in sections(self.operators, name_scopes(self.operators))}
         self.first_collapsed = first_view(self.operators, self.scopes.values())
         self.selection.reset()
-        if self.pins.current and not answer.pins and not self.read_only:
+        then, self._then = self._then, None
+        keep, self._keep_pins = self._keep_pins, True
+        if self.pins.current and not answer.pins and not self.read_only and keep:
             self.pins.send()
         else:
             self.pins.load(answer.pins)
@@ -196,7 +305,15 @@ class Document(QObject):
         self.graph_changed.emit()
         self.pins.changed.emit()
         self.costs.refresh()
-        self.runs.refresh(self._runs_arrived)
+
+        def runs_arrived() -> None:
+            self._runs_arrived()
+            self.shapes.changed.emit()
+            self.title_changed.emit()
+            if then is not None:
+                then()
+
+        self.runs.refresh(runs_arrived)
 
     def _runs_arrived(self) -> None:
         if self._restore_settings and self.runs.all:
@@ -244,8 +361,9 @@ class Document(QObject):
         self.farm.stop()
         self.costs.stop()
         self.requests.drop_all()
-        if self.handle:
-            closing = protocol.Document(document=self.handle)
+        handles = {self.handle, *(each.document for each in self.shapes.entries)} - {""}
+        for handle in sorted(handles) if self.handle else ():
+            closing = protocol.Document(document=handle)
             self.requests.send("document.close", closing, failed=lambda reason: None)
 
     # -- the engine's news -------------------------------------------------------------
@@ -253,6 +371,7 @@ class Document(QObject):
     def engine_lost(self) -> None:
         """The engine is gone: nothing runs, and what is known stays on the screen."""
         self.requests.handle = ""
+        self.shapes.end()
         self.execution.engine_lost()
 
     def _notified(self, method: str, params: Any) -> None:

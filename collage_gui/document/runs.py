@@ -173,6 +173,12 @@ class Runs(QObject):
             params = protocol.RunEdit(document=self._requests.handle, run=run, delete=True)
             self._requests.send("runs.edit", params)
 
+    def clear(self) -> None:
+        """Forget the runs: those of another graph take their place. Deleted ones are deleted."""
+        self.delete_hidden()
+        self._requests.drop("runs")
+        self.all, self.hidden, self.provisional = [], set(), None
+
     def _edit(self, run_id: str, field: str, value: str) -> None:
         def arrived(answer: protocol.RunsAnswer) -> None:
             self.edited.emit()

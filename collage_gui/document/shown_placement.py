@@ -45,6 +45,11 @@ class ShownPlacement(QObject):
         self.partitions = {n: p for p in shown.placement.partitions for n in p.nodes}
         self.changed.emit()
 
+    def clear(self) -> None:
+        """Show no placement: another graph takes the place of the one that had it."""
+        self.shown, self.runners_up, self.partitions = None, (), {}
+        self.changed.emit()
+
     def partition_of(self, operator: int | None) -> Partition | None:
         """The partition that holds an operator."""
         return self.partitions.get(operator) if operator is not None else None

@@ -11,6 +11,7 @@ from PySide6.QtCore import QRectF, QUrl
 from PySide6.QtGui import QDesktopServices
 
 from collage_engine.drawing.formatting import bytes_text
+from collage_engine.drawing.shape_table import artifact_sentences
 from collage_engine.records.files import write_atomically
 from collage_engine.service import protocol
 from collage_engine.service.protocol import ReportFormat
@@ -117,7 +118,10 @@ class ExportController:
             "latencies": "latencies",
             "runs": "runs",
         }
-        wanted = kinds if self._document.runs.visible else {}
+        document = self._document
+        if document.shapes.rows(document.runs.shown_or_last()):
+            kinds["shapes"] = "shapes"
+        wanted = kinds if document.runs.visible else {}
 
         def write() -> None:
             self._files.write(lambda: exports.save_tables(tables, folder), folder)
@@ -211,17 +215,26 @@ class ExportController:
                 self._files.write(lambda: _unpack(content, folder), folder)
             else:
                 written = answer.path or folder
-                self._banner.show_message(
-                    artifact_sentence(written), "info", "Open folder", lambda: open_folder(written)
-                )
+                text = artifact_sentence(written)
+                if answer.sharing is not None:
+                    sentences = artifact_sentences(len(document.shapes.entries), answer.sharing)
+                    said = " ".join(f"{each[:1].upper()}{each[1:]}." for each in sentences)
+                    text = f"{text}. {said}"
+                    document.runs.refresh()
+                self._banner.show_message(text, "info", "Open folder", lambda: open_folder(written))
             if then is not None:
                 then()
 
-        params = protocol.ExportArtifact(
-            document=document.handle, run=run.id, path=None if remote else folder
-        )
+        path = None if remote else folder
         self._banner.show_message(words.EXPORTING_THE_ARTIFACT, "info")
-        document.requests.send("export.artifact", params, arrived)
+        if document.shapes.several:
+            all_shapes = protocol.ExportShapes(
+                document=document.handle, path=path, nearest=document.shapes.nearest
+            )
+            document.requests.send("export.shapes", all_shapes, arrived)
+        else:
+            one = protocol.ExportArtifact(document=document.handle, run=run.id, path=path)
+            document.requests.send("export.artifact", one, arrived)
 
 
 def _unpack(content: bytes, folder: str) -> None:

@@ -54,10 +54,13 @@ class RunController:
 
     def start(self) -> None:
         """Run with the settings of the panel."""
-        if self._document.operators is not None and not self._document.execution.running:
+        if self._document.operators is not None and not self._document.running:
             self._banner.clear("run")
             self._banner.clear("few measured")
-            self._document.execution.start(self._settings.settings())
+            if self._document.shapes.several:
+                self._document.shapes.start(self._settings.settings())
+            else:
+                self._document.execution.start(self._settings.settings())
 
     def _start_within(self, budget_s: float) -> None:
         """Run with another budget, which the settings keep.
@@ -80,7 +83,7 @@ class RunController:
     def start_or_stop(self) -> None:
         """Run; or end the run under way, with its best placement so far if it has one."""
         execution = self._document.execution
-        if not execution.running:
+        if not self._document.running:
             self.start()
         elif execution.provisional is not None and not execution.stopping:
             self.stop_and_keep()
@@ -98,6 +101,7 @@ class RunController:
 
     def stop_and_keep(self) -> None:
         """End the run under way with its best placement so far."""
+        self._document.shapes.stop()
         self._document.execution.stop_and_keep()
 
     def preflight(self) -> None:
@@ -108,6 +112,7 @@ class RunController:
     def cancel(self) -> None:
         """Cancel the run; what was measured is kept."""
         self._document.execution.cancel()
+        self._document.shapes.cancel()
 
     def measure_selection(self) -> None:
         """Measure the selection as one partition on every toolchain."""

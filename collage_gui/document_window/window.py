@@ -21,6 +21,7 @@ from collage_gui.document_window.panels import Panels
 from collage_gui.document_window.picture_controller import PictureController
 from collage_gui.document_window.pin_controller import PinController
 from collage_gui.document_window.run_controller import RunController
+from collage_gui.document_window.shapes_controller import ShapesController
 from collage_gui.document_window.split_view import SplitController, SplitWidget
 from collage_gui.elided_label import all_plain
 from collage_gui.graph_view.view import GraphView
@@ -78,6 +79,7 @@ class DocumentWindow(QMainWindow):
         self.runs = RunController(
             document, self.panels.run_settings, self.banner, preferences, self.docks.reveal
         )
+        self.shapes = ShapesController(document, self.banner, self)
         self.export = ExportController(
             document, self.view, self.picture, files, self.banner, theme, self.panels.tables
         )
@@ -113,6 +115,8 @@ class DocumentWindow(QMainWindow):
         document.farm.changed.connect(
             lambda: self.docks.show_tab("machines", bool(document.farm.address))
         )
+        panels.run_settings.shapes_wanted.connect(self.shapes.choose)
+        panels.runs.shapes.choose_wanted.connect(self.shapes.choose)
         panels.runs.changes_wanted.connect(self.picture.show_changes)
 
     def show_toolchains(self, states: Sequence[ToolchainState]) -> None:

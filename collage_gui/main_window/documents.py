@@ -143,6 +143,7 @@ class Documents(QObject):
         document.title_changed.connect(self._show_titles)
         for signal in (
             document.execution.running_changed,
+            document.shapes.changed,
             document.runs.changed,
             document.pins.changed,
             document.placement.changed,
@@ -184,7 +185,7 @@ class Documents(QObject):
             return
         self._banner.clear("changed")
         document = page.document
-        if document.execution.running:
+        if document.running:
             # A new document in its place would never hear how the run ended.
             self._banner.show_message(
                 words.RUN_OF_THE_EARLIER_FILE,
@@ -285,11 +286,11 @@ class Documents(QObject):
         Returns:
             Whether they may go at once.
         """
-        lost = [p for p in pages if p.document.unsaved or p.document.execution.running]
+        lost = [p for p in pages if p.document.unsaved or p.document.running]
         if not lost or not self._preferences.get("ask_on_close"):
             return True
         names = ", ".join(p.document.title.rstrip(" •") for p in lost)
-        running = any(p.document.execution.running for p in lost)
+        running = any(p.document.running for p in lost)
         answer = self.ask_save(names, running)
         if answer == "save":
             self._save_all(lost, saved)

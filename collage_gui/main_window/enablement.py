@@ -12,7 +12,7 @@ def available(document: Document | None) -> frozenset[Need]:
     if document is None:
         return frozenset({"nothing"})
     graph = document.operators is not None
-    running = document.execution.running
+    running = document.running
     met: dict[Need, bool] = {
         "nothing": True,
         "document": True,

@@ -162,6 +162,9 @@ class ProgressStrip(QWidget):
             parts.append((toolchains_text(placement), 2))
         elif self._execution.running:
             parts.append(("No placement is timed yet", 0))
+        shape, (number, count) = self._document.shapes.shown, self._document.shapes.place
+        if shape is not None and count > 1 and self._execution.running:
+            parts.insert(0, (f"{shape.choice.text}, shape {number} of {count}", 1))
         status = self._document.farm.status
         if status is not None and self._execution.running:
             parts.append((working_text(status), 1))

@@ -27,6 +27,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui import words
 from collage_gui.document.document import Document
+from collage_gui.elided_label import plain_tip
 from collage_gui.fields import DurationField, keep_from_wheel
 from collage_gui.panels.input_sizes import parse_shapes
 from collage_gui.panels.limits_form import LimitsForm
@@ -52,6 +53,8 @@ class RunSettingsPanel(QWidget):
     run_wanted = Signal()
     reopen_wanted = Signal(object)
     """Other input sizes: the model must be imported anew."""
+    shapes_wanted = Signal()
+    """Choose sizes of the dimensions that the model names."""
 
     def __init__(self, document: Document, preferences: Preferences) -> None:
         super().__init__()
@@ -95,6 +98,10 @@ class RunSettingsPanel(QWidget):
         self.shapes = QLineEdit(placeholderText="NAME=1,3,224,224")
         self.shapes.setObjectName("shapes")
         self.shapes.editingFinished.connect(self._shapes_edited)
+        self.dimensions = QPushButton(words.CHOOSE_SHAPES)
+        self.dimensions.setObjectName("chooseDimensions")
+        self.dimensions.setToolTip(words.ABOUT_CHOOSING_SHAPES)
+        self.dimensions.clicked.connect(self.shapes_wanted)
         self.inputs = QPushButton("Random inputs…")
         self.inputs.setObjectName("inputs")
         self.inputs.setToolTip(words.ABOUT_INPUTS)
@@ -143,12 +150,14 @@ class RunSettingsPanel(QWidget):
             ("Precision", self.precision),
             ("Tolerance", self.tolerance),
             ("Input sizes", self.shapes),
+            ("Shapes", self.dimensions),
             ("Inputs", self.inputs),
             ("Farm", self.farm),
             ("Name", self.name),
         ):
             form.addRow(label, field)
             field.setAccessibleName(field.text() if isinstance(field, QCheckBox) else label)
+        document.shapes.changed.connect(self._show_shapes)
         box.addLayout(form)
         limits_heading = QLabel(words.LIMITS_TITLE)
         limits_heading.setProperty("heading", True)
@@ -252,6 +261,15 @@ class RunSettingsPanel(QWidget):
         self.farm.setText(settings.farm)
         self._opened()
 
+    def _show_shapes(self) -> None:
+        """Name the shapes that the next run places, where there are several."""
+        shapes = self.document.shapes
+        names = [each.choice.text for each in shapes.entries] if shapes.several else []
+        text = f"{counted(len(names), 'shape')}…" if names else words.CHOOSE_SHAPES
+        self.dimensions.setText(text)
+        self.dimensions.setToolTip(plain_tip(", ".join(names) or words.ABOUT_CHOOSING_SHAPES))
+        self._enable()
+
     def _farm_edited(self) -> None:
         self.document.farm.configure(self.farm.text())
 
@@ -316,7 +334,8 @@ class RunSettingsPanel(QWidget):
         self.report.setText("\n".join(lines))
 
     def _enable(self) -> None:
-        free = bool(self.document.handle) and not self.document.execution.running
+        free = bool(self.document.handle) and not self.document.running
         self.run.setEnabled(free and not self.document.read_only)
         self.check.setEnabled(free)
-        self.shapes.setEnabled(free)
+        self.shapes.setEnabled(free and not self.document.shapes.several)
+        self.dimensions.setEnabled(free)

@@ -29,6 +29,7 @@ from collage_gui.panels.memory import MemoryPage
 from collage_gui.panels.roofline import RooflinePage
 from collage_gui.panels.run_bars import run_bars
 from collage_gui.panels.run_headline import detail, headline, remark
+from collage_gui.panels.shapes import ShapesPage
 from collage_gui.panels.transitions import TransitionsPage
 from collage_gui.theme import Theme
 
@@ -75,6 +76,7 @@ class RunsPanel(QWidget):
         self.changes = ChangesPage(document, theme)
         self.changes.wanted_in_graph.connect(self.changes_wanted)
         self.all_runs = AllRunsPage(document, theme)
+        self.shapes = ShapesPage(document, theme)
         self.in_model = InModelTable(document, theme)
         self.transitions = TransitionsPage(document, self.in_model.iconSize())
         self.roofline = RooflinePage(document, theme)
@@ -87,6 +89,7 @@ class RunsPanel(QWidget):
         for page, title in (
             (self.changes, "Changes"),
             (self.all_runs, "All runs"),
+            (self.shapes, "Shapes"),
             (self.in_model, "In-model times"),
             (self.transitions, "Transitions"),
             (self.roofline, "Roofline"),
@@ -95,6 +98,7 @@ class RunsPanel(QWidget):
         ):
             self.tabs.addTab(page, title)
 
+        document.shapes.changed.connect(self._offer_shapes)
         self.tabs.currentChanged.connect(lambda _: self._refresh_front())
 
         self._box = QHBoxLayout(self)
@@ -162,6 +166,8 @@ class RunsPanel(QWidget):
         self._fields(run)
         self.changes.refresh()
         self.all_runs.refresh()
+        self.shapes.refresh()
+        self._offer_shapes()
         self.in_model.refresh(run)
         self.transitions.refresh()
         self._refresh_front()
@@ -176,6 +182,10 @@ class RunsPanel(QWidget):
             self.roofline.refresh()
         elif self.tabs.currentWidget() is self.memory:
             self.memory.refresh()
+
+    def _offer_shapes(self) -> None:
+        """Give the table of shapes a tab where there is one to show."""
+        self.tabs.setTabVisible(self.tabs.indexOf(self.shapes), self.shapes.has_rows)
 
     def _fields(self, run: Run | None) -> None:
         for widget in (self.name, self.note, self.delete):

@@ -16,7 +16,11 @@ from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.manifest import read_manifest
 from collage_engine.lowering.npz import read_npz, write_npz
 from collage_engine.lowering.reference import run_onnx
-from collage_engine.records.errors import ArtifactError
+from collage_engine.records.errors import ArtifactError, UsageError
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.shapes import ShapeChoice
+from collage_engine.service import protocol as p
+from collage_engine.service.engine import Engine
 from tests.e2e.test_place import collage
 from tests.support.artifact_cases import compile_loader, run_cpp
 from tests.zoo.net import Net
@@ -93,7 +97,7 @@ def test_the_document_has_a_row_for_each_shape(placed, folder):
         assert len(run["shapes"]) == 3 and run["artifact"] == str(folder / "out")
     names = [Path(path).name for path in placed["sessions"]]
     assert names == [f"s-batch={batch}.collage" for batch in BATCHES]
-    assert not list(folder.glob(".collage-shapes-*"))
+    assert not list(folder.glob(".collage-scratch-*"))
 
 
 def test_weights_that_are_packed_alike_are_stored_once(placed, folder):
@@ -209,6 +213,65 @@ def test_the_report_of_a_session_shows_all_shapes(placed, folder):
     assert done.returncode == 0, done.stderr
     text = report.read_text()
     assert all(f"batch={batch}" in text for batch in BATCHES) and "items per second" in text
+
+
+def test_open_documents_of_several_shapes_become_one_artifact_and_one_session(folder, tmp_path):
+    engine = Engine()
+    try:
+        model = p.ModelOpen(path=str(folder / "m.onnx"))
+        named = engine.request("model.dimensions", model).dimensions
+        assert named == {"batch": ("image",)}
+        choices = tuple(ShapeChoice(dims={"batch": size}) for size in (1, 4))
+        opened = engine.request("shapes.open", p.ShapesOpen(model=model, choices=choices)).entries
+        settings = RunSettings(budget_s=5, toolchains=("onnxruntime",), in_place=False)
+        for entry in opened:
+            engine.run(entry.document, settings)
+        last = engine.document(opened[1].document)
+        assert [row.choice.text for row in last.document.runs[-1].shapes] == ["batch=1", "batch=4"]
+        listed = engine.request("shapes.list", p.Document(document=opened[0].document)).entries
+        assert [entry.row.items for entry in listed] == [1, 4]
+
+        out = tmp_path / "out"
+        wanted = p.ExportShapes(document=opened[1].document, path=str(out), nearest=True)
+        sharing = engine.request("export.shapes", wanted).sharing
+        assert sharing.padded == ("batch",)
+        assert sharing.modules_bytes < 0.7 * sharing.modules_apart_bytes
+        assert all(entry["max_rel_error"] <= 1e-4 for entry in run_artifact(out)["entries"])
+
+        kept = str(tmp_path / "s.collage")
+        engine.request("session.save", p.SessionSave(document=opened[1].document, path=kept))
+        again = engine.request("session.open", p.SessionOpen(path=kept))
+        assert again.model.shapes == {"image": (4, 64)}
+        assert [entry.row for entry in again.shapes] == [entry.row for entry in listed]
+
+        fewer = p.ShapesOpen(document=again.document, choices=choices[:1])
+        (left,) = engine.request("shapes.open", fewer).entries
+        assert left == again.shapes[0]
+        with pytest.raises(UsageError, match="no open document"):
+            engine.document(again.document)
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize(
+    ("choices", "says"),
+    [
+        ([{"batch": 1}, {"batch": 1}], "are the same shapes"),
+        ([{"width": 1}], "no such dimension"),
+        ([], "needs 1 to 64"),
+    ],
+)
+def test_shapes_that_cannot_be_opened_are_refused_in_a_sentence(folder, choices, says):
+    engine = Engine()
+    try:
+        wanted = p.ShapesOpen(
+            model=p.ModelOpen(path=str(folder / "m.onnx")),
+            choices=tuple(ShapeChoice(dims=dims) for dims in choices),
+        )
+        with pytest.raises(UsageError, match=says):
+            engine.request("shapes.open", wanted)
+    finally:
+        engine.close()
 
 
 def test_padding_that_changes_results_is_not_done(folder):

@@ -34,9 +34,11 @@ from collage_engine.records.comparison import Comparison, NodeChange
 from collage_engine.records.event import Done, Log, Progress, Provisional, Stage
 from collage_engine.records.farm import FarmMachine, FarmPlacement, FarmPool, FarmStatus
 from collage_engine.records.graph import ModelRecord
+from collage_engine.records.shapes import Sharing
 from collage_engine.records.toolchain import Device
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import protocol as p
+from collage_engine.session.shape_rows import shape_row
 
 
 class Failure(Exception):
@@ -52,6 +54,7 @@ class Engine:
         self.cancel: dict[str, threading.Event] = {}
         self.keep: dict[str, bool] = {}
         self.measured = 0
+        self.shapes: list[p.ShapeEntry] = []
 
     def write(self, message: dict) -> None:
         line = msgspec.json.encode(message) + b"\n"
@@ -139,6 +142,8 @@ class Engine:
         name = Path(params.path or params.name).name
         if params.path is not None and not Path(params.path).exists():
             raise Failure(f"{name}: no such file")
+        if "open" in name and not params.shapes:
+            raise Failure(f"{name} has inputs of unknown size ('x' is [batch, length])")
         if name.startswith("broken"):
             raise Failure(f"{name} is not an ONNX file (its first bytes are no protobuf)")
         kind = next((k for k in ("small", "large", "resnet") if k in name), self.options.model)
@@ -156,6 +161,44 @@ class Engine:
             ),
         )
         return self.models[document]
+
+    def model_dimensions(self, params):
+        name = Path(params.path or params.name).name
+        has = "open" in name
+        return p.Dimensions(dimensions={"batch": ("x",), "length": ("x", "y")} if has else {})
+
+    def shapes_open(self, params):
+        name = params.model.path if params.model else self.models[params.document].model.path
+        before = {each.choice.text: each for each in self.shapes}
+        self.shapes = []
+        for choice in params.choices:
+            entry = before.get(choice.text)
+            if entry is None:
+                answer = self.model_open(p.ModelOpen(path=name, shapes={"x": (1,)}))
+                entry = p.ShapeEntry(choice=choice, document=answer.document, model=answer.model)
+            self.shapes.append(entry)
+        return self.shapes_list(params)
+
+    def shapes_list(self, params):
+        entries = []
+        for each in self.shapes:
+            world = self.worlds[each.document]
+            row = None
+            if world.runs:
+                row = shape_row(each.choice, world.graph, world.runs[-1])
+            entries.append(msgspec.structs.replace(each, row=row))
+        return p.ShapesAnswer(entries=tuple(entries))
+
+    def export_shapes(self, params):
+        Path(params.path).mkdir(parents=True)
+        (Path(params.path) / "manifest.json").write_text("{}")
+        sharing = Sharing(
+            modules_bytes=15_000_000,
+            modules_apart_bytes=43_000_000,
+            bytes=50_000_000,
+            padded=("batch",) if params.nearest else (),
+        )
+        return p.Exported(path=params.path, sharing=sharing)
 
     def session_open(self, params):
         saved = msgspec.json.decode(Path(params.path).read_bytes())

@@ -14,9 +14,10 @@ from collage_engine.records.graph import GraphRecord, ModelRecord, Node, TensorT
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import CandidateCounts, Partition, Placement, Run
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import SESSION_FORMAT
-from collage_engine.session.document import Document
+from collage_engine.session.document import Document, PlacedShape
 from collage_engine.session.file import load_session, save_session
 
 F32 = (TensorType((1, 4), "float32"),)
@@ -187,3 +188,62 @@ def test_runs_go_by_id_name_number_and_last():
     for name in ("0", "4", "run", "Run", "rd", "²"):
         assert document.run(name) is None, name
     assert [document.title(run) for run in document.runs] == ["Run 1", "3", "Run 3"]
+
+
+def of_two_shapes() -> Document:
+    """A document for batch 4 that was placed together with one for batch 1."""
+    first, second = a_document(), a_document()
+    second.shapes = [
+        PlacedShape(ShapeChoice(dims={"batch": 1}), first),
+        PlacedShape(ShapeChoice(dims={"batch": 4}), None),
+    ]
+    return second
+
+
+def test_a_session_keeps_all_shapes_in_their_order(tmp_path):
+    path = tmp_path / "two.collage"
+    document = of_two_shapes()
+    save_session(document, path)
+    loaded, note = load_session(path)
+    assert loaded == document and note is None
+    assert [shape.choice.text for shape in loaded.shapes] == ["batch=1", "batch=4"]
+    rows = sqlite3.connect(path).execute("select position, shape from shapes").fetchall()
+    assert rows == [(0, "batch=1"), (1, "batch=4")]
+
+
+def test_only_a_session_of_several_shapes_needs_the_newer_program(tmp_path):
+    formats = []
+    for name, document in (("one", a_document()), ("two", of_two_shapes())):
+        save_session(document, tmp_path / name)
+        with sqlite3.connect(tmp_path / name) as db:
+            formats += db.execute("select value from meta where key = 'format'").fetchone()
+        db.close()
+    assert formats == ["1", str(SESSION_FORMAT)]
+
+
+def test_what_another_process_adds_to_a_shape_is_kept(tmp_path):
+    path = tmp_path / "two.collage"
+    save_session(of_two_shapes(), path)
+    ours, _ = load_session(path)
+    seen = {run.id for run in ours.runs_of_all_shapes}
+    theirs, _ = load_session(path)
+    other = theirs.shapes[0].document
+    other.runs.append(msgspec.structs.replace(other.runs[-1], id="new"))
+    save_session(theirs, path)
+    saved = save_session(ours, path, seen)
+    assert [run.id for run in saved.shapes[0].document.runs][-1] == "new"
+
+
+@pytest.mark.parametrize("wrong", ["twice", "two of its own", "another model"])
+def test_shapes_that_do_not_fit_each_other_are_refused(tmp_path, wrong):
+    document = of_two_shapes()
+    other = document.shapes[0]
+    if wrong == "twice":
+        document.shapes[0] = PlacedShape(document.shapes[1].choice, other.document)
+    elif wrong == "two of its own":
+        document.shapes[0] = PlacedShape(other.choice, None)
+    else:
+        other.document.model = msgspec.structs.replace(other.document.model, sha256="11")
+    save_session(document, tmp_path / "w.collage")
+    with pytest.raises(SessionError, match="shape"):
+        load_session(tmp_path / "w.collage")

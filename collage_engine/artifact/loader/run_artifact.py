@@ -13,8 +13,9 @@ DIR is the artifact's folder (default: the one above this file). From your own p
     model.huge_pages                          # bytes of its memory there, seconds, or why none
 
 An artifact for several shapes has an entry for each (see entries.py beside this file). The model
-picks the entry by the inputs' shapes and loads it at its first use; where the artifact was made
-with --nearest, inputs may be smaller, and are padded. load("DIR", entry=0) loads one entry alone.
+picks the entry by the inputs' shapes and loads it at its first use; in memory, each entry that is
+loaded has weights of its own. Where the artifact was made with --nearest, inputs may be smaller,
+and are padded. load("DIR", entry=0) loads one entry alone.
 load("DIR", streams=4) is a pool of instances that any number of threads may call at once (see
 streams.py beside this file); so is load("DIR") of an artifact that was made for throughput.
 
@@ -67,6 +68,10 @@ KNOWN_ENDINGS = (
 )
 """How the name ends of an environment variable that a manifest may set: numbers of threads, and
 whether they spin. Each library has its own prefix. The loader in C++ has the same list."""
+TEXT_BYTES = 256
+"""Bytes of a text at most: it is UTF-8, filled up with zeros, in one more dimension of a tensor."""
+WEIGHTS_FOLDER = "COLLAGE_WEIGHTS_FOLDER"
+"""Environment variable by which the toolchains' runtimes find files of weights."""
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{1,60}")
 
 
@@ -80,10 +85,12 @@ OPEN_SIZE = -1
 the shape is null where even the number of dimensions does."""
 _VALUE = re.compile(r"[A-Za-z0-9_,]{1,32}")
 """What a variable may be set to: a number or a word, never a path."""
-_LARGEST_MANIFEST = 64 << 20
+LARGEST_MANIFEST = 64 << 20
 """Bytes of the largest manifest that is read; chosen: those of the largest models have a tenth."""
 _MOST_STREAMS = 4096
 """Instances that run at once, at most; chosen, above the cores of any one machine."""
+_MOST_THREADS = 4096
+"""Threads of an instance, at most; chosen likewise."""
 _LARGEST_TOLERANCE = 1.0
 """Of a relative error; outputs that differ by more have nothing to do with each other."""
 
@@ -120,9 +127,9 @@ def manifest_of(folder: str | Path) -> dict:
     """
     folder = Path(folder)
     with open_listed(folder, MANIFEST) as stream:
-        data = stream.read(_LARGEST_MANIFEST + 1)
+        data = stream.read(LARGEST_MANIFEST + 1)
     try:
-        manifest = json.loads(data) if len(data) <= _LARGEST_MANIFEST else None
+        manifest = json.loads(data) if len(data) <= LARGEST_MANIFEST else None
     except (ValueError, RecursionError):
         manifest = None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
@@ -144,19 +151,34 @@ def _check_manifest(manifest):
     ):
         raise Damaged("the manifest has no hashes of its files")
     _check_environment(manifest.get("environment"))
+    _check_counts(manifest)
     entries = manifest.get("entries")
     if entries is not None and (
         not isinstance(entries, list) or not entries or not all(map(_is_entry, entries))
     ):
         raise Damaged("the manifest does not describe its entries")
+    if entries is None and manifest.keys() & {"module", "sample", "dims", "padding"}:
+        raise Damaged("the manifest describes parts of entries, and has none")
     needed = []
     for entry in beside("entries").entries_of(manifest):
         needed += _check_entry(entry)
     for name in needed:
-        if name not in files:
+        if not isinstance(name, str) or name not in files:
             raise Damaged(f"the manifest has no hash of {name!r:.80}, which would be loaded")
     if entries is not None:
+        for kind in ("inputs", "outputs"):
+            if len({tuple(about["name"] for about in entry[kind]) for entry in entries}) > 1:
+                raise Damaged(f"the manifest's entries have different {kind}")
         _check_padding(manifest.get("padding", {}), entries)
+
+
+def _check_counts(manifest):
+    """Check the numbers of instances and of threads, which the loaders start."""
+    for each in (manifest, *(e for e in manifest.get("entries") or () if isinstance(e, dict))):
+        for key, most in (("streams", _MOST_STREAMS), ("threads", _MOST_THREADS)):
+            number = each.get(key, 1)
+            if type(number) is not int or not 1 <= number <= most:
+                raise Damaged(f"the manifest names {number!r:.40} {key}")
 
 
 def _check_environment(variables):
@@ -334,11 +356,43 @@ def numpy_dtype(name):
     """The NumPy type of an element type's name, ``bfloat16`` among them."""
     import numpy as np
 
+    if name == "string":
+        return np.dtype(f"S{TEXT_BYTES}")
     if name == "bfloat16":
         import ml_dtypes
 
         return np.dtype(ml_dtypes.bfloat16)
     return np.dtype(name)
+
+
+def with_elements(inputs, names):
+    """Inputs by the manifest's names; a list that is a sequence of the model by its elements'."""
+    found = {}
+    for name, value in inputs.items():
+        if name in names or not isinstance(value, list):
+            found[name] = value
+            continue
+        elements = {f"{name}[{place}]": each for place, each in enumerate(value)}
+        wanted = [each for each in names if each.startswith(f"{name}[")]
+        if wanted and len(wanted) != len(elements):
+            raise ValueError(f"{name!r} must have {len(wanted)} tensors, not {len(elements)}")
+        found.update(elements)
+    return found
+
+
+def encoded(values):
+    """Texts of fixed width from an array of Python strings or bytes."""
+    import numpy as np
+
+    array = np.asarray(values)
+    every = [v if isinstance(v, bytes) else str(v).encode() for v in array.ravel().tolist()]
+    for each in every:
+        if len(each) > TEXT_BYTES or each.endswith(b"\0"):
+            raise ValueError(
+                f"the text {each[:20]!r} has {len(each)} bytes or ends with a zero byte; at most "
+                f"{TEXT_BYTES} bytes are supported"
+            )
+    return np.array(every, dtype=f"S{TEXT_BYTES}").reshape(array.shape)
 
 
 def read_npz(path, kinds):
@@ -371,6 +425,7 @@ class Model:
     def __init__(self, folder, manifest, huge_pages=True, private=False):
         self.manifest = manifest
         start = time.perf_counter()
+        resident = resident_bytes()
         import tvm
         from tvm.runtime.vm import VirtualMachine
 
@@ -390,6 +445,7 @@ class Model:
             except (OSError, ValueError, zipfile.BadZipFile) as error:
                 unless = f"the sample cannot be read: {error}"
         pages = beside("huge_pages").HugePages(unless)
+        os.environ[WEIGHTS_FOLDER] = str(folder)
         with beside("entries").module_file(folder, manifest, private) as module:
             library = tvm.runtime.load_module(str(module))
         self.vm = VirtualMachine(library, self.device)
@@ -402,6 +458,11 @@ class Model:
             self.first_run(tensors)
         self.huge_pages = pages.collapse()
         """(bytes, seconds, reason): what of its memory lies on huge pages, or why nothing."""
+        self.memory_bytes = None
+        """What loading it, with the first run where there was one, added to the process's resident
+        memory; the first entry brings the runtimes with it. None: the system does not say."""
+        if resident is not None:
+            self.memory_bytes = max(0, resident_bytes() - resident)
 
     def first_run(self, tensors):
         """Run the module for the first time, which may take longer than every later one."""
@@ -425,23 +486,37 @@ class Model:
         import numpy as np
 
         tensors = []
+        inputs = with_elements(inputs, self.kinds("inputs"))
         for about in self.manifest["inputs"]:
             name, shape = about["name"], tuple(about["shape"])
             if name not in inputs:
                 raise ValueError(f"input {name!r} is missing")
             array = np.asarray(inputs[name])
+            is_text = about["dtype"] == "string"
+            if is_text and array.dtype.kind in "OSU":
+                array = encoded(array)
             if array.shape != shape or array.dtype != numpy_dtype(about["dtype"]):
                 raise ValueError(
                     f"input {name!r} must be {about['dtype']}{list(shape)}, "
                     f"not {array.dtype}{list(array.shape)}"
                 )
-            tensor = self._tvm.runtime.empty(shape, about["dtype"], self.device)
+            dtype = about["dtype"]
+            if is_text:
+                dtype, shape = "uint8", (*shape, TEXT_BYTES)
+                array = np.frombuffer(array.tobytes(), np.uint8)
+            tensor = self._tvm.runtime.empty(shape, dtype, self.device)
             tensor.copyfrom(np.ascontiguousarray(array).reshape(shape))
             tensors.append(tensor)
         return tensors
 
     def __call__(self, inputs):
-        """Run the module on one array per input; one array per output, in the manifest's order."""
+        """Run the module on one array per input; one array per output, in the manifest's order.
+
+        Texts are arrays of Python strings. An input that is a sequence of tensors is a list; the
+        tensors of an output that is one have entries of their own, NAME[0], NAME[1] and so on.
+        """
+        import numpy as np
+
         tensors = self.bind(inputs)
         first = self.first_result_seconds is None
         result = self.first_run(tensors) if first else self.main(*tensors)
@@ -451,6 +526,10 @@ class Model:
         for tensor, kind in zip(tensors, kinds, strict=True):
             array = tensor.numpy()
             dtype = numpy_dtype(kind)
+            if kind == "string":
+                texts = array.reshape(-1).view(dtype).reshape(array.shape[:-1])
+                outputs.append(np.char.decode(texts, "utf-8") if texts.size else texts)
+                continue
             outputs.append(array if array.dtype == dtype else array.view(dtype))
         return outputs
 
@@ -488,6 +567,15 @@ class Shapes:
         return entries.cut(outputs, entry, sizes, padding)
 
 
+def resident_bytes():
+    """The process's resident memory; None where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 def load(folder, huge_pages=True, samples=False, entry=None, streams=None):
     """Load an artifact. Its environment is set first, so call this before importing tvm.
 
@@ -506,9 +594,6 @@ def load(folder, huge_pages=True, samples=False, entry=None, streams=None):
     manifest = manifest_of(folder)
     verify(folder, manifest, samples)
     entries = beside("entries").entries_of(manifest)
-    streams_known = manifest.get("streams", 1)
-    if type(streams_known) is not int or not 1 <= streams_known <= _MOST_STREAMS:
-        raise Damaged(f"the manifest names {streams_known!r:.40} instances")
     if entry is not None and not 0 <= entry < len(entries):
         raise ValueError(f"there is no entry {entry}: the artifact has {len(entries)}")
     if entry is not None:
@@ -539,6 +624,9 @@ def check_padding(folder):
     model = load(folder, huge_pages=False, samples=True)
     entries, padding, refused = model.entries, {}, {}
     for dim in entries[0]["dims"]:
+        if not all(dim in entry["dims"] for entry in entries):
+            refused[dim] = "not every shape was named by its size"
+            continue
         axes = {kind: entries_module.axes_of(entries, dim, kind) for kind in ("inputs", "outputs")}
         pairs = entries_module.neighbours(entries, dim)
         odd = entries_module.unexplained_axis(entries, "outputs")
@@ -583,6 +671,10 @@ def compare(outputs, truth):
     for computed, true in zip(outputs, truth, strict=True):
         if computed.shape != true.shape:
             return float("inf"), float("inf")
+        if true.dtype.kind in "SU":
+            if not np.array_equal(encoded(computed), encoded(true)):
+                return float("inf"), float("inf")
+            continue
         y, r = computed.astype(np.float64), true.astype(np.float64)
         finite = np.isfinite(r)
         same = (y == r) | (np.isnan(y) & np.isnan(r))
@@ -713,6 +805,7 @@ def run_sample(folder, options, model, number):
         "load_s": one.load_seconds,
         "first_result_s": one.first_result_seconds,
         "huge_pages": one.huge_pages._asdict(),
+        "memory_bytes": one.memory_bytes,
         "max_abs_error": worst_abs,
         "max_rel_error": worst_rel,
         "tolerance": manifest["tolerance"],
@@ -782,6 +875,8 @@ def print_report(model, report):
         f"{report['max_rel_error']:.3g}  (tolerance {report['tolerance']:.3g}): "
         + ("agrees with the sample" if report["agrees"] else "DIFFERS")
     )
+    if report["memory_bytes"] is not None:
+        print(f"{report['memory_bytes'] / 1e6:.1f} MB of memory, with what was loaded for it")
     pages = model.huge_pages
     if pages.bytes:
         print(f"{pages.bytes / 1e6:.1f} MB on huge pages, moved in {pages.seconds * 1e3:.0f} ms")

@@ -1,0 +1,66 @@
+"""Choosing the shapes that a model is placed for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from PySide6.QtWidgets import QWidget
+
+from collage_gui import words
+from collage_gui.banner import Banner
+from collage_gui.document.document import Document
+from collage_gui.shapes_dialog import ShapesDialog
+
+Dimensions = Mapping[str, Sequence[str]]
+"""Dimension that the model names → the inputs that have it."""
+
+
+class ShapesController:
+    """Asks for sizes of the model's named dimensions, and opens the model for them."""
+
+    def __init__(self, document: Document, banner: Banner, parent: QWidget) -> None:
+        self._document, self._banner, self._parent = document, banner, parent
+        self.dialog: ShapesDialog | None = None
+        """The dialog while it is open."""
+        document.dimensions_wanted.connect(self._ask_before_opening)
+
+    def choose(self) -> None:
+        """Ask for other shapes of the open model."""
+        document = self._document
+        if document.model is None or document.running:
+            return
+
+        def arrived(dimensions: Dimensions) -> None:
+            if dimensions:
+                self._ask(dimensions, "")
+            else:
+                self._banner.show_message(words.NO_NAMED_DIMENSIONS, "info", topic="shapes")
+
+        document.ask_dimensions(arrived, document.failed.emit)
+
+    def _ask_before_opening(self, dimensions: Dimensions, reason: str) -> None:
+        """Ask for the sizes without which the model cannot be opened.
+
+        Args:
+            dimensions: What the model leaves open.
+            reason: What the user is told who gives none.
+        """
+        self._ask(dimensions, reason)
+
+    def _ask(self, dimensions: Dimensions, refusal: str) -> None:
+        shapes = self._document.shapes
+        choices = [each.choice for each in shapes.entries]
+        dialog = self.dialog = ShapesDialog(dimensions, choices, shapes.nearest, self._parent)
+
+        def accepted() -> None:
+            shapes.nearest = dialog.nearest.isChecked()
+            self._document.open_shapes(dialog.choices)
+
+        def closed() -> None:
+            self.dialog = None
+
+        dialog.accepted.connect(accepted)
+        if refusal:
+            dialog.rejected.connect(lambda: self._document.failed.emit(refusal))
+        dialog.finished.connect(closed)
+        dialog.open()

@@ -1,0 +1,138 @@
+"""The table of the shapes that a model is placed for; its rows switch the graph."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from collage_engine.drawing.formatting import time_text
+from collage_engine.drawing.shape_table import sharing_sentences
+from collage_engine.records.shapes import ShapeChoice, ShapeRow
+from collage_gui import words
+from collage_gui.document.document import Document
+from collage_gui.elided_label import plain
+from collage_gui.panels.tables import Column, RowsModel, Table
+from collage_gui.theme import Theme
+
+Line = tuple[ShapeChoice, ShapeRow | None]
+"""A shape, and what its newest run found out; None before the first."""
+
+
+class ShapesPage(QWidget):
+    """Shape × (latency, items per second, toolchains, gain over the best single toolchain)."""
+
+    choose_wanted = Signal()
+    """Choose other shapes."""
+
+    def __init__(self, document: Document, theme: Theme) -> None:
+        super().__init__()
+        self.document = document
+        self.model = RowsModel(
+            [
+                Column("Shape", lambda line: line[0].text, width=140),
+                Column("Latency", _figure("latency_us"), "time", width=90),
+                Column("Items per second", _figure("items_per_s"), "number", width=122),
+                Column("Toolchains", lambda line: _toolchains(line[1]), width=170),
+                Column("Best single toolchain", lambda line: _best_single(line[1]), width=170),
+                Column(
+                    "Against it", _gain, "percent", width=90, about=words.ABOUT_GAIN_OVER_SINGLE
+                ),
+                Column("Partitions", _figure("partitions"), "number", width=86),
+            ]
+        )
+        self.model.bold = lambda line: line[0] == self._shown()
+        self.table = Table(self.model, "shapesTable", "Shapes", theme)
+        self.table.selectionModel().currentRowChanged.connect(lambda *_: self._row_changed())
+        self.hint = plain(QLabel(wordWrap=True))
+        self.hint.setProperty("quiet", True)
+        self.choose = QPushButton(words.CHOOSE_SHAPES)
+        self.choose.setObjectName("chooseShapes")
+        self.choose.clicked.connect(self.choose_wanted)
+        top = QHBoxLayout()
+        top.addWidget(self.hint, 1)
+        top.addWidget(self.choose)
+        page = QVBoxLayout(self)
+        page.setContentsMargins(8, 8, 8, 4)
+        page.addLayout(top)
+        page.addWidget(self.table, 1)
+        self.shared = plain(QLabel(wordWrap=True))
+        self.shared.setObjectName("shapesShared")
+        self.shared.setProperty("quiet", True)
+        page.addWidget(self.shared)
+        self._refreshing = False
+        document.shapes.changed.connect(self.refresh)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is a table to show."""
+        return bool(self._lines())
+
+    def refresh(self) -> None:
+        """Show the shapes as they are now, with the one that is shown in the graph chosen."""
+        shapes = self.document.shapes
+        run = self.document.runs.shown_or_last()
+        self._refreshing = True
+        self.model.set_rows(self._lines())
+        shown = self._shown()
+        place = self.model.place_of(lambda line: line[0] == shown)
+        if place is not None:
+            self.table.show_row(place)
+        self._refreshing = False
+        busy = self.document.running
+        self.choose.setEnabled(bool(self.document.handle) and not busy)
+        hint = words.SHAPES_FOLLOW_THE_RUN if busy else words.ABOUT_SHAPES_TABLE
+        self.hint.setText(hint if shapes.several else words.SHAPES_OF_ANOTHER_SESSION)
+        shared = sharing_sentences(shapes.rows(run), run.sharing if run is not None else None)
+        self.shared.setText(" ".join(f"{text[:1].upper()}{text[1:]}." for text in shared))
+        self.shared.setVisible(bool(shared))
+
+    def _lines(self) -> list[Line]:
+        shapes = self.document.shapes
+        if shapes.several:
+            return [(each.choice, each.row) for each in shapes.entries]
+        return [(row.choice, row) for row in shapes.rows(self.document.runs.shown_or_last())]
+
+    def _shown(self) -> ShapeChoice | None:
+        entry = self.document.shapes.shown
+        if entry is not None:
+            return entry.choice
+        run = self.document.runs.shown_or_last()
+        rows = run.shapes if run is not None else []
+        return next((row.choice for row in rows if run is not None and row.run == run.id), None)
+
+    def _row_changed(self) -> None:
+        index = self.table.currentIndex()
+        if self._refreshing or not index.isValid():
+            return
+        choice, _ = self.model.row(index)
+        entries = self.document.shapes.entries
+        entry = next((each for each in entries if each.choice == choice), None)
+        if entry is not None:
+            self.document.shapes.show(entry)
+
+
+def _figure(name: str):
+    """The value of a field of a line's row; None before the first run."""
+
+    def value(line: Line) -> float | None:
+        return getattr(line[1], name) if line[1] is not None else None
+
+    return value
+
+
+def _toolchains(row: ShapeRow | None) -> str | None:
+    return ", ".join(row.toolchains) if row is not None else None
+
+
+def _best_single(row: ShapeRow | None) -> str | None:
+    if row is None or not row.best_single:
+        return None
+    return f"{row.best_single}, {time_text(row.best_single_us)}"
+
+
+def _gain(line: Line) -> float | None:
+    """How much longer the placement takes than the best single toolchain, in percent."""
+    row = line[1]
+    if row is None or row.latency_us is None or not row.best_single_us:
+        return None
+    return 100 * (row.latency_us / row.best_single_us - 1)

@@ -1,0 +1,135 @@
+"""Asks for which sizes of its named dimensions a model is placed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QDialog,
+    QDialogButtonBox,
+    QFormLayout,
+    QLabel,
+    QLineEdit,
+    QVBoxLayout,
+    QWidget,
+)
+
+from collage_engine.drawing.formatting import counted
+from collage_engine.records.errors import UsageError
+from collage_engine.records.shapes import ShapeChoice, combined
+from collage_gui import words
+from collage_gui.elided_label import plain
+
+MOST_NAMED = 6
+"""Shapes that the dialog names before it only counts them; chosen: as many as two lines hold."""
+
+
+class ShapesDialog(QDialog):
+    """One field for each dimension; the combinations of their values are the shapes."""
+
+    def __init__(
+        self,
+        dimensions: Mapping[str, Sequence[str]],
+        choices: Sequence[ShapeChoice],
+        nearest: bool,
+        parent: QWidget,
+    ) -> None:
+        """Fills the fields with the shapes that are open.
+
+        Args:
+            dimensions: Dimension that the model names → the inputs that have it.
+            choices: The shapes that are open; without any, each dimension begins with 1.
+            nearest: Whether smaller inputs are padded.
+            parent: The window.
+        """
+        super().__init__(parent)
+        self.setObjectName("shapesDialog")
+        self.setWindowTitle("Shapes")
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        box = QVBoxLayout(self)
+        box.setContentsMargins(20, 16, 20, 14)
+        box.setSpacing(10)
+        about = plain(QLabel(words.ABOUT_SHAPES, wordWrap=True))
+        box.addWidget(about)
+        form = QFormLayout()
+        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
+        self.fields: dict[str, QLineEdit] = {}
+        for name, inputs in dimensions.items():
+            sizes = dict.fromkeys(str(each.dims[name]) for each in choices if name in each.dims)
+            field = QLineEdit(", ".join(sizes) or "1", placeholderText="1, 4, 16")
+            field.setObjectName(f"dimension-{name}")
+            field.setAccessibleName(words.sizes_of_dimension(name))
+            field.setToolTip(words.inputs_with_dimension(inputs))
+            field.textChanged.connect(self._check)
+            form.addRow(plain(QLabel(name)), field)
+            self.fields[name] = field
+        box.addLayout(form)
+        self.nearest = QCheckBox(words.PAD_SMALLER_INPUTS)
+        self.nearest.setObjectName("nearest")
+        self.nearest.setToolTip(words.ABOUT_PADDING)
+        self.nearest.setChecked(nearest)
+        box.addWidget(self.nearest)
+        self.summary = plain(QLabel(wordWrap=True))
+        self.summary.setObjectName("shapesSummary")
+        self.summary.setProperty("quiet", True)
+        # The longest text has two lines: the dialog does not jump while somebody types.
+        self.summary.setMinimumHeight(2 * self.summary.fontMetrics().lineSpacing())
+        self.summary.setAlignment(Qt.AlignmentFlag.AlignTop)
+        box.addWidget(self.summary)
+        buttons = QDialogButtonBox(
+            QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel
+        )
+        buttons.accepted.connect(self.accept)
+        buttons.rejected.connect(self.reject)
+        self._ok = buttons.button(QDialogButtonBox.StandardButton.Ok)
+        self._ok.setText("Open")
+        box.addWidget(buttons)
+        self.setMinimumWidth(460)
+        self.choices: tuple[ShapeChoice, ...] = ()
+        """What the fields say; empty while they say nothing that can be opened."""
+        self._check()
+
+    def _check(self) -> None:
+        """Say which shapes the fields make, or what is wrong with them."""
+        self.choices = ()
+        try:
+            dims = {name: parse_sizes(name, field.text()) for name, field in self.fields.items()}
+            self.choices = combined(dims, {})
+        except (ValueError, UsageError) as error:
+            text = str(error).removeprefix("--dim: ")
+            self.summary.setText(f"{text[:1].upper()}{text[1:]}.")
+        else:
+            names = [each.text for each in self.choices]
+            shown = ", ".join(names[:MOST_NAMED])
+            more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+            self.summary.setText(f"{counted(len(names), 'shape')}: {shown}{more}")
+        self._ok.setEnabled(bool(self.choices))
+        self.nearest.setEnabled(len(self.choices) > 1)
+
+
+def parse_sizes(name: str, text: str) -> tuple[int, ...]:
+    """Read the sizes of a dimension.
+
+    Args:
+        name: The dimension, for messages.
+        text: E.g. ``1, 4, 16``.
+
+    Returns:
+        Each size once, in the user's order.
+
+    Raises:
+        ValueError: One sentence, without its full stop, about the first that cannot be read.
+    """
+    sizes: dict[int, None] = {}
+    for part in text.replace(";", ",").split(","):
+        word = part.strip()
+        if not word:
+            continue
+        if not word.isdecimal() or int(word) < 1:
+            raise ValueError(f"{name}: {word!r} is no size; sizes are written 1, 4, 16")
+        sizes[int(word)] = None
+    if not sizes:
+        raise ValueError(f"{name} has no size yet; sizes are written 1, 4, 16")
+    return tuple(sizes)

@@ -1,0 +1,170 @@
+"""Choosing shapes, running all of them, their table, and one artifact of them."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtCore import Qt
+
+from collage_engine.records.shapes import ShapeChoice
+from collage_gui.shapes_dialog import parse_sizes
+
+
+def opened(d):
+    """A page of a model with open sizes, for batch 1 and 4."""
+    page = d.window.documents.open_path(d.model("open-small.onnx"))
+    d.until(lambda: page.shapes.dialog is not None)
+    dialog = page.shapes.dialog
+    assert list(dialog.fields) == ["batch", "length"]
+    dialog.fields["batch"].setText("1, 4")
+    dialog.fields["length"].setText("64")
+    assert dialog.summary.text() == "2 shapes: batch=1 length=64, batch=4 length=64"
+    dialog.accept()
+    d.until(lambda: page.picture.drawn is not None and not page.picture.busy)
+    return page
+
+
+def run_all(d, page) -> None:
+    page.runs.start()
+    d.until(lambda: page.document.shapes.running)
+    d.until(lambda: not page.document.shapes.running and page.document.runs.visible)
+
+
+def names(page) -> list[str]:
+    return [choice.text for choice, _ in page.panels.runs.shapes.model.rows]
+
+
+def test_a_model_with_open_sizes_asks_for_them_and_opens(drive) -> None:
+    d = drive()
+    page = opened(d)
+    assert [each.choice.dims["batch"] for each in page.document.shapes.entries] == [1, 4]
+    assert "[batch=1 length=64]" in page.document.title
+    assert names(page) == ["batch=1 length=64", "batch=4 length=64"]
+    assert page.panels.run_settings.dimensions.text() == "2 shapes…"
+
+
+def test_who_gives_no_sizes_is_told_why_the_model_cannot_be_opened(drive) -> None:
+    d = drive()
+    page = d.window.documents.open_path(d.model("open-small.onnx"))
+    d.until(lambda: page.shapes.dialog is not None)
+    page.shapes.dialog.reject()
+    d.until(lambda: not d.window.documents.pages)
+    assert "unknown size" in d.window.banner.label.text()
+
+
+def test_wrong_sizes_cannot_be_opened(drive) -> None:
+    d = drive()
+    page = d.window.documents.open_path(d.model("open-small.onnx"))
+    d.until(lambda: page.shapes.dialog is not None)
+    dialog = page.shapes.dialog
+    for text, says in (
+        ("0", "'0' is no size"),
+        ("one", "'one' is no size"),
+        ("", "Batch has no size yet"),
+        (",".join(map(str, range(1, 70))), "at most 64"),
+    ):
+        dialog.fields["batch"].setText(text)
+        assert says in dialog.summary.text()
+        assert not dialog.choices and not dialog._ok.isEnabled()
+    dialog.reject()
+
+
+def test_a_run_places_all_shapes_and_the_table_switches_the_graph(drive) -> None:
+    d = drive()
+    page = opened(d)
+    document = page.document
+    first, second = document.shapes.entries
+    run_all(d, page)
+    d.until(lambda: document.handle == first.document and document.runs.visible)
+    assert all(each.row is not None for each in document.shapes.entries)
+    assert [run.name for run in document.runs.all] == ["batch=1 length=64"]
+    shares = [run.settings["budget_s"] for run in document.runs.all]
+    assert shares[0] <= page.panels.run_settings.budget.value() / 2
+    table = page.panels.runs.shapes.table
+    table.setCurrentIndex(page.panels.runs.shapes.model.index(1, 0))
+    d.until(lambda: document.handle == second.document and document.runs.visible)
+    d.until(lambda: not page.picture.busy and document.placement.shown is not None)
+    assert document.placement.shown.run == document.runs.all[-1].id
+    assert "[batch=4 length=64]" in document.title
+    assert document.execution.settings.budget_s == page.panels.run_settings.budget.value()
+
+
+def test_cancelling_ends_the_run_of_all_shapes(drive) -> None:
+    d = drive("--slow", "0.05", "--model", "resnet")
+    page = opened(d)
+    page.runs.start()
+    d.until(lambda: page.document.execution.running)
+    assert not page.panels.runs.shapes.choose.isEnabled()
+    page.runs.cancel()
+    d.until(lambda: not page.document.shapes.running and not page.document.execution.running)
+    d.qtbot.wait(100)
+    assert not page.document.execution.running, "the next shape was begun"
+
+
+def test_a_stopped_run_leaves_the_others_a_first_answer_only(drive) -> None:
+    d = drive("--slow", "0.02", "--provisional")
+    page = opened(d)
+    page.runs.start()
+    d.until(lambda: page.document.execution.provisional is not None)
+    page.runs.stop_and_keep()
+    d.until(lambda: not page.document.shapes.running)
+    second = page.document.shapes.entries[1]
+    page.document.shapes.show(second)
+    d.until(lambda: page.document.handle == second.document and page.document.runs.visible)
+    assert page.document.runs.all[-1].settings["budget_s"] == 1.0
+
+
+def test_one_artifact_holds_all_shapes(drive, tmp_path) -> None:
+    d = drive()
+    page = opened(d)
+    page.document.shapes.nearest = True
+    run_all(d, page)
+    done = []
+    page.export.artifact_to(str(tmp_path / "artifact"), lambda: done.append(True))
+    d.until(lambda: done)
+    said = page.banner.label.text()
+    assert "2 shapes take 14.3 MiB together" in said and "padded" in said
+
+
+def test_other_shapes_are_chosen_in_the_open_document(drive) -> None:
+    d = drive()
+    page = opened(d)
+    kept = page.document.shapes.entries[0].document
+    d.trigger("shapes")
+    d.until(lambda: page.shapes.dialog is not None)
+    assert page.shapes.dialog.fields["batch"].text() == "1, 4"
+    page.shapes.dialog.fields["batch"].setText("16, 1")
+    page.shapes.dialog.accept()
+    d.until(lambda: len(names(page)) == 2 and names(page)[0] == "batch=16 length=64")
+    assert page.document.handle == kept and page.document.unsaved
+
+
+def test_a_model_of_fixed_sizes_has_no_shapes_to_choose(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.qtbot.mouseClick(page.panels.run_settings.dimensions, Qt.MouseButton.LeftButton)
+    d.until(lambda: page.banner.isVisible())
+    assert "names no dimension" in page.banner.label.text()
+    assert not page.panels.runs.shapes.has_rows
+
+
+def test_pins_of_one_shape_do_not_go_to_the_graph_of_another(drive) -> None:
+    d = drive()
+    page = opened(d)
+    document = page.document
+    document.selection.select([1])
+    page.pins.pin_never("tvm")
+    d.until(lambda: document.pins.current)
+    document.shapes.show(document.shapes.entries[1])
+    d.until(lambda: document.handle == document.shapes.entries[1].document)
+    d.until(lambda: not document.pins.current)
+    assert not document.undo.canUndo()
+    document.shapes.show(document.shapes.entries[0])
+    d.until(lambda: document.pins.current)
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"), [("1, 4,16", (1, 4, 16)), ("4;4; 1", (4, 1)), (" 8 ", (8,))]
+)
+def test_sizes_are_read_as_people_write_them(text, sizes) -> None:
+    assert parse_sizes("batch", text) == sizes
+    assert ShapeChoice(dims={"batch": sizes[0]}).text == f"batch={sizes[0]}"
