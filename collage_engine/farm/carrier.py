@@ -236,6 +236,8 @@ class DaskCarrier:
         self._listener: Listener | None = None
         self._known: set[str] = set()
         self._closing = threading.Event()
+        with contextlib.suppress(AttributeError):  # it is no promised interface
+            client.scheduler_comm.interval = SEND_INTERVAL_S
 
     def start(self, listener: Listener) -> None:
         """Begin to report; machines that are there already are reported as joined."""
@@ -387,6 +389,10 @@ class DaskCarrier:
             self._client.close(timeout=2)
 
 
+SEND_INTERVAL_S = 0.001
+"""Seconds between two messages of a client to its scheduler at least; chosen. Dask's own 10 ms,
+which gather small messages, were most of what a task waited for: one result is released just before
+the next task is sent (``python -m tests.benchmarks.bench_farm overhead``)."""
 WATCH_S = 2.0
 """Seconds between two looks at the list of workers; chosen."""
 SCHEDULER_MISSED = 3
