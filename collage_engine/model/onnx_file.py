@@ -132,7 +132,10 @@ def _is_truncated(data: bytes) -> bool:
 
 
 def tensor_array(tensor: TensorProto, where: str) -> np.ndarray:
-    """The tensor's values; ``where`` names it in the message when they do not fit its shape."""
+    """Return the tensor's values.
+
+    ``where`` names it in the message when they do not fit its shape.
+    """
     try:
         return mapped_array(tensor) if is_mapped(tensor) else numpy_helper.to_array(tensor)
     except (OSError, ValueError, TypeError, KeyError) as error:

@@ -210,7 +210,10 @@ class UnmeasuredInputs:
 
 
 def unmeasured_document(inputs: UnmeasuredInputs, control: RunControl) -> Run:
-    """The document of a run whose device is not here; ``control`` knows seconds and warnings."""
+    """Return the document of a run whose device is not here.
+
+    ``control`` knows seconds and warnings.
+    """
     data, menu = inputs.data, inputs.menu
     settings, chosen = data.settings, inputs.built
     distinct = len({candidate.key for candidate in menu.candidates})
