@@ -203,6 +203,8 @@ NOTE_ON_THE_RUN = "Note on the run"
 
 # -- panels: shapes ----------------------------------------------------------------
 
+ITEMS_PER_SECOND = "Items per second"
+BEST_SINGLE_TOOLCHAIN = "Best single toolchain"
 CHOOSE_SHAPES = "Choose shapes…"
 ABOUT_SHAPES_TABLE = "The graph shows the shape whose row is selected. A run places all of them."
 SHAPES_FOLLOW_THE_RUN = "The graph shows the shape whose run is under way."

@@ -31,9 +31,9 @@ class ShapesPage(QWidget):
             [
                 Column("Shape", lambda line: line[0].text, width=140),
                 Column("Latency", _figure("latency_us"), "time", width=90),
-                Column("Items per second", _figure("items_per_s"), "number", width=122),
+                Column(words.ITEMS_PER_SECOND, _figure("items_per_s"), "number", width=122),
                 Column("Toolchains", lambda line: _toolchains(line[1]), width=170),
-                Column("Best single toolchain", lambda line: _best_single(line[1]), width=170),
+                Column(words.BEST_SINGLE_TOOLCHAIN, lambda line: _best_single(line[1]), width=170),
                 Column(
                     "Against it", _gain, "percent", width=90, about=words.ABOUT_GAIN_OVER_SINGLE
                 ),
