@@ -476,7 +476,9 @@ class Session:
 
 
 def earlier_session(path: str | Path) -> Document | None:
-    """What a session's file already holds; None where there is no such file, or an empty one.
+    """Return what a session's file already holds.
+
+    It is None where there is no such file, or an empty one.
 
     Raises:
         UsageError: Writing there would lose what is no session of this version.

@@ -115,6 +115,10 @@ ABOUT_ALLOWED_TOOLCHAINS = (
 )
 ABOUT_MOST_TOOLCHAINS = "Partitions of at most so many different toolchains"
 ABOUT_ARTIFACT_SIZE = "Weights and runtime libraries together, in millions of bytes"
+ABOUT_MEMORY = (
+    "Resident memory of the process while it runs, in millions of bytes. What takes more is "
+    "measured, so that the limit's price is known, and cannot win."
+)
 
 # -- panels: log -------------------------------------------------------------------
 

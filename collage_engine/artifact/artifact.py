@@ -127,6 +127,9 @@ def _fill(
 ) -> None:
     shutil.copyfile(module_folder / MODULE_FILE, folder / MODULE_FILE)
     licences: dict[str, str] = {MODULE_FILE: "the model's own"}
+    for name in built.weight_files:
+        shutil.copyfile(module_folder / name, folder / name)
+        licences[name] = "the model's own"
     for library in built.libraries:
         shutil.copyfile(library.file, folder / library.name)
         licences[library.name] = library.licence

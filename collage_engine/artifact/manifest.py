@@ -25,7 +25,10 @@ def is_artifact(folder: Path) -> bool:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of an artifact of this version; ``ArtifactError`` says what is wrong with it."""
+    """Return the manifest of an artifact of this version.
+
+    ``ArtifactError`` says what is wrong with it.
+    """
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder")
     if not (folder / MANIFEST).exists():

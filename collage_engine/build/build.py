@@ -24,6 +24,7 @@ from collage_engine.lowering.virtual_machine import (
     VIRTUAL_MACHINE,
     virtual_machine_environment,
 )
+from collage_engine.model.mapped_weights import link_file
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import ArtifactError, ToolchainError
 from collage_engine.records.reasons import short_reason
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 
 Cover = Sequence[Candidate]
+LARGEST_MODULE = (1 << 31) - (64 << 20)
+"""Bytes of weights in a shared library, at most: its code reaches 2 GiB far, and 64 MiB (chosen)
+are left for the code itself."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,8 @@ class Built:
     part_weights: tuple[int, ...]
     """Bytes of constants that each partition is given, in execution order."""
     repeated_bytes: int
+    weight_files: tuple[Path, ...] = ()
+    """Files of weights in this process's folder of them, which the module reads."""
     unscheduled: int = 0
     """Kernels that run TVM's plain loops, since no rule could write them."""
     architecture: str = ""
@@ -106,6 +112,7 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
         for k, position in enumerate(order)
     ]
     constants = [_constants(function) for function in functions]
+    _check_size(functions, constants)
     assembled = assemble(model, functions)
     unscheduled = count_unscheduled(assembled.module)
     on_device = [part for part in cover if part.instance.architecture]
@@ -135,6 +142,7 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
         spin=spin,
         part_weights=tuple(sum(given.values()) for given in constants),
         repeated_bytes=_repeated(constants),
+        weight_files=assembled.weight_files,
         unscheduled=unscheduled,
         architecture=architecture,
     )
@@ -144,6 +152,22 @@ def _constants(function: Function) -> dict[int, int]:
     """Return the constants that a function reads, with their bytes."""
     nodes = function.graph.nodes
     return {i: nodes[i].type.bytes for i in function.members if nodes[i].form == "constant"}
+
+
+def _check_size(functions: Sequence[Function], constants: Sequence[dict[int, int]]) -> None:
+    """Raise ``ToolchainError`` where more weights would go into the module than it can hold."""
+    from collage_engine.toolchains.registry import get
+
+    held: dict[str, int] = {}
+    for function, given in zip(functions, constants, strict=True):
+        name = function.instance.toolchain
+        if not get(name).reads_weight_files:
+            held[name] = held.get(name, 0) + sum(given.values())
+    if sum(held.values()) > LARGEST_MODULE:
+        names = ", ".join(f"{name} {size / 1e9:.1f} GB" for name, size in held.items())
+        raise ToolchainError(
+            f"a module holds at most 2 GB of weights, and these were more: {names}"
+        )
 
 
 def _repeated(constants: Sequence[dict[int, int]]) -> int:
@@ -179,10 +203,13 @@ def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModu
         spin=built.spin,
         part_weights=built.part_weights,
         repeated_bytes=built.repeated_bytes,
+        weight_files=tuple(file.name for file in built.weight_files),
         unscheduled=built.unscheduled,
         architecture=built.architecture,
     )
     try:
+        for file in built.weight_files:
+            link_file(file.resolve(), folder / file.name)
         for library in built.libraries:
             place = folder / library.name
             if link:

@@ -42,6 +42,8 @@ class BuiltModule(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of constants that each partition was given."""
     repeated_bytes: int = 0
     """Constants given to one more partition than one."""
+    weight_files: tuple[str, ...] = ()
+    """Names of the files beside the module that hold its weights, where those are large."""
     unscheduled: int = 0
     """Kernels that run TVM's plain loops, tens of times slower than written ones, since no rule
     could write them."""

@@ -14,6 +14,7 @@ from collage_engine.lowering.accuracy import TOLERANCES, tolerance
 from collage_engine.lowering.rounding import relative_bound, roundings
 from collage_engine.lowering.rounding_noise import rounding_noise, widened
 from collage_engine.model.importer import ImportedModel
+from collage_engine.model.texts import TEXT_TYPE, encoded
 from collage_engine.records.accuracy import RunTolerance
 from collage_engine.records.errors import UsageError
 from collage_engine.records.numbering import NodeSet
@@ -63,9 +64,13 @@ def _arrays(content: bytes, wanted: Mapping[str, ArrayKind]) -> dict[str, np.nda
                 if name in found:
                     raise UsageError(f"--inputs holds two arrays for the input {name!r}")
                 with archive.open(member) as stream:
-                    _check_kind(name, _kind_of(stream), wanted[name])
+                    given = _kind_of(stream)
+                    is_text = wanted[name][1] == TEXT_TYPE and given[1].kind in "SU"
+                    _check_kind(name, (given[0], TEXT_TYPE) if is_text else given, wanted[name])
                 with archive.open(member) as stream:
                     found[name] = np.lib.format.read_array(stream, allow_pickle=False)
+                if is_text:
+                    found[name] = encoded(found[name])
     except UsageError:
         raise
     except Exception as error:  # an archive can be broken, encrypted or endless in many ways

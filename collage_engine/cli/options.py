@@ -35,14 +35,17 @@ def duration(text: str) -> float:
 
 
 def shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """``NAME=1,3,224,224`` → (name, sizes)."""
+    """``NAME=1,3,224,224`` → (name, sizes).
+
+    The tensors of a sequence are ``NAME[0]=2,3`` and so on; ``NAME[]=`` says that it has none.
+    """
     name, equals, sizes = text.rpartition("=")
+    if name.endswith("[]") and not sizes:
+        return name, ()
     parts = re.split(r"[,x]", sizes)
     if not equals or not name or not all(re.fullmatch(r"\s*\d+\s*", part) for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is no shape: write NAME=1,3,224,224")
-    values = tuple(int(part) for part in parts)
-    if any(value <= 0 for value in values):
-        raise argparse.ArgumentTypeError(f"{text!r}: sizes must be positive")
+    values = tuple(int(part) for part in parts)  # which of them may be 0, the model knows
     if math.prod(values) > MOST_ELEMENTS:
         raise argparse.ArgumentTypeError(f"{text!r} is larger than any memory")
     return name, values

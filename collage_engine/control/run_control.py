@@ -7,7 +7,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TypeVar
 
@@ -54,6 +54,8 @@ class RunControl:
         warnings: What the user was warned of, in order, for the run's document.
         seconds: Seconds by stage, of the stages that have ended.
         first_answer_s: Seconds from the job's begin to the first provisional placement.
+        peak_memory: Returns the largest memory of the job's processes together, in bytes; None
+            where nobody watches it.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class RunControl:
         self.warnings: list[str] = []
         self.seconds: dict[str, float] = {}
         self.first_answer_s: float | None = None
+        self.peak_memory: Callable[[], int | None] = lambda: None
         self._started = time.perf_counter()
         self._resources = ExitStack()
 

@@ -217,6 +217,7 @@ def _memory(memory: MemoryUse) -> list[Fact]:
         (words.WEIGHTS_TWICE, memory.repeated_bytes or None),
         ("artifact", memory.artifact_bytes),
         (words.OF_IT_LIBRARIES, memory.library_bytes),
+        (words.PLACE_PEAK, memory.place_peak_bytes),
     ]
     return [Fact("Memory", name, bytes_text(size)) for name, size in sizes if size is not None]
 

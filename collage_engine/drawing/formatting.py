@@ -162,4 +162,6 @@ def memory_text(memory: MemoryUse) -> str:
             f"artifact {bytes_text(memory.artifact_bytes)}, "
             f"of it runtimes {bytes_text(memory.library_bytes)}"
         )
+    if memory.place_peak_bytes is not None:
+        parts.append(f"placing it took at most {bytes_text(memory.place_peak_bytes)}")
     return "; ".join(parts)

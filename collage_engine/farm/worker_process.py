@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import logging
 import os
 import signal
@@ -15,13 +14,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from collage_engine.machine.worker_child import PR_SET_PDEATHSIG, prctl
+
 LOST = 75
 """Status of a worker that has lost its scheduler: it is started again (EX_TEMPFAIL, sysexits.h)."""
 DEATH_TIMEOUT = "60s"
 """How long a worker looks for its scheduler at its start; chosen."""
-
-PR_SET_PDEATHSIG = 1
-"""Option of Linux's prctl (include/uapi/linux/prctl.h)."""
 
 _leaving = False
 
@@ -94,8 +92,7 @@ def address_towards(scheduler: str) -> str:
 
 def end_with_parent() -> None:
     """Have the system end this process when its parent dies (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _end(worker: Any, loop: asyncio.AbstractEventLoop) -> None:

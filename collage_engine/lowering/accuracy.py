@@ -33,6 +33,9 @@ def errors(computed: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
         return float("inf"), float("inf")
     if truth.size == 0:
         return 0.0, 0.0
+    if truth.dtype.kind == "S":  # texts are right or wrong
+        wrong = 0.0 if bool(np.array_equal(computed, truth)) else float("inf")
+        return wrong, wrong
     if truth.dtype == np.float64 or (truth.dtype.kind in "iu" and truth.dtype.itemsize == 8):
         wide: type[np.floating] = np.longdouble
     else:

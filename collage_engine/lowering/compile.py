@@ -16,6 +16,7 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.reasons import short_reason
 from collage_engine.toolchains.base import Function, Toolchain
 from collage_engine.toolchains.capabilities import LowersToTir, inside, lower
+from collage_engine.toolchains.runtime.weight_files import forget
 
 if TYPE_CHECKING:
     import numpy as np
@@ -130,7 +131,9 @@ class ExternalCompiled(Compiled):
         return inside(self.toolchain, self.module)
 
     def close(self) -> None:
-        """Drop the module and its outputs."""
+        """Drop the module and its outputs, and the files of weights that only it needs."""
+        if self.module is not None:
+            forget(self.module)
         self._call = self.module = None
         self._outputs = []
 

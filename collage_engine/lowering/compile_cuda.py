@@ -71,7 +71,9 @@ def device_timer(calls: Sequence[Callable[[], object]], cuda: CudaRuntime) -> De
 
 @cache
 def process_sampler() -> SteadySampler | None:
-    """This process's watch over the device's clocks; None where its kernel cannot be compiled.
+    """Return this process's watch over the device's clocks.
+
+    It is None where its kernel cannot be compiled.
 
     The level that it starts from holds for all that is timed in the process.
     """

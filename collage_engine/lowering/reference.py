@@ -21,6 +21,7 @@ import onnx
 from collage_engine.lowering.extract import relax_module
 from collage_engine.lowering.tensors import from_numpy, numpy_dtype, to_numpy
 from collage_engine.model.index_set import members, node_set
+from collage_engine.model.mapped_weights import mapped_weights, with_own_weights
 from collage_engine.model.observed_types import evaluate_by_definition
 from collage_engine.records.errors import (
     Cancelled,
@@ -251,16 +252,20 @@ def run_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """
     oracle = onnx_evaluator()
     source = str(model) if isinstance(model, Path) else model.SerializeToString()
+    weights = {} if isinstance(model, Path) else mapped_weights(model.graph.initializer)
     try:
-        session = oracle.open_onnx(source) if oracle is not None else None
+        session = oracle.open_onnx(source, weights=weights) if oracle is not None else None
     except ToolchainError:
         session = None
-    return evaluate_onnx(model, feeds) if session is None else session.run(None, feeds)
+    if session is None:
+        return evaluate_onnx(model, feeds)
+    return session.run(None, feeds)
 
 
 def evaluate_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """Return the same with ONNX's own reference evaluator: slow, but it has every operator."""
-    return evaluate_by_definition(onnx.load(model) if isinstance(model, Path) else model, feeds)
+    whole = onnx.load(model) if isinstance(model, Path) else with_own_weights(model)
+    return evaluate_by_definition(whole, feeds)
 
 
 def run_relax(module: Any, inputs: Sequence[Any], outputs: int) -> list[np.ndarray]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.lowering.convert import ValuesAtHand
@@ -31,6 +32,7 @@ from collage_engine.records.format import HOST, PLAIN
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.base import MODULES, Function
 from collage_engine.toolchains.capabilities import LowersToTir
+from collage_engine.toolchains.runtime.weight_files import files_of
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
@@ -44,6 +46,8 @@ class Assembled:
     order: tuple[int, ...]
     """Positions of the given functions in execution order."""
     calls: tuple[KernelCall, ...]
+    weight_files: tuple[Path, ...] = ()
+    """Files of weights that runtime modules in it read."""
 
 
 def whole_module(model: ImportedModel, partitions: Sequence[Function]) -> Any:
@@ -125,7 +129,8 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
         compiled.externals.append(host.module())
     if compiled.externals:
         module = module.with_attr(MODULES, compiled.externals)
-    return Assembled(module, order, tuple(calls))
+    files = dict.fromkeys(file for each in compiled.externals for file in files_of(each))
+    return Assembled(module, order, tuple(calls), tuple(files))
 
 
 @dataclass

@@ -23,6 +23,7 @@ import numpy as np
 
 from collage_engine.lowering.accuracy import errors
 from collage_engine.lowering.reference import run_onnx
+from collage_engine.model.mapped_weights import data_bytes
 from collage_engine.records.errors import Cancelled
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def rounding_noise(
         return None
     random = np.random.default_rng(SEED)
     found = [0.0] * len(truth)
-    few_bytes = sum(len(tensor.raw_data) for tensor in model.graph.initializer) < MOST_WEIGHT_BYTES
+    few_bytes = sum(map(data_bytes, model.graph.initializer)) < MOST_WEIGHT_BYTES
     quantises = any(node.op_type == "QuantizeLinear" for node in model.graph.node)
     for number in range(TRIES):
         if stopped():
@@ -122,6 +123,8 @@ def _changed_weights(model: ModelProto, random: np.random.Generator) -> ModelPro
     """Return a copy of the model whose weights are changed in the last bit."""
     from onnx import ModelProto, TensorProto, numpy_helper
 
+    from collage_engine.model.onnx_file import tensor_array
+
     copy = ModelProto()
     copy.CopyFrom(model)
     readers: dict[str, set[str]] = {}
@@ -132,7 +135,7 @@ def _changed_weights(model: ModelProto, random: np.random.Generator) -> ModelPro
         read_by = readers.get(tensor.name, set())
         is_float = tensor.data_type in (TensorProto.FLOAT, TensorProto.DOUBLE)
         if read_by and read_by <= PERTURBED and is_float:
-            changed = _changed(numpy_helper.to_array(tensor), random)
+            changed = _changed(tensor_array(tensor, tensor.name), random)
             tensor.CopyFrom(numpy_helper.from_array(changed, tensor.name))
     return copy
 

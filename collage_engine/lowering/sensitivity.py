@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collage_engine.lowering.accuracy import worst
+from collage_engine.model.mapped_weights import mapped_weights
 from collage_engine.records.errors import Cancelled, ToolchainError
 from collage_engine.records.flag import Flag
 from collage_engine.records.reasons import short_reason
@@ -150,7 +151,10 @@ class _Probe:
         noisy = self._with_noise(model, values)
         written = noisy.SerializeToString()
         try:
-            self._session = oracle.open_onnx(written, threads=threads, optimise=True)
+            weights = mapped_weights(noisy.graph.initializer)
+            self._session = oracle.open_onnx(
+                written, threads=threads, optimise=True, weights=weights
+            )
         except Exception as error:  # a library's error classes have no common base but this
             raise ToolchainError(short_reason(error)) from error
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from collage_engine.model.texts import TEXT_TYPE, bytes_of, from_bytes
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import TO_LOGICAL, TO_STORED
 from collage_engine.records.graph import TensorType
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """Return the numpy type of a record's type name; bfloat16 comes from ``ml_dtypes``."""
+    if name == "string":
+        return TEXT_TYPE
     if name == "bfloat16":
         import ml_dtypes
 
@@ -28,7 +31,8 @@ def empty(kind: TensorType, device: Any = None) -> Tensor:
     """Return an uninitialised tensor, 64-byte aligned; on the CPU unless a ``device`` is given."""
     import tvm
 
-    return tvm.runtime.empty(kind.shape, kind.dtype, tvm.cpu() if device is None else device)
+    stored = kind.stored
+    return tvm.runtime.empty(stored.shape, stored.dtype, tvm.cpu() if device is None else device)
 
 
 def from_numpy(array: np.ndarray, kind: TensorType, device: Any = None) -> Tensor:
@@ -42,13 +46,17 @@ def from_numpy(array: np.ndarray, kind: TensorType, device: Any = None) -> Tenso
             f"expected {kind}, got {array.dtype}[{','.join(map(str, array.shape))}]"
         )
     tensor = empty(kind, device)
-    tensor.copyfrom(np.ascontiguousarray(array).reshape(kind.shape))
+    if kind.dtype == "string":
+        array = bytes_of(array)
+    tensor.copyfrom(np.ascontiguousarray(array).reshape(kind.stored.shape))
     return tensor
 
 
 def to_numpy(tensor: Any, kind: TensorType | None = None) -> np.ndarray:
     """Return a numpy copy of a CPU tensor."""
     array: np.ndarray = tensor.numpy()
+    if kind is not None and kind.dtype == "string":
+        return from_bytes(array)
     if kind is not None and kind.dtype == "bfloat16" and array.dtype != numpy_dtype("bfloat16"):
         array = array.view(numpy_dtype("bfloat16"))
     return array

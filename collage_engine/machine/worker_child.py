@@ -39,7 +39,7 @@ HEADER = struct.Struct("<Q")
 
 
 def prctl(option: int, value: int | bytes) -> None:
-    """Call Linux's prctl; elsewhere the warden alone watches for the parent's death."""
+    """Call Linux's prctl; on other systems nothing happens."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
@@ -63,7 +63,7 @@ def main(
         os.close(replies)
         _warden(server, life, parent)
     os.close(life)
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # elsewhere the warden alone watches for its death
     if os.getppid() == 1:  # the warden died between fork and prctl
         os._exit(1)
     prctl(PR_SET_NAME, name.encode()[:15])

@@ -32,6 +32,8 @@ CARRIED = {
     TensorProto.UINT8,
 }
 """Element types of tensors that can pass from one partition to the next."""
+AT_BORDER = CARRIED | {TensorProto.STRING}
+"""Element types of the inputs and outputs of a model."""
 OPEN_RESULTS = {"Compress", "NonMaxSuppression", "NonZero", "Unique"}
 """Operators of the standard whose results have a size that depends on the data, always."""
 

@@ -39,6 +39,7 @@ from collage_engine.model.relax_graph import (
     constant_array,
     post_dfs,
 )
+from collage_engine.model.sequences import has_sequences, without_sequences
 from collage_engine.model.value_kinds import ValueKinds
 from collage_engine.records.errors import ModelError, UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node, OpKind, TensorType
@@ -175,6 +176,8 @@ def _import(
     check_graph(model, path)
     check_standard(model, path)
     model = in_known_opset(model)
+    if has_sequences(model):
+        model, shapes = without_sequences(model, shapes, path, evaluate)
     given = set_shapes(model, shapes, path)
     onnx_nodes = len(model.graph.node)
     clean = clean_up(model, path)

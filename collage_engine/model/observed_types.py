@@ -7,7 +7,7 @@ a runtime that meets another one later says so, because the border of a partitio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,9 @@ from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 
 from collage_engine.model.onnx_outer_values import outer_values
 from collage_engine.model.onnx_types import dtype_name, element_type
+from collage_engine.model.onnx_values import for_onnx, from_onnx
 from collage_engine.model.random_inputs import numpy_type
+from collage_engine.model.texts import TEXT_TYPE
 
 Evaluate = Callable[[ModelProto, Mapping[str, np.ndarray]], list[np.ndarray]]
 """Runs a model on inputs by name; gives its outputs in their order."""
@@ -33,16 +35,20 @@ def evaluate_by_definition(model: ModelProto, feeds: Mapping[str, np.ndarray]) -
     """Run a model with ONNX's own reference evaluator: slow, and the standard's operators only."""
     from onnx.reference import ReferenceEvaluator
 
-    return [np.asarray(value) for value in ReferenceEvaluator(model).run(None, dict(feeds))]
+    given = for_onnx(feeds, [value.name for value in model.graph.input])
+    return from_onnx(list(ReferenceEvaluator(model).run(None, given)))
 
 
-def observed_types(model: ModelProto, types: Types, evaluate: Evaluate) -> tuple[Types, str]:
+def observed_types(
+    model: ModelProto, types: Types, evaluate: Evaluate, structured: Container[str] = ()
+) -> tuple[Types, str]:
     """Types of the values that have none, as far as runs of the model show them.
 
     Args:
         model: The cleaned model, whose inputs have known sizes.
         types: What ONNX infers.
         evaluate: Runs a model.
+        structured: Values that are no tensors, which have no such type.
 
     Returns:
         The types found, and why some may be missing (what the last run that failed said), or an
@@ -52,7 +58,9 @@ def observed_types(model: ModelProto, types: Types, evaluate: Evaluate) -> tuple
         name
         for node in model.graph.node
         for name in node.output
-        if name and None in (types.get(name, (0, None))[1], types.get(name, (0, None))[0] or None)
+        if name
+        and name not in structured
+        and None in (types.get(name, (0, None))[1], types.get(name, (0, None))[0] or None)
     ]
     if not unknown:
         return {}, ""
@@ -64,13 +72,14 @@ def observed_types(model: ModelProto, types: Types, evaluate: Evaluate) -> tuple
     failure, runs = "", 0
     for sample in SAMPLES:
         try:
-            values = evaluate(probe, _inputs(model, sample))
+            values = evaluate(probe, sample_inputs(model, sample))
         except Exception as error:  # whatever the evaluator's library raises
             failure = str(error).strip().splitlines()[0] if str(error).strip() else str(type(error))
             continue
         runs += 1
         for name, value in zip(unknown, values, strict=True):
-            seen[name].add((element_type(str(value.dtype)), value.shape))
+            dtype = "string" if value.dtype == TEXT_TYPE else str(value.dtype)
+            seen[name].add((element_type(dtype), value.shape))
     if runs < FEWEST:
         return {}, failure
     return {name: next(iter(kinds)) for name, kinds in seen.items() if len(kinds) == 1}, failure
@@ -117,7 +126,7 @@ def _with_outputs(model: ModelProto, names: list[str]) -> ModelProto:
     return helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
 
 
-def _inputs(model: ModelProto, sample: str) -> dict[str, np.ndarray]:
+def sample_inputs(model: ModelProto, sample: str) -> dict[str, np.ndarray]:
     """Return values for all inputs of the model; the same in every process."""
     weights = {t.name for t in model.graph.initializer}
     random = np.random.default_rng(0)

@@ -12,7 +12,10 @@ from collage_engine.model.draft import Draft, Op, op_from
 
 
 def taken_branch(draft: Draft, op: Op) -> list[Op] | None:
-    """The operators that an If becomes whose condition is a constant; None where it is not."""
+    """Return the operators that an If becomes whose condition is a constant.
+
+    It is None where it is not.
+    """
     if op.inputs[0] not in draft.constants or draft.constants[op.inputs[0]].size != 1:
         return None
     taken = bool(draft.constants[op.inputs[0]].reshape(-1)[0])

@@ -28,6 +28,15 @@ _RANDOM = {
 }
 
 
+_FORMS = {
+    "sequence_type": "a sequence of what are no tensors",
+    "optional_type": "an optional value",
+    "map_type": "a map",
+    "sparse_tensor_type": "a sparse tensor",
+}
+"""What an input or output is that is neither a tensor nor a sequence of tensors, in words."""
+
+
 def check_graph(model: ModelProto, path: str) -> None:
     """Raise ``ModelError`` for what no later step could handle; needs no shapes."""
     graph = model.graph
@@ -58,14 +67,19 @@ def _check_tensor(tensor: TensorProto, what: str, path: str) -> None:
 
 def _check_value(value: ValueInfoProto, kind: str, path: str) -> None:
     form = value.type.WhichOneof("value")
+    if form == "sequence_type" and value.type.sequence_type.elem_type.HasField("tensor_type"):
+        _check_element(value.type.sequence_type.elem_type.tensor_type.elem_type, value, kind, path)
+        return
     if form in ("sequence_type", "optional_type", "map_type", "sparse_tensor_type"):
-        word = form.removesuffix("_type").replace("_", " ")
-        raise ModelError(f"{path}: the {kind} '{value.name}' is a {word}, not a tensor.")
-    if value.type.tensor_type.elem_type == TensorProto.STRING:
-        raise ModelError(f"{path}: the {kind} '{value.name}' holds strings: not supported.")
+        word = _FORMS[form]
+        raise ModelError(f"{path}: the {kind} '{value.name}' is {word}, not a tensor.")
     element = value.type.tensor_type.elem_type
     if kind == "input" and (form is None or not element):
         raise ModelError(f"{path}: the input '{value.name}' has no element type.")
+    _check_element(element, value, kind, path)
+
+
+def _check_element(element: int, value: ValueInfoProto, kind: str, path: str) -> None:
     if element in (TensorProto.COMPLEX64, TensorProto.COMPLEX128):
         raise ModelError(f"{path}: the {kind} '{value.name}' holds complex numbers: not supported.")
     if element not in TensorProto.DataType.values():
@@ -139,7 +153,7 @@ def set_shapes(
             known = ", ".join(f"'{n}'" for n in inputs) or "none"
             raise UsageError(f"--shape {name}: {path} has no such input (it has {known}).")
         wanted = f"--shape {name}={','.join(map(str, shape))}"
-        if any(size < 1 for size in shape):
+        if any(size < 1 for size in shape) and not _has_zeros(inputs[name], shape):
             raise UsageError(f"{wanted}: sizes must be positive.")
         tensor = inputs[name].type.tensor_type
         if tensor.HasField("shape"):
@@ -152,8 +166,18 @@ def set_shapes(
         for value in inputs.values()
         for d in value.type.tensor_type.shape.dim
     )
-    _refuse_open_sizes(inputs, sizes, path, zero and _has_empty_inputs(model))
+    left = {name: value for name, value in inputs.items() if 0 not in shapes.get(name, ())}
+    _refuse_open_sizes(left, sizes, path, zero and _has_empty_inputs(model))
     return {name: tuple(shape) for name, shape in shapes.items()}
+
+
+def _has_zeros(value: ValueInfoProto, shape: tuple[int, ...]) -> bool:
+    """Whether the file says of an input that it has no elements, just where a shape has zeros."""
+    dims = value.type.tensor_type.shape.dim
+    return len(dims) == len(shape) and all(
+        size > 0 or (size == 0 and dim.HasField("dim_value") and dim.dim_value == 0)
+        for dim, size in zip(dims, shape, strict=True)
+    )
 
 
 def _refuse_open_sizes(
@@ -184,9 +208,9 @@ def _refuse_open_sizes(
             raise ModelError(
                 f"{path}: the input '{name}' has the size "
                 f"{[d.dim_value for d in tensor.shape.dim]} and so no elements: there is nothing "
-                "to "
-                "compute. Where 0 stands for a size that is left open, give it, for example "
-                f"--shape {name}={example}"
+                "to compute. Give its size: where 0 stands for one that is left open, for example "
+                f"--shape {name}={example}; where there are no elements indeed, --shape "
+                f"{name}={','.join(str(d.dim_value) for d in tensor.shape.dim)}"
             )
         sizes_shown = [
             str(d.dim_value) if _known(d) else d.dim_param or "?" for d in tensor.shape.dim

@@ -19,6 +19,14 @@ from onnx.external_data_helper import (
     uses_external_data,
 )
 
+from collage_engine.model.mapped_weights import (
+    ALIGNMENT,
+    LEAST_BYTES,
+    MAPPED_TYPES,
+    Place,
+    keep_in_file,
+    mapped_from_bytes,
+)
 from collage_engine.records.errors import ModelError
 from collage_engine.records.reasons import first_line, shown
 
@@ -64,19 +72,40 @@ def _tensors_of(attribute: AttributeProto) -> Iterator[TensorProto]:
 
 
 def load_external_data(model: ModelProto, path: Path) -> None:
-    """Read all tensors that lie in files beside the model at ``path``, in place.
+    """Make all tensors that lie in files beside the model at ``path`` usable, in place.
+
+    They are read, unless all of them together are large: then the weights of the main graph stay
+    in their files (``model.mapped_weights``), and only what cannot be mapped is read.
 
     Raises:
         ModelError: A file is outside the model's folder, missing, or of another size than the
             tensor that names it.
     """
-    for tensor in every_tensor(model):
-        if uses_external_data(tensor):
-            _load(tensor, path)
+    outside = [tensor for tensor in every_tensor(model) if uses_external_data(tensor)]
+    places = [_checked_place(tensor, path) for tensor in outside]
+    stays: set[int] = set()
+    if sum(place.length for place in places) >= mapped_from_bytes():
+        stays = {id(tensor) for tensor in model.graph.initializer}
+    for tensor, place in zip(outside, places, strict=True):
+        if id(tensor) in stays and _can_be_mapped(tensor, place):
+            keep_in_file(tensor, Place(place.file.absolute(), place.offset, place.length))
+        else:
+            _load(tensor, place, path)
+
+
+def _can_be_mapped(tensor: TensorProto, place: Place) -> bool:
+    return (
+        tensor.data_type in MAPPED_TYPES
+        and place.length >= LEAST_BYTES
+        and place.offset % ALIGNMENT == 0
+    )
 
 
 def tensor_bytes(tensor: TensorProto) -> int:
-    """The size in bytes of a tensor's data, by its type and shape; ``ValueError`` where unknown."""
+    """Return the size in bytes of a tensor's data, by its type and shape.
+
+    ``ValueError`` where unknown.
+    """
     elements = math.prod(int(extent) for extent in tensor.dims)
     if any(extent < 0 for extent in tensor.dims):
         raise ValueError("it has a negative size")
@@ -90,7 +119,8 @@ def tensor_bytes(tensor: TensorProto) -> int:
         raise ValueError(f"the element type {tensor.data_type} is not known") from None
 
 
-def _load(tensor: TensorProto, path: Path) -> None:
+def _checked_place(tensor: TensorProto, path: Path) -> Place:
+    """Where a tensor of the model at ``path`` has its data; ``ModelError`` if it cannot be so."""
     place = {entry.key: entry.value for entry in tensor.external_data}
     name, location = shown(tensor.name), place.get("location", "")
     relative = Path(location)
@@ -123,12 +153,18 @@ def _load(tensor: TensorProto, path: Path) -> None:
             f"{file} is truncated: the tensor '{name}' ends at byte {offset + length}, the file at "
             f"{file.stat().st_size}."
         )
+    return Place(file, offset, length)
+
+
+def _load(tensor: TensorProto, place: Place, path: Path) -> None:
+    """Read a tensor's data into it."""
     tensor.raw_data = b""
-    set_external_data(tensor, location, offset, length)
+    location = str(place.file.relative_to(path.parent))
+    set_external_data(tensor, location, place.offset, place.length)
     try:
         load_external_data_for_tensor(tensor, str(path.parent))
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
-        raise ModelError(f"{file} cannot be read: {shown(first_line(str(error)))}.") from None
+        raise ModelError(f"{place.file} cannot be read: {shown(first_line(str(error)))}.") from None
     tensor.data_location = TensorProto.DEFAULT
     del tensor.external_data[:]
 

@@ -11,6 +11,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto, numpy_helper
 
+from collage_engine.model.mapped_weights import is_mapped, mapped_array
 from collage_engine.model.onnx_external import load_external_data
 from collage_engine.records.errors import ModelError, UsageError
 from collage_engine.records.reasons import short_reason
@@ -30,7 +31,8 @@ def read_model(path: str | Path) -> tuple[ModelProto, str]:
     """Read an ONNX file and the weights that lie beside it.
 
     Returns:
-        The model with all its weights, and the SHA-256 of the file itself in hexadecimal.
+        The model with all its weights (large ones by their place in a file, see
+        ``mapped_weights``), and the SHA-256 of the file itself in hexadecimal.
 
     Raises:
         UsageError: There is no such file, or it is a folder, a pipe or a device.
@@ -130,8 +132,11 @@ def _is_truncated(data: bytes) -> bool:
 
 
 def tensor_array(tensor: TensorProto, where: str) -> np.ndarray:
-    """The tensor's values; ``where`` names it in the message when they do not fit its shape."""
+    """Return the tensor's values.
+
+    ``where`` names it in the message when they do not fit its shape.
+    """
     try:
-        return numpy_helper.to_array(tensor)
-    except (ValueError, TypeError, KeyError) as error:
+        return mapped_array(tensor) if is_mapped(tensor) else numpy_helper.to_array(tensor)
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise ModelError(f"{where} is broken: {short_reason(error)}.") from None

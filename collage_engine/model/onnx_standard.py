@@ -30,6 +30,7 @@ from onnx import (
 )
 
 from collage_engine.model.draft import node_name
+from collage_engine.model.mapped_weights import is_mapped
 from collage_engine.records.errors import ModelError
 from collage_engine.records.reasons import first_line, shown
 
@@ -180,7 +181,7 @@ def _skeleton(model: ModelProto) -> ModelProto:
         if value.name not in weights:
             _declare(graph, value.name)
     for tensor in model.graph.initializer:
-        if tensor.ByteSize() > _LARGE_BYTES:
+        if is_mapped(tensor) or tensor.ByteSize() > _LARGE_BYTES:
             _declare(graph, tensor.name)
         else:
             graph.initializer.add().CopyFrom(tensor)

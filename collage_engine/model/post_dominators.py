@@ -27,7 +27,10 @@ class PostDominators(Generic[Number]):
     """How many post-dominators a node has."""
 
     def common(self, nodes: Sequence[Number]) -> Number | None:
-        """The nearest node that is, or post-dominates, each of these; None where there is none."""
+        """Return the nearest node that is, or post-dominates, each of these.
+
+        It is None where there is none.
+        """
         found: Number | None = nodes[0]
         for node in nodes[1:]:
             other: Number | None = node

@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.texts import TEXT_TYPE
 from collage_engine.records.graph import TensorType
 
+WORDS = np.array([b"a", b"collage", b"monday", "naïve".encode(), b"x@example.org", b"two words"])
+"""Texts that inputs are drawn from; chosen: short ones of several kinds."""
 _HAND_ON = {
     "astype",
     "broadcast_to",
@@ -72,7 +75,9 @@ def random_inputs(
         word = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "little")
         random = np.random.default_rng([seed, word])
         values: np.ndarray
-        if kind.dtype == "bool":
+        if kind.dtype == "string":
+            values = random.choice(WORDS, kind.shape)
+        elif kind.dtype == "bool":
             values = random.random(kind.shape) < 0.5
         elif kind.dtype.startswith(("int", "uint")):
             limit = _index_limit(graph, index)
@@ -91,6 +96,8 @@ def random_inputs(
 
 def numpy_type(name: str) -> np.dtype:
     """NumPy's type of a record's type name, ``bfloat16`` and the small floats among them."""
+    if name == "string":
+        return TEXT_TYPE
     try:
         return np.dtype(name)
     except TypeError:

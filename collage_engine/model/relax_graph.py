@@ -133,7 +133,10 @@ class Resolver:
         return self._known[expr]
 
     def _parameter(self, variable: Any) -> Value:
-        value = Value("parameter", variable, types=(tensor_type(variable.ty),))
+        kind = tensor_type(variable.ty)
+        if variable in self._imported.texts:
+            kind = TensorType(kind.shape[:-1], "string")
+        value = Value("parameter", variable, types=(kind,))
         self._known[variable] = value
         return value
 

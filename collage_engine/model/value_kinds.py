@@ -7,6 +7,7 @@ from collections.abc import Collection
 from onnx import NodeProto, defs
 
 from collage_engine.model.enclosures import (
+    AT_BORDER,
     CARRIED,
     enclose,
     held_constants,
@@ -69,7 +70,9 @@ class ValueKinds:
             self._open.add(value)
             return
         if self._observed is None:
-            found, self._observed = observed_types(self._clean.onnx, self.types, self._evaluate)
+            found, self._observed = observed_types(
+                self._clean.onnx, self.types, self._evaluate, self._clean.structured
+            )
             self.types |= {
                 name: kind
                 for name, kind in found.items()
@@ -96,7 +99,7 @@ class ValueKinds:
         }
 
     def _has_type(self, value: str) -> bool:
-        return self.types.get(value, (0, None))[0] in CARRIED
+        return self.types.get(value, (0, None))[0] in AT_BORDER
 
     def _open_type(self, value: str) -> TensorType:
         element = self.types[value][0]

@@ -201,7 +201,7 @@ def _label(c: CandidateRecord, names: dict[int, str], titles: Sequence[str]) -> 
     operators = joined_titles([titles[n] for n in c.nodes])
     if len(c.nodes) > OPERATORS_NAMED:
         ends = f"{names[c.nodes[0]]} to {names[c.nodes[-1]]}"
-        operators = f"group of {counted(len(c.nodes), 'operator')}, {ends}"
+        operators = f"{counted(len(c.nodes), 'operator')}, {ends}"
     return operators + (f" ({formats})" if formats else "")
 
 

@@ -30,12 +30,15 @@ KIND_ORDER: dict[str, int] = {
 }
 
 
+TEXT_BYTES = 256
+"""Bytes of a text (the element type ``string``) at the border of a model, at most; chosen: room
+for a sentence, and tensors of texts have a fixed size."""
 OPEN_SIZE = -1
 """Stands in a shape for a size that depends on the data."""
 
 
 class TensorType(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Shape (elements per dimension) and element type (numpy name, or bfloat16).
+    """Shape (elements per dimension) and element type (numpy name, bfloat16, or string).
 
     A size that depends on the data is ``OPEN_SIZE``; only outputs of a model have such sizes.
     """
@@ -62,6 +65,7 @@ class TensorType(msgspec.Struct, frozen=True, omit_defaults=True):
     def bytes(self) -> int:
         """Size in memory, in bytes."""
         size = {
+            "string": TEXT_BYTES,
             "bool": 1,
             "int8": 1,
             "uint8": 1,
@@ -74,6 +78,13 @@ class TensorType(msgspec.Struct, frozen=True, omit_defaults=True):
             "uint64": 8,
         }
         return self.elements * size.get(self.dtype, 4)
+
+    @property
+    def stored(self) -> TensorType:
+        """The type of the tensor that holds it: texts are ``uint8`` with one more dimension."""
+        if self.dtype != "string":
+            return self
+        return TensorType((*self.shape, TEXT_BYTES), "uint8", self.any_rank)
 
     def __str__(self) -> str:
         if self.any_rank:

@@ -46,3 +46,5 @@ class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
     """All files of the artifact."""
     library_bytes: int = 0
     """Of them the runtime libraries."""
+    place_peak_bytes: int | None = None
+    """The largest of all processes of the run together, which no file stands behind."""

@@ -398,7 +398,7 @@ def _grouped(run: Run) -> dict[str, list[Fact]]:
     """Return facts that have no table of their own, by heading."""
     found: dict[str, list[Fact]] = {}
     for fact in run_facts(run):
-        if fact.group in ("Memory", "Tuning"):
+        if fact.group in ("Limits", "Memory", "Tuning"):
             found.setdefault(fact.group, []).append(fact)
     return found
 

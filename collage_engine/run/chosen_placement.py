@@ -112,7 +112,10 @@ def baseline_placement(data: ProblemData, outcome: ContenderResult) -> Placement
 
 
 def _estimate(data: ProblemData, cover: Sequence[Candidate]) -> float | None:
-    """What the search says a cover costs, whatever the pins; None when a part was not measured."""
+    """Return what the search says a cover costs, whatever the pins.
+
+    It is None when a part was not measured.
+    """
     if not all(data.costs.cost(candidate.id).usable for candidate in cover):
         return None
     problem = msgspec.structs.replace(data.problem_of(cover, data.costs), pins=(), limits=None)

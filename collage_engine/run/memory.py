@@ -11,13 +11,19 @@ from collage_engine.trials.confirmation import Confirmation
 from collage_engine.trials.contender import ContenderResult
 
 
-def memory_use(outcome: ContenderResult, weights_bytes: int, artifact: str | None) -> MemoryUse:
+def memory_use(
+    outcome: ContenderResult,
+    weights_bytes: int,
+    artifact: str | None,
+    place_peak_bytes: int | None = None,
+) -> MemoryUse:
     """Return the memory that a placement's process took, and the sizes of its files.
 
     Args:
         outcome: The placement's confirmation.
         weights_bytes: Size of the model's own weights.
         artifact: The folder it was exported to; None: it was not.
+        place_peak_bytes: The largest memory of the whole run; None: nobody watched it.
     """
     built = outcome.built
     stored: dict[str, int] = {}
@@ -34,6 +40,7 @@ def memory_use(outcome: ContenderResult, weights_bytes: int, artifact: str | Non
         library_bytes=sum(Path(library.file).stat().st_size for library in built.libraries)
         if built is not None
         else 0,
+        place_peak_bytes=place_peak_bytes,
     )
 
 

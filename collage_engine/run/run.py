@@ -9,6 +9,7 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.machine.clocks import machine_state
+from collage_engine.machine.tree_memory import watched_memory
 from collage_engine.records.counted import counted
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
@@ -91,33 +92,34 @@ def run(
         MeasureError: The machine is busy, and the settings are strict.
         CollageError: Whatever else stopped it.
     """
-    budget = RunBudget.of(settings, spent_s)
-    control.ends_at = budget.ends_at
-    facts: Facts = {
-        "budget": budget,
-        "previous": previous,
-        "exchange": exchange,
-        "open_model": _imported(open_model, control),
-        "settings": settings,
-        "pins": pins,
-        "out": out,
-        "run_id": run_id,
-        "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine_before": quiet_enough(machine_state(settings.target), settings),
-    }
-    facts = run_stages([Enumerate()], facts, control)
-    if facts["menu"].unmeasurable is None:
-        facts = run_stages(STAGES, facts, control)
-        document = run_document(take(DocumentInputs, facts), control)
-    else:
-        facts = run_stages(UNMEASURED_STAGES, facts, control)
-        document = unmeasured_document(take(UnmeasuredInputs, facts), control)
-    return RunUpdate(
-        candidates=facts["data"].records(),
-        without_candidates=facts["menu"].without_candidates,
-        constants=dict(facts["data"].constants),
-        run=document,
-    )
+    with watched_memory() as control.peak_memory:
+        budget = RunBudget.of(settings, spent_s)
+        control.ends_at = budget.ends_at
+        facts: Facts = {
+            "budget": budget,
+            "previous": previous,
+            "exchange": exchange,
+            "open_model": _imported(open_model, control),
+            "settings": settings,
+            "pins": pins,
+            "out": out,
+            "run_id": run_id,
+            "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "machine_before": quiet_enough(machine_state(settings.target), settings),
+        }
+        facts = run_stages([Enumerate()], facts, control)
+        if facts["menu"].unmeasurable is None:
+            facts = run_stages(STAGES, facts, control)
+            document = run_document(take(DocumentInputs, facts), control)
+        else:
+            facts = run_stages(UNMEASURED_STAGES, facts, control)
+            document = unmeasured_document(take(UnmeasuredInputs, facts), control)
+        return RunUpdate(
+            candidates=facts["data"].records(),
+            without_candidates=facts["menu"].without_candidates,
+            constants=dict(facts["data"].constants),
+            run=document,
+        )
 
 
 def _imported(open_model: Callable[[], OpenModel], control: RunControl) -> OpenModel:

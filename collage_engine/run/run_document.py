@@ -89,7 +89,7 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         if outcome.contender.kind != "collage"
     ]
     bound = answer.lower_bound_us
-    memory = memory_use(winner, record.weights_bytes, inputs.artifact)
+    memory = memory_use(winner, record.weights_bytes, inputs.artifact, control.peak_memory())
     costs = {c.id: data.costs.cost(c.id) for c in data.candidates}
     unmeasured = _unmeasured(inputs, control)
     return Run(
@@ -210,7 +210,10 @@ class UnmeasuredInputs:
 
 
 def unmeasured_document(inputs: UnmeasuredInputs, control: RunControl) -> Run:
-    """The document of a run whose device is not here; ``control`` knows seconds and warnings."""
+    """Return the document of a run whose device is not here.
+
+    ``control`` knows seconds and warnings.
+    """
     data, menu = inputs.data, inputs.menu
     settings, chosen = data.settings, inputs.built
     distinct = len({candidate.key for candidate in menu.candidates})

@@ -31,7 +31,9 @@ def geometric_mean_us(reading: tuple[float, ...]) -> float:
 
 
 def slowness_at(reading_us: float, reference_us: float) -> float:
-    """How much slower than at the reference the machine was; 1 where it is too near to 1 to tell.
+    """Return how much slower than at the reference the machine was.
+
+    It is 1 where it is too near to 1 to tell.
 
     Args:
         reading_us: The probe's reading beside the work, as ``geometric_mean_us`` gives it.

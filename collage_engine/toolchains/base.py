@@ -112,6 +112,8 @@ class Toolchain(ABC):
 
     about: ToolchainAbout
     depends: tuple[str, ...] = ()
+    reads_weight_files: bool = False
+    """Whether its modules read large weights from files beside them instead of holding them."""
 
     @property
     def name(self) -> str:

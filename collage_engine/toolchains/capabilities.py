@@ -266,7 +266,12 @@ class EvaluatesOnnx(Protocol):
     """It evaluates ONNX models faithfully: the oracle that results are compared with."""
 
     def open_onnx(
-        self, model: bytes | str, *, threads: int = 0, optimise: bool = False
+        self,
+        model: bytes | str,
+        *,
+        threads: int = 0,
+        optimise: bool = False,
+        weights: Mapping[str, np.ndarray] | None = None,
     ) -> OnnxSession:
         """Return a session of a serialised model or of a file.
 
@@ -275,6 +280,7 @@ class EvaluatesOnnx(Protocol):
             threads: How many threads it may use; 0: its own default.
             optimise: Whether it may change the order of computations; else it runs what is
                 written.
+            weights: Values of the tensors that a serialised model does not hold, by name.
 
         Raises:
             ToolchainError: Its package is not installed; the text names it.

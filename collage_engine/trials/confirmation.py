@@ -40,6 +40,10 @@ from collage_engine.trials.rounds import InterleavedRounds, Rounds, WithdrawalSe
 from collage_engine.trials.runner import TrialRunner
 from collage_engine.trials.trial_job import KernelTime
 
+ROUNDS_ALONE = 4
+"""Rounds of a contender, in the selection and afresh, where it is loaded for each of them; chosen:
+loading gigabytes takes seconds, and the calls of one round are as many as those of ten short ones.
+"""
 OnProgress = Callable[[int, int, str], None]
 """Steps done, steps in all, what is at work."""
 
@@ -166,6 +170,18 @@ def confirm(
     return _Confirming(runner, contenders, settings, progress, hurry, trials_us or {}).run()
 
 
+def few_rounds(settings: ConfirmationSettings) -> ConfirmationSettings:
+    """Return the settings for contenders that are loaded anew for each of their rounds."""
+    fewest = min(settings.selection_rounds, ROUNDS_ALONE)
+    return replace(
+        settings,
+        selection_rounds=fewest,
+        fresh_rounds=min(settings.fresh_rounds, ROUNDS_ALONE),
+        most_rounds=fewest,
+        most_reloaded=0,
+    )
+
+
 @dataclass
 class _Progress:
     """Steps done and steps in all, as far as they are known."""
@@ -192,7 +208,7 @@ class _Confirming:
         trials_us: Mapping[tuple[object, ...], float],
     ) -> None:
         self.runner = runner
-        self.settings = settings
+        self.settings = settings if runner.files.turn is None else few_rounds(settings)
         self.progress = progress
         self.hurry = hurry
         self.trials_us = trials_us
@@ -222,13 +238,13 @@ class _Confirming:
             if winner.failure is not None:
                 name = winner.contender.name
                 raise ToolchainError(f"{name} failed while timed: {winner.failure}")
-        rival = self.faster_before(winner, fresh)
-        if rival is not None and not self.hurry():
+        faster = self.faster_before(winner, fresh)
+        if faster is not None and not self.hurry():
             before = {
                 one: [[*selection[one]], [*fresh[one]]]
                 if one in reloaded
                 else [[*selection[one], *fresh[one]]]
-                for one in (winner, rival)
+                for one in (winner, faster)
             }
             winner, fresh = self.compare_again(before, fresh)
             tied = [winner, *(one for one in tied if one is not winner)]
@@ -266,6 +282,8 @@ class _Confirming:
         self.progress.done += len(self.processes) - len(waiting)
         contenders = [one.contender for one in self.processes]
         room = settings.room.room(contenders, self.runner.files.model.weights_bytes)
+        if self.runner.files.turn is not None:
+            room = len(contenders)  # one of them is loaded at a time
         at_once = self.runner.settings.loaders
         while waiting:
             batch, waiting = waiting[:at_once], waiting[at_once:]

@@ -36,6 +36,9 @@ levels, and OpenVINO."""
 OTHERS_EXPECTED = 3
 """Baselines that were not tried before and have to be built; chosen: FuseOps and two greedy
 partitionings."""
+EXACT_SHARE = 0.15
+"""Share of the time left that is kept, at most, for more rounds than a confirmation has at least;
+chosen: they tell one percent, measuring may find several."""
 OTHERS_SHARE = 0.35
 """Share of the time left within which time for such baselines is kept as well; chosen: they are
 shown, and hardly ever win."""
@@ -107,11 +110,17 @@ class Predicted:
         seen = [one.build_s for one in self.known.results if one.build_s > 0]
         return max(seen) * MIXED_BUILD_FACTOR if seen else UNKNOWN_BUILD_S
 
+    def builds_s(self, count: int) -> float:
+        """Return the seconds for building so many placements: the first ones start the builders."""
+        seen = [one.build_s for one in self.known.results if one.build_s > 0]
+        further_s = statistics.median(seen) * MIXED_BUILD_FACTOR if seen else UNKNOWN_BUILD_S
+        return self.build_s + further_s * max(0, count - AT_ONCE) / AT_ONCE
+
     @property
     def load_s(self) -> float:
         """Return the seconds for loading and checking a placement."""
         seen = [one.load_s for one in self.known.results if one.load_s > 0]
-        return max(seen) if seen else UNKNOWN_LOAD_S
+        return statistics.median(seen) if seen else UNKNOWN_LOAD_S
 
     @property
     def scatter(self) -> float:
@@ -170,14 +179,22 @@ class Predicted:
         least_s += LEAST_ROUNDS * covers * self.round_s(self.known.best)
         return max(0.0, self.rounds_s(covers, settings) - least_s)
 
-    def rounds_s(self, covers: int, settings: ConfirmationSettings) -> float:
+    def rounds_s(
+        self, covers: int, settings: ConfirmationSettings, wanted: tuple[int, int] | None = None
+    ) -> float:
         """Return the seconds of the rounds of all whole models, and of so many covers.
+
+        Args:
+            covers: covers, which are taken to be near the fastest whole model.
+            settings: of the confirmation.
+            wanted: rounds of the selection, and fresh ones, of those that are near; None: as many
+                as the trials' scatter asks for.
 
         The clearly slower ones withdraw after some rounds of each set. What is slower than the
         budget of a confirmation allows is cut off there, but for the least rounds.
         """
         best, limits = self.known.best, settings.withdrawal
-        of_each = sum(self.rounds_wanted(settings))
+        of_each = sum(wanted or self.rounds_wanted(settings))
         near_s = self.round_s(best) * of_each * covers
         least_s = self.round_s(best) * LEAST_ROUNDS * covers
         for one in self.known.timed:
@@ -192,7 +209,9 @@ class Predicted:
         return max(least_s, min(near_s, settings.budget_s))
 
 
-def kept_back(known: WholeModels, left_s: float, weights_bytes: int) -> tuple[float, float]:
+def kept_back(
+    known: WholeModels, left_s: float, weights_bytes: int, worth_s: float = 0.0
+) -> tuple[float, float]:
     """Return the seconds to keep for the confirmation, and for the artifact.
 
     A confirmation needs time for building what a search will hand it, for loading all, and for as
@@ -202,24 +221,33 @@ def kept_back(known: WholeModels, left_s: float, weights_bytes: int) -> tuple[fl
         known: the trials of whole models.
         left_s: seconds that the run has left.
         weights_bytes: of the model.
+        worth_s: seconds below which measuring does not begin; they are left to it where that
+            leaves enough to compare one cover with the fastest whole model.
     """
     predicted, settings = Predicted(known), ConfirmationSettings()
     exporting_s = EXPORT_S + weights_bytes / EXPORTED_BYTES_PER_S
     loads = len(known.timed) + COVERS_EXPECTED + SESSIONS_EXPECTED + settings.most_reloaded
+    few = (settings.selection_rounds, settings.fresh_rounds)
+    few_s = predicted.rounds_s(COVERS_EXPECTED, settings, few)
     needed_s = (
-        COVERS_EXPECTED * predicted.build_s / AT_ONCE
-        + loads * predicted.load_s / AT_ONCE
-        + predicted.rounds_s(COVERS_EXPECTED, settings)
-        + PROFILE_S
+        predicted.builds_s(COVERS_EXPECTED) + loads * predicted.load_s / AT_ONCE + few_s + PROFILE_S
     )
+    rest = max(0.0, left_s - exporting_s)
+    exact_s = predicted.rounds_s(COVERS_EXPECTED, settings) - few_s
+    needed_s += min(exact_s, EXACT_SHARE * rest)
     others_s = OTHERS_EXPECTED * (
         (predicted.build_s + predicted.load_s) / AT_ONCE
         + LEAST_ROUNDS * predicted.round_s(known.best)
     )
-    rest = max(0.0, left_s - exporting_s)
     if needed_s + others_s <= OTHERS_SHARE * rest:
         needed_s += others_s
-    return min(needed_s, LARGEST_SHARE * rest), exporting_s
+    least_s = (
+        predicted.build_s
+        + 2 * (predicted.load_s + LEAST_ROUNDS * predicted.round_s(known.best))
+        + PROFILE_S
+    )
+    most_s = min(LARGEST_SHARE * rest, max(least_s, rest - worth_s))
+    return min(needed_s, most_s), exporting_s
 
 
 def plan_confirmation(

@@ -53,6 +53,9 @@ runs the placement too; chosen."""
 RUNTIME_ONLY = {"TVM_USE_RUNTIME_LIB": "1"}
 """A placement needs TVM's runtime, not its compiler: half the time to start, less memory."""
 
+ONE_LOADED_FROM_BYTES = 2e9
+"""Bytes of weights from which on one placement is loaded at a time, and loaded again for each of
+its rounds; chosen: each holds its weights once more, and two of this size take 4 GB."""
 RUNS_FOR_MEMORY = 3
 """Calls after which a placement's memory is asked for where it is limited; chosen: what a runtime
 allocates for a call it has allocated by the second."""
@@ -148,12 +151,27 @@ class TrialModel:
         )
 
 
+class Turn:
+    """Lets one placement at a time be loaded, where several would take too much memory."""
+
+    def __init__(self) -> None:
+        self._holder: PlacementProcess | None = None
+
+    def take(self, process: PlacementProcess | None) -> None:
+        """Unload the placement that is loaded, for another one or for nobody."""
+        before, self._holder = self._holder, process
+        if before is not None and before is not process:
+            before.rest()
+
+
 class TrialFiles:
     """The folder that trials of one model share: samples, modules, the model's file."""
 
     def __init__(self, model: TrialModel, samples: Sequence[Sample], folder: Path) -> None:
         self.model = model
         self.folder = folder
+        self.turn = Turn() if model.weights_bytes >= ONE_LOADED_FROM_BYTES else None
+        """Who may be loaded; None: as many as there are."""
         self.samples = tuple(folder / f"sample{k}" for k, _ in enumerate(samples, start=1))
         for place, sample in zip(self.samples, samples, strict=True):
             place.mkdir(parents=True, exist_ok=True)
@@ -234,13 +252,15 @@ class PlacementProcess:
         self._cancelled = cancelled
         self._start_worker = start_worker
         self._worker: Any = None
+        self._rests = False
+        """Whether it was unloaded for others and is loaded again when it is asked for something."""
         self._call_s = LOAD_TIMEOUT_S
         self.suspects = suspects or Suspects()
 
     @property
     def loaded(self) -> bool:
-        """Tell whether it is in a process now."""
-        return self._worker is not None
+        """Tell whether it is in a process now, or will be when it is asked for something."""
+        return self._worker is not None or self._rests
 
     @property
     def can_win(self) -> bool:
@@ -262,6 +282,8 @@ class PlacementProcess:
             ModelError: the model's file has changed.
             Cancelled: the user stopped it.
         """
+        if self._files.turn is not None:
+            self._files.turn.take(None)
         model = self._files.model
         request = BuildCover(
             model=model.path,
@@ -291,11 +313,7 @@ class PlacementProcess:
             self.failure = against
             return
         began = time.monotonic()
-        self._worker = self._start_worker(
-            TRIAL_JOB,
-            env=self.built.environment | RUNTIME_ONLY if self.built else {},
-            name="collage-trial",
-        )
+        self._start()
         try:
             self._call_s = LOAD_TIMEOUT_S
             errors: OutputErrors = self._call(self._opening())
@@ -312,6 +330,22 @@ class PlacementProcess:
             self.failure = self.suspects.sentence(self.contender, error)
         if self.failure is not None:
             self.close()
+
+    def _start(self) -> None:
+        """Start the process, in which nothing is loaded yet."""
+        if self._files.turn is not None:
+            self._files.turn.take(self)
+        self._worker = self._start_worker(
+            TRIAL_JOB,
+            env=self.built.environment | RUNTIME_ONLY if self.built else {},
+            name="collage-trial",
+        )
+
+    def rest(self) -> None:
+        """End the process; the placement is loaded again when it is asked for something."""
+        was_loaded = self._worker is not None
+        self.close()
+        self._rests = was_loaded
 
     def _keep_to_memory(self) -> None:
         """Run it a few times; bar it from winning where it takes more memory than it may."""
@@ -413,10 +447,15 @@ class PlacementProcess:
         self.memory = self._call(PeakMemory())
 
     def _call(self, request: Any) -> Any:
+        if self._rests:
+            self._rests = False
+            self._start()
+            self._worker.call(self._opening(), LOAD_TIMEOUT_S, self._cancelled)
         return self._worker.call(request, self._call_s, self._cancelled)
 
     def close(self) -> None:
         """End the process; the module stays."""
+        self._rests = False
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.close()

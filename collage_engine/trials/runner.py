@@ -12,7 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any, TypeAlias
@@ -38,6 +38,9 @@ from collage_engine.trials.suspects import Suspects
 
 Module: TypeAlias = tuple[Path, BuiltModule]
 """The folder of a built module, and what the builder says of it."""
+ALONE_WARM_S, ALONE_ROUND_S = 0.5, 0.5
+"""Seconds of calls before a round and in it, of a placement that was loaded just for it; chosen:
+small beside the seconds that loading gigabytes takes."""
 NOT_REACHED = "not timed: the run ended before its turn came"
 """Why a placement was left out for want of time."""
 
@@ -55,6 +58,15 @@ class TrialSettings:
     """Resident memory of a running placement, from which on it cannot win; 0: any is allowed."""
     loaders: int = 2
     """Placements loaded and checked at a time; chosen."""
+
+
+def one_at_a_time(settings: TrialSettings) -> TrialSettings:
+    """Return the settings for placements of which only one is loaded at a time.
+
+    Each round follows loading, so that it is longer and begins with a longer warm-up.
+    """
+    longer = replace(settings.round, warm_s=ALONE_WARM_S, seconds=ALONE_ROUND_S)
+    return replace(settings, builders=1, loaders=1, round=longer)
 
 
 class TrialRunner:
@@ -86,6 +98,8 @@ class TrialRunner:
         """
         self.files = TrialFiles(model, samples, folder)
         self.settings = settings or TrialSettings()
+        if self.files.turn is not None:
+            self.settings = one_at_a_time(self.settings)
         self._tolerance = tolerance
         self._cancelled = cancelled or Event()
         self._start_worker = start_worker
@@ -246,6 +260,8 @@ class TrialRunner:
         with ThreadPoolExecutor(max_workers=count) as pool:
             for finished in [pool.submit(work, number) for number in range(count)]:
                 finished.result()
+        if self.files.turn is not None:
+            self.end_builders()  # what they hold is as large as a placement
 
     def load(
         self,

@@ -126,8 +126,13 @@ def measuring_seconds(document: Document, candidates: int) -> float | None:
     return measuring_s(run, candidates) if run is not None else None
 
 
-def measure_text(document: Document) -> str:
-    """What the menu offers to measure, and about how long it takes; empty where all is known."""
+def measure_text(document: Document, short: bool = False) -> str:
+    """What the menu offers to measure, and about how long it takes; empty where all is known.
+
+    Args:
+        document: The document, with its selection.
+        short: Whether the text is for a button, which has less room than a menu.
+    """
     operators = document.selection.operators
     left = unmeasured_candidates(document, document.questions.candidates, operators)
     same = [c for c in left if set(c.nodes) == set(operators)]
@@ -135,4 +140,6 @@ def measure_text(document: Document) -> str:
         return ""
     seconds = measuring_seconds(document, len(same))
     about = f" (about {max(1, round(seconds))} s)" if seconds is not None else ""
+    if short:
+        return f"Measure {len(same)} unmeasured{about}"
     return f"Measure {counted(len(same), 'unmeasured candidate')} of exactly these{about}"

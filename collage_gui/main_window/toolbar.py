@@ -27,7 +27,7 @@ from collage_gui.panels.run_settings import BUDGET_TIP
 from collage_gui.preferences import Preferences
 from collage_gui.theme import pad_spin_boxes
 
-CHOICE_LETTERS = 15
+CHOICE_LETTERS = 14
 """Letters that the lists of the toolbar show; chosen, so that the toolbar fits 1024 pixels."""
 LONGEST_BUDGET = "Budget: 9 h 59 min 0"
 """The longest text of the budget's field, with room for its arrows; it sets the field's width."""
@@ -82,6 +82,7 @@ class Toolbar(QToolBar):
 
     def _add_views(self) -> None:
         self.reference = _choice("baseline", "Compared with")
+        self.reference.setMinimumContentsLength(CHOICE_LETTERS + 1)  # "Against: Best baseline"
         self.reference.activated.connect(self._reference_chosen)
         self.colour = _choice("colourBy", "Colour by")
         for mode, title in MODES.items():

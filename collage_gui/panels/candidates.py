@@ -348,7 +348,9 @@ class CandidatesPanel(QWidget):
             and not self.document.execution.running
             and bool(self.document.handle)
         )
-        self.measure.setText(measure_text(self.document) or words.MEASURE_ON_EVERY_TOOLCHAIN)
+        short = measure_text(self.document, short=True)
+        self.measure.setText(short or words.MEASURE_ON_EVERY_TOOLCHAIN)
+        self.measure.setToolTip(measure_text(self.document))
         self.measure.setEnabled(free)
         self.again.setEnabled(free)
 

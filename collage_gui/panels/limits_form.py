@@ -1,4 +1,4 @@
-"""Edits the limits on what is deployed: runtimes, their number, size and licences."""
+"""Edits the limits on what is deployed: runtimes, their number, size, memory and licences."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from collage_gui import words
 from collage_gui.panels.tables import toolchain_icon
 
 MEGABYTE = 1_000_000
-"""Bytes of the unit in which the artifact's size is limited."""
+"""Bytes of the unit in which the artifact's size and the memory are limited."""
 ANY = "any of the toolchains above"
 
 
@@ -52,6 +52,10 @@ class LimitsForm(QWidget):
         self.largest.setObjectName("maxArtifactSize")
         self.largest.setSpecialValueText("any size")
         self.largest.setToolTip(words.ABOUT_ARTIFACT_SIZE)
+        self.memory = QDoubleSpinBox(decimals=0, maximum=1e6, singleStep=100.0, suffix=" MB")
+        self.memory.setObjectName("maxMemory")
+        self.memory.setSpecialValueText("any amount")
+        self.memory.setToolTip(words.ABOUT_MEMORY)
         self.licences = QLineEdit(placeholderText="any")
         self.licences.setObjectName("licences")
         form = QFormLayout(self)
@@ -61,6 +65,7 @@ class LimitsForm(QWidget):
             ("Runtimes", self.runtimes, None),
             ("At most", self.most, self.most.valueChanged),
             ("Artifact", self.largest, self.largest.valueChanged),
+            ("Memory", self.memory, self.memory.valueChanged),
             ("Licences", self.licences, self.licences.textChanged),
         ):
             form.addRow(label, field)
@@ -96,6 +101,7 @@ class LimitsForm(QWidget):
             "allow_runtimes": self._allowed,
             "max_runtimes": self.most.value(),
             "max_artifact_bytes": round(self.largest.value() * MEGABYTE),
+            "max_memory_bytes": round(self.memory.value() * MEGABYTE),
             "licences": tuple(dict.fromkeys(filter(None, licences))),
         }
 
@@ -108,6 +114,7 @@ class LimitsForm(QWidget):
             action.blockSignals(False)
         self.most.setValue(settings.max_runtimes)
         self.largest.setValue(settings.max_artifact_bytes / MEGABYTE)
+        self.memory.setValue(settings.max_memory_bytes / MEGABYTE)
         self.licences.setText(", ".join(settings.licences))
 
     def _toggled(self) -> None:

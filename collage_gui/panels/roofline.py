@@ -31,7 +31,7 @@ class RooflinePage(QWidget):
                     lambda r: r.partition.instance,
                     toolchain=lambda r: r.partition.toolchain,
                     text=lambda r: toolchain_title(r.partition.instance),
-                    width=84,
+                    width=112,
                 ),
                 Column("Operators", self._operators, width=112, stretches=True),
                 Column(words.LEFT_TO_WIN, lambda r: r.left_us, "time", width=104, about=ABOUT_LEFT),

@@ -38,12 +38,14 @@ def test_limits_are_part_of_the_settings_and_come_back(drive) -> None:
             action.trigger()
     panel.limits.most.setValue(2)
     panel.limits.largest.setValue(55.5)
+    panel.limits.memory.setValue(700)
     panel.limits.licences.setText("Apache-2.0, MIT,,BSD, MIT")
     panel.tune.setValue(180)
     panel.measure.setCurrentIndex(1)
     wanted = panel.settings()
     assert set(wanted.allow_runtimes) == {"tvm", "onednn"}
     assert (wanted.max_runtimes, wanted.max_artifact_bytes) == (2, 55_500_000)
+    assert wanted.max_memory_bytes == 700_000_000
     assert wanted.licences == ("Apache-2.0", "MIT", "BSD")
     assert (wanted.tune_budget_s, wanted.measure) == (180.0, "all")
     assert "TVM" in panel.limits.runtimes.text() and "oneDNN" in panel.limits.runtimes.text()
@@ -56,7 +58,8 @@ def test_limits_are_part_of_the_settings_and_come_back(drive) -> None:
     page.document.execution.settings = wanted
     page.document.execution.settings_restored.emit()
     again = panel.settings()
-    for field in ("allow_runtimes", "max_runtimes", "max_artifact_bytes", "licences", "measure"):
+    sizes = ("max_artifact_bytes", "max_memory_bytes")
+    for field in ("allow_runtimes", "max_runtimes", *sizes, "licences", "measure"):
         assert getattr(again, field) == getattr(wanted, field), field
 
 

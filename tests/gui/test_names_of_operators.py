@@ -111,7 +111,9 @@ def test_the_button_says_how_many_candidates_it_measures_and_how_long_that_takes
     document.costs.candidates.pop(alone.id)
     assert measure_text(document) == "Measure 1 unmeasured candidate of exactly these (about 4 s)"
     document.costs.changed.emit()
-    assert page.panels.candidates.measure.text() == measure_text(document)
+    button = page.panels.candidates.measure
+    assert button.text() == "Measure 1 unmeasured (about 4 s)"
+    assert button.toolTip() == measure_text(document)
 
 
 def test_the_reference_is_chosen_in_one_place(drive) -> None:

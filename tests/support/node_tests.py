@@ -74,11 +74,15 @@ def agree(found: Any, wanted: Any, case: Any) -> bool:
     if a.shape != b.shape:
         return False
     if b.dtype.kind in "OUS":
-        return bool((a.astype(str) == b.astype(str)).all())
+        return bool((_as_str(a) == _as_str(b)).all())
     if b.dtype.kind == "c":
         return bool(np.allclose(a, b, rtol=case.rtol, atol=case.atol, equal_nan=True))
     wide = a.astype(np.longdouble), b.astype(np.longdouble)
     return bool(np.allclose(*wide, rtol=case.rtol, atol=case.atol, equal_nan=True))
+
+
+def _as_str(array: np.ndarray) -> np.ndarray:
+    return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array.astype(str)
 
 
 def passes_onnx_runtime(case: Any, inputs: dict[str, Any], wanted: Sequence[Any]) -> bool:
@@ -126,9 +130,12 @@ def _place(case: Any, inputs: dict[str, Any], wanted: Sequence[Any], outcome: Ou
     from collage_engine.lowering.reference import TrueValues
     from collage_engine.lowering.reference import run_onnx as evaluate
     from collage_engine.model.importer import import_onnx
+    from collage_engine.model.onnx_values import from_onnx
     from collage_engine.records.errors import ToolchainError
 
-    model = import_onnx(case.model, "the model", evaluate=evaluate)
+    inputs, shapes = _as_tensors(case.model, inputs)
+    wanted = from_onnx(wanted)
+    model = import_onnx(case.model, "the model", shapes, evaluate=evaluate)
     given = [inputs[name] for name, _ in model.inputs]
 
     def error_to(found: Sequence[Any], truth: Sequence[Any]) -> float:
@@ -156,6 +163,33 @@ def _place(case: Any, inputs: dict[str, Any], wanted: Sequence[Any], outcome: Ou
         outcome.state = "right" if agrees or error_to(found, wanted) <= 1.0 else "wrong"
         return
     raise ToolchainError(f"no toolchain computes the model: {outcome.toolchains}.")
+
+
+def _as_tensors(
+    model: onnx.ModelProto, inputs: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
+    """Inputs as the engine holds them, and the shapes that a user gives with ``--shape``."""
+    from collage_engine.model.texts import encoded
+
+    loose = {
+        value.name
+        for value in model.graph.input
+        if not all(dim.dim_value for dim in value.type.tensor_type.shape.dim)
+    }
+    found: dict[str, Any] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, value in inputs.items():
+        if isinstance(value, list):
+            found |= {f"{name}[{k}]": each for k, each in enumerate(value)}
+            shapes |= {f"{name}[{k}]": np.shape(each) for k, each in enumerate(value)}
+            if not value:
+                shapes[f"{name}[]"] = ()
+            continue
+        text = np.asarray(value).dtype.kind in "OUS"
+        found[name] = encoded(value) if text else value
+        if np.size(value) == 0 or name in loose:
+            shapes[name] = np.shape(value)
+    return found, shapes
 
 
 Parts = list[tuple[str, tuple[int, ...]]]

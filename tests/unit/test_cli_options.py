@@ -31,7 +31,8 @@ def test_wrong_durations_are_refused(text):
 
 def test_shapes():
     assert shape("data:0=1,3,224,224") == ("data:0", (1, 3, 224, 224))
-    for wrong in ("x", "x=", "x=1,a", "=1", "x=0,3"):
+    assert shape("texts[0]=2,3") == ("texts[0]", (2, 3)) and shape("texts[]=") == ("texts[]", ())
+    for wrong in ("x", "x=", "x=1,a", "=1", "x[]=1,", "=2,0x"):
         with pytest.raises(argparse.ArgumentTypeError):
             shape(wrong)
 

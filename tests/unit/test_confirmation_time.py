@@ -98,6 +98,23 @@ def test_where_there_is_little_time_measuring_keeps_its_share_of_it() -> None:
     assert confirming_s == pytest.approx(LARGEST_SHARE * (40.0 - exporting_s))
 
 
+def test_measuring_can_begin_though_a_full_confirmation_would_take_all_that_is_left() -> None:
+    models = known(tried("a", 14.0, scatter=0.05), tried("b", 14.1, scatter=0.05))
+    confirming_s, exporting_s = kept_back(models, 27.0, 0, worth_s=14.0)
+    assert 27.0 - confirming_s - exporting_s == pytest.approx(14.0)
+    barely_s, exporting_s = kept_back(models, 16.0, 0, worth_s=14.0)
+    assert barely_s > 5, "one cover and the fastest whole model can be compared all the same"
+    half_s, exporting_s = kept_back(models, 5.0, 0, worth_s=14.0)
+    assert half_s == pytest.approx(LARGEST_SHARE * (5.0 - exporting_s)), "no more than there is"
+
+
+def test_builders_start_once() -> None:
+    """The first build of a worker imports the compiler and the model; the others do not."""
+    models = known(tried("a", 14.0, build_s=6.0), *(tried(n, 15.0, build_s=1.0) for n in "bcd"))
+    predicted = Predicted(models)
+    assert predicted.builds_s(6) - predicted.builds_s(2) == pytest.approx(2 * 1.3)
+
+
 def test_untried_baselines_wait_until_those_that_may_win_have_their_rounds() -> None:
     models = known(tried("a", 500.0, scatter=0.02), tried("b", 505.0, scatter=0.02))
     placement = Contender(name="collage", kind="collage", cover=cover("p"))

@@ -151,15 +151,15 @@ def test_no_outputs() -> None:
         check_graph(model, "m.onnx")
 
 
-def test_strings_sequences_and_sparse_tensors() -> None:
-    model = _tiny()
-    model.graph.input[0].type.tensor_type.elem_type = TensorProto.STRING
-    with pytest.raises(ModelError, match="input 'x' holds strings"):
-        check_graph(model, "m.onnx")
+def test_optionals_maps_and_sparse_tensors() -> None:
     model = _tiny()
     kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(1, [2]))
-    model.graph.input[0].type.CopyFrom(kind)
-    with pytest.raises(ModelError, match="input 'x' is a sequence"):
+    model.graph.input[0].type.CopyFrom(helper.make_optional_type_proto(kind))
+    with pytest.raises(ModelError, match="input 'x' is an optional value"):
+        check_graph(model, "m.onnx")
+    model = _tiny()
+    model.graph.input[0].type.CopyFrom(helper.make_sequence_type_proto(kind))
+    with pytest.raises(ModelError, match="input 'x' is a sequence of what"):
         check_graph(model, "m.onnx")
     model = _tiny()
     values = numpy_helper.from_array(np.ones(1, np.float32), "thin")

@@ -112,7 +112,7 @@ def test_a_trial_leaves_a_module_of_others_where_it_is(script: Script, tmp_path:
     known = tried(script, tmp_path / "one", Listener(1e6), whole("a"), whole("b"))
     with script.runner(tmp_path / "two", modules=known.modules) as runner:
         for name in "ab":  # the first one stays as the reference, the second one is discarded
-            trial = runner.run(Proposal(cover=whole(name).cover, rounds=1))
+            trial = runner.run(Proposal(cover=whole(name).cover, profiles=1))
             assert not trial.failures
     assert all((folder / MODULE_FILE).exists() for folder, _ in known.modules.values())
     assert sorted(script.built) == ["a", "b"], "nothing was built again"

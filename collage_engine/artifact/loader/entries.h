@@ -81,6 +81,9 @@ inline std::vector<Value> Values(const json::Object& object, const char* key) {
   for (const ffi::Any& each : Field(object, key).cast<json::Array>()) {
     const auto about = each.cast<json::Object>();
     Value value{TextOf(about, "name"), TextOf(about, "dtype"), {}};
+    if (value.dtype == "string") {
+      throw std::runtime_error("'" + value.name + "' holds texts, which only the loader in Python takes");
+    }
     // An output's size of -1, or a shape of null, depends on the data: each run has its own.
     const bool output = std::string(key) == "outputs";
     const ffi::Any shape = Field(about, "shape");

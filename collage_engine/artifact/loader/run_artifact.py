@@ -68,6 +68,10 @@ KNOWN_ENDINGS = (
 )
 """How the name ends of an environment variable that a manifest may set: numbers of threads, and
 whether they spin. Each library has its own prefix. The loader in C++ has the same list."""
+TEXT_BYTES = 256
+"""Bytes of a text at most: it is UTF-8, filled up with zeros, in one more dimension of a tensor."""
+WEIGHTS_FOLDER = "COLLAGE_WEIGHTS_FOLDER"
+"""Environment variable by which the toolchains' runtimes find files of weights."""
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{1,60}")
 
 
@@ -335,11 +339,43 @@ def numpy_dtype(name):
     """The NumPy type of an element type's name, ``bfloat16`` among them."""
     import numpy as np
 
+    if name == "string":
+        return np.dtype(f"S{TEXT_BYTES}")
     if name == "bfloat16":
         import ml_dtypes
 
         return np.dtype(ml_dtypes.bfloat16)
     return np.dtype(name)
+
+
+def with_elements(inputs, names):
+    """Inputs by the manifest's names; a list that is a sequence of the model by its elements'."""
+    found = {}
+    for name, value in inputs.items():
+        if name in names or not isinstance(value, list):
+            found[name] = value
+            continue
+        elements = {f"{name}[{place}]": each for place, each in enumerate(value)}
+        wanted = [each for each in names if each.startswith(f"{name}[")]
+        if wanted and len(wanted) != len(elements):
+            raise ValueError(f"{name!r} must have {len(wanted)} tensors, not {len(elements)}")
+        found.update(elements)
+    return found
+
+
+def encoded(values):
+    """Texts of fixed width from an array of Python strings or bytes."""
+    import numpy as np
+
+    array = np.asarray(values)
+    every = [v if isinstance(v, bytes) else str(v).encode() for v in array.ravel().tolist()]
+    for each in every:
+        if len(each) > TEXT_BYTES or each.endswith(b"\0"):
+            raise ValueError(
+                f"the text {each[:20]!r} has {len(each)} bytes or ends with a zero byte; at most "
+                f"{TEXT_BYTES} bytes are supported"
+            )
+    return np.array(every, dtype=f"S{TEXT_BYTES}").reshape(array.shape)
 
 
 def read_npz(path, kinds):
@@ -392,6 +428,7 @@ class Model:
             except (OSError, ValueError, zipfile.BadZipFile) as error:
                 unless = f"the sample cannot be read: {error}"
         pages = beside("huge_pages").HugePages(unless)
+        os.environ[WEIGHTS_FOLDER] = str(folder)
         with beside("entries").module_file(folder, manifest, private) as module:
             library = tvm.runtime.load_module(str(module))
         self.vm = VirtualMachine(library, self.device)
@@ -432,23 +469,37 @@ class Model:
         import numpy as np
 
         tensors = []
+        inputs = with_elements(inputs, self.kinds("inputs"))
         for about in self.manifest["inputs"]:
             name, shape = about["name"], tuple(about["shape"])
             if name not in inputs:
                 raise ValueError(f"input {name!r} is missing")
             array = np.asarray(inputs[name])
+            is_text = about["dtype"] == "string"
+            if is_text and array.dtype.kind in "OSU":
+                array = encoded(array)
             if array.shape != shape or array.dtype != numpy_dtype(about["dtype"]):
                 raise ValueError(
                     f"input {name!r} must be {about['dtype']}{list(shape)}, "
                     f"not {array.dtype}{list(array.shape)}"
                 )
-            tensor = self._tvm.runtime.empty(shape, about["dtype"], self.device)
+            dtype = about["dtype"]
+            if is_text:
+                dtype, shape = "uint8", (*shape, TEXT_BYTES)
+                array = np.frombuffer(array.tobytes(), np.uint8)
+            tensor = self._tvm.runtime.empty(shape, dtype, self.device)
             tensor.copyfrom(np.ascontiguousarray(array).reshape(shape))
             tensors.append(tensor)
         return tensors
 
     def __call__(self, inputs):
-        """Run the module on one array per input; one array per output, in the manifest's order."""
+        """Run the module on one array per input; one array per output, in the manifest's order.
+
+        Texts are arrays of Python strings. An input that is a sequence of tensors is a list; the
+        tensors of an output that is one have entries of their own, NAME[0], NAME[1] and so on.
+        """
+        import numpy as np
+
         tensors = self.bind(inputs)
         first = self.first_result_seconds is None
         result = self.first_run(tensors) if first else self.main(*tensors)
@@ -458,6 +509,10 @@ class Model:
         for tensor, kind in zip(tensors, kinds, strict=True):
             array = tensor.numpy()
             dtype = numpy_dtype(kind)
+            if kind == "string":
+                texts = array.reshape(-1).view(dtype).reshape(array.shape[:-1])
+                outputs.append(np.char.decode(texts, "utf-8") if texts.size else texts)
+                continue
             outputs.append(array if array.dtype == dtype else array.view(dtype))
         return outputs
 
@@ -599,6 +654,10 @@ def compare(outputs, truth):
     for computed, true in zip(outputs, truth, strict=True):
         if computed.shape != true.shape:
             return float("inf"), float("inf")
+        if true.dtype.kind in "SU":
+            if not np.array_equal(encoded(computed), encoded(true)):
+                return float("inf"), float("inf")
+            continue
         y, r = computed.astype(np.float64), true.astype(np.float64)
         finite = np.isfinite(r)
         same = (y == r) | (np.isnan(y) & np.isnan(r))

@@ -23,6 +23,7 @@ from collage_engine.records.placement import Run
 from collage_engine.run.contenders import first_contenders, is_secondary
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.provisional import ProvisionalInputs, provisional_document
+from collage_engine.run.stages.measure import WORTH_MEASURING_S
 from collage_engine.run.trials_of_run import trial_runner
 from collage_engine.store.keys import KeyMaker
 from collage_engine.store.measurement import Measurement
@@ -37,6 +38,10 @@ mostly decided by them, and the rest of the time finds the mixes."""
 SECONDARY_SHARE = 0.3
 """The same for other configurations and greedy partitionings; chosen: on ResNet-50 two of them took
 10 of 60 seconds, and they rarely win."""
+
+BEGINNING_S = 1.15 * WORTH_MEASURING_S
+"""Seconds that are left to measuring, where there is little time, so that it begins; chosen: some
+pass before it does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +86,7 @@ class TimeWholeModels:
         weights = inputs.open_model.model.record.weights_bytes
         if data.settings.confirmation == "quick" and inputs.previous is not None:
             none = WholeModels()
-            kept = budget.keeping_back(*kept_back(none, budget.left_s, weights))
+            kept = budget.keeping_back(*kept_back(none, budget.left_s, weights, BEGINNING_S))
             return WholeModelResult(data=data, whole_models=none, budget=kept)
         with control.stage("whole-models") as report:
             contenders = first_contenders(inputs.open_model, inputs.menu, data)
@@ -133,7 +138,7 @@ class TimeWholeModels:
         return WholeModelResult(
             data=found,
             whole_models=known,
-            budget=budget.keeping_back(*kept_back(known, budget.left_s, weights)),
+            budget=budget.keeping_back(*kept_back(known, budget.left_s, weights, BEGINNING_S)),
         )
 
 

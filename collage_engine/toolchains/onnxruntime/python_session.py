@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from collage_engine.model.onnx_values import for_onnx, from_onnx
 from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.capabilities import PythonSession
 
@@ -38,19 +39,25 @@ def open_session(file: str, threads: int, inputs: Mapping[str, np.ndarray]) -> P
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(file, options, providers=PROVIDERS)
     wanted = [i.name for i in session.get_inputs()]
-    feeds = {name: inputs[name] for name in wanted if name in inputs}
+    feeds = for_onnx(inputs, wanted)
     found: list[Any] = []
 
     def call() -> None:
         found[:] = session.run(None, feeds)
 
-    return PythonSession(call, lambda: [np.asarray(value) for value in found])
+    return PythonSession(call, lambda: from_onnx(found))
 
 
 class Evaluator:
     """An ONNX model in a session of its own (``capabilities.OnnxSession``)."""
 
-    def __init__(self, model: bytes | str, threads: int, optimise: bool) -> None:
+    def __init__(
+        self,
+        model: bytes | str,
+        threads: int,
+        optimise: bool,
+        weights: Mapping[str, np.ndarray],
+    ) -> None:
         onnxruntime = _package()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = QUIET
@@ -58,6 +65,10 @@ class Evaluator:
             options.intra_op_num_threads = threads
         if not optimise:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        if weights:
+            # Views of the arrays, which have to live while the session is opened.
+            values = [onnxruntime.OrtValue.ortvalue_from_numpy(a) for a in weights.values()]
+            options.add_external_initializers(list(weights), values)
         self._session = onnxruntime.InferenceSession(model, options, providers=PROVIDERS)
 
     @property
@@ -70,6 +81,4 @@ class Evaluator:
         self, outputs: Sequence[str] | None, feeds: Mapping[str, np.ndarray]
     ) -> list[np.ndarray]:
         """Return the values of these outputs; None: of all, in the file's order."""
-        known = set(self.inputs)
-        given = {name: np.asarray(value) for name, value in feeds.items() if name in known}
-        return [np.asarray(value) for value in self._session.run(outputs, given)]
+        return from_onnx(self._session.run(outputs, for_onnx(feeds, self.inputs)))

@@ -23,6 +23,7 @@ TYPES = {
     "uint32",
     "int64",
     "uint64",
+    "string",
 }
 """Element types that most CPU kernels take; bfloat16 has none."""
 

@@ -16,6 +16,7 @@ from collage_engine.records.toolchain import (
 )
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.onnxruntime import supports
+from collage_engine.toolchains.runtime import weight_files
 from collage_engine.toolchains.runtime.builder import RuntimeSource, find_in_wheel, wheel_version
 from collage_engine.toolchains.runtime.toolchain import CppToolchain
 
@@ -58,6 +59,8 @@ class OnnxRuntimeToolchain(CppToolchain):
         "collage_engine.model.onnx_forms_reduce",
     )
 
+    reads_weight_files = True
+
     def version(self) -> str:
         """Return the version of the library that is installed here."""
         return wheel_version("onnxruntime")
@@ -98,12 +101,14 @@ class OnnxRuntimeToolchain(CppToolchain):
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """Return the plan and the weights of a function, for its C++ runtime."""
+        from collage_engine.model.mapped_weights import name_files
         from collage_engine.model.onnx_writer import to_onnx
 
         level = function.instance.option("level", "all")
         if level not in LEVELS:
             raise ToolchainError(f"onnxruntime has no optimisation level {level!r}")
         model = to_onnx(function.model, function.nodes, function.inputs, function.outputs)
+        files = weight_files.provide(name_files(model))
         size = model.ByteSize()
         if size > LARGEST_MODEL:
             raise ToolchainError(f"the sub-graph is {size / 1e9:.1f} GB as ONNX; 2 GB is the limit")
@@ -112,6 +117,8 @@ class OnnxRuntimeToolchain(CppToolchain):
             "output_names": [value.name for value in model.graph.output],
             "level": LEVELS[level],
         }
+        if files:
+            plan[weight_files.PLAN_KEY] = files
         return plan, model.SerializeToString()
 
     def has_session(self, instance: ToolchainInstance) -> bool:
@@ -127,12 +134,17 @@ class OnnxRuntimeToolchain(CppToolchain):
         return open_session(file, threads, inputs)
 
     def open_onnx(
-        self, model: bytes | str, *, threads: int = 0, optimise: bool = False
+        self,
+        model: bytes | str,
+        *,
+        threads: int = 0,
+        optimise: bool = False,
+        weights: Mapping[str, np.ndarray] | None = None,
     ) -> Evaluator:
         """See ``capabilities.EvaluatesOnnx``."""
         from collage_engine.toolchains.onnxruntime.python_session import Evaluator
 
-        return Evaluator(model, threads, optimise)
+        return Evaluator(model, threads, optimise, weights or {})
 
     def inside(self, module: Any) -> dict[str, Any]:
         """Return the settings, and the operators that its optimiser has made of the sub-graph."""
@@ -140,6 +152,8 @@ class OnnxRuntimeToolchain(CppToolchain):
 
         described = super().inside(module)
         symbol, plan, model = self.unpack(module)
+        if plan.get(weight_files.PLAN_KEY):
+            return described  # what the optimiser has made of it may be more than ONNX files hold
         with tempfile.TemporaryDirectory(prefix="collage-") as folder:
             path = Path(folder) / "optimized.onnx"
             self.create(symbol, plan | {"optimized_model": str(path)}, model)

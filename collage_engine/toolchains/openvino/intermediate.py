@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collage_engine.model.mapped_weights import link_file, name_files
 from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.openvino.python_api import openvino
 from collage_engine.toolchains.openvino.wheel import library
@@ -40,14 +41,37 @@ def from_onnx(model: ModelProto) -> Any:
 
     ``ToolchainError`` names what it cannot take.
     """
-    size = model.ByteSize()
-    if size > LARGEST_ONNX:
-        raise ToolchainError(f"the sub-graph is {size / 1e9:.1f} GB as ONNX; 2 GB is the limit")
+    with tempfile.TemporaryDirectory(prefix="collage-") as folder:
+        files = name_files(model)
+        for name, file in files.items():
+            link_file(file, Path(folder) / name)
+        size = model.ByteSize()
+        if size > LARGEST_ONNX:
+            raise ToolchainError(f"the sub-graph is {size / 1e9:.1f} GB as ONNX; 2 GB is the limit")
+        data = model.SerializeToString()
+        if not files:
+            return _converted(io.BytesIO(data))
+        path = Path(folder) / "model.onnx"
+        path.write_bytes(data)
+        return _converted(str(path))  # its constants are mapped, and keep the files
+
+
+def _converted(source: io.BytesIO | str) -> Any:
+    """The model of a stream, or of a file with weights beside it."""
     _, frontend = _frontend()
     try:
-        return frontend.convert(frontend.load(io.BytesIO(model.SerializeToString())))
+        return frontend.convert(frontend.load(source))
     except Exception as error:
         raise ToolchainError(f"openvino: {reason_of(error)}") from error
+
+
+def write_ir(model: Any, constants: Path) -> bytes:
+    """Write the constants of an ``openvino.Model`` to a file, and return its XML."""
+    xml = constants.with_suffix(".xml")
+    openvino().serialize(model, str(xml), str(constants))
+    written = xml.read_bytes()
+    xml.unlink()
+    return written
 
 
 def to_ir(model: Any) -> tuple[bytes, bytes]:

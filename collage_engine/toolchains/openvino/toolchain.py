@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from collage_engine.records.toolchain import (
 )
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.openvino import supports, wheel
+from collage_engine.toolchains.runtime import weight_files
 from collage_engine.toolchains.runtime.builder import RuntimeSource
 from collage_engine.toolchains.runtime.toolchain import CppToolchain
 
@@ -58,6 +60,8 @@ class OpenVinoToolchain(CppToolchain):
         "collage_engine.model.onnx_forms_reduce",
     )
 
+    reads_weight_files = True
+
     def version(self) -> str:
         """Return the version of the library that is installed here."""
         return wheel.version()
@@ -98,13 +102,20 @@ class OpenVinoToolchain(CppToolchain):
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """Return the plan and the weights of a function, for its C++ runtime."""
-        from collage_engine.toolchains.openvino.intermediate import from_onnx, to_ir
+        from collage_engine.model.mapped_weights import is_mapped
+        from collage_engine.toolchains.openvino.intermediate import from_onnx, to_ir, write_ir
         from collage_engine.toolchains.openvino.reading import onnx_of
 
         precision = function.instance.option("precision", "f32")
         if precision not in PRECISIONS:
             raise ToolchainError(f"openvino has no precision {precision!r}")
-        xml, constants = to_ir(from_onnx(onnx_of(function)))
+        written = onnx_of(function)
+        if any(map(is_mapped, written.graph.initializer)):
+            name = f"weights-{uuid.uuid4().hex[:16]}.bin"
+            xml = write_ir(from_onnx(written), weight_files.folder() / name)
+            files = {weight_files.PLAN_KEY: [name]}
+            return {"xml_bytes": len(xml), "precision": precision} | files, xml
+        xml, constants = to_ir(from_onnx(written))
         plan = {"xml_bytes": len(xml), "precision": precision}
         return plan, constants + xml
 
@@ -126,6 +137,8 @@ class OpenVinoToolchain(CppToolchain):
 
         described = super().inside(module)
         _, plan, model = self.unpack(module)
+        if plan.get(weight_files.PLAN_KEY):
+            return described  # its constants are not among the model's bytes
         described["steps"] = executed_layers(model, plan)
         return described
 

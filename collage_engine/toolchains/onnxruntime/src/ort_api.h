@@ -26,12 +26,15 @@ enum OrtSlot : int {
   kSetSessionGraphOptimizationLevel = 23,
   kSetIntraOpNumThreads = 24,
   kSetInterOpNumThreads = 25,
+  kCreateTensorAsOrtValue = 48,
   kCreateTensorWithDataAsOrtValue = 49,
   kGetTensorMutableData = 51,
+  kFillStringTensor = 52,
   kGetDimensionsCount = 61,
   kGetDimensions = 62,
   kGetTensorTypeAndShape = 65,
   kCreateCpuMemoryInfo = 69,
+  kGetAllocatorWithDefaultOptions = 78,
   kReleaseStatus = 93,
   kReleaseMemoryInfo = 94,
   kReleaseSession = 95,
@@ -42,13 +45,16 @@ enum OrtSlot : int {
   kDisablePerSessionThreads = 120,
   kCreateThreadingOptions = 121,
   kReleaseThreadingOptions = 122,
+  kGetStringTensorElementLength = 127,
+  kGetStringTensorElement = 128,
   kAddSessionConfigEntry = 130,
   kSetGlobalIntraOpNumThreads = 147,
   kSetGlobalInterOpNumThreads = 148,
   kSetGlobalSpinControl = 149,
+  kAddExternalInitializersFromFilesInMemory = 279,
 };
 
-inline constexpr uint32_t kOrtApiVersion = 17;
+inline constexpr uint32_t kOrtApiVersion = 18;
 inline constexpr int kOrtWarning = 2;
 inline constexpr int kOrtError = 3;
 inline constexpr int kOrtDeviceAllocator = 0;

@@ -1,4 +1,5 @@
-// ONNX Runtime as a runtime module: the weights are an ONNX model, the plan names its values.
+// ONNX Runtime as a runtime module: the weights are an ONNX model, the plan names its values and,
+// for a large model, the files that hold the data of its tensors.
 //
 // One environment per process owns a thread pool. Its size and spinning are those of the first
 // module; a module that wants others gets a pool of its own in its session.
@@ -129,12 +130,53 @@ void TrimHeap(size_t model_bytes) {
 #endif
 }
 
+constexpr int kOnnxString = 8;
+
+// Texts of a tensor of bytes as one of ONNX Runtime's, which has its own memory.
+void MakeTexts(const TensorSpec& spec, const char* data, OrtHandle* made) {
+  const OrtApi& api = OrtApi::Instance();
+  void* allocator = nullptr;
+  api.Call(kGetAllocatorWithDefaultOptions, &allocator);
+  api.Call(kCreateTensorAsOrtValue, allocator, static_cast<const int64_t*>(spec.shape.data()),
+           spec.shape.size() - 1, static_cast<int>(kOnnxString), made->out());
+  size_t count = spec.bytes / kTextBytes;
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < count; ++i) {
+    const char* begin = data + i * kTextBytes;
+    texts.emplace_back(begin, strnlen(begin, kTextBytes));
+  }
+  std::vector<const char*> chars;
+  for (const std::string& text : texts) chars.push_back(text.c_str());
+  api.Call(kFillStringTensor, made->get(), static_cast<const char* const*>(chars.data()), count);
+}
+
+// ONNX Runtime's texts as bytes, each filled up with zeros.
+std::string ReadTexts(const void* value, size_t count) {
+  const OrtApi& api = OrtApi::Instance();
+  std::string out(count * kTextBytes, '\0');
+  for (size_t i = 0; i < count; ++i) {
+    size_t size = 0;
+    api.Call(kGetStringTensorElementLength, value, i, &size);
+    if (size > static_cast<size_t>(kTextBytes)) {
+      TVM_FFI_THROW(ValueError) << "a text of " << size << " bytes was computed, and at most "
+                                << kTextBytes << " are supported";
+    }
+    if (size != 0) {
+      api.Call(kGetStringTensorElement, value, size, i,
+               static_cast<void*>(out.data() + i * kTextBytes));
+    }
+  }
+  return out;
+}
+
 // A tensor argument's OrtValues. A value is bound to its address for good, and callers cycle
 // through few addresses, so the last ones are kept.
 class Argument {
  public:
   Argument(const TensorSpec& spec, void* memory)
-      : spec_(spec), type_(OnnxType(spec.dtype, spec.dtype_name)), memory_(memory) {
+      : spec_(spec),
+        type_(spec.text ? kOnnxString : OnnxType(spec.dtype, spec.dtype_name)),
+        memory_(memory) {
     make_ = OrtApi::Instance().Function<Make>(kCreateTensorWithDataAsOrtValue);
   }
   Argument(const Argument&) = delete;
@@ -143,7 +185,16 @@ class Argument {
     for (Entry& e : entries_) OrtApi::Instance().Release(kReleaseValue, e.value);
   }
 
+  bool text() const { return spec_.text; }
+
+  // The texts that lie at an address now; they are copied anew for each call.
+  void* Texts(void* data) {
+    MakeTexts(spec_, static_cast<const char*>(data), &texts_);
+    return texts_.get();
+  }
+
   void* At(void* data) {
+    if (spec_.text) return Texts(data);
     for (const Entry& e : entries_) {
       if (e.data == data && e.value != nullptr) return e.value;
     }
@@ -172,6 +223,7 @@ class Argument {
   std::array<Entry, 4> entries_{};
   size_t next_ = 0;
   int64_t made_ = 0;
+  OrtHandle texts_{kReleaseValue};
 };
 
 std::vector<std::string> Names(const json::Object& plan, const char* key) {
@@ -195,9 +247,12 @@ class OrtModule : public PlanModule {
     threads_ = static_cast<int>(Get<int64_t>(plan, "threads"));
     spin_ = Get<bool>(plan, "spin");
     level_ = GetInt(plan, "level", 99);
+    files_.Open(plan);
     Open(plan, model);
+    files_.Forget();
     model_bytes_ = model.size;
-    TrimHeap(model.size);
+    for (size_t i = 0; i < files_.count(); ++i) model_bytes_ += files_.sizes()[i];
+    TrimHeap(model_bytes_);
     if (model.owner) {
       kept_ = *model.owner;
     } else {
@@ -208,10 +263,20 @@ class OrtModule : public PlanModule {
  protected:
   void Execute() final {
     const std::vector<void*>& data = pointers();
-    for (size_t i = 0; i < arguments_.size(); ++i) values_[i] = arguments_[i].At(data[i]);
     size_t n = input_names_.size();
+    for (size_t i = 0; i < arguments_.size(); ++i) {
+      // The session makes texts itself: it knows only then how long they are.
+      values_[i] = i >= n && arguments_[i].text() ? nullptr : arguments_[i].At(data[i]);
+    }
     OrtApi::Instance().Check(run_(session_.get(), nullptr, input_chars_.data(), values_.data(), n,
                                   output_chars_.data(), output_names_.size(), values_.data() + n));
+    for (size_t i = n; i < arguments_.size(); ++i) {
+      if (!arguments_[i].text()) continue;
+      OrtHandle made(kReleaseValue);
+      *made.out() = values_[i];
+      std::string texts = ReadTexts(made.get(), outputs()[i - n].bytes / kTextBytes);
+      std::memcpy(data[i], texts.data(), texts.size());
+    }
   }
 
   ffi::Array<ffi::Any> ExecuteReturning() final {
@@ -276,6 +341,10 @@ class OrtModule : public PlanModule {
                   std::string(value.cast<ffi::String>()).c_str());
       }
     }
+    if (files_.count() != 0) {
+      api.Call(kAddExternalInitializersFromFilesInMemory, options.get(), files_.names(),
+               files_.buffers(), files_.sizes(), files_.count());
+    }
     api.Call(kCreateSessionFromArray, static_cast<const void*>(environment.env()),
              static_cast<const void*>(model.data), model.size,
              static_cast<const void*>(options.get()), session_.out());
@@ -296,6 +365,12 @@ class OrtModule : public PlanModule {
     api.Call(kGetDimensionsCount, static_cast<const void*>(info.get()), &rank);
     std::vector<int64_t> shape(rank);
     api.Call(kGetDimensions, static_cast<const void*>(info.get()), shape.data(), rank);
+    if (spec.text) {
+      size_t count = 1;
+      for (int64_t extent : shape) count *= static_cast<size_t>(extent);
+      shape.push_back(kTextBytes);
+      return NewTensor(ReadTexts(value, count).data(), shape, spec);
+    }
     void* data = nullptr;
     api.Call(kGetTensorMutableData, value, &data);
     return NewTensor(data, shape, spec);
@@ -310,6 +385,7 @@ class OrtModule : public PlanModule {
   std::vector<std::string> input_names_, output_names_;
   std::vector<const char*> input_chars_, output_chars_;
   std::vector<void*> values_;
+  WeightFiles files_;  // outlives the session, whose tensors may point into it
   OrtHandle session_;
   std::deque<Argument> arguments_;
   RunFunction run_ = nullptr;

@@ -1,4 +1,5 @@
-// OpenVINO as a runtime module: the weights are a model in OpenVINO's IR (constants, then XML).
+// OpenVINO as a runtime module: the weights are a model in OpenVINO's IR (constants, then XML). The
+// constants of a large model are a file of their own, which the plan names.
 //
 // A model in IR needs no frontend but the small one of IR itself. Inputs and outputs go by their
 // place in the model, which IR keeps.
@@ -77,9 +78,11 @@ class OvModule : public PlanModule {
     threads_ = Get<int64_t>(plan, "threads");
     spin_ = Get<bool>(plan, "spin");
     precision_ = GetString(plan, "precision");
+    files_.Open(plan);
     Open(plan);
     held_.Forget();
-    TrimHeap(held_.size());
+    files_.Forget();
+    TrimHeap(held_.size() + (files_.count() != 0 ? files_.sizes()[0] : 0));
   }
 
  protected:
@@ -113,15 +116,18 @@ class OvModule : public PlanModule {
   void Open(const json::Object& plan) {
     size_t xml_bytes = static_cast<size_t>(Get<int64_t>(plan, "xml_bytes"));
     if (xml_bytes > held_.size()) TVM_FFI_THROW(ValueError) << symbol() << ": the model is cut off";
-    size_t constants = held_.size() - xml_bytes;
+    const char* xml = held_.data() + (held_.size() - xml_bytes);
+    bool in_file = files_.count() != 0;
+    char* data = in_file ? files_.buffers()[0] : const_cast<char*>(held_.data());
+    size_t constants = in_file ? files_.sizes()[0] : held_.size() - xml_bytes;
     OvTensor weights;
     if (constants != 0) {
       TensorSpec spec{DLDataType{kDLUInt, 8, 1}, "uint8", {static_cast<int64_t>(constants)},
                       constants};
-      OvTensorOver(spec, const_cast<char*>(held_.data()), weights.out());
+      OvTensorOver(spec, data, weights.out());
     }
     OvModel model;
-    OvCheck(ov_core_read_model_from_memory_buffer(OvCore(), held_.data() + constants, xml_bytes,
+    OvCheck(ov_core_read_model_from_memory_buffer(OvCore(), xml, xml_bytes,
                                                   weights.get(), model.out()),
             "OpenVINO cannot read the model");
     Compile(model.get());
@@ -188,7 +194,8 @@ class OvModule : public PlanModule {
     return text;
   }
 
-  HeldBytes held_;  // outlives the compiled model, whose constants point into it
+  WeightFiles files_;
+  HeldBytes held_;  // like the files it outlives the compiled model, whose constants point into it
   OvCompiledModel compiled_;
   OvRequest request_;
   std::deque<Argument> arguments_;

@@ -16,6 +16,12 @@
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
 
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -84,12 +90,22 @@ struct TensorSpec {
   size_t bytes;
   // A size, or the number of dimensions, depends on the data.
   bool open = false;
+  // Texts: UTF-8 filled up with zeros, the last dimension of a tensor of bytes.
+  bool text = false;
 };
+
+// Bytes of a text, as collage_engine/records/graph.py has them.
+inline constexpr int64_t kTextBytes = 256;
 
 inline TensorSpec ParseTensorSpec(const json::Object& object) {
   TensorSpec spec;
   spec.shape = GetInts(object, "shape");
   spec.dtype_name = GetString(object, "dtype");
+  spec.text = spec.dtype_name == "string";
+  if (spec.text) {
+    spec.dtype_name = "uint8";
+    spec.shape.push_back(kTextBytes);
+  }
   spec.dtype = ffi::StringToDLDataType(ffi::String(spec.dtype_name));
   size_t elements = 1;
   spec.open = Has(object, "any_rank") && Get<bool>(object, "any_rank");
@@ -227,6 +243,11 @@ class PlanModule : public ffi::ModuleObj {
         *result = ffi::String(this->Describe());
       });
     }
+    if (name == "collage.plan") {
+      return ffi::Function::FromPacked([self, this](ffi::PackedArgs, ffi::Any* result) {
+        *result = ffi::String(plan_text_);
+      });
+    }
     if (name == "collage.save") {
       return ffi::Function::FromPacked([self, this](ffi::PackedArgs, ffi::Any* result) {
         *result = this->SaveToBytes();
@@ -339,6 +360,78 @@ struct GivenWeights {
   const char* data;
   size_t size;
   std::optional<ffi::Bytes> owner;
+};
+
+// Files of weights that a module reads where they lie, since they are larger than what it should
+// hold. The plan names them ("weight_files"). They are in the folder that the environment variable
+// COLLAGE_WEIGHTS_FOLDER names, or beside this library, as in an artifact; they stay mapped.
+class WeightFiles {
+ public:
+  WeightFiles() = default;
+  WeightFiles(const WeightFiles&) = delete;
+  WeightFiles& operator=(const WeightFiles&) = delete;
+  ~WeightFiles() {
+    for (size_t i = 0; i < buffers_.size(); ++i) munmap(buffers_[i], sizes_[i]);
+  }
+
+  void Open(const json::Object& plan) {
+    if (!Has(plan, "weight_files")) return;
+    for (const ffi::Any& each : Get<json::Array>(plan, "weight_files")) {
+      std::string name(each.cast<ffi::String>());
+      if (name.empty() || name.find('/') != std::string::npos) {
+        TVM_FFI_THROW(ValueError) << "'" << name << "' is no name of a file of weights";
+      }
+      names_.push_back(name);
+    }
+    for (const std::string& name : names_) Map(name);
+    for (const std::string& name : names_) chars_.push_back(name.c_str());
+  }
+
+  size_t count() const { return names_.size(); }
+  const char* const* names() const { return chars_.data(); }
+  char* const* buffers() const { return buffers_.data(); }
+  const size_t* sizes() const { return sizes_.data(); }
+  // What was read while it was packed need not stay: pages in use come back by themselves.
+  void Forget() const {
+    for (size_t i = 0; i < buffers_.size(); ++i) madvise(buffers_[i], sizes_[i], MADV_DONTNEED);
+  }
+
+ private:
+  void Map(const std::string& name) {
+    int file = -1;
+    for (const std::string& folder : {FromEnvironment(), BesideThisLibrary()}) {
+      if (file < 0 && !folder.empty()) file = open((folder + "/" + name).c_str(), O_RDONLY);
+    }
+    struct stat about;
+    if (file < 0 || fstat(file, &about) != 0) {
+      if (file >= 0) close(file);
+      TVM_FFI_THROW(RuntimeError) << "the file of weights " << name << " is missing";
+    }
+    size_t size = static_cast<size_t>(about.st_size);
+    void* at = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
+    close(file);  // the mapping keeps it
+    if (at == MAP_FAILED) TVM_FFI_THROW(RuntimeError) << "cannot map the file of weights " << name;
+    buffers_.push_back(static_cast<char*>(at));
+    sizes_.push_back(size);
+  }
+
+  static std::string FromEnvironment() {
+    const char* found = std::getenv("COLLAGE_WEIGHTS_FOLDER");
+    return found != nullptr ? found : "";
+  }
+
+  static std::string BesideThisLibrary() {
+    Dl_info self;
+    if (dladdr(reinterpret_cast<void*>(&BesideThisLibrary), &self) == 0) return "";
+    std::string path = self.dli_fname != nullptr ? self.dli_fname : "";
+    size_t slash = path.rfind('/');
+    return slash == std::string::npos ? "." : path.substr(0, slash);
+  }
+
+  std::vector<std::string> names_;
+  std::vector<const char*> chars_;
+  std::vector<char*> buffers_;
+  std::vector<size_t> sizes_;
 };
 
 // M is constructed from (symbol, plan, GivenWeights).

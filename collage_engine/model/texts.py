@@ -1,0 +1,58 @@
+"""Texts (ONNX strings) at the border of a model, as the engine's arrays and tensors hold them.
+
+In NumPy a text is a fixed-width byte string of ``TEXT_BYTES`` bytes (``S256``): UTF-8, filled up
+with zeros. Such arrays need no pickle in files, and are compared like numbers. In TVM the bytes
+are one more dimension of a tensor of ``uint8``. Inside of a partition texts are ONNX Runtime's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from collage_engine.records.errors import UsageError
+from collage_engine.records.graph import TEXT_BYTES
+
+TEXT_TYPE = np.dtype(f"S{TEXT_BYTES}")
+"""NumPy's type of a text."""
+
+
+def encoded(values: Any) -> np.ndarray:
+    """Return an array of Python strings (or bytes) as texts.
+
+    Raises:
+        UsageError: One is longer than a text can be, or ends with a zero byte.
+    """
+    array = np.asarray(values)
+    every = [v if isinstance(v, bytes) else str(v).encode() for v in array.ravel().tolist()]
+    for each in every:
+        if len(each) > TEXT_BYTES:
+            raise UsageError(
+                f"the text {each[:20].decode(errors='replace')!r}… has {len(each)} bytes, and at "
+                f"most {TEXT_BYTES} are supported"
+            )
+        if each.endswith(b"\0"):
+            raise UsageError("a text that ends with a zero byte is not supported")
+    made: np.ndarray = np.array(every, dtype=TEXT_TYPE).reshape(array.shape)
+    return made
+
+
+def decoded(array: np.ndarray) -> np.ndarray:
+    """Return texts as an array of Python strings, which ONNX runtimes take."""
+    every = [each.decode(errors="replace") for each in array.ravel().tolist()]
+    made = np.empty(len(every), dtype=object)
+    made[:] = every
+    return made.reshape(array.shape)
+
+
+def bytes_of(array: np.ndarray) -> np.ndarray:
+    """Return texts as ``uint8`` with one more dimension."""
+    data = np.frombuffer(np.ascontiguousarray(array, TEXT_TYPE).tobytes(), np.uint8)
+    return data.reshape(*array.shape, TEXT_BYTES)
+
+
+def from_bytes(array: np.ndarray) -> np.ndarray:
+    """Return the texts of ``bytes_of``."""
+    data = np.frombuffer(np.ascontiguousarray(array, np.uint8).tobytes(), TEXT_TYPE)
+    return data.reshape(array.shape[:-1])

@@ -1,0 +1,156 @@
+"""Texts and sequences of tensors at the border of a model are placed, exported and run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from collage_engine.artifact.artifact import write_artifact
+from collage_engine.build.build import build_cover, write_module
+from collage_engine.lowering.reference import run_onnx as evaluate
+from collage_engine.model.importer import import_model, import_onnx
+from collage_engine.model.texts import TEXT_TYPE, bytes_of, decoded, encoded, from_bytes
+from collage_engine.records.errors import ModelError, UsageError
+from tests.support.artifact_cases import cover_in_turn, sample_of
+
+TEXT, FLOAT = TensorProto.STRING, TensorProto.FLOAT
+
+
+def joined() -> onnx.ModelProto:
+    """Two texts joined, and which of the first are months."""
+    graph = helper.make_graph(
+        [
+            helper.make_node("StringConcat", ["a", "b"], ["ab"], name="join"),
+            helper.make_node("Equal", ["a", "b"], ["same"], name="compare"),
+        ],
+        "texts",
+        [helper.make_tensor_value_info(name, TEXT, [3]) for name in "ab"],
+        [
+            helper.make_tensor_value_info("ab", TEXT, [3]),
+            helper.make_tensor_value_info("same", TensorProto.BOOL, [3]),
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
+def doubled() -> onnx.ModelProto:
+    """A sequence with a tensor added to it, and the sum of the first and that one."""
+    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(FLOAT, None))
+    graph = helper.make_graph(
+        [
+            helper.make_node("SequenceInsert", ["many", "one"], ["more"], name="insert"),
+            helper.make_node("Constant", [], ["zero"], value_int=0),
+            helper.make_node("SequenceAt", ["many", "zero"], ["first"], name="first"),
+            helper.make_node("Add", ["first", "one"], ["sum"], name="add"),
+        ],
+        "sequences",
+        [
+            helper.make_value_info("many", kind),
+            helper.make_tensor_value_info("one", FLOAT, [2, 3]),
+        ],
+        [
+            helper.make_value_info("more", kind),
+            helper.make_tensor_value_info("sum", FLOAT, [2, 3]),
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+SIZES = {"many[0]": (2, 3), "many[1]": (4,)}
+
+
+def test_texts_are_bytes_of_one_width() -> None:
+    values = encoded(np.array([["a", ""], ["Grüße", "two words"]], dtype=object))
+    assert values.dtype == TEXT_TYPE and values.shape == (2, 2)
+    assert bytes_of(values).shape == (2, 2, 256)
+    np.testing.assert_array_equal(from_bytes(bytes_of(values)), values)
+    assert decoded(values).tolist() == [["a", ""], ["Grüße", "two words"]]
+    with pytest.raises(UsageError, match="257 bytes, and at most 256"):
+        encoded(["x" * 257])
+
+
+def exported(model: onnx.ModelProto, sizes: dict[str, tuple[int, ...]], folder: Path) -> Path:
+    """Place everything on ONNX Runtime and export it."""
+    path = folder / "model.onnx"
+    onnx.save(model, path)
+    imported = import_model(path, sizes, evaluate=evaluate)
+    contents = sample_of(imported)
+    built = build_cover(imported, cover_in_turn(imported, ("onnxruntime",)))
+    write_module(built, folder / "module")
+    return write_artifact(imported, folder / "module", folder / "out", contents)
+
+
+def run_loaded(folder: Path, code: str) -> str:
+    """What a process prints that has loaded an artifact as ``model``."""
+    program = (
+        f"import sys; sys.path.insert(0, {str(folder / 'loader')!r})\n"
+        f"import numpy as np, run_artifact\nmodel = run_artifact.load({str(folder)!r})\n{code}"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def check(folder: Path) -> None:
+    """The loader's own check against the sample."""
+    command = [sys.executable, str(folder / "loader" / "run_artifact.py"), str(folder), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["agrees"]
+
+
+def test_a_model_of_texts_is_exported_and_run(tmp_path: Path) -> None:
+    folder = exported(joined(), {}, tmp_path)
+    check(folder)
+    said = run_loaded(
+        folder,
+        "a, b = ['é', 'x', ''], ['y', 'x', '']\n"
+        "print([v.tolist() for v in model({'a': a, 'b': b})])",
+    )
+    assert said.strip() == "[['éy', 'xx', ''], [False, True, True]]"
+
+
+def test_a_model_of_sequences_is_exported_and_run(tmp_path: Path) -> None:
+    folder = exported(doubled(), SIZES, tmp_path)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert [each["name"] for each in manifest["inputs"]] == ["many[0]", "many[1]", "one"]
+    assert [each["name"] for each in manifest["outputs"]] == [
+        *(f"more[{place}]" for place in range(3)),
+        "sum",
+    ]
+    check(folder)
+    said = run_loaded(
+        folder,
+        "many, one = [np.ones((2, 3), 'f4'), np.arange(4, dtype='f4')], np.full((2, 3), 2, 'f4')\n"
+        "found = model({'many': many, 'one': one})\n"
+        "print([v.shape for v in found], found[3].max())",
+    )
+    assert said.strip() == "[(2, 3), (4,), (2, 3), (2, 3)] 3.0"
+
+
+def test_a_sequence_without_sizes_is_refused_with_the_option() -> None:
+    with pytest.raises(ModelError, match=r"'many' is a sequence.*--shape 'many\[0\]=2,3'"):
+        import_onnx(doubled(), "m.onnx", evaluate=evaluate)
+
+
+def test_an_input_without_elements_is_taken_where_the_user_says_so() -> None:
+    graph = helper.make_graph(
+        [helper.make_node("ReduceSum", ["x"], ["y"], keepdims=0)],
+        "empty",
+        [helper.make_tensor_value_info("x", FLOAT, [2, 0])],
+        [helper.make_tensor_value_info("y", FLOAT, ["n"])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    with pytest.raises(ModelError, match=r"--shape x=2,1; where there are no.*--shape x=2,0"):
+        import_onnx(model, "m.onnx")
+    imported = import_onnx(model, "m.onnx", {"x": (2, 0)}, evaluate=evaluate)
+    assert imported.inputs[0][1].elements == 0
+    with pytest.raises(UsageError, match="must be positive"):
+        import_onnx(model, "m.onnx", {"x": (0, 2)})
