@@ -10,10 +10,17 @@ import pytest
 
 from collage_engine.candidates import menu
 from collage_engine.candidates.menu import Probing
+from collage_engine.control.budget import RunBudget
 from collage_engine.machine.cuda import TargetChoice
+from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
-from collage_engine.run.stages.enumerate import not_ready_in_words
+from collage_engine.run.stages.enumerate import (
+    LEAST_SET_UP_S,
+    named_toolchains,
+    not_ready_in_words,
+    set_up_s,
+)
 from collage_engine.toolchains.registry import NOT_READY
 
 CPU = TargetChoice("cpu")
@@ -63,6 +70,23 @@ def test_what_the_user_names_or_pins_is_waited_for() -> None:
 @pytest.mark.usefixtures("nothing_is_compiled")
 def test_without_a_limit_all_are_waited_for() -> None:
     assert ready(RunSettings(), Probing()) == list(NAMES)
+
+
+def test_toolchains_of_pins_and_own_placements_are_named() -> None:
+    pins = [
+        Pin(kind="on", nodes=(0,), toolchain="onnxruntime[level=basic]"),
+        Pin(kind="together", nodes=(1, 2)),
+    ]
+    settings = RunSettings(placements=({"conv": "openblas", "relu": "tvm"},))
+    assert named_toolchains(pins, settings) == {"onnxruntime", "openblas", "tvm"}
+
+
+def test_small_budgets_wait_for_what_is_compiled_already() -> None:
+    def seconds(budget_s: float) -> float:
+        return set_up_s(RunBudget.of(RunSettings(budget_s=budget_s), clock=lambda: 0.0))
+
+    assert seconds(3.0) == seconds(25.0) == LEAST_SET_UP_S
+    assert seconds(60.0) == pytest.approx(21.0) and seconds(600.0) > 120
 
 
 def test_the_sentence_says_what_to_do() -> None:

@@ -24,11 +24,15 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.api import solve
 from collage_engine.toolchains.at_risk import left_out
+from collage_engine.toolchains.registry import about
 from collage_engine.trials.baselines import check_placements
 
 SET_UP_SHARE = 0.35
 """Share of the time left that compiling what toolchains need, once per machine, may take; chosen:
 21 s of a minute, which all of them together took on two quiet processors."""
+LEAST_SET_UP_S = 10.0
+"""Seconds for that at least, whatever the budget; chosen: looking for all toolchains took 5 s where
+nothing had to be compiled."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,14 +76,13 @@ class Enumerate:
 
             probing = Probing(
                 on_probe=on_probe,
-                ready_by=time.monotonic() + SET_UP_SHARE * inputs.budget.left_s,
-                waited_for=frozenset(
-                    pin.toolchain.partition("[")[0] for pin in inputs.pins if pin.toolchain
-                ),
+                ready_by=time.monotonic() + set_up_s(inputs.budget),
+                waited_for=named_toolchains(inputs.pins, settings),
             )
             menu = inputs.open_model.menu(settings, pinned_to_host(inputs.pins), probing)
-            if menu.not_ready:
-                control.warn(not_ready_in_words(menu.not_ready))
+            missed = [n for n in menu.not_ready if menu.target.kind in about(n).targets]
+            if missed:
+                control.warn(not_ready_in_words(missed))
             for toolchain, reason in left_out().items():
                 control.warn(f"{toolchain} is left out of this run: {reason}")
             distinct = len({candidate.key for candidate in menu.candidates})
@@ -101,6 +104,18 @@ class Enumerate:
         if lacking:
             control.warn(lacking)
         return EnumerateResult(menu=menu, data=data)
+
+
+def named_toolchains(pins: Sequence[Pin], settings: RunSettings) -> frozenset[str]:
+    """Names of the toolchains that pins and the user's own placements speak of."""
+    instances = [pin.toolchain for pin in pins if pin.toolchain]
+    instances += [name for placement in settings.placements for name in placement.values()]
+    return frozenset(name.partition("[")[0] for name in instances)
+
+
+def set_up_s(budget: RunBudget) -> float:
+    """Seconds for which a run waits for what toolchains need to be compiled."""
+    return max(LEAST_SET_UP_S, SET_UP_SHARE * budget.left_s)
 
 
 def not_ready_in_words(names: Sequence[str]) -> str:
