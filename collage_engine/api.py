@@ -27,9 +27,8 @@ from collage_engine.farm.farms import DaskFarms
 from collage_engine.records.answers import ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison
-from collage_engine.records.errors import CollageError, SessionError, UsageError
+from collage_engine.records.errors import CollageError, UsageError
 from collage_engine.records.event import Event
-from collage_engine.records.files import check_writable, destination, is_special
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
@@ -40,7 +39,6 @@ from collage_engine.service import answers
 from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine
 from collage_engine.session.document import Document
-from collage_engine.session.file import load_session as read_session
 from collage_engine.session.pins import close_names, parse_pin
 
 if TYPE_CHECKING:
@@ -446,16 +444,7 @@ class Session:
         Raises:
             UsageError: What is at ``path`` is no session of this model with the same sizes.
         """
-        earlier = earlier_session(path)
-        self._opened.goes_on_in(Path(path), earlier)
-        if earlier is None:
-            return
-        if not self.document.continues(earlier):
-            raise UsageError(
-                f"the session {path} is of another model ({earlier.model.path}) or of other input "
-                "sizes: name another file"
-            )
-        self._opened.take_over(earlier)
+        self._opened.continue_from(Path(path))
 
     def export(self, out: str | Path, run: str = "last") -> None:
         """Write a run's placement as an artifact that runs without this program.
@@ -473,32 +462,6 @@ class Session:
     def save(self, path: str | Path) -> None:
         """Write everything to a ``.collage`` file; SessionError if that is not possible."""
         self._engine.session_save(p.SessionSave(document=self._handle, path=str(path)))
-
-
-def earlier_session(path: str | Path) -> Document | None:
-    """Return what a session's file already holds.
-
-    It is None where there is no such file, or an empty one.
-
-    Raises:
-        UsageError: Writing there would lose what is no session of this version.
-    """
-    target = Path(path)
-    if target.is_dir():
-        raise UsageError(f"the session {path} is a folder")
-    try:
-        check_writable(target)
-        if is_special(destination(target)) or not target.exists() or not target.stat().st_size:
-            return None
-    except OSError as error:
-        raise UsageError(f"the session {path} cannot be written: {error.strerror}") from error
-    try:
-        earlier, note = read_session(target)
-    except SessionError as error:
-        raise UsageError(f"the session would overwrite a file: {error}") from error
-    if note is not None:
-        raise UsageError(f"the session {path} cannot be continued: {note}")
-    return earlier
 
 
 def _engine(listener: Listener | None) -> Engine:

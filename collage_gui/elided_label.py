@@ -99,13 +99,15 @@ class PartsLabel(ElidedLabel):
 
     def fitting(self) -> str:
         """The parts that fit; the most important one also where it does not."""
-        left = list(self._parts)
-        text = self._one_line()
         width = self.contentsRect().width()
-        while len(left) > 1 and self.fontMetrics().horizontalAdvance(text) > width:
-            left.remove(max(left, key=lambda part: part[1]))
-            text = self.SEPARATOR.join(part for part, _ in left)
-        return text
+        chosen: set[str] = set()
+        fitting = ""
+        for wanted, _ in sorted(self._parts, key=lambda part: part[1]):
+            text = self.SEPARATOR.join(t for t, _ in self._parts if t in chosen or t == wanted)
+            if not chosen or self.fontMetrics().horizontalAdvance(text) <= width:
+                chosen.add(wanted)
+                fitting = text
+        return fitting
 
 
 def plain(label: QLabel) -> QLabel:

@@ -147,7 +147,6 @@ ABOUT_NEXT_BEST = "The regret of the next best candidate on the same operators"
 NO_PLACEMENT_RUN = (
     "There is no placement yet. Run to see which toolchain takes which part, and at what cost."
 )
-OPEN_A_MODEL = "Open a model to begin."
 
 # -- panels: pins ------------------------------------------------------------------
 

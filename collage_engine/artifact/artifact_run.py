@@ -22,7 +22,9 @@ RUN_TIMEOUT_S = 3600.0
 """Seconds after which an artifact that runs is ended; chosen, an hour for long benchmarks."""
 
 
-def run_artifact(folder: Path, benchmark: bool = False) -> dict[str, Any]:
+def run_artifact(
+    folder: Path, benchmark: bool = False, limit_s: float = RUN_TIMEOUT_S
+) -> dict[str, Any]:
     """Run an artifact on its sample in a process of its own, as its user would.
 
     The answer has ``max_abs_error``, ``max_rel_error``, ``tolerance``, ``threads``, ``load_s``,
@@ -35,7 +37,8 @@ def run_artifact(folder: Path, benchmark: bool = False) -> dict[str, Any]:
     instead of latencies.
     An artifact for several shapes gives ``entries``, a list of such answers, each with its ``dims``
     and ``inputs``.
-    ``ArtifactError`` when it is damaged, does not load, or differs from its sample.
+    ``ArtifactError`` when it is damaged, does not load, differs from its sample, or takes longer
+    than ``limit_s`` seconds.
     """
     folder = Path(folder).absolute()
     manifest = read_manifest(folder)
@@ -52,10 +55,10 @@ def run_artifact(folder: Path, benchmark: bool = False) -> dict[str, Any]:
     environment = {**os.environ, **manifest["environment"]}
     try:
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=RUN_TIMEOUT_S
+            command, env=environment, capture_output=True, text=True, timeout=limit_s
         )
     except subprocess.TimeoutExpired as error:
-        raise ArtifactError(f"{folder} did not finish within {RUN_TIMEOUT_S:g} s") from error
+        raise ArtifactError(f"{folder} did not finish within {limit_s:g} s") from error
     report: dict[str, Any] | None = None
     with contextlib.suppress(ValueError):
         report = json.loads(last_line(done.stdout))

@@ -15,7 +15,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from collage_engine.artifact.loader.run_artifact import MANIFEST
+from collage_engine.artifact.loader.run_artifact import LARGEST_MANIFEST, MANIFEST
 from collage_engine.artifact.manifest import read_manifest, verify_files
 from collage_engine.records.errors import ArtifactError, UsageError
 from collage_engine.records.files import write_atomically
@@ -23,6 +23,9 @@ from collage_engine.records.regular_file import read_regular
 
 SIGNATURE = f"{MANIFEST}.sig"
 """The file beside the manifest that holds the 64 bytes of its signature."""
+
+MOST_KEY_BYTES = 1 << 16
+"""Bytes of a key or a signature that are read; chosen: a key in PEM format has a few hundred."""
 
 
 class Signer:
@@ -47,7 +50,7 @@ class Signer:
             ArtifactError: It cannot be written.
         """
         try:
-            write_atomically(folder / SIGNATURE, self._key.sign(read_regular(folder / MANIFEST)))
+            write_atomically(folder / SIGNATURE, self._key.sign(_manifest_of(folder)))
         except OSError as error:
             raise ArtifactError(
                 f"the signature cannot be written to {folder}: {error.strerror}"
@@ -74,8 +77,8 @@ def verify_signature(folder: Path, key: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder")
     try:
-        signature = read_regular(folder / SIGNATURE)
-        signed = read_regular(folder / MANIFEST)
+        signature = read_regular(folder / SIGNATURE, MOST_KEY_BYTES)
+        signed = _manifest_of(folder)
     except FileNotFoundError as error:
         raise ArtifactError(
             f"{folder} is not signed: it has no {Path(error.filename).name}"
@@ -91,9 +94,13 @@ def verify_signature(folder: Path, key: Path) -> dict[str, Any]:
     return manifest
 
 
+def _manifest_of(folder: Path) -> bytes:
+    return read_regular(folder / MANIFEST, LARGEST_MANIFEST)
+
+
 def _bytes_of(key: Path) -> bytes:
     try:
-        return read_regular(key)
+        return read_regular(key, MOST_KEY_BYTES)
     except FileNotFoundError:
         raise UsageError(f"there is no key {key}") from None
     except OSError as error:

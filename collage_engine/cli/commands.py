@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from collage_engine.api import Session, earlier_session, place_on, run_artifact
+from collage_engine.api import Session, place_on, run_artifact
 from collage_engine.cli import output
 from collage_engine.cli.farm_command import farm, place_many
 from collage_engine.cli.interrupts import interruptible_engine
@@ -42,6 +42,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.text import bounded
 from collage_engine.service.engine import Engine
+from collage_engine.session.earlier import earlier_session
 
 _LOG = logging.getLogger(__name__)
 
@@ -134,6 +135,9 @@ def _place_shapes(
         output.print_json({**placed.document(), "runs": runs})
     else:
         print_shapes(placed)
+    if placed.not_saved is not None:
+        complain(f"collage: {placed.not_saved}")
+        return placed.not_saved.exit_status
     return Cancelled.exit_status if any(run.ended == "stopped" for run in placed.runs) else 0
 
 

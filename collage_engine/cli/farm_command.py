@@ -10,13 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from collage_engine.api import Session
 from collage_engine.cli.interrupts import interruptible_engine
 from collage_engine.cli.output import print_json
 from collage_engine.cli.print_run import run_document
-from collage_engine.cli.screen import complain, say, show
+from collage_engine.cli.screen import Columns, complain, say, show
 from collage_engine.drawing.formatting import counted, time_text
 from collage_engine.records.errors import Cancelled, CollageError, UsageError
 from collage_engine.records.farm import FarmStatus
@@ -98,11 +96,12 @@ def _stop(options: argparse.Namespace) -> int:
 def print_status(status: FarmStatus) -> None:
     """Print a farm's machines, pools, placements and last error."""
     say(f"farm {status.address}, {counted(status.queued, 'waiting task')}", style="bold")
-    machines = Table("machine", "state", "pool", "tasks done", "doing, or why", box=None)
+    what = "doing, or why"
+    machines = Columns("machine", "state", "pool", "tasks done", what, cut=(what,))
     for machine in status.machines:
-        what = "; ".join(filter(None, (machine.doing, machine.reason)))
-        machines.add_row(machine.name, machine.state, machine.pool, str(machine.done), what)
-    show(machines)
+        about = "; ".join(filter(None, (machine.doing, machine.reason)))
+        machines.add(machine.name, machine.state, machine.pool, str(machine.done), about)
+    show(machines.table)
     for pool in status.pools:
         why = f" ({pool.reason})" if pool.reason else ""
         count = counted(len(pool.machines), "machine")

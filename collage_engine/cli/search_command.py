@@ -17,6 +17,7 @@ from collage_engine.cli.screen import complain, say
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import UsageError
 from collage_engine.records.files import read_file
+from collage_engine.records.text import bounded
 from collage_engine.search.check import CoverCheck
 from collage_engine.search.command import main_check, main_search, schema
 
@@ -24,6 +25,8 @@ STANDARD_INPUT = "-"
 MOST_BYTES = 1 << 28
 """Bytes of the largest problem or placement that is read, 256 MiB (chosen: some hundred times the
 problem of EfficientNet)."""
+MOST_FAULTS = 20
+"""Faults of a placement that are printed (chosen: about a screen)."""
 QUIET_S = 3.0
 """Seconds after which the command says how long it may still take (chosen)."""
 
@@ -125,8 +128,10 @@ def _print_check(found: CoverCheck, as_json: bool) -> int:
         say(f"This is a placement that keeps to all pins and limits. It costs {found.cost_us} µs.")
     else:
         say(f"This is no placement as asked for: {counted(len(found.faults), 'fault')}.")
-        for fault in found.faults:
-            say(fault)
+        for fault in found.faults[:MOST_FAULTS]:
+            say(bounded(fault))
+        if len(found.faults) > MOST_FAULTS:
+            say(f"and {counted(len(found.faults) - MOST_FAULTS, 'more fault')} (--json lists all)")
         if found.cost_us is not None:
             say(f"Its cost is {found.cost_us} µs.")
     return 0 if found.valid else 1

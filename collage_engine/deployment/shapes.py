@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,12 +14,14 @@ import msgspec
 
 from collage_engine.artifact.artifact import check_target_folder
 from collage_engine.artifact.combine import combine_artifacts, sharing_of
-from collage_engine.records.errors import CollageError, ModelError, UsageError
+from collage_engine.machine.scratch import Scratch
+from collage_engine.records.errors import CollageError, ModelError, SessionError, UsageError
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice, ShapeRow, Sharing
 from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine
+from collage_engine.session.earlier import earlier_session
 from collage_engine.session.shape_rows import shape_row
 
 _LOG = logging.getLogger(__name__)
@@ -44,6 +45,8 @@ class ShapesPlaced:
     sharing: Sharing | None
     sessions: tuple[Path, ...] = ()
     """The session files that were written, one for each shape."""
+    not_saved: SessionError | None = None
+    """Why one of them could not be written; None: all were, or none was asked for."""
 
     def document(self) -> dict[str, Any]:
         """What ``collage place --json`` prints, without what the runs say themselves."""
@@ -80,28 +83,32 @@ def place_shapes(
         out: Folder of the artifact; None: nothing is exported.
         nearest: Whether the artifact pads inputs, along dimensions where that is harmless.
         prepare: Is called with each document before its run, such as to set its pins.
-        session: Where each shape's session is written, with the shape in the file's name; None:
-            nowhere.
+        session: Where each shape's session is written, with the shape in the file's name; runs that
+            such a file holds are kept. None: nowhere.
         spent_s: Seconds of the budget that were spent before.
 
     Returns:
         The runs with their table, in the order of the choices.
 
     Raises:
-        UsageError: A choice does not fit the model.
+        UsageError: A choice does not fit the model, or a session's file holds something else or
+            cannot be written.
         CollageError: A run failed; the sentence names its shape. No artifact is written.
     """
     began = time.monotonic()
     if out is not None:
         check_target_folder(Path(out))
     shapes = engine.distinct_input_shapes(path, choices)
+    places = _session_places(choices, session)
     handles = _open_all(engine, path, choices, shapes)
+    for handle, place in zip(handles, places, strict=False):
+        engine.document(handle).continue_from(place)
     runs: list[Run] = []
     parent = Path(out).absolute().parent if out is not None else None
     if parent is not None:
         parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".collage-shapes-", dir=parent) as scratch:
-        folders = [Path(scratch) / str(number) for number in range(len(choices))]
+    with Scratch(parent) as scratch:
+        folders = [scratch / str(number) for number in range(len(choices))]
         for number, (choice, handle) in enumerate(zip(choices, handles, strict=True)):
             left_s = settings.budget_s - spent_s - (time.monotonic() - began)
             stopped = any(run.ended == "stopped" for run in runs)
@@ -113,7 +120,7 @@ def place_shapes(
                 name=choice.text,
             )
             _LOG.info("placing %s for %s", path, choice.text)
-            with _in_sentences(choice), _saved_after_failure(engine, handles, choices, session):
+            with _in_sentences(choice), _saved_after_failure(engine, handles, places):
                 if prepare is not None:
                     prepare(handle)
                 folder = None if out is None else str(folders[number])
@@ -128,13 +135,14 @@ def place_shapes(
     for run in runs:
         run.shapes, run.sharing = list(rows), sharing
         run.artifact = None if out is None else str(out)
-    sessions = _save_all(engine, handles, choices, session)
+    sessions, not_saved = _save_all(engine, handles, places)
     return ShapesPlaced(
         runs=tuple(runs),
         rows=rows,
         artifact=None if out is None else str(out),
         sharing=sharing,
         sessions=sessions,
+        not_saved=not_saved,
     )
 
 
@@ -151,14 +159,13 @@ def _in_sentences(choice: ShapeChoice) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _saved_after_failure(
-    engine: Engine, handles: Sequence[str], choices: Sequence[ShapeChoice], session: Path | None
+    engine: Engine, handles: Sequence[str], places: Sequence[Path]
 ) -> Iterator[None]:
     """Write the sessions also where a run inside fails or is cancelled."""
     try:
         yield
     except CollageError:
-        with contextlib.suppress(CollageError):
-            _save_all(engine, handles, choices, session)
+        _save_all(engine, handles, places)
         raise
 
 
@@ -186,15 +193,33 @@ def session_path(path: Path, choice: ShapeChoice) -> Path:
     return path.with_name(f"{path.stem}-{text}{path.suffix}")
 
 
-def _save_all(
-    engine: Engine, handles: Sequence[str], choices: Sequence[ShapeChoice], session: Path | None
-) -> tuple[Path, ...]:
-    """Write the sessions of all shapes; none without a file's name."""
+def _session_places(choices: Sequence[ShapeChoice], session: Path | None) -> tuple[Path, ...]:
+    """The session's file of each shape, found fit to be written; none without a file's name.
+
+    Raises:
+        UsageError: Two shapes have one file, or one holds something else or cannot be written.
+    """
     if session is None:
         return ()
-    written = []
-    for handle, choice in zip(handles, choices, strict=True):
-        place = session_path(session, choice)
-        engine.session_save(p.SessionSave(document=handle, path=str(place)))
-        written.append(place)
-    return tuple(written)
+    places = tuple(session_path(session, choice) for choice in choices)
+    for number, place in enumerate(places):
+        if place in places[:number]:
+            raise UsageError(f"two shapes would have the same session {place}")
+        earlier_session(place)
+    return places
+
+
+def _save_all(
+    engine: Engine, handles: Sequence[str], places: Sequence[Path]
+) -> tuple[tuple[Path, ...], SessionError | None]:
+    """Write the sessions of all shapes; those that were written, and why another was not."""
+    written: list[Path] = []
+    failed: SessionError | None = None
+    for handle, place in zip(handles, places, strict=False):
+        try:
+            engine.session_save(p.SessionSave(document=handle, path=str(place)))
+        except SessionError as error:
+            failed = failed or error
+        else:
+            written.append(place)
+    return tuple(written), failed

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import shutil
 import statistics
-import tempfile
 import time
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from collage_engine.artifact.artifact import check_target_folder
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.loader.run_artifact import MANIFEST
 from collage_engine.machine.device import physical_cores
+from collage_engine.machine.scratch import Scratch
 from collage_engine.machine.whole_folder import write_whole
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import ArtifactError, ToolchainError
@@ -33,6 +33,9 @@ NEAR = 1.05
 work differs by between two runs minutes apart."""
 DUELS = 3
 """Turns of each way in that comparison; chosen: the least with a median."""
+DUEL_S = 60.0
+"""Seconds that one turn may take; chosen: it loads an artifact and runs it for two seconds, and a
+toolchain that hangs in it must not hold the run up."""
 LEAST_BUDGET_S = 1.0
 """Seconds of budget of a run for which nothing is left; it then takes the fastest whole model."""
 
@@ -87,8 +90,8 @@ def place_for_throughput(
     if parent is not None:
         parent.mkdir(parents=True, exist_ok=True)
     runs: list[Run] = []
-    with tempfile.TemporaryDirectory(prefix=".collage-streams-", dir=parent) as scratch:
-        folders = [Path(scratch) / str(number) for number in range(len(tried))]
+    with Scratch(parent) as scratch:
+        folders = [scratch / str(number) for number in range(len(tried))]
         for number, (streams, threads) in enumerate(tried):
             left_s = settings.budget_s - spent_s - (time.monotonic() - began)
             stopped = any(run.ended == "stopped" for run in runs)
@@ -162,7 +165,8 @@ def fastest(runs: list[Run], folders: list[Path]) -> int:
         try:
             for _ in range(DUELS):
                 for k in near:
-                    rates[k].append(run_artifact(folders[k], benchmark=True)["runs_per_s"])
+                    result = run_artifact(folders[k], benchmark=True, limit_s=DUEL_S)
+                    rates[k].append(result["runs_per_s"])
         except ArtifactError as error:
             _LOG.warning("the ways of sharing processors cannot be compared again: %s", error)
         else:

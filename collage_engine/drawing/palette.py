@@ -9,6 +9,7 @@ is told by colour alone. Costs and gains use the scales of ColorBrewer (Harrower
 from __future__ import annotations
 
 import colorsys
+import re
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,9 @@ class ToolchainLook:
     title: str
 
 
+_COLOUR = re.compile("#[0-9a-fA-F]{6}")
+MOST_LETTERS = 4
+"""Letters of a tag, at most; chosen: two are usual, and more fill a box."""
 UNPLACED = ToolchainLook("#b8bcc2", "#000000", "–", "solid", "not placed")
 
 _learned: dict[str, ToolchainState] = {}
@@ -48,10 +52,17 @@ def learn(states: Iterable[ToolchainState]) -> None:
 
     A record of an older engine, without a colour, replaces none that has one.
     """
-    for state in states:
+    for state in map(_drawable, states):
         if state.colour or state.name not in _learned:
             _learned[state.name] = state
     _generated.clear()
+
+
+def _drawable(state: ToolchainState) -> ToolchainState:
+    """A record, which may come from a file, without a colour or letters that cannot be drawn."""
+    colour = state.colour if _COLOUR.fullmatch(state.colour) else ""
+    letters = state.letters if len(state.letters) <= MOST_LETTERS else ""
+    return msgspec.structs.replace(state, colour=colour, letters=letters)
 
 
 def toolchain_look(name: str | None) -> ToolchainLook:
@@ -88,6 +99,7 @@ def with_looks(states: Sequence[ToolchainState]) -> tuple[ToolchainState, ...]:
     A generated colour lies as far as can be from those of the other records, letters differ from
     theirs, and the pattern follows from the name.
     """
+    states = tuple(map(_drawable, states))
     colours = [UNPLACED.colour, *(state.colour for state in states if state.colour)]
     letters = {state.letters for state in states if state.letters}
     complete = []

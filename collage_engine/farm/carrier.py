@@ -7,6 +7,7 @@ and reports which machines come and go. Everything that Dask raises is translate
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import threading
 from collections.abc import Callable
@@ -19,11 +20,14 @@ from collage_engine.farm.certificates import INSTALL, certificate_path, security
 from collage_engine.farm.member_calls import beside as run_beside
 from collage_engine.farm.member_calls import call as run_call
 from collage_engine.records.errors import FarmError
+from collage_engine.records.regular_file import read_regular
 
 _LOG = logging.getLogger(__name__)
 
 CONNECT_S = 15.0
 """Seconds for reaching a scheduler; chosen: a TLS handshake takes milliseconds."""
+MOST_FILE_BYTES = 1 << 20
+"""Bytes of a scheduler file that are read, 1 MiB; chosen: one takes some kilobytes."""
 STATUS_KEY = "collage-farm"
 """Name, in the scheduler's metadata, of what coordinators publish about themselves."""
 LOOPBACK_HTTP = "127.0.0.1:0"
@@ -136,9 +140,25 @@ class Address:
     def encrypted(self) -> bool:
         """Whether the connection is encrypted; that of a file is what the file says."""
         if self.is_file:
-            with contextlib.suppress(OSError):
-                return '"tls://' in Path(self.text).read_text()
+            return _in_file(Path(self.text)).startswith("tls://")
         return self.text.startswith("tls://")
+
+
+def _in_file(path: Path) -> str:
+    """The address that a scheduler file holds.
+
+    Raises:
+        FarmError: It is no such file.
+    """
+    try:
+        address = json.loads(read_regular(path, MOST_FILE_BYTES))["address"]
+    except (OSError, ValueError, RecursionError, LookupError, TypeError):
+        address = None
+    if not isinstance(address, str):
+        raise FarmError(
+            f"{path} is neither an address such as tls://HOST:8786 nor a scheduler file"
+        )
+    return address
 
 
 def connect(address: Address) -> Any:
@@ -152,14 +172,11 @@ def connect(address: Address) -> Any:
     except ImportError as error:
         raise FarmError(f"a farm needs the package distributed: {INSTALL}") from error
     apply_settings()
-    if address.is_file and not Path(address.text).is_file():
-        raise FarmError(
-            f"{address.text} is neither an address such as tls://HOST:8786 nor a scheduler file"
-        )
+    encrypted = address.encrypted
     where: dict[str, Any] = (
         {"scheduler_file": address.text} if address.is_file else {"address": address.text}
     )
-    if address.encrypted:
+    if encrypted:
         where["security"] = security(address.certificate or certificate_path())
     logging.getLogger("distributed").setLevel(logging.ERROR)
     try:
@@ -219,6 +236,8 @@ class DaskCarrier:
         self._listener: Listener | None = None
         self._known: set[str] = set()
         self._closing = threading.Event()
+        with contextlib.suppress(AttributeError):  # it is no promised interface
+            client.scheduler_comm.interval = SEND_INTERVAL_S
 
     def start(self, listener: Listener) -> None:
         """Begin to report; machines that are there already are reported as joined."""
@@ -370,6 +389,10 @@ class DaskCarrier:
             self._client.close(timeout=2)
 
 
+SEND_INTERVAL_S = 0.001
+"""Seconds between two messages of a client to its scheduler at least; chosen. Dask's own 10 ms,
+which gather small messages, were most of what a task waited for: one result is released just before
+the next task is sent (``python -m tests.benchmarks.bench_farm overhead``)."""
 WATCH_S = 2.0
 """Seconds between two looks at the list of workers; chosen."""
 SCHEDULER_MISSED = 3

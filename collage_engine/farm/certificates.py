@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import ssl
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -73,9 +74,24 @@ def keep_certificate(content: bytes, path: Path) -> None:
             new.unlink()
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
             stream.write(content)
+        _check(new, "what was given")
         new.replace(path)
     except OSError as error:
         raise FarmError(f"{path} cannot be written: {error.strerror}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            new.unlink()
+
+
+def _check(path: Path, name: str) -> None:
+    """Raise ``FarmError`` unless a file holds a certificate and the key that belongs to it."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(path)
+    except (ssl.SSLError, ValueError) as error:
+        raise FarmError(
+            f"{name} is damaged: it holds no certificate with the key that belongs to it; copy it "
+            "again from the machine that serves the farm"
+        ) from error
 
 
 def make_certificate() -> bytes:
@@ -112,7 +128,7 @@ def security(path: Path) -> Security:
     """Return what Dask takes to use a certificate in every role.
 
     Raises:
-        FarmError: The file is missing, or others than the user may read it.
+        FarmError: The file is missing or damaged, or others than the user may read it.
     """
     from distributed.security import Security
 
@@ -123,8 +139,11 @@ def security(path: Path) -> Security:
             f"{path} cannot be read ({error.strerror}): a farm over TLS needs the certificate that "
             "`collage farm serve` made; bring it here, or name it with COLLAGE_FARM_CERTIFICATE"
         ) from error
+    if not stat.S_ISREG(mode):
+        raise FarmError(f"{path} is no certificate: it is not a regular file")
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise FarmError(f"others can read the key in {path}: run chmod 600 {path}")
+    _check(path, str(path))
     file = str(path)
     make: Any = Security  # it has no types
     made: Security = make(

@@ -23,12 +23,22 @@ YOUNG_S = 60.0
 
 
 class Scratch:
-    """A folder for one process and its children; everything in it is lost at ``close``."""
+    """A folder for one process and its children; everything in it is lost at ``close``.
 
-    def __init__(self) -> None:
-        remove_orphans()
-        self._root = Path(tempfile.mkdtemp(prefix=PREFIX))
-        self._lock = HeldLock(self._root / LOCK)
+    Args:
+        beside: The folder that it is made in, hidden; None: the system's for temporary files.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+
+    def __init__(self, beside: Path | None = None) -> None:
+        remove_orphans(beside)
+        prefix = PREFIX if beside is None else f".{PREFIX}"
+        self._root = Path(tempfile.mkdtemp(prefix=prefix, dir=beside))
+        self._lock: HeldLock | None = None
+        with contextlib.suppress(OSError):  # without locks nobody can tell that the owner is dead
+            self._lock = HeldLock(self._root / LOCK)
         self.path = self._root / "tmp"
         self.note = self._root / "note"
         """A file for a few words that outlive what uses the folder."""
@@ -38,7 +48,7 @@ class Scratch:
     def empty(self) -> None:
         """Remove the content, once the processes that used it have ended."""
         with self._changing:
-            if not self._lock.held:
+            if not self._root.exists():
                 return
             shutil.rmtree(self.path, ignore_errors=True)
             self.path.mkdir(parents=True, exist_ok=True)
@@ -47,13 +57,21 @@ class Scratch:
         """Remove the folder with all that is in it."""
         with self._changing:
             shutil.rmtree(self._root, ignore_errors=True)
-            self._lock.release()
+            if self._lock is not None:
+                self._lock.release()
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
-def remove_orphans() -> None:
-    """Remove the scratch folders whose owners are dead."""
+def remove_orphans(beside: Path | None = None) -> None:
+    """Remove the scratch folders whose owners are dead, of those made in the same folder."""
+    place = Path(tempfile.gettempdir()) if beside is None else beside
     with contextlib.suppress(OSError):
-        for folder in Path(tempfile.gettempdir()).glob(PREFIX + "*"):
+        for folder in place.glob(f"{PREFIX if beside is None else '.' + PREFIX}*"):
             with contextlib.suppress(OSError):
                 _remove_if_orphan(folder)
 

@@ -32,6 +32,8 @@ lives (a network disk); chosen: no file takes a day to write."""
 MOST_LINKS = 40
 """Links that are followed before the name counts as a circle; Linux's own limit (path_resolution,
 section 7 of the manual)."""
+_UNFINISHED_BYTES = 18
+"""Bytes by which an unfinished file's name is longer than the file's (``atomic_file``)."""
 READ_BYTES = 1 << 20
 """Bytes that are read from a pipe at a time; chosen."""
 
@@ -161,6 +163,8 @@ def check_writable(path: str | Path) -> None:
     if not os.access(folder, os.W_OK | os.X_OK):
         reason = f"no permission to write in the folder {folder}"
         raise PermissionError(errno.EACCES, reason, str(path))
+    if len(os.fsencode(target.name)) + _UNFINISHED_BYTES > os.pathconf(folder, "PC_NAME_MAX"):
+        raise OSError(errno.ENAMETOOLONG, "its name is too long", str(path))
     remove_unfinished(target)
 
 

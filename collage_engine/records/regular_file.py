@@ -43,10 +43,17 @@ def open_regular(path: str | Path) -> BinaryIO:
     return stream
 
 
-def read_regular(path: str | Path) -> bytes:
-    """Read a whole regular file; raises as ``open_regular`` does."""
+def read_regular(path: str | Path, most: int) -> bytes:
+    """Read a whole regular file of at most so many bytes.
+
+    Raises:
+        OSError: As ``open_regular`` does, or it is larger.
+    """
     with open_regular(path) as stream:
-        return stream.read()
+        data = stream.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most} bytes", str(path))
+    return data
 
 
 def _must_be_regular(mode: int, path: str | Path) -> None:

@@ -13,6 +13,8 @@ from collage_engine.records.errors import UsageError
 
 MOST_SHAPES = 64
 """Shapes of one artifact, at most; chosen: each is a run of its own, which takes minutes."""
+MOST_AXES = 64
+"""Sizes of one input, at most; chosen, that of NumPy's arrays."""
 MOST_ELEMENTS = 2**40
 """Elements of an input, at most; chosen: terabytes, more than any machine has."""
 
@@ -75,7 +77,7 @@ def listed(data: Any, option: str) -> tuple[ShapeChoice, ...]:
         for name, size in entry.items():
             if _is_size(size):
                 dims[name] = size
-            elif isinstance(size, list) and size and all(map(_is_size, size)):
+            elif _is_shape(size):
                 if math.prod(size) > MOST_ELEMENTS:
                     raise UsageError(f"{option}: {name} = {size} is larger than any memory")
                 shapes[name] = tuple(size)
@@ -90,6 +92,10 @@ def listed(data: Any, option: str) -> tuple[ShapeChoice, ...]:
         if choice in found[:place]:
             raise UsageError(f"{option}: {choice.text} is listed twice")
     return tuple(found)
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, list) and 0 < len(value) <= MOST_AXES and all(map(_is_size, value))
 
 
 def _is_size(value: Any) -> bool:
@@ -133,7 +139,7 @@ class ShapeRow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def gain(self) -> float | None:
         """Best single toolchain's latency / this one's; above 1 the placement is faster."""
-        if self.latency_us is None or self.best_single_us is None:
+        if not self.latency_us or self.best_single_us is None:
             return None
         return self.best_single_us / self.latency_us
 

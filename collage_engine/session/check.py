@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import msgspec
+
 from collage_engine.records.checks import (
+    LARGEST_INTEGER,
     LONGEST_US,
     candidate_fault,
     cost_fault,
@@ -146,13 +149,49 @@ def _run_faults(runs: Iterable[Run], calls: int) -> Iterator[str]:
             if base.measured_us is not None and not base.measured_us > 0:
                 yield f"{name}, baseline {_short(base.name)}: it takes no time"
             figures.append(base.measured_us)
-        wrong = times_fault(figures)
+        wrong = times_fault(figures) or _figures_fault(run)
         if wrong:
             yield f"{name}: {wrong}"
         for placement in (run.placement, *run.rivals):
             if placement is not None:
                 for wrong in _placement_faults(placement, calls):
                     yield f"{name}: {wrong}"
+
+
+def _figures_fault(run: Run) -> str | None:
+    """What is wrong with the figures that only some runs have, if anything."""
+    times: list[float | None] = [run.optimality_loss_us, run.apparent_loss_us, run.first_answer_s]
+    counts = [run.threads, run.streams, *_numbers(run.candidates)]
+    times += [left.us for left in run.residual]
+    counts += [left.calls for left in run.residual]
+    if any(row.latency_us == 0 for row in run.shapes):
+        return "one of its shapes takes no time"
+    for row in run.shapes:
+        times += [row.latency_us, row.best_single_us, *(row.spread_us or ()), row.items_per_s]
+        counts += [row.items, row.partitions, row.distinct, row.measured, row.from_store]
+    for way in run.deployments:
+        times += [way.items_per_s, way.best_single_items_per_s]
+        counts += [way.streams, way.threads]
+    if run.mixing is not None:
+        times += [run.mixing.alone_us, run.mixing.bound_us]
+    if run.accuracy is not None:
+        times += [run.accuracy.float32_us, *(trial.estimated_us for trial in run.accuracy.tried)]
+    if run.unmeasured is not None:
+        times.append(run.unmeasured.share)
+        counts += [run.unmeasured.candidates, run.unmeasured.contenders]
+    for record in (run.memory, run.memory and run.memory.seen, run.sharing, run.tuning):
+        counts += _numbers(record)
+    if run.memory is not None:
+        counts += run.memory.stored.values()
+    if not all(0 <= number <= LARGEST_INTEGER for number in counts):
+        return "it counts something with a number that is negative or larger than 2^63"
+    return times_fault(times)
+
+
+def _numbers(record: msgspec.Struct | None) -> list[int]:
+    """The whole numbers that a record holds."""
+    held = [getattr(record, name) for name in record.__struct_fields__] if record else []
+    return [value for value in held if type(value) is int]
 
 
 def _placement_faults(placement: Placement, calls: int) -> Iterator[str]:

@@ -33,7 +33,7 @@ RULED_OUT = "no placement contains it: a pin or its neighbours rule it out"
 
 ALTERNATIVES = "Alternatives, with the extra time of the whole model:"
 CANDIDATE = "{toolchain}'s {operators}"
-WITH_COST = "{name} ({cost})"
+WITH_COST = "{name}, {cost}"
 CHOSEN = "{name} is chosen: {cost}"
 INVALID = "{name} cannot run: {reason}"
 INVALID_WITHOUT_REASON = "its measurement failed"

@@ -145,7 +145,7 @@ class PartitionsPanel(QWidget):
         self.table.setColumnHidden(FORMATS, not any(p.takes or p.gives for p in parts))
         if shown is None:
             self.summary.setText(
-                words.NO_PLACEMENT_RUN if self.document.graph is not None else words.OPEN_A_MODEL
+                words.NO_PLACEMENT_RUN if self.document.graph is not None else words.NO_PLACEMENT
             )
         else:
             placement = shown.placement

@@ -73,8 +73,8 @@ def placed(folder) -> dict:
 
 
 @pytest.fixture(scope="module")
-def cpp(tmp_path_factory) -> Path:
-    return compile_loader(tmp_path_factory.mktemp("cpp"))
+def cpp() -> Path:
+    return compile_loader()
 
 
 def truth(folder: Path, batch: int) -> tuple[dict, dict]:
@@ -97,7 +97,7 @@ def test_the_document_has_a_row_for_each_shape(placed, folder):
         assert len(run["shapes"]) == 3 and run["artifact"] == str(folder / "out")
     names = [Path(path).name for path in placed["sessions"]]
     assert names == [f"s-batch={batch}.collage" for batch in BATCHES]
-    assert not list(folder.glob(".collage-shapes-*"))
+    assert not list(folder.glob(".collage-scratch-*"))
 
 
 def test_weights_that_are_packed_alike_are_stored_once(placed, folder):

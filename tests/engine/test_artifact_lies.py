@@ -12,9 +12,11 @@ import pytest
 
 from collage_engine.artifact.artifact import LOADER_FILES, LOADERS
 from collage_engine.artifact.artifact_run import run_artifact
+from collage_engine.artifact.manifest import is_artifact
 from collage_engine.records.errors import ArtifactError
-from tests.support.artifact_cases import artifact_maker, compile_loader
-from tests.support.lying_artifacts import HARMLESS, MARK, REFUSED, apply
+from tests.support.artifact_cases import artifact_maker, compile_loader, run_cpp
+from tests.support.full_documents import BATCHES, two_shapes
+from tests.support.lying_artifacts import HARMLESS, MARK, REFUSED, REFUSED_ENTRIES, apply
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +26,8 @@ def whole(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cpp_loader(tmp_path_factory) -> Path:
-    return compile_loader(tmp_path_factory.mktemp("loader"))
+def cpp_loader() -> Path:
+    return compile_loader()
 
 
 @pytest.fixture
@@ -59,6 +61,45 @@ def test_a_manifest_that_lies_is_refused_before_anything_runs(
     )
     assert in_cpp.returncode == 1 and "agrees" not in in_cpp.stdout, in_cpp.stderr
     assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize("name", REFUSED_ENTRIES)
+def test_an_entry_that_lies_is_refused_by_all_three(
+    name: str, tmp_path: Path, cpp_loader: Path
+) -> None:
+    artifact = two_shapes(tmp_path / "artifact")
+    (artifact / "evil").write_bytes(b"x")
+    lie, says = REFUSED_ENTRIES[name]
+    apply(lie, artifact)
+    with pytest.raises(ArtifactError, match=says) as error:
+        run_artifact(artifact)
+    assert str(error.value).isprintable() and "Error:" not in str(error.value)
+    done = _shipped(artifact)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, done.stderr
+    in_cpp = run_cpp(cpp_loader, str(artifact))
+    assert in_cpp.returncode == 1 and len(in_cpp.stderr.splitlines()) == 1, in_cpp.stderr
+
+
+def test_two_shapes_that_tell_the_truth_run_with_all_three(
+    tmp_path: Path, cpp_loader: Path
+) -> None:
+    artifact = two_shapes(tmp_path / "artifact")
+    assert [each["dims"]["batch"] for each in run_artifact(artifact)["entries"]] == list(BATCHES)
+    assert _shipped(artifact).returncode == 0
+    done = run_cpp(cpp_loader, str(artifact))
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_manifest_that_is_nested_without_end_ends_no_loader(
+    artifact: Path, cpp_loader: Path
+) -> None:
+    (artifact / "manifest.json").write_text("[" * 1_000_000)
+    with pytest.raises(ArtifactError, match="no manifest"):
+        run_artifact(artifact)
+    assert not is_artifact(artifact)
+    assert "no manifest" in _shipped(artifact).stderr
+    done = run_cpp(cpp_loader, str(artifact))
+    assert done.returncode == 1 and "no manifest" in done.stderr
 
 
 @pytest.mark.parametrize("name", HARMLESS)

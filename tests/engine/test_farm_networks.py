@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import signal
 import subprocess
@@ -30,6 +31,10 @@ PATIENCE_S = 300.0
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(900),
+    pytest.mark.skipif(
+        "COLLAGE_LONG_TESTS" not in os.environ,
+        reason="it waits for two minutes; run it with COLLAGE_LONG_TESTS=1",
+    ),
     pytest.mark.skipif(not possible(), reason="no network namespaces can be made here"),
 ]
 

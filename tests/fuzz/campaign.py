@@ -39,6 +39,8 @@ WRONG = re.compile(
     r"Recursion)Error\b"
 )
 """What no sentence for a person holds."""
+NO_PLACEMENT = "This is no placement as asked for"
+"""Begins the answer, with status 1, of ``collage search --check`` to a cover that is wrong."""
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f]")
 """Characters that could change a terminal."""
 
@@ -162,7 +164,7 @@ def wrong_sentence(status: int, said: str) -> str | None:
     """What is wrong with an exit status and what was printed, if anything."""
     if status not in (0, 1, 2):
         return f"status {status}"
-    at = said.find("collage:")
+    at = max(said.find("collage:"), said.find(NO_PLACEMENT))
     if status and at < 0:
         return f"status {status} without a sentence: {said[-300:]!r}"
     sentence = said[at:].strip() if status else ""
@@ -171,6 +173,7 @@ def wrong_sentence(status: int, said: str) -> str | None:
     if found := CONTROL.search(said):
         around = said[max(0, found.start() - 100) : found.start() + 50]
         return f"control characters reach the terminal: {around!r}"
-    if len(sentence) > LONGEST:
+    lines = sentence.splitlines() if sentence.startswith(NO_PLACEMENT) else [sentence]
+    if max(map(len, lines), default=0) > LONGEST:
         return f"a sentence of {len(sentence)} characters: {sentence[:200]}"
     return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import subprocess
 import sys
 import tempfile
 import traceback
@@ -18,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from tests.fuzz.subjects import IMPORT
+from tests.fuzz.subjects import IMPORT, OUTSIDE, SHAPES
 
 ROOM_BYTES = 6 << 30
 """Address space beyond what the libraries take; chosen: far above what a small file may need, and
@@ -31,16 +32,22 @@ def main() -> None:
     printed = tempfile.TemporaryFile()  # noqa: SIM115 (open until the process ends)
     os.environ["COLLAGE_TRACE"] = "1"  # a defect is raised here, and not told in a sentence
     from collage_engine.cli.main import main as collage
+    from collage_engine.cli.screen import complain
     from collage_engine.model.importer import import_model
     from collage_engine.records.errors import CollageError
 
     def act(command: list[str]) -> int:
-        if command[0] != IMPORT:
+        if command[0] not in (IMPORT, OUTSIDE, SHAPES):
             return collage(command)
         try:
-            import_model(command[1])
+            if command[0] == OUTSIDE:
+                return _outside(command[1:])
+            if command[0] == SHAPES:
+                _place_shapes(Path(command[1]))
+            else:
+                import_model(command[1])
         except CollageError as error:
-            print(f"collage: {error}", file=sys.stderr)
+            complain(f"collage: {error}")
             return error.exit_status
         return 0
 
@@ -67,6 +74,30 @@ def main() -> None:
             ended.append({"status": status, "said": said[-20_000:], "trace": trace})
         rss = psutil.Process().memory_info().rss
         print(json.dumps({"ended": ended, "rss": rss, "peak": _peak()}), file=answers, flush=True)
+
+
+def _place_shapes(path: Path) -> None:
+    """Do what ``collage place --shapes`` does with a file before it measures anything."""
+    from collage_engine.cli.options import shape_choices
+    from collage_engine.cli.parser import build_parser
+    from collage_engine.model.dimensions import input_shapes
+    from collage_engine.model.importer import import_model
+    from collage_engine.model.onnx_file import read_without_weights
+
+    model = str(path.with_name("m.onnx"))
+    options = build_parser().parse_args(["place", model, "-o", "out", "--shapes", str(path)])
+    for choice in shape_choices(options):
+        sizes = input_shapes(read_without_weights(model), choice.dims, choice.shapes, model)
+        import_model(model, sizes)
+
+
+def _outside(command: list[str]) -> int:
+    """Run another program, whose sentences do not name this one; its status."""
+    done = subprocess.run(command, capture_output=True, env={}, timeout=50)
+    if done.returncode:
+        sys.stderr.write("collage: ")
+    sys.stderr.write(done.stderr.decode(errors="replace"))
+    return done.returncode
 
 
 def _peak() -> int:

@@ -7,6 +7,7 @@ with.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -16,10 +17,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
+import numpy as np
 from onnx import ModelProto, TensorProto, helper
 
+from collage_engine.report.peers import PeerEntry, PeersResult, PeerTime
 from tests import zoo
 from tests.fuzz.mutations import mutate_bytes, mutate_database, mutate_json, mutate_model
+from tests.support.full_documents import BATCHES, full_session, loader_in_cpp, two_shapes
 from tests.support.search_instances import random_problem
 
 OLD = Path(__file__).resolve().parents[1] / "data" / "old_versions"
@@ -28,6 +33,10 @@ MODELS = ("tiny", "several", "residual_block", "outputs", "qdq", "dynamic_batch"
 
 IMPORT = "import"
 """In place of a command: the import of a model."""
+OUTSIDE = "outside"
+"""In place of a command: another program, the loader in C++, with its arguments."""
+SHAPES = "shapes"
+"""In place of a command: what ``place --shapes`` does before anything is measured."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +94,10 @@ def _make_model(random: Random, folder: Path) -> Path:
 
 def _make_session(random: Random, folder: Path) -> Path:
     path = folder / "s.collage"
-    shutil.copyfile(OLD / "session_1.collage", path)
+    if random.random() < 0.3:
+        shutil.copyfile(OLD / "session_1.collage", path)
+    else:
+        path.write_bytes(full_session())
     mutate_database(random, path)
     return path
 
@@ -95,8 +107,12 @@ def _session_commands(path: Path) -> list[list[str]]:
     return [
         ["explain", str(path), "0"],
         ["compare", str(path), "first", "last"],
-        *(["report", str(path), "-o", f"{report}.{kind}"] for kind in ("html", "csv", "json")),
+        *(["report", str(path), "-o", f"{report}.{kind}"] for kind in REPORTS),
     ]
+
+
+REPORTS = ("html", "md", "csv", "shapes.csv", "json", "svg", "graphml")
+"""Kinds of reports, by the endings of their files."""
 
 
 def _make_problem(random: Random, folder: Path) -> Path:
@@ -141,11 +157,130 @@ def _make_artifact(random: Random, folder: Path) -> Path:
     return path
 
 
+def _make_entries(random: Random, folder: Path) -> Path:
+    path = two_shapes(folder / "artifact")
+    manifest = json.loads((path / "manifest.json").read_bytes())
+    about = [key for key in ("entries", "padding", "environment", "threads") if key in manifest]
+    about += ["libraries"] if random.random() < 0.2 else []
+    part = {key: manifest[key] for key in about}
+    if random.random() < 0.1:
+        part |= {"streams": 2, "module": part["entries"][0]["module"]}
+    changed = mutate_json(random, part)
+    if random.random() < 0.15:
+        changed = {**manifest, **mutate_json(random, manifest)}
+    text = json.dumps({**{k: v for k, v in manifest.items() if k not in about}, **changed})
+    (path / "manifest.json").write_text(text)
+    if random.random() < 0.15:
+        sample = path / "entries/1/sample_input.npz"
+        sample.write_bytes(mutate_bytes(random, sample.read_bytes()))
+        _hash_again(path, sample)
+    return path
+
+
+def _hash_again(folder: Path, changed: Path) -> None:
+    """Write a file's new hash to the manifest, where that still has one."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    about = manifest.get("files")
+    about = about.get(str(changed.relative_to(folder))) if isinstance(about, dict) else None
+    if isinstance(about, dict):
+        about["sha256"] = hashlib.sha256(changed.read_bytes()).hexdigest()
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def _entries_commands(path: Path) -> list[list[str]]:
+    inputs = path.with_name("inputs.npz")
+    np.savez(inputs, image=np.ones((2, 16), np.float32))
+    loader = str(loader_in_cpp())
+    return [
+        ["run", str(path)],
+        [OUTSIDE, loader, str(path), "--no-huge-pages"],
+        [OUTSIDE, loader, str(path), "--no-huge-pages", "--inputs", str(inputs)],
+    ]
+
+
+def _make_shapes(random: Random, folder: Path) -> Path:
+    path = folder / "shapes.json"
+    (folder / "m.onnx").write_bytes(_model("dynamic_batch").SerializeToString())
+    name = _model("dynamic_batch").graph.input[0].name
+    sizes = [
+        [d.dim_value or 2 for d in i.type.tensor_type.shape.dim]
+        for i in _model("dynamic_batch").graph.input[:1]
+    ]
+    data = [*({"batch": batch} for batch in BATCHES), {name: sizes[0]}]
+    text = json.dumps(mutate_json(random, data)).encode()
+    path.write_bytes(mutate_bytes(random, text) if random.random() < 0.1 else text)
+    return path
+
+
+@cache
+def _answer() -> tuple[bytes, Any]:
+    """A search problem and the program's answer to it."""
+    from collage_engine.search.command import main_search
+
+    problem = json.dumps(random_problem(7)).encode()
+    return problem, json.loads(json.dumps(main_search(problem, time_limit_s=10.0, ranked=2)))
+
+
+def _make_answer(random: Random, folder: Path) -> Path:
+    path = folder / "answer.json"
+    problem, answer = _answer()
+    (folder / "p.json").write_bytes(problem)
+    text = json.dumps(mutate_json(random, answer)).encode()
+    path.write_bytes(mutate_bytes(random, text) if random.random() < 0.1 else text)
+    return path
+
+
+def _make_peers(random: Random, folder: Path) -> Path:
+    path = folder / "peers.json"
+    (folder / "s.collage").write_bytes(full_session())
+    times = [
+        PeerTime(name=name, us=us, low_us=us - 1, high_us=us + 1, version="1", rounds=50)
+        for name, us in (("collage", 9.0), ("onnxruntime", 10.0))
+    ]
+    entry = PeerEntry(
+        model="m",
+        threads=1,
+        peers=tuple(times),
+        best_other="onnxruntime",
+        slowdown=-0.1,
+        slowdown_low=-0.12,
+        slowdown_high=-0.08,
+        best_float32="onnxruntime",
+        speedup=1.1,
+        speedup_low=1.0,
+        speedup_high=1.2,
+        estimated_us=9.0,
+        placed_us=9.1,
+        toolchains={"tvm": 2},
+        samples={"collage": [(9.0, 9.0)]},
+    )
+    result = PeersResult(machine="m", cores=2, versions={"tvm": "1"}, entries=(entry, entry))
+    path.write_text(json.dumps(mutate_json(random, msgspec.to_builtins(result))))
+    return path
+
+
+def _peers_commands(path: Path) -> list[list[str]]:
+    session, report = path.with_name("s.collage"), path.with_name("r.html")
+    return [["report", str(session), "--peers", str(path), "-o", str(report)]]
+
+
 SUBJECTS: dict[str, Subject] = {
     "model": Subject(_make_model, lambda path: [[IMPORT, str(path)]], 120),
     "session": Subject(_make_session, _session_commands, 60),
     "problem": Subject(_make_problem, lambda path: [["search", str(path), "--json"]], 250),
     "store": Subject(_make_store, lambda path: [["store", "import", str(path)]], 150),
+    "answer": Subject(
+        _make_answer,
+        lambda path: [["search", str(path.with_name("p.json")), "--check", str(path)]],
+        100,
+    ),
+    "peers": Subject(
+        _make_peers,
+        _peers_commands,
+        60,
+    ),
+    "shapes": Subject(_make_shapes, lambda path: [[SHAPES, str(path)]], 100),
+    "entries": Subject(_make_entries, _entries_commands, 25),
     "manifest": Subject(_make_artifact, lambda path: [["run", str(path)]], 30),
 }
 """Name → the subject. Messages of the protocol have a campaign of their own (``protocol.py``)."""

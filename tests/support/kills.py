@@ -1,8 +1,8 @@
 """Kills random processes of runs, and checks that nothing that was measured or saved is lost.
 
 ``python -m tests.support.kills 200 --seed 1`` does it long and prints a table; the tests do a few.
-Each kill starts a command (or a service with a client) on MNIST, waits a random while, ends one
-process of a random kind with SIGKILL, and looks at what is left.
+Each run is a command (or a service with a client) on MNIST. While it goes on, processes of random
+kinds are ended with SIGKILL at random moments; afterwards the campaign looks at what is left.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,15 +30,47 @@ from collage_engine.session.file import load_session
 
 ROOT = Path(__file__).resolve().parents[2]
 MNIST = ROOT / "resources" / "models" / "mnist.onnx"
-LONGEST_S = 25.0
-"""Seconds of a run within which something is killed; a run of MNIST takes some 20 s."""
+FIRST_GUESS_S = 20.0
+"""Seconds that a run is taken to last until one of its sort has been seen to its end."""
+AGAIN = 0.5
+"""Part of a run's duration within which the next process of the same run is killed (chosen)."""
 ORPHANS_S = 3.0
 """Seconds after the command's end in which all of its processes must be gone."""
 RUN_S = 240.0
-"""Seconds after which a run that was left alone counts as one that hangs."""
+"""Seconds after which a run counts as one that hangs."""
 SERVICE_EVERY, FRESH_EVERY, WHOLE_EVERY = 4, 8, 10
-"""Every how many kills the run is one of a service; the store is a fresh one; and a run that nobody
-disturbs must end well."""
+"""Every how many runs it is one of a service; the store is a fresh one; and nobody disturbs a run,
+which must then end well."""
+STEP_S = 1.0
+"""Longest time between two looks at the clock that counts; what is more was a stop."""
+
+
+class AwakeClock:
+    """Counts seconds in which this process was let run; while its group was frozen it counts none.
+
+    The runs are frozen together with the campaign, so that limits on them need this clock.
+
+    Attributes:
+        stopped: Seconds that were not counted.
+    """
+
+    def __init__(self) -> None:
+        self.stopped = 0.0
+
+    def wait(self, ended: Callable[[], bool], seconds: float) -> bool:
+        """Wait until something has ended, or for so many counted seconds.
+
+        Returns:
+            Whether it has ended.
+        """
+        counted, last = 0.0, time.monotonic()
+        while not (over := ended()) and counted < seconds:
+            time.sleep(0.02)
+            now = time.monotonic()
+            counted += min(now - last, STEP_S)
+            self.stopped += max(now - last - STEP_S, 0.0)
+            last = now
+        return over
 
 
 @dataclass
@@ -45,23 +79,61 @@ class Report:
 
     Attributes:
         kinds: How often a process of each kind was killed.
-        ended: How often a run ended by itself before its turn came.
+        runs: How many runs were started to be disturbed.
+        ended: How many of them ended by themselves before anything was killed.
         faults: Sentences about what must not be; empty: all went well.
     """
 
     kinds: Counter[str] = field(default_factory=Counter)
+    runs: int = 0
     ended: int = 0
     faults: list[str] = field(default_factory=list)
+
+
+class DisturbedRun:
+    """A run that goes on in a command of its own, or in a service that was asked for it.
+
+    Attributes:
+        process: The command or the service.
+        service: Whether it is a service.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], service: bool, said: Path) -> None:
+        self.process = process
+        self.service = service
+        self.said = said
+        self.done = threading.Event()
+
+    def over(self) -> bool:
+        """Whether the run has ended; a service goes on living after it."""
+        return self.process.poll() is not None or self.done.is_set()
+
+    def listen(self) -> None:
+        """Read what the service says until its end, and notice the end of the run."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with contextlib.suppress(ValueError):
+                if json.loads(line).get("method") == "done":
+                    self.done.set()
+
+    def last_words(self) -> str:
+        """Return the end of what it wrote to standard error."""
+        return self.said.read_bytes()[-400:].decode(errors="replace")
 
 
 class Campaign:
     """A folder with a store, a session and an artifact, on which runs are killed."""
 
-    def __init__(self, folder: Path, seed: int, toolchains: str) -> None:
+    def __init__(
+        self, folder: Path, seed: int, toolchains: str, fresh_every: int = FRESH_EVERY
+    ) -> None:
         self.folder = folder
         self.random = random.Random(seed)
         self.report = Report()
         self.toolchains = toolchains
+        self.fresh_every = fresh_every
+        self.clock = AwakeClock()
+        self.lasts: dict[tuple[bool, bool], float] = {}
         self.stores = 0
         self.new_store()
 
@@ -81,26 +153,30 @@ class Campaign:
             "TMPDIR": str(self.folder / "tmp"),
         }
 
-    def start(self, service: bool) -> subprocess.Popen[bytes]:
+    def start(self, service: bool) -> DisturbedRun:
         """Start a command, or a service that does a run."""
         (self.folder / "tmp").mkdir(exist_ok=True)
         place = ["place", str(MNIST), "--toolchains", self.toolchains, "--budget", "8s"]
         place += ["--session", str(self.session), "-o", str(self.folder / "out")]
-        started = subprocess.Popen(
-            [sys.executable, "-m", "collage_engine", *(["serve"] if service else place)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE if service else subprocess.DEVNULL,
-            stderr=subprocess.PIPE if not service else subprocess.DEVNULL,
-            cwd=ROOT,
-            env=self.environment(),
-            start_new_session=True,
-        )
+        said = self.folder / "said"
+        with said.open("wb") as written:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "collage_engine", *(["serve"] if service else place)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE if service else subprocess.DEVNULL,
+                stderr=written,
+                cwd=ROOT,
+                env=self.environment(),
+                start_new_session=True,
+            )
+        started = DisturbedRun(process, service, said)
         if service:
             self.ask_for_a_run(started)
         return started
 
-    def ask_for_a_run(self, service: subprocess.Popen[bytes]) -> None:
+    def ask_for_a_run(self, started: DisturbedRun) -> None:
         """Have a service open the model and start a run."""
+        service = started.process
         assert service.stdin is not None and service.stdout is not None
         settings = {"toolchains": self.toolchains.split(","), "budget_s": 8}
 
@@ -117,26 +193,33 @@ class Campaign:
         ask(1, "hello")
         document = ask(2, "model.open", path=str(MNIST))["document"]
         ask(3, "run.start", document=document, settings=settings)
+        threading.Thread(target=started.listen, daemon=True).start()
 
-    def kill_one(self, number: int) -> None:
-        """Start a run, kill something of it at a random moment, and check what is left."""
-        if number and number % FRESH_EVERY == 0:
+    def disturb(self, number: int, most: int) -> None:
+        """Start a run, kill processes of it at random moments, and check what is left.
+
+        Args:
+            number: Of the run; by it follow its sort and whether its store is empty.
+            most: Kills that it may get.
+        """
+        fresh = number % self.fresh_every == 0
+        if number and fresh:
             self.new_store()
         service = number % SERVICE_EVERY == SERVICE_EVERY - 1
         started = self.start(service)
-        kind = "nothing"
-        moment = time.monotonic() + self.random.uniform(0.1, LONGEST_S)
-        while time.monotonic() < moment and started.poll() is None:
-            time.sleep(0.02)
-        if started.poll() is not None:
+        self.report.runs += 1
+        began, stopped = time.monotonic(), self.clock.stopped
+        lasts = self.lasts.setdefault((service, fresh), FIRST_GUESS_S)
+        killed: list[str] = []
+        moment = self.random.uniform(0.1, lasts)
+        while len(killed) < most and not self.clock.wait(started.over, moment):
+            killed.append(self.kill_any(started.process.pid))
+            moment = self.random.uniform(0.1, lasts * AGAIN)
+        if not killed:
             self.report.ended += 1
-        else:
-            kind = self.kill_any(started.pid)
-            self.report.kinds[kind] += 1
-            if service and kind != "command":
-                time.sleep(1.0)
-        self.finish(started, service, number)
-        self.check(f"kill {number} ({kind})")
+            stopped = self.clock.stopped - stopped
+            self.lasts[service, fresh] = time.monotonic() - began - stopped
+        self.finish(started, f"run {number} ({', '.join(killed) or 'nothing'} killed)")
 
     def kill_any(self, top: int) -> str:
         """Kill one process of a kind drawn among those that there are; the kind's name."""
@@ -145,33 +228,38 @@ class Campaign:
             with contextlib.suppress(OSError):
                 name = Path(f"/proc/{pid}/comm").read_text().strip()
                 kinds.setdefault(name, []).append(pid)
-        kind = self.random.choice(sorted(kinds))
+        names = sorted(kinds)
+        weights = [
+            1 / (1 + self.report.kinds[name]) for name in names
+        ]  # rare kinds have their turn
+        kind = self.random.choices(names, weights)[0]
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.random.choice(kinds[kind]), signal.SIGKILL)
+        self.report.kinds[kind] += 1
         return kind
 
-    def finish(self, started: subprocess.Popen[bytes], service: bool, number: int) -> None:
-        """Wait for the run's end, or end the service by closing its input."""
-        try:
-            if service and started.poll() is None:
-                assert started.stdin is not None
-                with contextlib.suppress(BrokenPipeError):
-                    started.stdin.close()
-                started.wait(20)
-            else:
-                started.communicate(timeout=RUN_S)
-        except subprocess.TimeoutExpired:
-            self.report.faults.append(f"kill {number}: the command did not end")
+    def finish(self, started: DisturbedRun, when: str) -> None:
+        """Wait for the run's end and the service's, and check what is left."""
+        process = started.process
+        ended = self.clock.wait(started.over, RUN_S)
+        if ended and started.service:
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+            ended = self.clock.wait(lambda: process.poll() is not None, 20.0)
+        if not ended:
+            self.report.faults.append(f"{when}: it did not end")
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(started.pid, signal.SIGKILL)
-            started.wait()
+                os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if "Traceback" in started.last_words():
+            self.report.faults.append(f"{when}: {started.last_words()}")
+        self.check(when)
 
     def check(self, when: str) -> None:
         """Look for orphans, lost costs, a damaged store and a session that cannot be opened."""
-        deadline = time.monotonic() + ORPHANS_S
-        while (left := self.orphans()) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        if left:
+        if not self.clock.wait(lambda: not self.orphans(), ORPHANS_S):
+            left = self.orphans()
             commands = [command_of(pid)[-120:] for pid in left]
             self.report.faults.append(f"{when}: orphans {commands}")
             for pid in left:
@@ -208,37 +296,37 @@ class Campaign:
                     found.append(int(entry.name))
         return found
 
-    def whole_run(self, number: int) -> None:
+    def whole_run(self, when: str) -> None:
         """A run that nobody disturbs ends well, and leaves nothing behind."""
-        started = self.start(service=False)
-        try:
-            _, said = started.communicate(timeout=RUN_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(started.pid, signal.SIGKILL)
-            self.report.faults.append(f"after kill {number}: the next run did not end")
-            return
-        if started.returncode:
-            text = said.decode(errors="replace")[-300:]
-            self.report.faults.append(f"after kill {number}: status {started.returncode}: {text}")
-        self.check(f"the run after kill {number}")
+        while True:
+            stopped = self.clock.stopped
+            started = self.start(service=False)
+            self.finish(started, when)
+            if not started.process.returncode:
+                return
+            if self.clock.stopped == stopped:
+                break
+            # Its budget went by while the group was frozen, which says nothing about the run.
+        status = f"status {started.process.returncode}"
+        self.report.faults.append(f"{when}: {status}: {started.last_words()}")
 
     def run(self, count: int, seconds: float) -> Report:
         """Kill so often, or for so long."""
         deadline = time.monotonic() + seconds
-        done = faults = 0
-        for number in range(count):
-            if time.monotonic() > deadline:
-                break
-            self.kill_one(number)
-            done += 1
+        faults = number = 0
+        while (killed := self.report.kinds.total()) < count and time.monotonic() < deadline:
+            self.disturb(number, count - killed)
+            if number % WHOLE_EVERY == WHOLE_EVERY - 1:
+                self.whole_run(f"the run after run {number}")
             for fault in self.report.faults[faults:]:
                 print(fault, file=sys.stderr)
             faults = len(self.report.faults)
-            print(f"{done} of {count}, {faults} faults", file=sys.stderr)
-            if done % WHOLE_EVERY == 0:
-                self.whole_run(number)
-        if done % WHOLE_EVERY:
-            self.whole_run(done - 1)
+            killed = self.report.kinds.total()
+            print(
+                f"{killed} of {count} killed in {number + 1} runs, {faults} faults", file=sys.stderr
+            )
+            number += 1
+        self.whole_run("the last run")
         return self.report
 
 
@@ -265,11 +353,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=36_000.0, help="stop after so long")
     parser.add_argument("--toolchains", default="tvm,onnxruntime,onednn")
+    parser.add_argument(
+        "--fresh-every",
+        type=int,
+        default=FRESH_EVERY,
+        help="runs after which the store is a new one; 1: every run measures its candidates",
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="collage-kills-") as folder:
-        campaign = Campaign(Path(folder), options.seed, options.toolchains)
+        campaign = Campaign(Path(folder), options.seed, options.toolchains, options.fresh_every)
         report = campaign.run(options.count, options.seconds)
-    print(f"{sum(report.kinds.values())} killed, {report.ended} ended before, by kind:")
+    runs = f"{report.runs} runs, {report.ended} of which ended before anything was killed"
+    print(f"{report.kinds.total()} processes killed in {runs}; by kind:")
     for kind, count in report.kinds.most_common():
         print(f"  {kind}: {count}")
     for fault in report.faults:

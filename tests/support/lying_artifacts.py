@@ -31,6 +31,28 @@ def _set(key: str, value: Any) -> Lie:
     return lie
 
 
+def _entry(number: int, key: str, value: Any) -> Lie:
+    def lie(folder: Path, manifest: dict[str, Any]) -> None:
+        manifest["entries"][number][key] = value
+
+    return lie
+
+
+def _entry_module(**changes: Any) -> Lie:
+    def lie(folder: Path, manifest: dict[str, Any]) -> None:
+        module = manifest["entries"][1]["module"]
+        module.update({key: value(module[key]) for key, value in changes.items()})
+
+    return lie
+
+
+def _padding(value: Any) -> Lie:
+    def lie(folder: Path, manifest: dict[str, Any]) -> None:
+        manifest["padding"]["batch"].update(value)
+
+    return lie
+
+
 def _unlisted(name: str) -> Lie:
     def lie(folder: Path, manifest: dict[str, Any]) -> None:
         del manifest["files"][name]
@@ -96,11 +118,40 @@ REFUSED: dict[str, tuple[Lie, str]] = {
     "tolerance 1e99": (_set("tolerance", 1e99), "tolerance"),
     "tolerance NaN": (_set("tolerance", float("nan")), "tolerance|NaN|JSON|manifest"),
     "tolerance true": (_set("tolerance", True), "tolerance"),
+    "a million threads": (_set("threads", 1 << 20), "threads"),
+    "a billion instances": (_set("streams", 10**9), "streams"),
+    "a module without entries": (_set("module", {"pieces": ["evil"]}), "parts of entries"),
     "version 3": (_set("format_version", 3), "version"),
     "version x": (_set("format_version", "x"), "version"),
     "version true": (_set("format_version", True), "version"),
 }
 """What has to be refused, with a pattern of the sentence."""
+
+REFUSED_ENTRIES: dict[str, tuple[Lie, str]] = {
+    "no entries": (_set("entries", []), "entries"),
+    "an entry's LD_PRELOAD": (_entry(1, "environment", {"LD_PRELOAD": "x.so"}), "LD_PRELOAD"),
+    "an entry's tolerance": (_entry(0, "tolerance", 2), "tolerance"),
+    "a dimension of size 0": (_entry(1, "dims", {"batch": 0}), "entries"),
+    "inputs of other names": (
+        _entry(1, "inputs", [{"name": "z", "dtype": "float32", "shape": [3, 16]}]),
+        "different inputs",
+    ),
+    "a piece outside": (_entry_module(pieces=lambda p: ["../evil", *p]), "no hash of"),
+    "a piece that is not listed": (_entry_module(pieces=lambda p: [*p, "evil"]), "no hash of"),
+    "pieces in another order": (_entry_module(pieces=lambda p: [*p, *p]), "pieces of a module"),
+    "a sample that is not listed": (
+        _entry(1, "sample", {"inputs": "evil.npz", "outputs": "evil.npz"}),
+        "no hash of",
+    ),
+    "padding along another axis": (_padding({"inputs": [["image", 1]]}), "pads"),
+    "padding along an axis that is none": (_padding({"outputs": [["image", 10**9]]}), "pads"),
+    "padding along a dimension that is none": (
+        _set("padding", {"sequence": {"inputs": [], "outputs": []}}),
+        "how inputs are padded",
+    ),
+    "padding of nothing": (_set("padding", []), "padded|cast|Cannot|type"),
+}
+"""The same of an artifact for two batches (``support.full_documents.two_shapes``)."""
 
 HARMLESS: dict[str, Lie] = {
     "numpy.py beside the loader": _beside("loader/numpy.py"),

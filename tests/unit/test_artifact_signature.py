@@ -76,7 +76,7 @@ def test_what_is_not_signed_or_no_key_gets_a_sentence(artifact, keys, tmp_path, 
     with pytest.raises(UsageError, match="holds no private key"):
         Signer(keys[1])
     with pytest.raises(UsageError, match="holds no public key"):
-        verify_signature(artifact, artifact / "model.so")
+        verify_signature(artifact, artifact / "manifest.json")
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UsageError, match="named pipe"):
         Signer(tmp_path / "pipe")

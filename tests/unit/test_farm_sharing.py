@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import msgspec
 import pytest
 
 from collage_engine.cli.main import main
-from collage_engine.farm.carrier import why_lost
+from collage_engine.farm.carrier import Address, why_lost
 from collage_engine.farm.certificates import keep_certificate, make_certificate, security
 from collage_engine.farm.placing import arrived
 from collage_engine.farm.pools import why_not_alike
@@ -247,6 +248,47 @@ def test_a_certificate_is_for_its_owner_only(tmp_path) -> None:
         security(tmp_path / "none.pem")
     with pytest.raises(FarmError, match="no certificate of a farm"):
         keep_certificate(b"hello", path)
+
+
+def _one_letter_less(content: bytes) -> bytes:
+    begin = content.index(b"-----BEGIN CERTIFICATE") + 60
+    return content[:begin] + content[begin + 1 :]
+
+
+@pytest.mark.parametrize("damage", ["a letter", "another key", "a pipe"])
+def test_a_damaged_certificate_is_named_and_replaces_no_good_one(tmp_path, damage) -> None:
+    pytest.importorskip("cryptography", reason="the extra `farm` is not installed")
+    pytest.importorskip("distributed", reason="the extra `farm` is not installed")
+    path, good = tmp_path / "certificate.pem", make_certificate()
+    keep_certificate(good, path)
+    if damage == "a pipe":
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(FarmError, match="not a regular file"):
+            security(tmp_path / "pipe")
+        return
+    border = b"-----BEGIN CERTIFICATE"
+    bad = _one_letter_less(good)
+    if damage == "another key":
+        bad = good.split(border)[0] + border + make_certificate().split(border)[1]
+    with pytest.raises(FarmError, match="is damaged"):
+        keep_certificate(bad, path)
+    assert path.read_bytes() == good and [p.name for p in tmp_path.iterdir()] == [path.name]
+    path.write_bytes(bad)
+    with pytest.raises(FarmError, match=r"certificate\.pem is damaged"):
+        security(path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff\xfe", b"[]", b"{}", b'{"address": 5}', b"[" * 100_000, None]
+)
+def test_what_is_no_scheduler_file_gets_a_sentence(tmp_path, content) -> None:
+    path = tmp_path / "scheduler.json"
+    if content is None:
+        os.mkfifo(path)
+    else:
+        path.write_bytes(content)
+    with pytest.raises(FarmError, match="nor a scheduler file"):
+        assert Address(str(path)).encrypted
 
 
 def test_without_a_farm_dask_is_never_imported() -> None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 
 import numpy as np
 import pytest
 
 from collage_engine.drawing import palette
-from collage_engine.drawing.palette import UNPLACED, text_on, toolchain_look, toolchain_title
+from collage_engine.drawing.palette import (
+    UNPLACED,
+    learn,
+    text_on,
+    toolchain_look,
+    toolchain_title,
+    with_looks,
+)
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.toolchains import registry
 
@@ -129,3 +137,21 @@ def test_two_toolchains_without_records_are_drawn_apart(monkeypatch: pytest.Monk
     monkeypatch.setattr(palette, "_generated", {})
     one, two = toolchain_look("stranger"), toolchain_look("unheard")
     assert one.colour != two.colour and one.tag != two.tag
+
+
+@pytest.mark.parametrize(
+    "colour", ["red", "#12", "#1234567", '#000000"><script>', "'>", "#00000g", "#000000\n"]
+)
+def test_a_colour_that_is_none_is_replaced_by_a_generated_one(
+    colour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(palette, "_learned", {})
+    state = ToolchainState(
+        name="odd", available=True, colour=colour, letters="x" * 5000, pattern="none", title="Odd"
+    )
+    (drawn,) = with_looks([state])
+    for look in (drawn.colour, drawn.letters):
+        assert look not in (colour, state.letters) and look.isprintable()
+    learn([state])
+    look = toolchain_look("odd")
+    assert re.fullmatch("#[0-9a-f]{6}", look.colour) and len(look.tag) <= 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from collage_engine.drawing.facts import changed_facts, limit_facts, run_facts
+from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.accuracy import Accuracy
 from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.memory import MemorySeen, MemoryUse
@@ -100,7 +101,7 @@ def test_everything_is_told_once() -> None:
     assert found["Accuracy", "best in float32"] == "50.0 µs, error 1.0e-06"
     assert found["Accuracy", "against it"] == "−20.0 %"
     assert found["Memory", "largest while running"] == "3.00 MiB"
-    assert found["Memory", "weights held by oneDNN"] == "4.00 KiB"
+    assert found["Memory", f"weights held by {toolchain_title('onednn')}"] == "4.00 KiB"
     assert found["Memory", "of it runtime libraries"] == "4.00 MiB"
     assert ("Memory", "weights stored once more") not in found
     assert found["Formats", "partitions that take or give nhwc"] == "1 of 3"

@@ -15,9 +15,9 @@ from collage_engine.machine import scratch
 from collage_engine.machine.whole_folder import tidy
 
 OWNER = (
-    "import time\nfrom collage_engine.machine.scratch import Scratch\n"
-    "s = Scratch()\n(s.path / 'x').write_text('x')\nprint(s.path.parent, flush=True)\n"
-    "time.sleep(60)\n"
+    "import os, pathlib, time\nfrom collage_engine.machine.scratch import Scratch\n"
+    "beside = os.environ.get('BESIDE')\ns = Scratch(pathlib.Path(beside) if beside else None)\n"
+    "(s.path / 'x').write_text('x')\nprint(s.path.parent, flush=True)\ntime.sleep(60)\n"
 )
 
 
@@ -64,6 +64,37 @@ def test_only_folders_of_the_dead_are_removed(temporary):
             process.kill()
             process.wait(10)
             process.stdout.close()
+
+
+def test_what_a_killed_placing_of_several_shapes_left_is_removed_by_the_next(temporary):
+    place = temporary / "artifacts"
+    place.mkdir()
+    os.environ["BESIDE"] = str(place)
+    try:
+        killed, orphan = owner(temporary)
+    finally:
+        del os.environ["BESIDE"]
+    killed.kill()
+    killed.wait(10)
+    killed.stdout.close()
+    assert orphan.parent == place and orphan.name.startswith(".")
+    with scratch.Scratch(place) as mine:
+        assert not orphan.exists() and mine.is_dir()
+    assert not list(place.iterdir())
+
+
+def test_a_folder_without_locks_keeps_what_may_be_in_use(temporary, monkeypatch):
+    def refuse(path, *, wait=True):
+        path.touch()
+        raise OSError("no locks here")
+
+    monkeypatch.setattr(scratch, "HeldLock", refuse)
+    first, second = scratch.Scratch(), scratch.Scratch()
+    assert first.path.is_dir()
+    first.empty()
+    for each in (first, second):
+        each.close()
+    assert not list(temporary.iterdir())
 
 
 def test_a_killed_export_leaves_nothing_beside_the_artifact(tmp_path):

@@ -59,9 +59,9 @@ def test_a_node_in_words() -> None:
     )
     assert told.chosen == "d"
     assert told.text[0] == "oneDNN runs conv3+bias+relu: 41 µs, 12 µs less than ONNX Runtime."
-    tie = "TVM's conv3+bias+relu+add (49 µs): +3 µs, within the scatter of the repeats: a tie"
+    tie = "TVM's conv3+bias+relu+add, 49 µs: +3 µs, within the scatter of the repeats: a tie"
     assert tie in told.text
-    assert "ONNX Runtime's conv3+bias+relu (53 µs): +12 µs" in told.text
+    assert "ONNX Runtime's conv3+bias+relu, 53 µs: +12 µs" in told.text
     assert "TVM's conv3+bias was not measured: at least +10 µs" in told.text
     assert "openvino's conv3 cannot run: wrong numbers" in told.text
     assert "cublas has no candidate here: no GPU" in told.text

@@ -94,6 +94,12 @@ def test_wrong_lists_say_what_is_wrong(data, says):
         listed(data, "--shapes f.json")
 
 
+def test_an_input_with_a_million_sizes_is_refused_at_once():
+    with pytest.raises(UsageError, match="neither a positive size") as error:
+        listed([{"x": [2**30] * 1_000_000}], "--shapes s.json")
+    assert len(str(error.value)) < 200
+
+
 def test_too_many_combinations_are_refused():
     with pytest.raises(UsageError, match="these are 81 shapes"):
         combined({"a": tuple(range(1, 10)), "b": tuple(range(1, 10))}, {})

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.api import earlier_session
 from collage_engine.artifact.artifact import check_target_folder
 from collage_engine.records import files
 from collage_engine.records.errors import ArtifactError, UsageError
@@ -27,6 +26,7 @@ from collage_engine.records.files import (
     read_file,
     write_atomically,
 )
+from collage_engine.session.earlier import earlier_session
 from tests.support.read_only_folder import read_only
 
 

@@ -139,6 +139,28 @@ class Sha256 {
   uint64_t total_ = 0;
 };
 
+// Throws unless a manifest can be parsed without harm: by its size, and by how deep it is nested, since
+// parsers of JSON call themselves.
+inline void CheckJson(const std::string& text) {
+  constexpr size_t kLargest = 64 << 20;
+  constexpr int kDeepest = 64;
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size() && text.size() <= kLargest && depth <= kDeepest; ++i) {
+    const char c = text[i];
+    if (in_string && c == '\\') {
+      ++i;
+    } else if (c == '"') {
+      in_string = !in_string;
+    } else if (!in_string && (c == '[' || c == '{')) {
+      ++depth;
+    } else if (!in_string && (c == ']' || c == '}')) {
+      --depth;
+    }
+  }
+  if (text.size() > kLargest || depth > kDeepest) throw std::runtime_error("manifest.json is no manifest of an artifact");
+}
+
 // The SHA-256 of a file of the folder, by its name in the manifest. Throws when it is missing, outside
 // of the folder, or no regular file: opening a pipe could wait for ever.
 inline std::string HashOfListed(const std::string& folder, const std::string& name) {

@@ -6,7 +6,8 @@
 //
 //   std::vector<collage::Entry> entries = collage::EntriesOf(manifest);   // after its files are checked
 //   std::map<std::string, int64_t> padded;
-//   size_t number = collage::Pick(entries, {{"input", {3, 3, 224, 224}}}, collage::PaddingOf(manifest), &padded);
+//   size_t number = collage::Pick(entries, {{"input", {3, 3, 224, 224}}}, 
+//       collage::PaddingOf(manifest, entries), &padded);
 //   collage::ModuleFile file(folder, entries[number]);                    // load file.path() while it lives
 
 #pragma once
@@ -139,6 +140,9 @@ inline std::vector<Entry> EntriesOf(const tvm::ffi::json::Object& manifest) {
   }
   std::vector<Entry> entries;
   if (!Has(manifest, "entries")) {
+    for (const char* key : {"module", "sample", "dims", "padding"}) {
+      if (Has(manifest, key)) throw std::runtime_error("the manifest describes parts of entries, and has none");
+    }
     entries.push_back(EntryOf(manifest));
     entries.back().pieces = {"model.so"};
   } else {
@@ -147,7 +151,9 @@ inline std::vector<Entry> EntriesOf(const tvm::ffi::json::Object& manifest) {
       entries.push_back(EntryOf(about));
       Entry& entry = entries.back();
       for (const auto& [key, value] : Field(about, "dims").cast<json::Object>()) {
-        entry.dims[key.cast<ffi::String>()] = value.cast<int64_t>();
+        const int64_t size = value.cast<int64_t>();
+        if (size < 1) throw std::runtime_error("the manifest does not describe its entries");
+        entry.dims[key.cast<ffi::String>()] = size;
       }
       const auto sample = Field(about, "sample").cast<json::Object>();
       entry.sample_inputs = TextOf(sample, "inputs");
@@ -160,12 +166,37 @@ inline std::vector<Entry> EntriesOf(const tvm::ffi::json::Object& manifest) {
     }
   }
   if (entries.empty()) throw std::runtime_error("the manifest has no entries");
-  for (Entry& entry : entries) entry.libraries = libraries;
+  const auto same = [](const std::vector<Value>& some, const std::vector<Value>& others) {
+    return std::equal(some.begin(), some.end(), others.begin(), others.end(),
+                      [](const Value& one, const Value& other) { return one.name == other.name; });
+  };
+  for (Entry& entry : entries) {
+    entry.libraries = libraries;
+    if (!same(entry.inputs, entries[0].inputs) || !same(entry.outputs, entries[0].outputs)) {
+      throw std::runtime_error("the manifest's entries have different inputs or outputs");
+    }
+  }
   return entries;
 }
 
-// Along what inputs may be padded, as the manifest says.
-inline Padding PaddingOf(const tvm::ffi::json::Object& manifest) {
+namespace internal {
+
+// Throws unless an axis of an entry's inputs or outputs has the size of the dimension that it is padded along.
+inline void CheckAxis(const std::vector<Value>& values, const std::pair<std::string, int64_t>& axis, int64_t size) {
+  for (const Value& value : values) {
+    if (value.name != axis.first) continue;
+    if (axis.second >= 0 && axis.second < static_cast<int64_t>(value.shape.size()) &&
+        value.shape[static_cast<size_t>(axis.second)] == size) {
+      return;
+    }
+  }
+  throw std::runtime_error("the manifest pads along other axes than its inputs and outputs have");
+}
+
+}  // namespace internal
+
+// Along what inputs may be padded, as the manifest says. Throws where an entry has no such axes.
+inline Padding PaddingOf(const tvm::ffi::json::Object& manifest, const std::vector<Entry>& entries) {
   using namespace internal;
   Padding padding;
   if (!Has(manifest, "padding")) return padding;
@@ -175,8 +206,15 @@ inline Padding PaddingOf(const tvm::ffi::json::Object& manifest) {
     for (auto [name, list] : {std::make_pair("inputs", &axes.inputs), std::make_pair("outputs", &axes.outputs)}) {
       for (const ffi::Any& each : Field(about, name).cast<json::Array>()) {
         const auto pair = each.cast<json::Array>();
+        if (pair.size() != 2) throw std::runtime_error("the manifest does not say how inputs are padded");
         list->emplace_back(std::string(pair[0].cast<ffi::String>()), pair[1].cast<int64_t>());
       }
+    }
+    for (const Entry& entry : entries) {
+      const auto size = entry.dims.find(std::string(key.cast<ffi::String>()));
+      if (size == entry.dims.end()) throw std::runtime_error("the manifest does not say how inputs are padded");
+      for (const auto& axis : axes.inputs) CheckAxis(entry.inputs, axis, size->second);
+      for (const auto& axis : axes.outputs) CheckAxis(entry.outputs, axis, size->second);
     }
   }
   return padding;

@@ -72,7 +72,7 @@ def axes_of(entries: Sequence[Entry], dim: str, kind: str) -> dict[str, list[int
         dimension's size in each of them; None where an axis is that of two dimensions.
     """
     found: dict = {}
-    names = list(entries[0].get("dims", {}))
+    names = _common_dims(entries)
     for value in shapes_of(entries[0], kind):
         extents = [shapes_of(entry, kind)[value] for entry in entries]
         if len({len(each) for each in extents}) > 1:
@@ -88,11 +88,16 @@ def axes_of(entries: Sequence[Entry], dim: str, kind: str) -> dict[str, list[int
     return found
 
 
+def _common_dims(entries):
+    """The dimensions that every entry has a size of."""
+    return [dim for dim in entries[0].get("dims", {}) if all(dim in e["dims"] for e in entries)]
+
+
 def unexplained_axis(entries: Sequence[Entry], kind: str = "outputs") -> tuple[str, int] | None:
     """(name, axis) of a value whose extent differs by no single dimension's size, or None."""
     explained = {
         (name, axis)
-        for dim in entries[0].get("dims", {})
+        for dim in _common_dims(entries)
         for name, axes in (axes_of(entries, dim, kind) or {}).items()
         for axis in axes
     }

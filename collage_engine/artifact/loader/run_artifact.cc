@@ -67,6 +67,12 @@ struct Array {
 
 [[noreturn]] void Fail(const std::string& what) { throw std::runtime_error(what); }
 
+// What an error of TVM's runtime says, without the traceback below it.
+std::string FirstLine(const ffi::Error& error) {
+  const std::string message = error.message();
+  return message.substr(0, message.find('\n'));
+}
+
 std::string ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) Fail(path + " cannot be read");
@@ -105,6 +111,7 @@ Array ParseNpy(const std::string& bytes, size_t at, size_t size) {
     }
   }
   const size_t data = start + header_size;
+  if (data > at + size) Fail("truncated .npy array");
   array.data.assign(bytes.begin() + data, bytes.begin() + at + size);
   return array;
 }
@@ -449,7 +456,10 @@ ffi::Tensor Cut(const ffi::Tensor& output, const std::string& name, const collag
   const collage::Extents whole = shape;
   for (const auto& [dim, size] : padded) {
     for (const auto& [value, axis] : padding.at(dim).outputs) {
-      if (value == name) shape.at(static_cast<size_t>(axis)) = size;
+      if (value != name) continue;
+      int64_t& extent = shape.at(static_cast<size_t>(axis));
+      if (size > extent) Fail("the manifest pads " + name + " along another axis than it has");
+      extent = size;
     }
   }
   if (shape == whole) return output;
@@ -524,9 +534,18 @@ int Run(Options options) {
   if (stat((folder + "/manifest.json").c_str(), &about) == 0 && !S_ISREG(about.st_mode)) {
     Fail(folder + "/manifest.json is no regular file");
   }
-  const json::Object manifest =
-      json::Parse(ffi::String(ReadFile(folder + "/manifest.json"))).cast<json::Object>();
-  const std::vector<collage::Entry> entries = Verify(folder, manifest);
+  const std::string text = ReadFile(folder + "/manifest.json");
+  collage::CheckJson(text);
+  json::Object manifest;
+  std::vector<collage::Entry> entries;
+  collage::Padding padding;
+  try {
+    manifest = json::Parse(ffi::String(text)).cast<json::Object>();
+    entries = Verify(folder, manifest);
+    padding = collage::PaddingOf(manifest, entries);
+  } catch (const ffi::Error& error) {
+    Fail("the manifest says something else than manifests do: " + FirstLine(error));
+  }
   if (manifest.count(ffi::String("requires")) != 0) {
     for (const ffi::Any& about : manifest[ffi::String("requires")].cast<json::Array>()) {
       Fail(folder + " runs from Python only: " + Text(about.cast<json::Object>(), "reason"));
@@ -539,14 +558,17 @@ int Run(Options options) {
     setenv(key.cast<ffi::String>().c_str(), value.cast<ffi::String>().c_str(), /*overwrite=*/1);
   }
   const bool cuda = manifest.count(ffi::String("device")) != 0 && Text(manifest, "device") == "cuda";
-  const collage::Padding padding = collage::PaddingOf(manifest);
   const auto number = [&](const char* key, int otherwise) {
     const ffi::String name(key);
-    return manifest.count(name) == 0 ? otherwise : static_cast<int>(manifest[name].cast<int64_t>());
+    if (manifest.count(name) == 0) return otherwise;
+    const int64_t found = manifest[name].cast<int64_t>();
+    if (found < 1 || found > 4096) Fail("the manifest names " + std::to_string(found) + " " + key);
+    return static_cast<int>(found);
   };
-  options.threads = std::max(1, number("threads", 1));
-  if (options.streams == 0) options.streams = number("streams", 0);
-  if (options.streams < 0 || options.streams > 4096) Fail("that is no number of instances");
+  options.threads = number("threads", 1);
+  const int streams = number("streams", 0);
+  if (options.streams == 0) options.streams = streams;
+  if (options.streams > 4096) Fail("that is no number of instances");
   if (!options.inputs.empty()) {
     const auto given = ReadNpz(options.inputs);
     if (options.truth.empty()) return RunOn(options, entries, padding, cuda, given, nullptr) ? 0 : 1;
@@ -595,7 +617,7 @@ int main(int argc, char** argv) {
   try {
     return Run(options);
   } catch (const ffi::Error& error) {
-    std::fprintf(stderr, "%s\n", error.what());
+    std::fprintf(stderr, "%s\n", FirstLine(error).c_str());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
   }

@@ -85,10 +85,12 @@ OPEN_SIZE = -1
 the shape is null where even the number of dimensions does."""
 _VALUE = re.compile(r"[A-Za-z0-9_,]{1,32}")
 """What a variable may be set to: a number or a word, never a path."""
-_LARGEST_MANIFEST = 64 << 20
+LARGEST_MANIFEST = 64 << 20
 """Bytes of the largest manifest that is read; chosen: those of the largest models have a tenth."""
 _MOST_STREAMS = 4096
 """Instances that run at once, at most; chosen, above the cores of any one machine."""
+_MOST_THREADS = 4096
+"""Threads of an instance, at most; chosen likewise."""
 _LARGEST_TOLERANCE = 1.0
 """Of a relative error; outputs that differ by more have nothing to do with each other."""
 
@@ -125,9 +127,9 @@ def manifest_of(folder: str | Path) -> dict:
     """
     folder = Path(folder)
     with open_listed(folder, MANIFEST) as stream:
-        data = stream.read(_LARGEST_MANIFEST + 1)
+        data = stream.read(LARGEST_MANIFEST + 1)
     try:
-        manifest = json.loads(data) if len(data) <= _LARGEST_MANIFEST else None
+        manifest = json.loads(data) if len(data) <= LARGEST_MANIFEST else None
     except (ValueError, RecursionError):
         manifest = None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
@@ -149,19 +151,34 @@ def _check_manifest(manifest):
     ):
         raise Damaged("the manifest has no hashes of its files")
     _check_environment(manifest.get("environment"))
+    _check_counts(manifest)
     entries = manifest.get("entries")
     if entries is not None and (
         not isinstance(entries, list) or not entries or not all(map(_is_entry, entries))
     ):
         raise Damaged("the manifest does not describe its entries")
+    if entries is None and manifest.keys() & {"module", "sample", "dims", "padding"}:
+        raise Damaged("the manifest describes parts of entries, and has none")
     needed = []
     for entry in beside("entries").entries_of(manifest):
         needed += _check_entry(entry)
     for name in needed:
-        if name not in files:
+        if not isinstance(name, str) or name not in files:
             raise Damaged(f"the manifest has no hash of {name!r:.80}, which would be loaded")
     if entries is not None:
+        for kind in ("inputs", "outputs"):
+            if len({tuple(about["name"] for about in entry[kind]) for entry in entries}) > 1:
+                raise Damaged(f"the manifest's entries have different {kind}")
         _check_padding(manifest.get("padding", {}), entries)
+
+
+def _check_counts(manifest):
+    """Check the numbers of instances and of threads, which the loaders start."""
+    for each in (manifest, *(e for e in manifest.get("entries") or () if isinstance(e, dict))):
+        for key, most in (("streams", _MOST_STREAMS), ("threads", _MOST_THREADS)):
+            number = each.get(key, 1)
+            if type(number) is not int or not 1 <= number <= most:
+                raise Damaged(f"the manifest names {number!r:.40} {key}")
 
 
 def _check_environment(variables):
@@ -577,9 +594,6 @@ def load(folder, huge_pages=True, samples=False, entry=None, streams=None):
     manifest = manifest_of(folder)
     verify(folder, manifest, samples)
     entries = beside("entries").entries_of(manifest)
-    streams_known = manifest.get("streams", 1)
-    if type(streams_known) is not int or not 1 <= streams_known <= _MOST_STREAMS:
-        raise Damaged(f"the manifest names {streams_known!r:.40} instances")
     if entry is not None and not 0 <= entry < len(entries):
         raise ValueError(f"there is no entry {entry}: the artifact has {len(entries)}")
     if entry is not None:
@@ -610,6 +624,9 @@ def check_padding(folder):
     model = load(folder, huge_pages=False, samples=True)
     entries, padding, refused = model.entries, {}, {}
     for dim in entries[0]["dims"]:
+        if not all(dim in entry["dims"] for entry in entries):
+            refused[dim] = "not every shape was named by its size"
+            continue
         axes = {kind: entries_module.axes_of(entries, dim, kind) for kind in ("inputs", "outputs")}
         pairs = entries_module.neighbours(entries, dim)
         odd = entries_module.unexplained_axis(entries, "outputs")

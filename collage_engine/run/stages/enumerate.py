@@ -24,6 +24,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.api import solve
 from collage_engine.toolchains.at_risk import left_out
+from collage_engine.toolchains.registry import about
 from collage_engine.trials.baselines import check_placements
 
 SET_UP_SHARE = 0.35
@@ -79,8 +80,9 @@ class Enumerate:
                 waited_for=named_toolchains(inputs.pins, settings),
             )
             menu = inputs.open_model.menu(settings, pinned_to_host(inputs.pins), probing)
-            if menu.not_ready:
-                control.warn(not_ready_in_words(menu.not_ready))
+            missed = [n for n in menu.not_ready if menu.target.kind in about(n).targets]
+            if missed:
+                control.warn(not_ready_in_words(missed))
             for toolchain, reason in left_out().items():
                 control.warn(f"{toolchain} is left out of this run: {reason}")
             distinct = len({candidate.key for candidate in menu.candidates})

@@ -1,0 +1,124 @@
+"""Reports of a session whose texts are markup, formulas and escape sequences show them as text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sqlite3
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from collage_engine.drawing import palette
+from collage_engine.records.errors import SessionError
+from collage_engine.report.report import Format, render
+from collage_engine.session.document import Document
+from collage_engine.session.file import load_session
+from tests.support.full_documents import full_session
+
+MARKUP = "\"'></script><img src=x onerror=alert(1)><b>&amp;"
+FORMULA = "=cmd|' /C calc'!A0"
+TABLES = ("runs", "nodes", "candidates", "pins", "toolchains")
+
+
+def texts(data: Any) -> Iterator[tuple[Any, Any]]:
+    """Every (container, key) of a text in a JSON value."""
+    for key, value in list(data.items() if isinstance(data, dict) else enumerate(data)):
+        if isinstance(value, dict | list):
+            yield from texts(value)
+        elif isinstance(value, str):
+            yield data, key
+
+
+def with_texts(path: Path, text: str) -> tuple[Document, int]:
+    """The session with every text replaced that may be any; and how many these are."""
+    path.write_bytes(full_session())
+    replaced = 0
+    with sqlite3.connect(path) as connection:
+        tables = {row[0] for row in connection.execute("select name from sqlite_master")}
+        for table in tables.intersection(TABLES):
+            for row, held in connection.execute(f"select rowid, json from {table}").fetchall()[:8]:
+                record = json.loads(held)
+                statement = f"update {table} set json = ? where rowid = ?"
+                for holder, key in texts(record):
+                    before = holder[key]
+                    holder[key] = text
+                    connection.execute(statement, (json.dumps(record), row))
+                    connection.commit()
+                    try:
+                        load_session(path)
+                        replaced += 1
+                    except SessionError:
+                        holder[key] = before
+                connection.execute(statement, (json.dumps(record), row))
+                connection.commit()
+    connection.close()
+    return load_session(path)[0], replaced
+
+
+class Tags(HTMLParser):
+    """Gathers the tags with the names of their attributes."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: set[tuple[str, tuple[str, ...]]] = set()
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.add((tag, tuple(name for name, _ in attrs)))
+
+
+@pytest.fixture(autouse=True)
+def looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what reports learn of toolchains from other tests."""
+    monkeypatch.setattr(palette, "_learned", dict(palette._learned))
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Document:
+    document, replaced = with_texts(tmp_path_factory.mktemp("html") / "s.collage", MARKUP)
+    assert replaced > 100
+    return document
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Document:
+    path = tmp_path_factory.mktemp("honest") / "s.collage"
+    path.write_bytes(full_session())
+    return load_session(path)[0]
+
+
+def test_markup_in_a_session_is_text_in_its_page(hostile: Document, honest: Document) -> None:
+    page = render(hostile, "html").decode()
+    assert "onerror=alert(1)" in page  # it is shown
+    strange = Tags(page).found - Tags(render(honest, "html").decode()).found
+    assert not {tag for tag, _ in strange} & {"img", "b", "script"}, strange
+    assert not any(name.startswith("on") for _, names in strange for name in names)
+    assert MARKUP not in page
+
+
+@pytest.mark.parametrize("kind", ["svg", "graphml"])
+def test_markup_in_a_session_is_text_in_its_picture_and_graph(
+    hostile: Document, kind: Format
+) -> None:
+    elements = list(ElementTree.fromstring(render(hostile, kind)).iter())
+    tags = {each.tag.rpartition("}")[2] for each in elements}
+    assert not tags & {"img", "b", "script", "foreignObject"}
+    assert not any(name.startswith("on") for each in elements for name in each.attrib)
+
+
+def test_formulas_in_a_session_are_text_in_its_tables(tmp_path: Path) -> None:
+    document, _ = with_texts(tmp_path / "s.collage", FORMULA)
+    seen = 0
+    for kind in ("csv", "shapes", "latencies", "runs"):
+        table = render(document, kind).decode()
+        for row in csv.reader(io.StringIO(table)):
+            seen += sum(FORMULA in cell for cell in row)
+            assert not any(cell.startswith(("=", "+", "@", "\t", "\r")) for cell in row), row
+    assert seen
