@@ -13,6 +13,7 @@ from pathlib import Path
 import platformdirs
 import pytest
 
+from tests.support.caches import SHARED
 from tests.support.distribution import WholeFiles, count_of_workers
 
 # Set here and not in a fixture: test modules and child processes read it when they load.
@@ -35,10 +36,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> WholeFile
 @pytest.fixture(scope="session", autouse=True)
 def _own_measurements() -> Iterator[None]:
     """Measurements of tests go to a folder that is removed, unless a test names its own."""
-    if "COLLAGE_CACHE_DIR" in os.environ:
-        yield
-        return
     with tempfile.TemporaryDirectory(prefix="collage-tests-") as folder:
-        os.environ["COLLAGE_CACHE_DIR"] = folder
+        os.environ[SHARED] = folder
+        own = os.environ.setdefault("COLLAGE_CACHE_DIR", folder) == folder
         yield
-        del os.environ["COLLAGE_CACHE_DIR"]
+        del os.environ[SHARED]
+        if own:
+            del os.environ["COLLAGE_CACHE_DIR"]

@@ -250,7 +250,7 @@ def artifact_sentence(folder: str) -> str:
         for root, _, names in os.walk(folder)
         for name in names
     )
-    return f"Written: {folder} ({bytes_text(size)}). Run it: python {folder}/run_artifact.py"
+    return f"Written: {folder} ({bytes_text(size)}). Run it: python {folder}/loader/run_artifact.py"
 
 
 def open_folder(folder: str) -> None:

@@ -23,13 +23,14 @@ from onnx import TensorProto, helper
 from collage_engine.cli.main import main
 from collage_engine.records.versions import SESSION_FORMAT
 from tests import zoo
+from tests.support.caches import fresh_cache
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+    return fresh_cache(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture

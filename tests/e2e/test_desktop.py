@@ -126,7 +126,7 @@ def test_the_real_engine_places_a_model_headless(tmp_path, monkeypatch) -> None:
         str(tmp_path / "model.onnx"),
         "--run",
         "--budget",
-        "1",
+        "30s",
         "--toolchains",
         ",".join(SOME),
         "--screenshot",

@@ -73,8 +73,8 @@ def placed(folder) -> dict:
 
 
 @pytest.fixture(scope="module")
-def cpp(tmp_path_factory) -> Path:
-    return compile_loader(tmp_path_factory.mktemp("cpp"))
+def cpp() -> Path:
+    return compile_loader()
 
 
 def truth(folder: Path, batch: int) -> tuple[dict, dict]:

@@ -19,7 +19,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def cpp_loader(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cpp_loader() -> Path:
     if shutil.which(os.environ.get("CXX", "g++")) is None:
         pytest.skip("no C++ compiler")
-    return compile_loader(tmp_path_factory.mktemp("loader"))
+    return compile_loader()

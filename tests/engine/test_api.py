@@ -7,11 +7,12 @@ import pytest
 from collage_engine import api
 from collage_engine.records.event import Stage
 from tests import zoo
+from tests.support.caches import fresh_cache
 
 
 @pytest.mark.slow
 def test_from_a_model_to_an_artifact(tmp_path, monkeypatch):
-    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(fresh_cache(tmp_path / "cache")))
     settings = api.RunSettings(
         toolchains=("tvm",), budget_s=10, threads=1, in_place=False, confirmation="quick"
     )

@@ -26,8 +26,8 @@ def whole(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cpp_loader(tmp_path_factory) -> Path:
-    return compile_loader(tmp_path_factory.mktemp("loader"))
+def cpp_loader() -> Path:
+    return compile_loader()
 
 
 @pytest.fixture

@@ -195,7 +195,8 @@ def test_a_model_is_placed_and_every_cost_says_where_it_was_measured(
 ) -> None:
     out = folder / "out"
     words = ["place", str(MNIST), "-o", str(out), "--farm", farm.address, "--json"]
-    words += ["--toolchains", "tvm,onednn", "--budget", "60s", "--threads", "1"]
+    words += ["--toolchains", "tvm,onednn", "--budget", "30s", "--threads", "1"]
+    words += ["--no-in-place", "--confirm", "quick"]
     with subprocess.Popen(
         [sys.executable, "-m", "collage_engine", *words],
         stdout=subprocess.PIPE,

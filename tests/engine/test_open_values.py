@@ -108,7 +108,7 @@ def test_both_loaders_return_each_runs_own_size(detector: ImportedModel, tmp_pat
     folder = tmp_path / "artifact"
     write_artifact(detector, tmp_path / "built", folder, sample_of(detector))
     python = [sys.executable, str(folder / "loader" / "run_artifact.py")]
-    for loader in (python, [str(compile_loader(tmp_path))]):
+    for loader in (python, [str(compile_loader())]):
         done = subprocess.run([*loader, str(folder)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert "agrees with the sample" in done.stdout

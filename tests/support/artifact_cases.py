@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from filelock import FileLock
 
 from collage_engine.artifact.artifact import LOADERS, ArtifactContents, write_artifact
 from collage_engine.build.build import build_cover, write_module
@@ -55,8 +58,14 @@ def artifact_maker(
     return make
 
 
-def compile_loader(folder: Path) -> Path:
-    """The C++ loader as its user would compile it, by the wheels' headers and libraries."""
+def compile_loader() -> Path:
+    """Compile the C++ loader as its user would, by the wheels' headers and libraries.
+
+    It is kept beside the compiled runtimes, so that equal sources are compiled once.
+
+    Returns:
+        The program.
+    """
     import tvm
     import tvm_ffi.libinfo
 
@@ -64,15 +73,12 @@ def compile_loader(folder: Path) -> Path:
     flags = subprocess.run([*config, "--cxxflags"], capture_output=True, text=True, check=True)
     tvm_lib = Path(tvm.__file__).parent / "lib"
     ffi_lib = Path(tvm_ffi.libinfo.find_libtvm_ffi()).parent
-    out = folder / "run_artifact"
     command = [
         os.environ.get("CXX", "g++"),
         "-std=c++17",
         "-O1",
         *flags.stdout.split(),
         str(LOADER),
-        "-o",
-        str(out),
         "-Wl,--no-as-needed",
         f"-L{tvm_lib}",
         "-ltvm_runtime",
@@ -81,7 +87,17 @@ def compile_loader(folder: Path) -> Path:
         f"-Wl,-rpath,{tvm_lib}",
         f"-Wl,-rpath,{ffi_lib}",
     ]
-    subprocess.run(command, check=True, timeout=240)
+    digest = hashlib.sha256(repr(command).encode())
+    for source in sorted(path for path in LOADERS.iterdir() if path.suffix in (".cc", ".h")):
+        digest.update(source.read_bytes())
+    folder = Path(os.environ["COLLAGE_BUILD_DIR"])
+    folder.mkdir(parents=True, exist_ok=True)
+    out = folder / f"tests-run_artifact-{digest.hexdigest()[:16]}"
+    with FileLock(f"{out}.lock"):
+        if not out.exists():
+            new = out.with_suffix(".new")
+            subprocess.run([*command, "-o", str(new)], check=True, timeout=240)
+            new.replace(out)
     return out
 
 
