@@ -109,6 +109,11 @@ def place_shapes(
         parent.mkdir(parents=True, exist_ok=True)
     with Scratch(parent) as scratch:
         folders = [scratch / str(number) for number in range(len(choices))]
+        if not settings.farm:
+            # What a machine finds out once (its toolchains, its peaks) is no cost of the first
+            # shape alone: the budget is shared out when that is done.
+            with _in_sentences(choices[0]):
+                engine.enumerate(handles[0], msgspec.structs.replace(settings, shapes=shapes[0]))
         for number, (choice, handle) in enumerate(zip(choices, handles, strict=True)):
             left_s = settings.budget_s - spent_s - (time.monotonic() - began)
             stopped = any(run.ended == "stopped" for run in runs)

@@ -150,7 +150,11 @@ class Shapes(QObject):
         def arrived(answer: protocol.ShapesAnswer) -> None:
             self.take(answer.entries)
             self._left = list(self.entries)
-            self._next()
+            # What a machine finds out once (its toolchains, its peaks) is no cost of the first
+            # shape alone: the budget is shared out when that is done.
+            first = protocol.RunStart(document=self._requests.handle, settings=settings)
+            begin = self._next
+            self._requests.send("run.preflight", first, lambda _: begin(), lambda _: begin())
 
         def failed(reason: str) -> None:
             self._end()
