@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from collage_engine.model.observed_types import SAMPLES, Evaluate, sample_inputs
 from collage_engine.records.errors import ModelError
@@ -112,17 +112,45 @@ def _take_apart_outputs(
             graph.output.append(value)
             continue
         element = value.type.sequence_type.elem_type.tensor_type.elem_type
-        for place in range(lengths[value.name]):
+        count = lengths[value.name]
+        checked = _check_length(graph, value.name, count)
+        for place in range(count):
             name, number = f"{value.name}[{place}]", f"{value.name}[{place}] place"
             graph.initializer.append(numpy_helper.from_array(np.array(place, np.int64), number))
-            graph.node.append(
-                helper.make_node("SequenceAt", [value.name, number], [name], name=name)
+            graph.node.extend(
+                [
+                    helper.make_node("Add", [number, checked], [f"{number} checked"]),
+                    helper.make_node(
+                        "SequenceAt", [value.name, f"{number} checked"], [name], name=name
+                    ),
+                ]
             )
             made = ValueInfoProto(name=name)
             made.type.tensor_type.elem_type = element
             graph.output.append(made)
     if not graph.output:
         raise ModelError(f"{path}: its outputs are empty sequences: nothing to compute.")
+
+
+def _check_length(graph: GraphProto, name: str, count: int) -> str:
+    """Add nodes that make a zero, or end the run where a sequence has more tensors than expected.
+
+    Without them an artifact would drop the tensors beyond the expected ones in silence. The zero
+    is gathered at the sequence's length from a table that ends at the expected length; a runtime
+    refuses the index of a longer one. A shorter sequence fails by itself, in ``SequenceAt``.
+
+    Returns:
+        The name of the zero, which every place in the sequence has to add.
+    """
+    table, length, zero = f"{name}[] table", f"{name}[] count", f"{name}[] checked"
+    graph.initializer.append(numpy_helper.from_array(np.zeros(count + 1, np.int64), table))
+    graph.node.extend(
+        [
+            helper.make_node("SequenceLength", [name], [length], name=length),
+            helper.make_node("Gather", [table, length], [zero], name=zero),
+        ]
+    )
+    return zero
 
 
 def _lengths(

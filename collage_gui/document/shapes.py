@@ -153,8 +153,11 @@ class Shapes(QObject):
             # What a machine finds out once (its toolchains, its peaks) is no cost of the first
             # shape alone: the budget is shared out when that is done.
             first = protocol.RunStart(document=self._requests.handle, settings=settings)
-            begin = self._next
-            self._requests.send("run.preflight", first, lambda _: begin(), lambda _: begin())
+            self._requests.send("run.preflight", first, begin, begin)
+
+        def begin(_: object) -> None:
+            if self._settings is settings:  # it was not cancelled meanwhile
+                self._next()
 
         def failed(reason: str) -> None:
             self._end()
