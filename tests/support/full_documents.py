@@ -157,9 +157,7 @@ def two_shapes(folder: Path) -> Path:
 
 @cache
 def loader_in_cpp() -> Path:
-    """The C++ loader, compiled once in a process."""
+    """Compile the C++ loader, unless that was done before."""
     from tests.support.artifact_cases import compile_loader
 
-    scratch = tempfile.TemporaryDirectory(prefix="collage-full-")
-    _kept.append(scratch)
-    return compile_loader(Path(scratch.name))
+    return compile_loader()
