@@ -266,7 +266,7 @@ class Documents(QObject):
     def remove(self, page: DocumentWindow) -> None:
         """Take a page away without asking."""
         document = page.document
-        document.execution.cancel()
+        page.runs.cancel()
         page.close_document()
         self._copies.forget(document)
         self.tabs.removeTab(self.tabs.indexOf(page))
@@ -321,22 +321,31 @@ class Documents(QObject):
         return "save" if chosen is save else "discard" if chosen is discard else "cancel"
 
     def _save_all(self, pages: list[DocumentWindow], then: Callable[[], None]) -> None:
-        """Save pages one after the other; a path that is not given keeps everything open."""
-        if not pages:
+        """Save pages one after the other; a path that is not given keeps everything as it is."""
+        paths = []
+        for page in pages:
+            path = page.document.session_path or self._ask_session_path(page)
+            if not path:
+                return
+            paths.append(path)
+        # Only now: whoever dismisses the question for a path keeps the runs, too.
+        for page in pages:
+            page.runs.cancel()
+        self._save_each(list(zip(pages, paths, strict=True)), then)
+
+    def _save_each(
+        self, places: list[tuple[DocumentWindow, str]], then: Callable[[], None]
+    ) -> None:
+        if not places:
             then()
             return
-        page, *rest = pages
-        document = page.document
-        if document.execution.running:
-            document.execution.cancel()
-        path = document.session_path or self._ask_session_path(page)
-        if path:
+        (page, path), *rest = places
 
-            def saved() -> None:
-                self._saved(page)
-                self._save_all(rest, then)
+        def saved() -> None:
+            self._saved(page)
+            self._save_each(rest, then)
 
-            document.save(path, saved)
+        page.document.save(path, saved)
 
     # -- titles ------------------------------------------------------------------------
 

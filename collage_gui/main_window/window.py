@@ -8,11 +8,13 @@ from pathlib import Path
 from PySide6.QtCore import QByteArray, Qt
 from PySide6.QtGui import (
     QCloseEvent,
+    QContextMenuEvent,
     QDragEnterEvent,
     QDropEvent,
     QKeyEvent,
 )
 from PySide6.QtWidgets import (
+    QApplication,
     QDockWidget,
     QMainWindow,
     QMessageBox,
@@ -283,7 +285,10 @@ class MainWindow(QMainWindow):
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Carries out actions of one key that the focused widget did not want."""
-        if not self.action_set.press(event):
+        shift = event.modifiers() == Qt.KeyboardModifier.ShiftModifier
+        if event.key() == Qt.Key.Key_F10 and shift:
+            _open_context_menu(self.focusWidget())
+        elif not self.action_set.press(event):
             super().keyPressEvent(event)
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
@@ -296,6 +301,15 @@ class MainWindow(QMainWindow):
         for path in _paths_to_open(event):
             self.documents.open_path(path)
         event.acceptProposedAction()
+
+
+def _open_context_menu(widget: QWidget | None) -> None:
+    """Ask a widget for its context menu, as the Menu key does; Qt leaves Shift+F10 out on X11."""
+    if widget is None:
+        return
+    point = widget.rect().center()
+    keyboard = QContextMenuEvent.Reason.Keyboard
+    QApplication.sendEvent(widget, QContextMenuEvent(keyboard, point, widget.mapToGlobal(point)))
 
 
 def selection_text(document: Document | None) -> str:

@@ -154,3 +154,39 @@ def test_an_input_without_elements_is_taken_where_the_user_says_so() -> None:
     assert imported.inputs[0][1].elements == 0
     with pytest.raises(UsageError, match="must be positive"):
         import_onnx(model, "m.onnx", {"x": (0, 2)})
+
+
+def test_a_sequence_that_becomes_longer_ends_the_call(tmp_path: Path) -> None:
+    def branch(name: str, count: int) -> onnx.GraphProto:
+        value = helper.make_tensor_sequence_value_info(name, FLOAT, None)
+        node = helper.make_node("SequenceConstruct", ["x"] * count, [name])
+        return helper.make_graph([node], name, [], [value])
+
+    # No sample has a value above 1e9, so nothing but the call itself can find the second tensor.
+    graph = helper.make_graph(
+        [
+            helper.make_node("ReduceMax", ["x"], ["largest"], keepdims=0),
+            helper.make_node("Greater", ["largest", "limit"], ["is_large"]),
+            helper.make_node(
+                "If",
+                ["is_large"],
+                ["parts"],
+                then_branch=branch("both", 2),
+                else_branch=branch("single", 1),
+            ),
+        ],
+        "longer",
+        [helper.make_tensor_value_info("x", FLOAT, [3])],
+        [helper.make_tensor_sequence_value_info("parts", FLOAT, None)],
+        [helper.make_tensor("limit", FLOAT, [], [1e9])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    folder = exported(model, {}, tmp_path)
+    check(folder)
+    said = run_loaded(
+        folder,
+        "print(model({'x': np.ones(3, 'f4')})[0])\n"
+        "try:\n    model({'x': np.full(3, 2e9, 'f4')})\n"
+        "except Exception as error:\n    print('ended:', 'out of' in str(error))",
+    )
+    assert said.split("\n")[:2] == ["[1. 1. 1.]", "ended: True"]

@@ -115,6 +115,20 @@ def test_closing_offers_to_save_and_saves(drive, monkeypatch) -> None:
     assert (d.folder / "kept.collage").exists()
 
 
+def test_a_run_goes_on_where_no_path_is_given_for_saving(drive, monkeypatch) -> None:
+    d = drive()
+    page = d.open()
+    monkeypatch.setattr(d.window.documents, "ask_save", lambda names, running: "save")
+    monkeypatch.setattr(d.window.documents, "_ask_session_path", lambda page: "")
+    cancelled = []
+    monkeypatch.setattr(page.runs, "cancel", lambda: cancelled.append(page))
+    page.document.session_path = ""
+    page.document.mark_unsaved()
+    d.window.close()
+    assert d.window.isVisible() and not cancelled
+    page.document.unsaved = False
+
+
 def test_the_question_names_save_first_and_a_run_that_will_stop(drive, monkeypatch) -> None:
     d = drive()
     d.open()
@@ -221,7 +235,11 @@ def test_f6_steps_through_the_panes_and_keys_open_the_context_menu(drive, monkey
     page.view.menu_wanted.connect(lambda _, box: wanted.append(box))
     event = QContextMenuEvent(QContextMenuEvent.Reason.Keyboard, QPoint(5, 5), QPoint(5, 5))
     QApplication.sendEvent(page.view.viewport(), event)
-    assert wanted == [page.picture.drawn.scene.display.box_of[1]]
+    box = page.picture.drawn.scene.display.box_of[1]
+    assert wanted == [box]
+    page.view.setFocus()
+    d.qtbot.keyClick(page.view, Qt.Key.Key_F10, Qt.KeyboardModifier.ShiftModifier)
+    assert wanted == [box, box]
 
 
 def test_back_and_forward_walk_through_what_was_selected(drive) -> None:
