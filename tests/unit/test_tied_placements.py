@@ -157,6 +157,6 @@ def test_rows_and_the_command_line_mark_them(capsys: Any) -> None:
     print_run(tied)
     said = capsys.readouterr().out
     (line,) = [line for line in said.splitlines() if "99.0" in line]
-    assert line.lstrip().startswith("=") and "as fast, as far as these rounds can tell" in said
+    assert line.lstrip().startswith("=") and "= is as fast as →" in said
     print_run(a_run())
     assert "as far as these rounds can tell" not in capsys.readouterr().out
