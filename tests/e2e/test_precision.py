@@ -112,7 +112,7 @@ def test_the_report_says_so_and_the_session_exports_it_again(placed) -> None:
     assert done.returncode == 0, done.stderr
     text = (folder / "r.html").read_text()
     assert "Accuracy" in text and "the tolerance" in text
-    assert "placements run for their error" in text
+    assert "Placements that were run for their error" in text
     done = collage("export", folder / "s.collage", "-o", folder / "again", cache=cache)
     assert done.returncode == 0, done.stderr
     done = collage("run", folder / "again", "--json", cache=cache)
