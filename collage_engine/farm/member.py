@@ -509,9 +509,18 @@ def context_of(request: GroupRequest) -> str:
     return f"{inputs} {parts}"
 
 
-@cache
+_MAKING = threading.Lock()
+"""Held while this process's member is made: several of Dask's workers may share a process."""
+
+
 def member() -> Member:
-    """This process's part in the farm."""
+    """Return this process's part in the farm."""
+    with _MAKING:
+        return _only_member()
+
+
+@cache
+def _only_member() -> Member:
     return Member()
 
 
