@@ -1,8 +1,7 @@
 """The largest memory of this process and all its descendants together, as Linux counts it.
 
-Counted is memory that no file stands behind (``RssAnon`` and ``RssShmem``). Pages of mapped files,
-such as those of libraries and of a large model's weights, are left out: processes share them, and
-the system drops them whenever memory is short.
+Pages of mapped files, such as those of libraries and of a large model's weights, are left out:
+processes share them, and the system drops them whenever memory is short.
 """
 
 from __future__ import annotations
@@ -13,34 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from collage_engine.machine.processes import descendants, private_bytes
+
 STEP_S = 0.25
 """Seconds between two looks; chosen: loading a placement of gigabytes takes seconds, and a look
 at ten processes takes 0.3 ms of one processor."""
-PROC = Path("/proc")
-_FIELDS = ("RssAnon:", "RssShmem:")
-
-
-def private_bytes(process: int) -> int:
-    """Return the memory of a process that no file stands behind; 0 where it has ended."""
-    try:
-        lines = (PROC / str(process) / "status").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(_FIELDS))
-
-
-def descendants(process: int) -> list[int]:
-    """Return a process and all that it has started, directly and indirectly."""
-    found, waiting = [], [process]
-    while waiting:
-        one = waiting.pop()
-        found.append(one)
-        try:
-            for thread in (PROC / str(one) / "task").iterdir():
-                waiting += map(int, (thread / "children").read_text().split())
-        except OSError:
-            continue  # it has ended
-    return found
 
 
 @contextmanager
@@ -53,7 +29,7 @@ def watched_memory(step_s: float = STEP_S) -> Iterator[Callable[[], int | None]]
     Yields:
         A function that returns the largest sum so far, in bytes; None where there is no /proc.
     """
-    if not (PROC / "self" / "status").exists():
+    if not Path("/proc/self/statm").exists():
         yield lambda: None
         return
     largest = 0
@@ -61,7 +37,8 @@ def watched_memory(step_s: float = STEP_S) -> Iterator[Callable[[], int | None]]
 
     def look() -> int:
         nonlocal largest
-        largest = max(largest, sum(map(private_bytes, descendants(os.getpid()))))
+        here = os.getpid()
+        largest = max(largest, sum(map(private_bytes, (here, *descendants(here)))))
         return largest
 
     def watch() -> None:

@@ -113,7 +113,8 @@ class Pool:
                 self._enqueue(place)
             return
         first = sub_graph.first
-        if not seed and not self.has_room(first, len(sub_graph.exit)):
+        # In this order: to find the exits takes as long as there are nodes and their readers.
+        if not seed and (self.is_full(first) or not self.has_room(first, len(sub_graph.exit))):
             return
         place = len(self.found)
         self.found.append(candidate)
@@ -154,11 +155,19 @@ class Pool:
             self.pairs_left -= pairs
         return False
 
+    def is_full(self, first: NodeIndex) -> bool:
+        """Tell whether the limits allow no further union that begins here; then this is noted."""
+        most = self.limits.per_node
+        full = bool(most) and self.starting.get(first, 0) >= most
+        if full:
+            self.limited.add(first)
+        return full
+
     def has_room(self, first: NodeIndex, exits: int) -> bool:
         """Tell whether the limits allow another union that begins here and has so many exits."""
-        limits = self.limits
-        full = limits.per_node and self.starting.get(first, 0) >= limits.per_node
-        if full or (limits.max_exits and exits > limits.max_exits):
+        if self.is_full(first):
+            return False
+        if self.limits.max_exits and exits > self.limits.max_exits:
             self.limited.add(first)
             return False
         return True
@@ -338,8 +347,12 @@ class TupleProjection(CombinerRule):
     def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
         """Yield one union for each projection that reads it."""
         candidate = pool.found[new]
+        inside, first = candidate.sub_graph.inside, pool.firsts[new]
         for index in candidate.sub_graph.output:
             if pool.graph.nodes[index].form == "projection":
+                # A value of thousands of fields has as many unions; few are made where few fit.
+                if inside | one_node(index) not in pool.place and pool.is_full(min(first, index)):
+                    continue
                 glue = SubGraph(pool.graph, one_node(index), kind="injective")
                 yield candidate.union(CandidatePartition(glue))
 

@@ -55,7 +55,7 @@ class PartitionsPanel(QWidget):
                     "Expected",
                     lambda r: r.estimated_us,
                     "time",
-                    width=96,
+                    width=108,
                     about=ABOUT_EXPECTED,
                     tip=lambda r: cost_tip(document.costs.of(r.candidate)),
                 ),
