@@ -44,6 +44,10 @@ class FakeEngine:
     def document(self, handle: str) -> OpenDocument:
         return self.opened[handle]
 
+    def enumerate(self, handle: str, settings: RunSettings) -> list[Any]:
+        assert handle in self.opened and not self.runs, "it is done before the first run"
+        return []
+
     def run(self, handle: str, settings: RunSettings, out: str | None) -> Any:
         self.runs += 1
         run = msgspec.structs.replace(a_document().runs[0], id=f"n{self.runs}-{id(self)}")
