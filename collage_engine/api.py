@@ -19,7 +19,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -142,7 +142,7 @@ def place_on(
         out: Folder of the artifact.
         nearest: Whether the artifact pads inputs.
         pins: Pins as text.
-        session: Where sessions are written, with the shape in each file's name.
+        session: The file in which all shapes are kept.
         spent_s: Seconds of the budget that were spent before.
     """
     from collage_engine.deployment import shapes
@@ -268,8 +268,43 @@ class Session:
 
     @property
     def document(self) -> Document:
-        """Return everything the session holds."""
+        """Return everything the session holds of this shape."""
         return self._opened.document
+
+    @property
+    def shapes(self) -> tuple[ShapeChoice, ...]:
+        """Return the shapes that the model is placed for together; none where it is for one."""
+        wanted = p.Document(document=self._handle)
+        return tuple(each.choice for each in answers.shapes_list(self._opened, wanted).entries)
+
+    def of_shape(self, dims: Mapping[str, int]) -> Session:
+        """Return the session of one of the shapes; it ends with this one.
+
+        Args:
+            dims: Sizes of the dimensions that tell the shape from the others.
+
+        Raises:
+            UsageError: No shape has these sizes, or several have them.
+        """
+        wanted = p.Document(document=self._handle)
+        entries = answers.shapes_list(self._opened, wanted).entries
+        found = [each for each in entries if dims.items() <= each.choice.dims.items()]
+        if len(found) != 1:
+            text, every = (
+                ShapeChoice(dims=dict(dims)).text,
+                ", ".join(e.choice.text for e in entries),
+            )
+            how = "several shapes" if found else "no shape"
+            held = f"it has {every}" if every else "it is of one shape"
+            raise UsageError(f"the session has {how} with {text}: {held}")
+        (entry,) = found
+        opened = p.ModelAnswer(
+            document=entry.document,
+            model=entry.model,
+            read_only=self._opened.read_only,
+            note=self.note,
+        )
+        return Session(self._engine, opened)
 
     @property
     def model(self) -> ModelRecord:
@@ -441,10 +476,12 @@ class Session:
     def continue_from(self, path: str | Path) -> None:
         """Take over the runs of a session's file, if there is one, to save to it again.
 
+        Where the file holds several shapes, saving to it keeps the others.
+
         Raises:
-            UsageError: What is at ``path`` is no session of this model with the same sizes.
+            UsageError: What is at ``path`` is no session of this model, or is of one other shape.
         """
-        self._opened.continue_from(Path(path))
+        self._engine.continue_from(self._handle, Path(path))
 
     def export(self, out: str | Path, run: str = "last") -> None:
         """Write a run's placement as an artifact that runs without this program.
@@ -458,6 +495,21 @@ class Session:
         check_target_folder(Path(out))
         path = str(Path(out).resolve())
         self._engine.export_artifact(p.ExportArtifact(document=self._handle, run=run, path=path))
+
+    def export_shapes(self, out: str | Path, *, nearest: bool = False) -> None:
+        """Write one artifact with an entry for each shape, from the newest run of each.
+
+        Args:
+            out: The folder; it must be new, empty or an artifact.
+            nearest: Whether it pads inputs to the next larger shape, where that is harmless.
+        """
+        from collage_engine.artifact.artifact import check_target_folder
+
+        check_target_folder(Path(out))
+        path = str(Path(out).resolve())
+        self._engine.export_shapes(
+            p.ExportShapes(document=self._handle, path=path, nearest=nearest)
+        )
 
     def save(self, path: str | Path) -> None:
         """Write everything to a ``.collage`` file; SessionError if that is not possible."""

@@ -207,17 +207,20 @@ def _candidates(options: argparse.Namespace) -> int:
     return 0
 
 
-def _open_session(engine: Engine, path: str) -> Session:
-    """Open a session; a note (written by another version) goes to standard error."""
-    session = Session.of_file(engine, path)
+def _open_session(engine: Engine, options: argparse.Namespace) -> Session:
+    """Open a session, for the shape that was asked for.
+
+    A note (written by another version) goes to standard error.
+    """
+    session = Session.of_file(engine, options.session)
     if session.note:
         complain(f"note: {session.note}")
-    return session
+    return session.of_shape(dict(options.dim)) if options.dim else session
 
 
 def _explain(options: argparse.Namespace) -> int:
     with interruptible_engine() as engine:
-        session = _open_session(engine, options.session)
+        session = _open_session(engine, options)
         numbers = session.operators(options.node)
         answer = session.explain(numbers[0])
     if options.json:
@@ -240,7 +243,7 @@ def _exported(session: Session, node: int) -> str | None:
 
 def _compare(options: argparse.Namespace) -> int:
     with interruptible_engine() as engine:
-        session = _open_session(engine, options.session)
+        session = _open_session(engine, options)
         comparison = session.compare(options.run, options.other)
         before, after = session.run(comparison.a), session.run(comparison.b)
     if options.json:
@@ -266,7 +269,15 @@ def _export(options: argparse.Namespace) -> int:
     signer = None if options.sign is None else Signer(Path(options.sign))
     check_target_folder(out)
     with ProgressReport(ERR) as progress, interruptible_engine(progress) as engine:
-        _open_session(engine, options.session).export(options.output, options.run)
+        session = _open_session(engine, options)
+        if not session.shapes or options.dim:
+            if options.nearest:
+                raise UsageError("--nearest chooses among several shapes: one is exported")
+            session.export(options.output, options.run or "last")
+        elif options.run:
+            raise UsageError("--run names a run of one shape: say with --dim of which one")
+        else:
+            session.export_shapes(options.output, nearest=options.nearest)
     if signer is not None:
         signer.sign(out)
     say(f"artifact: {options.output}" + (", signed" if signer is not None else ""))
@@ -328,7 +339,7 @@ def _report(options: argparse.Namespace) -> int:
             raise UsageError("--peers is shown in .html reports only")
         peers = file_bytes("--peers", options.peers)
     with interruptible_engine() as engine:
-        session = _open_session(engine, options.session)
+        session = _open_session(engine, options)
         content = session.report(kind, options.run, peers=peers)  # type: ignore[arg-type]
     try:
         write_atomically(path, content)

@@ -128,6 +128,14 @@ def dimension(text: str) -> tuple[str, tuple[int, ...]]:
     return name.strip(), values
 
 
+def one_size(text: str) -> tuple[str, int]:
+    """``batch=4`` → (name, size)."""
+    name, sizes = dimension(text)
+    if len(sizes) > 1:
+        raise argparse.ArgumentTypeError(f"{text!r} names several sizes: write NAME=4")
+    return name, sizes[0]
+
+
 class _AddDimension(argparse.Action):
     """Gathers ``--dim`` options; one dimension is named once."""
 
@@ -168,6 +176,24 @@ def add_dimension_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="the artifact pads inputs to the next larger shape that it has, along the dimensions "
         "where a check on values shows that this changes no result",
+    )
+
+
+def add_shape_option(parser: argparse.ArgumentParser, default: str) -> None:
+    """The option that names one of the shapes that a session holds.
+
+    Args:
+        parser: The command.
+        default: What is meant without the option.
+    """
+    parser.add_argument(
+        "--dim",
+        type=one_size,
+        action=_AddDimension,
+        default=[],
+        metavar="NAME=4",
+        help="of a session for several shapes: the one in which the dimension has this size; "
+        f"repeatable (default: {default})",
     )
 
 

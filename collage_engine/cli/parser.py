@@ -11,6 +11,7 @@ from collage_engine.cli.options import (
     add_dimension_options,
     add_limit_options,
     add_run_options,
+    add_shape_option,
     duration,
     numbers,
     positive,
@@ -97,6 +98,7 @@ def _add_json(parser: argparse.ArgumentParser) -> None:
 
 def _add_session(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("session", help="a .collage file, as `collage place --session` writes")
+    add_shape_option(parser, "the first one")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -290,7 +292,13 @@ def _add_export_command(commands: Commands) -> None:
         help="only check that DIR was signed with the private key of this public one (PEM)",
     )
     export.add_argument(
-        "--run", default="last", help="id, name or number of the run (default: last)"
+        "--run", help="id, name or number of the run (default: last), where one shape is exported"
+    )
+    add_shape_option(export, "one artifact with an entry for each shape")
+    export.add_argument(
+        "--nearest",
+        action="store_true",
+        help="with several shapes: pad inputs to the next larger one, where that is harmless",
     )
 
 

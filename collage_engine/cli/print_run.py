@@ -43,8 +43,8 @@ def print_shapes(placed: ShapesPlaced) -> None:
     for warning in dict.fromkeys(text for run in placed.runs for text in run.warnings):
         say(words.WARNING.format(text=warning), style="yellow")
     print_shape_table(placed.rows, placed.sharing)
-    for path in placed.sessions:
-        say(words.SESSION.format(path=path))
+    if placed.session is not None:
+        say(words.SESSION.format(path=placed.session))
     if placed.artifact:
         say_artifact(placed.artifact)
 

@@ -15,7 +15,7 @@ import msgspec
 from collage_engine.artifact.artifact import check_target_folder
 from collage_engine.artifact.combine import combine_artifacts, sharing_of
 from collage_engine.machine.scratch import Scratch
-from collage_engine.records.errors import CollageError, ModelError, SessionError, UsageError
+from collage_engine.records.errors import CollageError, SessionError
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice, ShapeRow, Sharing
@@ -30,9 +30,6 @@ STOPPED_BUDGET_S = 1.0
 """Seconds of budget for each shape that is left when the user ends the run with what it has;
 chosen: the first stage alone, which times each toolchain on the whole model, takes about that."""
 
-Sizes = dict[str, tuple[int, ...]]
-"""Shapes of inputs by name, in elements."""
-
 
 @dataclass(frozen=True)
 class ShapesPlaced:
@@ -43,10 +40,10 @@ class ShapesPlaced:
     rows: tuple[ShapeRow, ...]
     artifact: str | None
     sharing: Sharing | None
-    sessions: tuple[Path, ...] = ()
-    """The session files that were written, one for each shape."""
+    session: Path | None = None
+    """The session's file that was written."""
     not_saved: SessionError | None = None
-    """Why one of them could not be written; None: all were, or none was asked for."""
+    """Why it could not be written; None: it was, or none was asked for."""
 
     def document(self) -> dict[str, Any]:
         """What ``collage place --json`` prints, without what the runs say themselves."""
@@ -54,7 +51,7 @@ class ShapesPlaced:
             "shapes": [{**msgspec.to_builtins(row), "gain": row.gain} for row in self.rows],
             "artifact": self.artifact,
             "sharing": msgspec.to_builtins(self.sharing),
-            "sessions": [str(path) for path in self.sessions],
+            "sessions": [str(self.session)] if self.session is not None else [],
         }
 
 
@@ -83,26 +80,30 @@ def place_shapes(
         out: Folder of the artifact; None: nothing is exported.
         nearest: Whether the artifact pads inputs, along dimensions where that is harmless.
         prepare: Is called with each document before its run, such as to set its pins.
-        session: Where each shape's session is written, with the shape in the file's name; runs that
-            such a file holds are kept. None: nowhere.
+        session: The file in which all shapes are kept; runs and shapes that it holds stay in it.
+            None: nowhere.
         spent_s: Seconds of the budget that were spent before.
 
     Returns:
         The runs with their table, in the order of the choices.
 
     Raises:
-        UsageError: A choice does not fit the model, or a session's file holds something else or
+        UsageError: A choice does not fit the model, or the session's file holds something else or
             cannot be written.
+        ModelError: A shape contradicts what the model computes.
         CollageError: A run failed; the sentence names its shape. No artifact is written.
     """
     began = time.monotonic()
     if out is not None:
         check_target_folder(Path(out))
-    shapes = engine.distinct_input_shapes(path, choices)
-    places = _session_places(choices, session)
-    handles = _open_all(engine, path, choices, shapes)
-    for handle, place in zip(handles, places, strict=False):
-        engine.document(handle).continue_from(place)
+    if session is not None:
+        earlier_session(session)  # what is no session is found before the model is opened
+    # All shapes are opened, so that nothing is measured before all fit.
+    wanted = p.ShapesOpen(model=p.ModelOpen(path=str(path)), choices=tuple(choices))
+    entries = engine.shapes_open(wanted).entries
+    handles = [entry.document for entry in entries]
+    if session is not None:
+        engine.continue_from(handles[0], session)
     runs: list[Run] = []
     parent = Path(out).absolute().parent if out is not None else None
     if parent is not None:
@@ -113,19 +114,20 @@ def place_shapes(
             # What a machine finds out once (its toolchains, its peaks) is no cost of the first
             # shape alone: the budget is shared out when that is done.
             with _in_sentences(choices[0]):
-                engine.enumerate(handles[0], msgspec.structs.replace(settings, shapes=shapes[0]))
+                first = msgspec.structs.replace(settings, shapes=entries[0].model.shapes)
+                engine.enumerate(handles[0], first)
         for number, (choice, handle) in enumerate(zip(choices, handles, strict=True)):
             left_s = settings.budget_s - spent_s - (time.monotonic() - began)
             stopped = any(run.ended == "stopped" for run in runs)
             share = STOPPED_BUDGET_S if stopped else left_s / (len(choices) - number)
             mine = msgspec.structs.replace(
                 settings,
-                shapes=shapes[number],
+                shapes=entries[number].model.shapes,
                 budget_s=max(STOPPED_BUDGET_S, share),
                 name=choice.text,
             )
             _LOG.info("placing %s for %s", path, choice.text)
-            with _in_sentences(choice), _saved_after_failure(engine, handles, places):
+            with _in_sentences(choice), _saved_after_failure(engine, handles[0], session):
                 if prepare is not None:
                     prepare(handle)
                 folder = None if out is None else str(folders[number])
@@ -140,13 +142,13 @@ def place_shapes(
     for run in runs:
         run.shapes, run.sharing = list(rows), sharing
         run.artifact = None if out is None else str(out)
-    sessions, not_saved = _save_all(engine, handles, places)
+    not_saved = _save(engine, handles[0], session)
     return ShapesPlaced(
         runs=tuple(runs),
         rows=rows,
         artifact=None if out is None else str(out),
         sharing=sharing,
-        sessions=sessions,
+        session=session if not_saved is None else None,
         not_saved=not_saved,
     )
 
@@ -163,68 +165,21 @@ def _in_sentences(choice: ShapeChoice) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _saved_after_failure(
-    engine: Engine, handles: Sequence[str], places: Sequence[Path]
-) -> Iterator[None]:
-    """Write the sessions also where a run inside fails or is cancelled."""
+def _saved_after_failure(engine: Engine, handle: str, session: Path | None) -> Iterator[None]:
+    """Write the session also where a run inside fails or is cancelled."""
     try:
         yield
     except CollageError:
-        _save_all(engine, handles, places)
+        _save(engine, handle, session)
         raise
 
 
-def _open_all(
-    engine: Engine, path: str | Path, choices: Sequence[ShapeChoice], shapes: Sequence[Sizes]
-) -> list[str]:
-    """Open the model with each of the shapes, so that nothing is measured before all fit.
-
-    Raises:
-        ModelError: A shape contradicts what the model computes.
-    """
-    handles = []
-    for choice, sizes in zip(choices, shapes, strict=True):
-        try:
-            opened = engine.model_open(p.ModelOpen(path=str(path), shapes=sizes))
-        except (ModelError, UsageError) as error:
-            raise type(error)(f"{choice.text} does not fit the model: {error}") from error
-        handles.append(opened.document)
-    return handles
-
-
-def session_path(path: Path, choice: ShapeChoice) -> Path:
-    """Where a shape's session is kept: ``model.collage`` → ``model-batch=4.collage``."""
-    text = choice.text.replace(" ", "-").replace("/", "_")
-    return path.with_name(f"{path.stem}-{text}{path.suffix}")
-
-
-def _session_places(choices: Sequence[ShapeChoice], session: Path | None) -> tuple[Path, ...]:
-    """The session's file of each shape, found fit to be written; none without a file's name.
-
-    Raises:
-        UsageError: Two shapes have one file, or one holds something else or cannot be written.
-    """
+def _save(engine: Engine, handle: str, session: Path | None) -> SessionError | None:
+    """Write the session of all shapes; the reason, if that is not possible."""
     if session is None:
-        return ()
-    places = tuple(session_path(session, choice) for choice in choices)
-    for number, place in enumerate(places):
-        if place in places[:number]:
-            raise UsageError(f"two shapes would have the same session {place}")
-        earlier_session(place)
-    return places
-
-
-def _save_all(
-    engine: Engine, handles: Sequence[str], places: Sequence[Path]
-) -> tuple[tuple[Path, ...], SessionError | None]:
-    """Write the sessions of all shapes; those that were written, and why another was not."""
-    written: list[Path] = []
-    failed: SessionError | None = None
-    for handle, place in zip(handles, places, strict=False):
-        try:
-            engine.session_save(p.SessionSave(document=handle, path=str(place)))
-        except SessionError as error:
-            failed = failed or error
-        else:
-            written.append(place)
-    return tuple(written), failed
+        return None
+    try:
+        engine.session_save(p.SessionSave(document=handle, path=str(session)))
+    except SessionError as error:
+        return error
+    return None

@@ -48,6 +48,7 @@ from collage_engine.service.open_document import (
 from collage_engine.service.paths import file_name, user_path
 from collage_engine.service.run_client import PipelineClient, Ticket
 from collage_engine.session.document import Document
+from collage_engine.session.earlier import earlier_session
 from collage_engine.session.file import load_session
 from collage_engine.session.pins import rebind_pins
 
@@ -365,6 +366,45 @@ class Engine:
                 opened.shape_set.members.append(ShapeMember(shape.choice, member))
         together = answers.shapes_list(opened, p.Document(document=opened.handle))
         return msgspec.structs.replace(answer, shapes=together.entries)
+
+    def continue_from(self, handle: str, path: Path) -> None:
+        """Take over what a session's file holds of a model, if there is one, to save to it again.
+
+        Each document of the model for which the file has the same shape goes on with its runs.
+        Shapes that only the file has are opened beside them, so that saving keeps them.
+
+        Raises:
+            UsageError: What is at ``path`` is no session of this model; or the model is open for
+                one shape, and the file holds one other shape.
+        """
+        opened = self.document(handle)
+        held = earlier_session(path)
+        opened.goes_on_in(path, held)
+        if held is None:
+            return
+        several = opened.shape_set is not None or bool(held.shapes)
+        same_model = opened.document.model.sha256 == held.model.sha256
+        if not same_model or not (several or opened.document.continues(held)):
+            raise UsageError(
+                f"the session {path} is of another model ({held.model.path}) or of other input "
+                "sizes: name another file"
+            )
+        members = _members(opened)
+        for choice, document in held.placed_shapes:
+            same = (each for each in members if each.opened.document.continues(document))
+            member = next(same, None)
+            if member is None:
+                handle = self._admit(document).document
+                members.append(ShapeMember(choice, self.document(handle)))
+            else:
+                member.opened.take_over(document)
+                if opened.shape_set is None:
+                    member.choice = choice
+        if several:
+            together = ShapeSet(members)
+            for member in members:
+                member.opened.shape_set = together
+                member.opened.document.shapes = []
 
     def session_save(self, params: p.SessionSave) -> p.Exported:
         """Write a document to a session's file."""

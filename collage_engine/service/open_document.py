@@ -26,7 +26,6 @@ from collage_engine.records.typed import convert
 from collage_engine.search.api import Search
 from collage_engine.service.run_client import Ticket
 from collage_engine.session.document import Document, PlacedShape
-from collage_engine.session.earlier import earlier_session
 from collage_engine.session.file import save_session
 from collage_engine.session.shape_rows import shape_row
 
@@ -153,23 +152,6 @@ class OpenDocument:
         with self.lock:
             self.document.take_over(earlier)
             self.replace_candidates(self.document.candidates)
-
-    def continue_from(self, path: Path) -> None:
-        """Take over the runs of a session's file, if there is one, to save to it again.
-
-        Raises:
-            UsageError: What is at ``path`` is no session of this model with the same sizes.
-        """
-        earlier = earlier_session(path)
-        self.goes_on_in(path, earlier)
-        if earlier is None:
-            return
-        if not self.document.continues(earlier):
-            raise UsageError(
-                f"the session {path} is of another model ({earlier.model.path}) or of other input "
-                "sizes: name another file"
-            )
-        self.take_over(earlier)
 
     def goes_on_in(self, path: Path, held: Document | None) -> None:
         """Note that the document is kept in this file, which holds so much now."""

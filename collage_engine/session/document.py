@@ -36,10 +36,16 @@ class Document:
     shapes know each other through the service."""
 
     @property
+    def placed_shapes(self) -> list[tuple[ShapeChoice, Document]]:
+        """Each shape with its document, this one among them, in the user's order."""
+        if not self.shapes:
+            return [(ShapeChoice(shapes=self.model.shapes), self)]
+        return [(shape.choice, shape.document or self) for shape in self.shapes]
+
+    @property
     def runs_of_all_shapes(self) -> list[Run]:
         """The runs of this document and of those for other shapes."""
-        others = (shape.document for shape in self.shapes if shape.document is not None)
-        return [*self.runs, *(run for other in others for run in other.runs)]
+        return [run for _, document in self.placed_shapes for run in document.runs]
 
     def toolchain_title(self, name: str) -> str:
         """Return a toolchain as its makers write it; its name where no record says that."""

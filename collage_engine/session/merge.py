@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from collage_engine.records.placement import Run
 from collage_engine.session.document import Document, PlacedShape
@@ -21,11 +21,23 @@ def merged(ours: Document, theirs: Document, seen: Collection[str]) -> Document:
         A document with the runs of both, the older first. Pins and settings are ours; a cost that
         only the file knows is taken over where both are of the same graph.
     """
-    if not ours.continues(theirs):
-        return ours
+    held = [document for _, document in theirs.placed_shapes]
+    together = _with_additions(ours, held, seen)
+    together.shapes = [
+        PlacedShape(shape.choice, shape.document and _with_additions(shape.document, held, seen))
+        for shape in ours.shapes
+    ]
+    return together
+
+
+def _with_additions(ours: Document, held: Sequence[Document], seen: Collection[str]) -> Document:
+    """Our document of one shape with what that of the same shape in the file has beside it."""
+    together = Document(**vars(ours))
+    theirs = next((document for document in held if ours.continues(document)), None)
+    if theirs is None:
+        return together
     mine = {run.id for run in ours.runs}
     new = [run for run in theirs.runs if run.id not in mine and run.id not in seen]
-    together = Document(**vars(ours))
     together.runs = _by_time(ours.runs, new)
     if theirs.graph == ours.graph:
         known = {c.id: c for c in theirs.candidates}
@@ -38,13 +50,6 @@ def merged(ours: Document, theirs: Document, seen: Collection[str]) -> Document:
         mine = {c.id for c in ours.candidates}
         together.candidates += [c for c in theirs.candidates if c.id not in mine]
         together.constants = theirs.constants | ours.constants
-    in_file = {shape.choice.text: shape.document for shape in theirs.shapes}
-    together.shapes = []
-    for shape in ours.shapes:
-        other, document = in_file.get(shape.choice.text), shape.document
-        if document is not None and other is not None:
-            document = merged(document, other, seen)
-        together.shapes.append(PlacedShape(shape.choice, document))
     return together
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from collage_engine.cli.options import dimension, shape_choices
 from collage_engine.cli.parser import build_parser
-from collage_engine.deployment.shapes import session_path
 from collage_engine.drawing.shape_table import shape_cells, sharing_sentences
 from collage_engine.model.dimensions import input_shapes, symbolic_dimensions
 from collage_engine.records.errors import UsageError
@@ -150,11 +149,6 @@ def test_a_model_without_named_dimensions_says_so():
     net.output(net.op("Relu", net.input("x", [1, 3])))
     with pytest.raises(UsageError, match="all sizes of its 1 input are fixed"):
         input_shapes(net.model(), {"batch": 1}, {}, "m.onnx")
-
-
-def test_each_shape_has_a_session_of_its_own(tmp_path):
-    choice = ShapeChoice(dims={"batch": 4, "sequence": 64})
-    assert session_path(tmp_path / "m.collage", choice).name == "m-batch=4-sequence=64.collage"
 
 
 def test_items_are_the_extent_that_all_inputs_begin_with():

@@ -1,119 +1,177 @@
-"""Sessions of several shapes are found fit before the first run, continued, and kept."""
+"""A session of several shapes is found fit before the first run, and is continued and kept."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+from collage_engine.api import Session
 from collage_engine.deployment import shapes as several
-from collage_engine.deployment.shapes import place_shapes, session_path
+from collage_engine.deployment.shapes import place_shapes
 from collage_engine.records.errors import SessionError, UsageError
+from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
-from collage_engine.service.open_document import OpenDocument
+from collage_engine.service.engine import Engine
+from collage_engine.session.document import Document
 from collage_engine.session.file import load_session, save_session
 from tests.unit.test_session import a_document
 
-CHOICES = tuple(ShapeChoice(dims={"batch": batch}) for batch in (1, 4))
+BATCHES = (1, 4)
 
 
-class FakeEngine:
+def document_for(batch: int) -> Document:
+    """The small document, without runs, for one size of its input."""
+    document = a_document()
+    document.model = msgspec.structs.replace(document.model, shapes={"x": (batch,)})
+    document.runs.clear()
+    return document
+
+
+def choices_of(*batches: int) -> tuple[ShapeChoice, ...]:
+    return tuple(ShapeChoice(dims={"batch": batch}) for batch in batches)
+
+
+class EngineWithoutChildren(Engine):
     """Opens the same small document for each shape, and does runs at once."""
 
     def __init__(self) -> None:
-        self.opened: dict[str, OpenDocument] = {}
+        super().__init__()
         self.runs = 0
 
-    def distinct_input_shapes(
-        self, path: Any, choices: Any
-    ) -> tuple[dict[str, tuple[int, ...]], ...]:
+    def input_shapes(self, path: Any, choices: Any) -> tuple[dict[str, tuple[int, ...]], ...]:
         return tuple({"x": (choice.dims["batch"],)} for choice in choices)
 
-    def model_open(self, params: Any) -> Any:
-        handle = f"d{len(self.opened)}"
-        document = a_document()
-        document.model = msgspec.structs.replace(document.model, shapes=dict(params.shapes))
-        document.runs.clear()
-        self.opened[handle] = OpenDocument(handle, document)
-        return SimpleNamespace(document=handle)
-
-    def document(self, handle: str) -> OpenDocument:
-        return self.opened[handle]
+    def _imported(self, path: Path, shapes: dict[str, tuple[int, ...]]) -> Document:
+        return document_for(shapes["x"][0])
 
     def enumerate(self, handle: str, settings: RunSettings) -> list[Any]:
-        assert handle in self.opened and not self.runs, "it is done before the first run"
+        assert not self.runs, "it is done before the first run"
         return []
 
-    def run(self, handle: str, settings: RunSettings, out: str | None) -> Any:
+    def run(self, handle: str, settings: RunSettings, **_: Any) -> Run:
         self.runs += 1
         run = msgspec.structs.replace(a_document().runs[0], id=f"n{self.runs}-{id(self)}")
-        self.opened[handle].document.runs.append(run)
+        self.document(handle).document.runs.append(run)
         return run
 
-    def session_save(self, params: Any) -> None:
-        self.opened[params.document].save(Path(params.path))
+
+def placed(session: Path, *batches: int) -> several.ShapesPlaced:
+    engine = EngineWithoutChildren()
+    try:
+        wanted = choices_of(*(batches or BATCHES))
+        return place_shapes(engine, "m.onnx", wanted, RunSettings(), session=session)
+    finally:
+        engine.close()
 
 
-def placed(session: Path) -> tuple[FakeEngine, several.ShapesPlaced]:
-    engine = FakeEngine()
-    made: Any = engine
-    return engine, place_shapes(made, "m.onnx", CHOICES, RunSettings(), session=session)
+def runs_in(session: Path) -> dict[str, int]:
+    """Shape → the number of its runs that the file holds."""
+    document, note = load_session(session)
+    assert note is None
+    return {choice.text: len(each.runs) for choice, each in document.placed_shapes}
 
 
 def test_a_second_placing_keeps_the_runs_of_the_first(tmp_path: Path) -> None:
     session = tmp_path / "s.collage"
     for count in (1, 2):
-        _, found = placed(session)
-        assert found.not_saved is None and len(found.sessions) == 2
-        for choice in CHOICES:
-            assert len(load_session(session_path(session, choice))[0].runs) == count
+        found = placed(session)
+        assert found.not_saved is None and found.session == session
+        assert runs_in(session) == {"batch=1": count, "batch=4": count}
+    assert list(tmp_path.iterdir()) == [session]
+
+
+def test_shapes_that_are_not_placed_again_stay_in_the_session(tmp_path: Path) -> None:
+    session = tmp_path / "s.collage"
+    placed(session, 1, 4)
+    placed(session, 16, 4)
+    assert runs_in(session) == {"batch=16": 1, "batch=4": 2, "batch=1": 1}
+
+
+def test_one_shape_joins_a_session_of_several(tmp_path: Path) -> None:
+    path = tmp_path / "s.collage"
+    placed(path)
+    engine = EngineWithoutChildren()
+    try:
+        session = Session.of_model(engine, "m.onnx", {"x": (4,)})
+        session.continue_from(path)
+        assert len(session.runs) == 1
+        session.place(RunSettings())
+        session.save(path)
+    finally:
+        engine.close()
+    assert runs_in(path) == {"batch=1": 1, "batch=4": 2}
+
+
+def test_several_shapes_go_on_where_a_session_of_one_ended(tmp_path: Path) -> None:
+    session = tmp_path / "s.collage"
+    one = document_for(4)
+    one.runs = a_document().runs
+    save_session(one, session)
+    placed(session, 1, 4)
+    assert runs_in(session) == {"batch=1": 1, "batch=4": len(one.runs) + 1}
+
+
+def test_a_session_of_one_shape_does_not_become_that_of_another(tmp_path: Path) -> None:
+    session = tmp_path / "s.collage"
+    save_session(document_for(4), session)
+    engine = EngineWithoutChildren()
+    try:
+        with pytest.raises(UsageError, match="of other input sizes"):
+            Session.of_model(engine, "m.onnx", {"x": (1,)}).continue_from(session)
+    finally:
+        engine.close()
+
+
+def test_a_shape_of_a_session_is_chosen_by_its_dimensions(tmp_path: Path) -> None:
+    path = tmp_path / "s.collage"
+    placed(path)
+    engine = EngineWithoutChildren()
+    try:
+        session = Session.of_file(engine, path)
+        assert session.shapes == choices_of(*BATCHES)
+        assert session.of_shape({"batch": 4}).model.shapes == {"x": (4,)}
+        with pytest.raises(UsageError, match="no shape with batch=2: it has batch=1, batch=4"):
+            session.of_shape({"batch": 2})
+    finally:
+        engine.close()
 
 
 @pytest.mark.parametrize("what", ["another file", "another model", "no folder", "a long name"])
 def test_what_cannot_be_a_session_is_found_before_the_first_run(tmp_path: Path, what: str) -> None:
     session = tmp_path / "s.collage"
-    last = session_path(session, CHOICES[-1])
     if what == "another file":
-        last.write_text("the only copy of a novel")
+        session.write_text("the only copy of a novel")
     elif what == "another model":
         document = a_document()
         document.model = msgspec.structs.replace(document.model, sha256="11")
-        save_session(document, last)
+        save_session(document, session)
     elif what == "no folder":
         session = tmp_path / "none" / "s.collage"
     else:
-        session = tmp_path / ("s" * 240)
-    engine: Any = FakeEngine()
-    before = last.read_bytes() if last.exists() else None
-    with pytest.raises(UsageError):
-        place_shapes(engine, "m.onnx", CHOICES, RunSettings(), session=session)
+        session = tmp_path / ("s" * 300)
+    engine = EngineWithoutChildren()
+    before = session.read_bytes() if what.startswith("another") else None
+    try:
+        with pytest.raises(UsageError):
+            place_shapes(engine, "m.onnx", choices_of(1, 4), RunSettings(), session=session)
+    finally:
+        engine.close()
     assert engine.runs == 0
-    assert (last.read_bytes() if last.exists() else None) == before
-
-
-def test_two_shapes_never_share_a_session(tmp_path: Path) -> None:
-    alike = (ShapeChoice(dims={"a/b": 1}), ShapeChoice(dims={"a_b": 1}))
-    engine: Any = SimpleNamespace(distinct_input_shapes=lambda *_: ({"x": (1,)}, {"y": (1,)}))
-    with pytest.raises(UsageError, match="the same session"):
-        place_shapes(engine, "m.onnx", alike, RunSettings(), session=tmp_path / "s.collage")
+    if what.startswith("another"):
+        assert session.read_bytes() == before
 
 
 def test_a_session_that_cannot_be_written_afterwards_loses_no_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written: list[str] = []
+    def save(engine: Engine, params: Any) -> None:
+        raise SessionError("no space left")
 
-    def save(engine: FakeEngine, params: Any) -> None:
-        if not written:
-            written.append(params.path)
-            raise SessionError("no space left")
-        engine.opened[params.document].save(Path(params.path))
-
-    monkeypatch.setattr(FakeEngine, "session_save", save)
-    _, found = placed(tmp_path / "s.collage")
+    monkeypatch.setattr(EngineWithoutChildren, "session_save", save)
+    found = placed(tmp_path / "s.collage")
     assert len(found.runs) == 2 and str(found.not_saved) == "no space left"
-    assert found.sessions == (session_path(tmp_path / "s.collage", CHOICES[1]),)
+    assert found.session is None
