@@ -90,16 +90,27 @@ def path_of(name: str, folder: Path) -> Path:
     return path
 
 
+def cache_without_measurements(folder: Path, toolchain_cache: Path | None = None) -> Path:
+    """A cache in this folder with an empty store, and what toolchains compile once per machine.
+
+    Args:
+        folder: Where it is made.
+        toolchain_cache: The cache that this is copied from; None: the user's.
+    """
+    cache, source = folder / "cache", toolchain_cache or cache_folder()
+    for part in ONCE_PER_MACHINE:
+        if (source / part).is_dir():
+            shutil.copytree(source / part, cache / part, symlinks=True)
+    return cache
+
+
 def run(
     name: str, budget_s: float, folder: Path, toolchain_cache: Path, threads: int = 0
 ) -> Outcome:
     """Place a model from an empty store."""
     model = path_of(name, folder)
     with tempfile.TemporaryDirectory(prefix="budgets-") as scratch:
-        cache = Path(scratch) / "cache"
-        for part in ONCE_PER_MACHINE:
-            if (toolchain_cache / part).is_dir():
-                shutil.copytree(toolchain_cache / part, cache / part, symlinks=True)
+        cache = cache_without_measurements(Path(scratch), toolchain_cache)
         began = time.monotonic()
         options = ["-o", f"{scratch}/out", "--json", "--budget", f"{budget_s:.0f}s"]
         options += ["--threads", str(threads)] if threads else []

@@ -1,20 +1,33 @@
-"""Throughput of an artifact beside ONNX Runtime with several sessions and OpenVINO's hint.
+"""Throughput of artifacts beside ONNX Runtime with several sessions and OpenVINO's hint.
 
-    collage place m.onnx -o out --objective throughput
-    python -m tests.benchmarks.throughput m.onnx out [--seconds 3] [--turns 3]
+    python -m tests.benchmarks.throughput FOLDER [--budget 120] [--seconds 3] [--turns 7] [MODEL …]
 
-Every contender has a process of its own, and they take turns. ONNX Runtime is tried with every way
-of sharing the processors among sessions; OpenVINO with its performance hint THROUGHPUT, which
-chooses streams itself, and as many requests at once as it says are best.
+A model is a name of ``tests.zoo`` or an .onnx file; without one, those of ``MODELS`` are done. Each
+is placed with ``collage place --objective throughput``, from an empty store of measurements, on all
+processors that this process may use. Then its artifact and the others take turns in random order,
+each in a process of its own: ONNX Runtime with every way of sharing the processors among sessions,
+and OpenVINO with its performance hint THROUGHPUT, which chooses streams itself, with as many
+requests at once as it says are best.
+
+It takes the budget for each model, and some ten seconds for each contender and turn: 25 minutes
+with the defaults on two processors. What is in FOLDER already is not done again, so a command that
+was interrupted goes on when it is given again.
+
+The table says for each model the runs per second of every contender (the median of its turns), and
+ours over the best of the others: the median of the ratios of the turns with its 95 % interval.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import random
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -25,8 +38,16 @@ import numpy as np
 
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.loader.streams import Pool
+from collage_engine.artifact.manifest import read_manifest
 from collage_engine.deployment.throughput import ways
 from collage_engine.machine.device import physical_cores
+from tests.benchmarks.budgets import cache_without_measurements
+from tests.benchmarks.peers_stats import paired_ratio
+from tests.benchmarks.place import ROOT, model_file
+
+MODELS = ("mobilenet_v2", "light_resnet50", "light_densenet121", "bert_small")
+"""Four models of published size, of tens of milliseconds and less a run."""
+OURS = "collage"
 
 
 def per_second(pool: Pool, seconds: float) -> float:
@@ -42,7 +63,8 @@ def per_second(pool: Pool, seconds: float) -> float:
             count += 1
         return count / (time.perf_counter() - begin)
 
-    return sum(future.result() for future in [pool.apply(work) for _ in range(pool.streams)])
+    futures = [pool.apply(work) for _ in range(pool.streams)]
+    return sum(future.result() for future in futures)
 
 
 def inputs_of(artifact: Path) -> dict[str, np.ndarray]:
@@ -88,46 +110,120 @@ def openvino_hint(model: str, inputs: dict[str, np.ndarray], seconds: float) -> 
     return count / (time.perf_counter() - begin)
 
 
-def in_child(name: str, model: str, artifact: str, seconds: float) -> float:
+def place(model: Path, out: Path, budget_s: float) -> None:
+    """Place a model for throughput from an empty store, unless that was done before."""
+    document = out.with_suffix(".json")
+    if document.exists():
+        return
+    shutil.rmtree(out, ignore_errors=True)
+    command = [sys.executable, "-m", "collage_engine", "place", str(model), "-o", str(out)]
+    command += ["--json", "--objective", "throughput", "--budget", f"{budget_s:g}s"]
+    with tempfile.TemporaryDirectory(prefix="throughput-") as scratch:
+        cache = cache_without_measurements(Path(scratch))
+        began = time.monotonic()
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, "COLLAGE_CACHE_DIR": str(cache)},
+        )
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}: status {done.returncode}\n{done.stderr[-3000:]}")
+    print(f"{out}: {time.monotonic() - began:.0f} s of {budget_s:g} s", flush=True)
+    document.write_text(done.stdout)
+
+
+def in_child(name: str, model: Path, artifact: Path, seconds: float) -> float:
     """Runs per second of a peer, in a process of its own."""
-    command = [sys.executable, "-m", "tests.benchmarks.throughput", model, artifact]
+    command = [sys.executable, "-m", "tests.benchmarks.throughput", str(artifact), str(model)]
     done = subprocess.run(
         [*command, "--only", name, "--seconds", str(seconds)],
         capture_output=True,
         text=True,
-        check=True,
+        cwd=ROOT,
     )
+    if done.returncode:
+        raise SystemExit(f"{name} on {model}: {done.stderr[-2000:]}")
     return float(done.stdout.splitlines()[-1])
 
 
+def compared(model: Path, artifact: Path, seconds: float, turns: int) -> dict[str, list[float]]:
+    """Runs per second of every contender in every turn, measured now or before."""
+    log = artifact.with_name(f"{artifact.name}-turns.json")
+    peers = [f"onnxruntime {n}x{t}" for n, t in ways(physical_cores())] + ["openvino"]
+    rates: dict[str, list[float]] = {name: [] for name in [OURS, *peers]}
+    if log.exists():
+        rates = json.loads(log.read_text())
+    for turn in range(len(rates[OURS]), turns):
+        order = list(rates)
+        random.Random(turn).shuffle(order)
+        for name in order:
+            if name == OURS:
+                found = run_artifact(artifact, benchmark=True)["runs_per_s"]
+            else:
+                found = in_child(name, model, artifact, seconds)
+            rates[name].append(found)
+        log.write_text(json.dumps(rates))
+    return rates
+
+
+def row(name: str, artifact: Path, rates: dict[str, list[float]]) -> str:
+    """The line of the table of a model."""
+    middle = {who: statistics.median(found) for who, found in rates.items()}
+    best = max((who for who in rates if who != OURS), key=lambda who: middle[who])
+    ratio = paired_ratio(rates[OURS], rates[best])
+    manifest = read_manifest(artifact)
+    parts = manifest["placement"]["partitions"]
+    toolchains = ", ".join(sorted({part["toolchain"] for part in parts}))
+    shown = "too few turns"
+    if ratio is not None:
+        shown = f"{ratio.middle:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"
+    cells = [
+        name,
+        f"{middle[OURS]:.4g} ({manifest.get('streams', 1)}x{manifest['threads']}, {toolchains})",
+        ", ".join(
+            f"{who.removeprefix('onnxruntime ')}: {middle[who]:.4g}"
+            for who in rates
+            if who.startswith("onnxruntime")
+        ),
+        f"{middle['openvino']:.4g}",
+        f"{shown} of {best}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
 def main() -> None:
-    """Compare, and print one line of JSON for each contender."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model")
-    parser.add_argument("artifact")
+    """Place and compare, and print a line for each model."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, help="where models, artifacts and results are kept")
+    parser.add_argument("models", nargs="*", default=list(MODELS))
+    parser.add_argument("--budget", type=float, default=120.0, help="seconds of each placing")
     parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--only", help="a peer, as this program calls itself")
     options = parser.parse_args()
-    inputs = inputs_of(Path(options.artifact))
-    if options.only == "openvino":
-        print(openvino_hint(options.model, inputs, options.seconds))
-        return
     if options.only:
-        streams, threads = map(int, options.only.removeprefix("onnxruntime ").split("x"))
-        print(onnxruntime_sessions(options.model, inputs, streams, threads, options.seconds))
+        (model,) = options.models
+        inputs = inputs_of(options.folder)
+        if options.only == "openvino":
+            print(openvino_hint(model, inputs, options.seconds))
+        else:
+            streams, threads = map(int, options.only.removeprefix("onnxruntime ").split("x"))
+            print(onnxruntime_sessions(model, inputs, streams, threads, options.seconds))
         return
-    peers = [f"onnxruntime {n}x{t}" for n, t in ways(physical_cores())] + ["openvino"]
-    rates: dict[str, list[float]] = {name: [] for name in ["collage", *peers]}
-    for _ in range(options.turns):
-        found = run_artifact(Path(options.artifact), benchmark=True)
-        rates["collage"].append(found["runs_per_s"])
-        for name in peers:
-            rates[name].append(in_child(name, options.model, options.artifact, options.seconds))
-    ours = statistics.median(rates["collage"])
-    for name, every in rates.items():
-        median = statistics.median(every)
-        print(json.dumps({"who": name, "runs_per_s": median, "ours": ours / median, "all": every}))
+    folder: Path = options.folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    print("| model | ours | ONNX Runtime, sessions x threads | OpenVINO | ours / best other |")
+    print("|---|---|---|---|---|")
+    for name in options.models:
+        model = model_file(name, folder)
+        artifact = folder / f"{model.stem}-out"
+        place(model, artifact, options.budget)
+        rates = compared(model, artifact, options.seconds, options.turns)
+        print(row(model.stem, artifact, rates), flush=True)
 
 
 if __name__ == "__main__":

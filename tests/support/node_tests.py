@@ -1,7 +1,12 @@
 """The node tests of the ONNX standard, each placed with the checks of a run.
 
-``python -m tests.support.node_tests OUT FIRST`` does the tests from number FIRST on and appends a
-line of JSON for each to OUT, so that whoever started it knows which test ended it.
+``python -m tests.support.node_tests FILE`` does all of them that ONNX Runtime passes and prints the
+table for ``tests/benchmarks/RESULTS.md``. FILE gets a line of JSON for each test; what is in it
+already is not done again, so that a command that was interrupted goes on when it is given again.
+The status is 1 where a test is wrong or failed.
+
+With numbers behind FILE it does these tests only, as the command starts itself: a test that ends
+or hangs its process costs that test.
 """
 
 from __future__ import annotations
@@ -9,6 +14,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -273,7 +279,7 @@ def results(lines: Path, names: Sequence[str] | None = None) -> Iterator[Outcome
     """Run the tests in child processes; one that ends or hangs one costs that test.
 
     Args:
-        lines: File that the children append to.
+        lines: File that the children append to; tests that are in it are not done again.
         names: Names of the tests; None: all.
     """
     import subprocess
@@ -281,8 +287,8 @@ def results(lines: Path, names: Sequence[str] | None = None) -> Iterator[Outcome
 
     order = [case.name for case in node_tests()]
     wanted = [i for i, name in enumerate(order) if names is None or name in names]
-    lines.write_text("")
-    begin = 0
+    lines.touch()
+    begin = lines.read_text().count("\n")
     while begin < len(wanted):
         command = [sys.executable, "-m", "tests.support.node_tests", str(lines)]
         child = subprocess.Popen(
@@ -309,9 +315,9 @@ def results(lines: Path, names: Sequence[str] | None = None) -> Iterator[Outcome
         yield Outcome(**json.loads(line))
 
 
-LONGEST_S = 90.0
-"""Seconds that a test may take before it is taken for hanging; chosen: the slowest takes 10, and
-the first one waits for runtimes to be compiled."""
+LONGEST_S = 600.0
+"""Seconds that a test may take before it is taken for hanging; chosen: the slowest takes 10 on a
+processor of its own, which a busy machine shares among a dozen programs."""
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
@@ -333,15 +339,28 @@ def table(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(said)
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Do the tests with the given numbers, one line of JSON for each."""
-    lines, numbers = Path(arguments[0]), arguments[1]
+def report(outcomes: Sequence[Outcome]) -> int:
+    """Print the table, how many tests are in which state, and what is wrong; 1 where any is."""
+    print(table(outcomes))
+    print(Counter(outcome.state for outcome in outcomes))
+    bad = [o for o in outcomes if o.state in ("wrong", "failed")]
+    for outcome in bad:
+        print(f"{outcome.name}: {outcome.state}: {outcome.said}")
+    return 1 if bad else 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do all tests and report, or do those with the given numbers."""
+    lines, *numbers = arguments
+    if not numbers:
+        return report(list(results(Path(lines))))
     cases = node_tests()
-    for number in map(int, numbers.split(",")):
+    for number in map(int, numbers[0].split(",")):
         outcome = place(cases[number])
-        with lines.open("a") as stream:
+        with Path(lines).open("a") as stream:
             stream.write(json.dumps(asdict(outcome)) + "\n")
+    return 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))
