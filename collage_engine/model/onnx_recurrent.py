@@ -14,10 +14,11 @@ import numpy as np
 from collage_engine.model.draft import Draft, Op
 
 MOST_STEPS = 8
-"""Steps of both directions together, above which a recurrent node stays one operator. Chosen: on a
-bidirectional LSTM of 64 units the steps in TVM's or OpenVINO's hands take 4 µs instead of 13 at 2,
-8.7 instead of 11.5 at 4, 13.9 instead of 14.2 at 8, but 28 instead of 20.5 at 16 (one thread of a
-Zen 4). A step becomes up to 16 operators, and candidates are sought among all of them."""
+"""Steps of both directions together, above which a recurrent node stays one operator, which oneDNN,
+OpenVINO and ONNX Runtime run. Chosen: on a bidirectional LSTM of 64 units the steps in TVM's or
+OpenVINO's hands take 4 µs instead of 13 at 2, 8.7 instead of 11.5 at 4, 13.9 instead of 14.2 at 8,
+but 28 instead of 20.5 at 16 (one thread of a Zen 4). A step becomes up to 16 operators, and
+candidates are sought among all of them."""
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 """Matrices that are stacked in each weight, by operator (ONNX's definition)."""
 _DEFAULT = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}

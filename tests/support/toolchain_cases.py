@@ -61,11 +61,17 @@ class Net:
 
 
 def one_node(
-    op: str, *inputs: Tensor, opset: int = 17, outputs: int = 1, **attributes: Any
+    op: str, *inputs: Tensor | None, opset: int = 17, outputs: int = 1, **attributes: Any
 ) -> ModelProto:
-    """A model of one operator; tuples are inputs of that shape, arrays are constants."""
+    """A model of one operator; tuples are inputs of that shape, arrays are constants.
+
+    None leaves an optional input out.
+    """
     net = Net(opset)
-    names = [net.input(*i) if isinstance(i, tuple) else net.const(i) for i in inputs]
+    names = [
+        None if i is None else net.input(*i) if isinstance(i, tuple) else net.const(i)
+        for i in inputs
+    ]
     made = net.add(op, *names, outputs=outputs, **attributes)
     return net.model(*([made] if outputs == 1 else made))
 

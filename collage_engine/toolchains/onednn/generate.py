@@ -13,7 +13,7 @@ from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.format import TO_LOGICAL, TO_STORED, Formats, stored_shape
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex, NodeSet
-from collage_engine.toolchains.onednn import composites, quantized, quantized_scales
+from collage_engine.toolchains.onednn import composites, quantized, quantized_scales, recurrent
 from collage_engine.toolchains.onednn.fuse import fuse
 from collage_engine.toolchains.onednn.linear import LINEAR, batch_norm_field
 from collage_engine.toolchains.onednn.pointwise import POINTWISE
@@ -36,6 +36,7 @@ LOWERINGS: dict[str, Callable[[OneDnnProgram, Node], int]] = {
     **SHAPING,
     **LINEAR,
     **quantized_scales.QUANTIZED,
+    **dict.fromkeys(recurrent.OPERATORS, recurrent.whole),
     "ones_like": _filled(1.0),
     "zeros_like": _filled(0.0),
 }
@@ -43,6 +44,7 @@ LOWERINGS: dict[str, Callable[[OneDnnProgram, Node], int]] = {
 FIELDS: dict[str, Callable[[OneDnnProgram, Node, int], int]] = {
     "split": split_field,
     "nn.batch_norm": batch_norm_field,
+    **dict.fromkeys(recurrent.OPERATORS, recurrent.field),
 }
 """The function that lowers one field of the tuple that each Relax operator gives."""
 
@@ -136,7 +138,7 @@ def _lower_composite(plan: OneDnnProgram, found: Claim[composites.Composite]) ->
 
 
 def _lower_call(plan: OneDnnProgram, node: Node) -> None:
-    if node.op in FIELDS:
+    if node.op in FIELDS and node.is_tuple:
         return  # by its projections
     lower = LOWERINGS.get(node.op)
     if lower is None:
@@ -200,7 +202,7 @@ def _refusal(graph: DataflowGraph, index: NodeIndex) -> str | None:
             for each in fields.inputs if fields.form == "tuple" else (source,):
                 if not plan.is_constant(each) and each not in plan.of_node:
                     _define_input(plan, each, one_node(index))
-        if node.op in FIELDS:
+        if node.op in FIELDS and node.is_tuple:
             read = {graph.nodes[u].field for u in graph.users[index]}
             for field in sorted(read):
                 FIELDS[node.op](plan, node, field)

@@ -25,7 +25,10 @@ KEEP_TYPE = {"reshape", "permute", "slice", "concat", "pool", "expand"}
 MAX_RANK = 12
 """Dimensions of a memory descriptor, at most (oneDNN's DNNL_MAX_NDIMS)."""
 
-READS = ("src", "other", "weights", "bias", "scale", "shift", "mean", "variance")
+READS = (
+    *("src", "other", "weights", "bias", "scale", "shift", "mean", "variance"),
+    *("recurrent", "state", "cell_state"),
+)
 """Keys of a step under which it reads one value."""
 
 

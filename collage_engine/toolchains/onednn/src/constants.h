@@ -131,9 +131,14 @@ class Constants {
     }
   }
 
-  // Whether packing kept every value: without VNNI the library may halve 8-bit weights.
+  // Whether packing can be undone, and kept every value: without VNNI the library may halve 8-bit
+  // weights.
   bool Recoverable(const Packed& packed) const {
-    if (!IsSmall(packed.desc.get_data_type())) return true;
+    if (!IsSmall(packed.desc.get_data_type())) {
+      // The library knows no way back from some layouts of its own, such as those of RNN weights.
+      return static_cast<bool>(dnnl::reorder::primitive_desc(
+          Engine(), packed.desc, Engine(), packed.source.desc, dnnl::primitive_attr(), true));
+    }
     const Buffer& given = program_.buffer(packed.source.buffer);
     std::string bytes(given.bytes, '\0');
     Unpack(packed, bytes.data());

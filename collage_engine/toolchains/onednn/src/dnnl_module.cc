@@ -176,6 +176,10 @@ class DnnlModule : public PlanModule {
         double rate = c.Value(Get<int64_t>(step, "src")).type() == kFloat ? 100e3 : 400e3;
         return 2.0 * elements * depth / rate;
       }
+      if (op == "recurrent") {
+        const Dims& weights = c.Value(Get<int64_t>(step, "weights")).dims;  // of inputs, ldigo
+        return 2.0 * elements * static_cast<double>((weights[2] + weights[4]) * weights[3]) / 100e3;
+      }
       elements = std::max(elements, static_cast<double>(Elements(src)));
     }
     return elements * kElement;
@@ -216,7 +220,7 @@ class DnnlModule : public PlanModule {
         if (id >= 0) last[root(id)] = index;
       };
       for (const char* key : {"src", "other", "weights", "bias", "scale", "shift", "mean",
-                              "variance"}) {
+                              "variance", "recurrent", "state", "cell_state"}) {
         read(GetInt(step, key, -1));
       }
       if (Has(step, "srcs")) {

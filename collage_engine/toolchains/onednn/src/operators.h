@@ -291,6 +291,63 @@ inline View Rescale(Compiler& c, const Site& site) {
   return to;
 }
 
+// All steps of an LSTM, GRU or RNN of one layer. `src` is (step, batch, feature), the result (step,
+// batch, state), of both directions one after the other; the first states are zero without `state`.
+inline View Recurrent(Compiler& c, const Site& site) {
+  static const std::map<std::string, dnnl::rnn_direction> directions = {
+      {"forward", dnnl::rnn_direction::unidirectional_left2right},
+      {"reverse", dnnl::rnn_direction::unidirectional_right2left},
+      {"bidirectional", dnnl::rnn_direction::bidirectional_concat}};
+  auto direction = directions.find(site.text("direction"));
+  if (direction == directions.end()) {
+    TVM_FFI_THROW(ValueError) << "unknown direction " << site.text("direction");
+  }
+  std::string cell = site.text("cell");
+  View src = c.UsePlainFloat(c.Value(site.id("src")));
+  View weights = c.Value(site.id("weights")), recurrent = c.Value(site.id("recurrent"));
+  std::vector<std::pair<int, View>> used = {
+      {DNNL_ARG_SRC_LAYER, src}, {DNNL_ARG_BIAS, c.UsePlainFloat(c.Value(site.id("bias")))}};
+  auto first = [&](const char* key, int name) {
+    if (site.id(key) < 0) return Desc();
+    used.push_back({name, c.UsePlainFloat(c.Value(site.id(key)))});
+    return used.back().second.desc;
+  };
+  Desc bias = used[1].second.desc, none;
+  Desc state = first("state", DNNL_ARG_SRC_ITER), memory = first("cell_state", DNNL_ARG_SRC_ITER_C);
+  Desc layer = AnyDesc(weights.dims), iteration = AnyDesc(recurrent.dims);
+  View to = c.NewView(PlainDesc(site.dims()));
+  auto describe = [&]() -> PrimitiveDesc {
+    if (cell == "lstm") {
+      return dnnl::lstm_forward::primitive_desc(Engine(), kInference, direction->second, src.desc,
+                                                state, memory, layer, iteration, bias, to.desc,
+                                                none, none, c.Attributes(), true);
+    }
+    if (cell == "gru") {
+      return dnnl::gru_forward::primitive_desc(Engine(), kInference, direction->second, src.desc,
+                                               state, layer, iteration, bias, to.desc, none,
+                                               c.Attributes(), true);
+    }
+    if (cell == "lbr_gru") {
+      return dnnl::lbr_gru_forward::primitive_desc(Engine(), kInference, direction->second,
+                                                   src.desc, state, layer, iteration, bias,
+                                                   to.desc, none, c.Attributes(), true);
+    }
+    return dnnl::vanilla_rnn_forward::primitive_desc(
+        Engine(), kInference, EltwiseAlgorithm(site.text("alg")), direction->second, src.desc,
+        state, layer, iteration, bias, to.desc, none, c.Attributes(), true);
+  };
+  PrimitiveDesc pd = describe();
+  if (!pd) TVM_FFI_THROW(RuntimeError) << "oneDNN has no implementation of this " << cell;
+  auto packed = [&](int name) { return pd.query_md(dnnl::query::exec_arg_md, name); };
+  used.push_back({DNNL_ARG_WEIGHTS_LAYER, c.Use(weights, packed(DNNL_ARG_WEIGHTS_LAYER))});
+  used.push_back({DNNL_ARG_WEIGHTS_ITER, c.Use(recurrent, packed(DNNL_ARG_WEIGHTS_ITER))});
+  std::vector<Binding> bindings;
+  for (auto& [name, view] : used) bindings.push_back({&view, view.desc, name});
+  bindings.push_back({&to, to.desc, DNNL_ARG_DST_LAYER});
+  c.Emit(cell, pd, bindings, src.desc, to.desc, "");
+  return c.Apply(to, site.posts, to);
+}
+
 inline View Reshape(Compiler& c, const Site& site) {
   View src = c.Value(site.id("src"));
   Dims dims = site.dims();
@@ -334,7 +391,7 @@ inline View Lower(Compiler& c, const std::string& op, const Site& site) {
                {"concat", Concat},       {"resize", Resample},
       {"rescale", Rescale},     {"small_binary", SmallBinary},
       {"eltwise", Elementwise}, {"binary", BinaryStep},   {"reshape", Reshape},
-      {"permute", Permute},     {"slice", Slice},
+      {"permute", Permute},     {"slice", Slice},         {"recurrent", Recurrent},
       {"expand",
        [](Compiler& c, const Site& s) { return c.Expand(c.Value(s.id("src")), s.dims()); }}};
   auto it = known.find(op);
