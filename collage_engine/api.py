@@ -473,15 +473,19 @@ class Session:
         """
         return self._engine.keep() if keep else self._engine.cancel()
 
-    def continue_from(self, path: str | Path) -> None:
+    def continue_from(self, path: str | Path, choice: ShapeChoice | None = None) -> None:
         """Take over the runs of a session's file, if there is one, to save to it again.
 
         Where the file holds several shapes, saving to it keeps the others.
 
+        Args:
+            path: The file.
+            choice: What this shape is called among them, if it is a new one.
+
         Raises:
             UsageError: What is at ``path`` is no session of this model, or is of one other shape.
         """
-        self._engine.continue_from(self._handle, Path(path))
+        self._engine.continue_from(self._handle, Path(path), choice)
 
     def export(self, out: str | Path, run: str = "last") -> None:
         """Write a run's placement as an artifact that runs without this program.

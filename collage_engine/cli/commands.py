@@ -91,7 +91,8 @@ def _place(options: argparse.Namespace) -> int:
             settings = msgspec.structs.replace(settings, shapes=shapes)
         session = Session.of_model(engine, model, settings.shapes)
         if options.session:
-            _of_session_option(lambda: session.continue_from(options.session))
+            choice = choices[0] if choices else None
+            _of_session_option(lambda: session.continue_from(options.session, choice))
         session.pin(*options.pin, elsewhere=settings.toolchains if settings.farm else ())
         try:
             # The budget is that of the command: opening the model is part of it.

@@ -367,11 +367,16 @@ class Engine:
         together = answers.shapes_list(opened, p.Document(document=opened.handle))
         return msgspec.structs.replace(answer, shapes=together.entries)
 
-    def continue_from(self, handle: str, path: Path) -> None:
+    def continue_from(self, handle: str, path: Path, choice: ShapeChoice | None = None) -> None:
         """Take over what a session's file holds of a model, if there is one, to save to it again.
 
         Each document of the model for which the file has the same shape goes on with its runs.
         Shapes that only the file has are opened beside them, so that saving keeps them.
+
+        Args:
+            handle: A document of the model.
+            path: The file.
+            choice: What the user calls the shape of a document that is alone.
 
         Raises:
             UsageError: What is at ``path`` is no session of this model; or the model is open for
@@ -390,16 +395,18 @@ class Engine:
                 "sizes: name another file"
             )
         members = _members(opened)
-        for choice, document in held.placed_shapes:
+        if opened.shape_set is None and choice is not None:
+            members[0].choice = choice
+        for its_choice, document in held.placed_shapes:
             same = (each for each in members if each.opened.document.continues(document))
             member = next(same, None)
             if member is None:
                 handle = self._admit(document).document
-                members.append(ShapeMember(choice, self.document(handle)))
+                members.append(ShapeMember(its_choice, self.document(handle)))
             else:
                 member.opened.take_over(document)
                 if opened.shape_set is None:
-                    member.choice = choice
+                    member.choice = its_choice
         if several:
             together = ShapeSet(members)
             for member in members:

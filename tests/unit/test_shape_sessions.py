@@ -106,6 +106,20 @@ def test_one_shape_joins_a_session_of_several(tmp_path: Path) -> None:
     assert runs_in(path) == {"batch=1": 1, "batch=4": 2}
 
 
+def test_a_new_shape_of_a_session_is_called_as_the_user_wrote_it(tmp_path: Path) -> None:
+    path = tmp_path / "s.collage"
+    placed(path)
+    engine = EngineWithoutChildren()
+    try:
+        session = Session.of_model(engine, "m.onnx", {"x": (2,)})
+        session.continue_from(path, choices_of(2)[0])
+        session.place(RunSettings())
+        session.save(path)
+    finally:
+        engine.close()
+    assert runs_in(path) == {"batch=2": 1, "batch=1": 1, "batch=4": 1}
+
+
 def test_several_shapes_go_on_where_a_session_of_one_ended(tmp_path: Path) -> None:
     session = tmp_path / "s.collage"
     one = document_for(4)

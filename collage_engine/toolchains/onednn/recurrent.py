@@ -161,7 +161,9 @@ def _check(
             raise UnsupportedError(f"{kind}: oneDNN has {what}")
     for name in ("weights", "recurrent", "bias"):
         if name in given and not plan.is_constant(given[name]):
-            raise UnsupportedError(f"{kind}: its weights are computed, oneDNN packs them before")
+            raise UnsupportedError(
+                f"{kind}: its weights are no constants, which oneDNN packs beforehand"
+            )
 
 
 def _activations(kind: str, attributes: dict[str, Any], directions: int) -> tuple[str, ...]:
