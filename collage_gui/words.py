@@ -103,6 +103,8 @@ ABOUT_FACTS = "Limits, accuracy, memory, formats and tuning of the run"
 
 SELECT_FOR_CODE = "Select a node or a candidate to see its code."
 ATTRIBUTES_TYPES_AND_WEIGHTS = "Attributes, types and weights"
+NODES_THAT_RUN_TOGETHER = "ONNX nodes that run together"
+NODES_NOT_LISTED = "{nodes} more, which are not listed"
 LIBRARY_PLAN = "The library's plan"
 ASKING_THE_ENGINE = "Asking the engine…"
 NO_SUCH_TEXT = "The toolchain gives no such text."

@@ -43,7 +43,7 @@ class OpaqueOperator:
     @property
     def name(self) -> str:
         """Return its name in the dataflow graph: ``onnx:LSTM``, ``onnx:com.microsoft.Inverse``."""
-        types = [_type_name(node) for node in self.nodes]
+        types = [type_name(node) for node in self.nodes]
         more = len(types) - MOST_TYPES
         shown = types if more <= 1 else [*types[:MOST_TYPES], f"{more} more"]
         return PREFIX + "+".join(shown)
@@ -66,7 +66,7 @@ class OpaqueOperator:
                 number.setdefault(name, len(number))
             parts.append(
                 {
-                    "type": _type_name(node),
+                    "type": type_name(node),
                     "reads": [number.get(v, -1) for v in (*node.input, *outer_values(node))],
                     "makes": [number[v] for v in node.output],
                     **attributes_of_node(node, opsets.get(node.domain, 1)),
@@ -119,7 +119,7 @@ def is_opaque(op: str) -> bool:
     return op.startswith(PREFIX)
 
 
-def _type_name(node: NodeProto) -> str:
+def type_name(node: NodeProto) -> str:
     """Return a node's type, with its domain where it is not the standard's."""
     domain = f"{node.domain}." if node.domain not in ("", "ai.onnx") else ""
     return f"{domain}{node.op_type}"

@@ -83,8 +83,33 @@ class WeightStatistics(msgspec.Struct, frozen=True, kw_only=True):
     edges: tuple[float, ...] = ()
 
 
+class NestedNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An ONNX node inside an operator of the dataflow graph."""
+
+    type: str
+    """With the domain, where it is not the standard's."""
+    name: str = ""
+    inputs: tuple[str, ...] = ()
+    """Values that it reads; one that is left out is empty."""
+    outputs: tuple[str, ...] = ()
+    bodies: tuple[NestedGraph, ...] = ()
+
+
+class NestedGraph(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A graph inside an operator: a branch of an If, the body of a Loop or Scan."""
+
+    name: str
+    """The attribute that holds it, such as ``then_branch``; empty for the ONNX nodes that one
+    operator of the dataflow graph stands for."""
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    nodes: tuple[NestedNode, ...] = ()
+    left_out: int = 0
+    """Nodes behind these that are not listed, because there are too many."""
+
+
 class InsideAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a candidate was compiled to, or what the weights of a node hold."""
+    """What a candidate was compiled to, or what a node holds: its weights, its nested graphs."""
 
     relax: str | None = None
     tir: str | None = None
@@ -92,5 +117,6 @@ class InsideAnswer(msgspec.Struct, frozen=True, kw_only=True):
     plan: tuple[dict[str, Any], ...] = ()
     """Steps of a library's plan: op, algorithm, layout, post_ops, operators."""
     weights: tuple[WeightStatistics, ...] = ()
+    graphs: tuple[NestedGraph, ...] = ()
     reason: str | None = None
     """Why a part is missing."""

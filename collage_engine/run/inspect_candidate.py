@@ -1,37 +1,51 @@
-"""Inspection of a candidate (its Relax, TIR, source and plan) and of a node's weights."""
+"""Inspection of a candidate (Relax, TIR, source, plan), and of a node (weights, nested graphs)."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
+from onnx import AttributeProto, GraphProto, NodeProto
 
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of, relax_module
-from collage_engine.records.answers import InsideAnswer, WeightStatistics
+from collage_engine.model.importer import ImportedModel
+from collage_engine.model.opaque import type_name
+from collage_engine.records.answers import (
+    InsideAnswer,
+    NestedGraph,
+    NestedNode,
+    WeightStatistics,
+)
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import CollageError
 
 BINS = 40
 """Bins of a histogram of weights; chosen, to fit the panel that shows it."""
+MOST_NODES = 1000
+"""Nodes of a nested graph that are listed; chosen: more than the body of any loop that was seen."""
 
 
 def inspect_candidate(
     open_model: OpenModel, *, candidate: Candidate | None, node: int | None
 ) -> InsideAnswer:
-    """Lower a candidate and describe it, and describe the weights that a node reads.
+    """Lower a candidate and describe it, and describe what a node holds.
 
     Args:
         open_model: The model.
-        candidate: The candidate; None: only weights are asked for.
-        node: Operator number of the node whose weights are asked for; None: no weights are.
+        candidate: The candidate; None: only a node is asked for.
+        node: Operator number of the node whose weights and nested graphs are asked for; None: only
+            a candidate is asked for.
     """
-    weights: tuple[WeightStatistics, ...] = ()
+    of_node = InsideAnswer()
     if node is not None:
-        weights = weights_of(open_model, node)
+        of_node = InsideAnswer(
+            weights=weights_of(open_model, node), graphs=nested_graphs(open_model.model, node)
+        )
     if candidate is None:
-        return InsideAnswer(weights=weights)
+        return of_node
     model = open_model.model
     try:
         function = function_of(
@@ -46,19 +60,59 @@ def inspect_candidate(
         # Constants are shown by shape; their values would drown the program.
         relax = module["main"].script(show_meta=False)
     except CollageError as error:
-        return InsideAnswer(weights=weights, reason=str(error))
+        return msgspec.structs.replace(of_node, reason=str(error))
     try:
         with compile_function(function) as compiled:
             found: dict[str, Any] = compiled.inside()
     except CollageError as error:
-        return InsideAnswer(relax=relax, weights=weights, reason=str(error))
+        return msgspec.structs.replace(of_node, relax=relax, reason=str(error))
     plan = found.get("plan") or found.get("steps") or ()
-    return InsideAnswer(
+    return msgspec.structs.replace(
+        of_node,
         relax=relax,
         tir=found.get("tir"),
         source=found.get("source"),
         plan=tuple(step if isinstance(step, dict) else {"op": str(step)} for step in plan),
-        weights=weights,
+    )
+
+
+def nested_graphs(model: ImportedModel, operator: int) -> tuple[NestedGraph, ...]:
+    """The branches and bodies inside an opaque operator, or the ONNX nodes that it stands for."""
+    opaque = model.opaque_operator(model.graph.operators[operator])
+    if opaque is None:
+        return ()
+    if len(opaque.nodes) == 1:
+        return _bodies(opaque.nodes[0])
+    listed = tuple(map(_nested_node, opaque.nodes[:MOST_NODES]))
+    left_out = len(opaque.nodes) - len(listed)
+    together = NestedGraph(
+        name="", inputs=opaque.inputs, outputs=opaque.outputs, nodes=listed, left_out=left_out
+    )
+    return (together,)
+
+
+def _bodies(node: NodeProto) -> tuple[NestedGraph, ...]:
+    graphs = [(a.name, a.g) for a in node.attribute if a.type == AttributeProto.GRAPH]
+    return tuple(_nested_graph(name, graph) for name, graph in graphs)
+
+
+def _nested_graph(name: str, graph: GraphProto) -> NestedGraph:
+    return NestedGraph(
+        name=name,
+        inputs=tuple(value.name for value in graph.input),
+        outputs=tuple(value.name for value in graph.output),
+        nodes=tuple(map(_nested_node, graph.node[:MOST_NODES])),
+        left_out=max(0, len(graph.node) - MOST_NODES),
+    )
+
+
+def _nested_node(node: NodeProto) -> NestedNode:
+    return NestedNode(
+        type=type_name(node),
+        name=node.name,
+        inputs=tuple(node.input),
+        outputs=tuple(node.output),
+        bodies=_bodies(node),
     )
 
 

@@ -1,8 +1,9 @@
-"""Shows what is inside a node (attributes, types, weights) and a partition (code, plan)."""
+"""Shows what is inside a node (attributes, weights, bodies) and a partition (code, plan)."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QShowEvent, QTextCursor
@@ -16,7 +17,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.drawing.formatting import bytes_text, significant
+from collage_engine.drawing.formatting import bytes_text, counted, significant
+from collage_engine.records.answers import NestedGraph
 from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.elided_label import plain_tip
@@ -225,9 +227,30 @@ class InsidePanel(QWidget):
                 shown = True
         if not shown:
             self.histogram.hide()
+        for nested in document.questions.inside.graphs if document.questions.inside else ():
+            self._add_graph(self.node.invisibleRootItem(), nested)
         self.node.resizeColumnToContents(0)
         if self.note.text().startswith("Select"):
             self.note.hide()
+
+    def _add_graph(self, parent: QTreeWidgetItem, graph: NestedGraph) -> None:
+        """Show a branch or a body as a tree, with what its own operators hold inside them."""
+        top = QTreeWidgetItem(
+            [graph.name or words.NODES_THAT_RUN_TOGETHER, _flow(graph.inputs, graph.outputs)]
+        )
+        parent.addChild(top)
+        for node in graph.nodes:
+            item = QTreeWidgetItem(
+                [" ".join(filter(None, (node.type, node.name))), _flow(node.inputs, node.outputs)]
+            )
+            item.setToolTip(1, plain_tip(item.text(1)))
+            top.addChild(item)
+            for body in node.bodies:
+                self._add_graph(item, body)
+        if graph.left_out:
+            nodes = counted(graph.left_out, "node")
+            top.addChild(QTreeWidgetItem(["", words.NODES_NOT_LISTED.format(nodes=nodes)]))
+        top.setExpanded(True)
 
     def _activated(self, item: QTreeWidgetItem) -> None:
         data = item.data(0, Qt.ItemDataRole.UserRole)
@@ -270,3 +293,8 @@ class InsidePanel(QWidget):
             before = text.toPlainText()[: cursor.selectionStart()]
             nth = len(re.findall(rf"R\.(?:\w+\.)*{operators[-1]}\(", before))
             self.document.selection.select(partition.nodes, nodes[min(nth, len(nodes) - 1)])
+
+
+def _flow(inputs: Sequence[str], outputs: Sequence[str]) -> str:
+    """``a, b → c``: the values that a node or a graph reads and makes; one left out is a dash."""
+    return " → ".join(", ".join(name or "–" for name in names) for names in (inputs, outputs))

@@ -21,6 +21,7 @@ from collage_engine.model.index_set import node_set
 from collage_engine.model.onnx_writer import write_onnx
 from collage_engine.records.errors import ModelError
 from collage_engine.records.toolchain import Target
+from collage_engine.run.inspect_candidate import nested_graphs
 from collage_engine.toolchains import registry
 from tests import zoo
 from tests.support.covers import candidate_on
@@ -116,6 +117,28 @@ def test_they_are_written_with_the_names_of_the_sub_graph(name: str) -> None:
         run_onnx(written, inputs), run_onnx(model.onnx, model.random_inputs(1)), strict=True
     ):
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_branches_and_bodies_are_shown_as_nested_graphs() -> None:
+    _, model = opened("control_flow")
+    inside = {op: nested_graphs(model, number) for number, op in enumerate(names(model))}
+    then, otherwise = inside["onnx:If"]
+    assert {then.name, otherwise.name} == {"then_branch", "else_branch"}
+    assert {node.type for graph in (then, otherwise) for node in graph.nodes} == {"Relu", "Neg"}
+    (body,) = inside["onnx:Loop"]
+    assert body.name == "body" and len(body.inputs) == 3
+    assert [node.type for node in body.nodes] == ["Mul", "Add", "Identity"]
+    assert body.nodes[0].outputs == body.nodes[1].inputs[:1]
+    assert inside["matmul"] == inside["onnx:Det"] == ()
+
+
+def test_onnx_nodes_that_must_run_together_are_shown_as_one_graph() -> None:
+    model = import_onnx(zoo.build("detector"), "detector.onnx", evaluate=evaluate)
+    several = [op for op in names(model) if "+" in op]
+    assert several
+    (graph,) = nested_graphs(model, names(model).index(several[0]))
+    assert graph.name == "" and len(graph.nodes) > 1
+    assert several[0].removeprefix("onnx:").startswith(graph.nodes[0].type)
 
 
 def test_onednn_runs_recurrent_operators_between_partitions_of_others() -> None:

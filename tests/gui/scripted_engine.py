@@ -25,6 +25,8 @@ from canned import STATES, World
 from collage_engine.records.answers import (
     ExplainAnswer,
     InsideAnswer,
+    NestedGraph,
+    NestedNode,
     NoCandidate,
     PreflightAnswer,
     SearchAnswer,
@@ -39,6 +41,29 @@ from collage_engine.records.toolchain import Device
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import protocol as p
 from collage_engine.session.shape_rows import shape_row
+
+LOOP_BODY = NestedGraph(
+    name="body",
+    inputs=("turn", "go", "state"),
+    outputs=("on", "next"),
+    nodes=(
+        NestedNode(
+            type="If",
+            name="choice",
+            inputs=("go", ""),
+            outputs=("next",),
+            bodies=(
+                NestedGraph(
+                    name="then_branch",
+                    outputs=("next",),
+                    nodes=(NestedNode(type="com.microsoft.Inverse", outputs=("next",)),),
+                ),
+            ),
+        ),
+    ),
+    left_out=2,
+)
+"""What is inside node 1."""
 
 
 class Failure(Exception):
@@ -376,6 +401,7 @@ class Engine:
 
     def inside_get(self, params):
         weights = ()
+        graphs = (LOOP_BODY,) if params.node == 1 else ()
         if params.node is not None:
             weights = (
                 WeightStatistics(
@@ -392,7 +418,7 @@ class Engine:
                 ),
             )
         if params.candidate is None:
-            return InsideAnswer(weights=weights)
+            return InsideAnswer(weights=weights, graphs=graphs)
         candidate = self.worlds[params.document].candidates[params.candidate]
         steps = tuple(
             {
@@ -411,6 +437,7 @@ class Engine:
             source="void conv2d_kernel(float* a) { /* generated */ }",
             plan=steps,
             weights=weights,
+            graphs=graphs,
         )
 
     def runs_list(self, params):

@@ -245,6 +245,26 @@ def test_inside_a_node_are_attributes_types_and_weights(drive) -> None:
     assert page.panels.inside.histogram.isVisible()
 
 
+def test_the_body_of_a_loop_is_a_tree_inside_its_node(drive) -> None:
+    d = drive()
+    page = d.open()
+    page.docks.reveal("inside")
+    page.document.selection.select([1])
+    d.until(lambda: page.document.questions.inside is not None)
+    tree = page.panels.inside.node
+    body = tree.topLevelItem(tree.topLevelItemCount() - 1)
+    assert (body.text(0), body.text(1)) == ("body", "turn, go, state → on, next")
+    choice, left = body.child(0), body.child(1)
+    assert (choice.text(0), choice.text(1)) == ("If choice", "go, – → next")
+    branch = choice.child(0)
+    assert branch.text(0) == "then_branch" and branch.child(0).text(0) == "com.microsoft.Inverse"
+    assert left.text(1) == "2 nodes more, which are not listed"
+    page.document.selection.select([0])
+    d.until(lambda: page.document.questions.inside is not None)
+    names = [tree.topLevelItem(at).text(0) for at in range(tree.topLevelItemCount())]
+    assert "body" not in names
+
+
 def test_inside_a_partition_are_relax_tir_source_and_the_plan_linked_to_the_graph(drive) -> None:
     d = drive()
     page = d.open()
