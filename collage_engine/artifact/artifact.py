@@ -63,7 +63,9 @@ class ArtifactContents:
     versions: Mapping[str, str] = field(default_factory=dict)
     """Toolchain → version."""
     objective: Objective = "latency"
-    """What the placement was confirmed for; its measured time is of that kind."""
+    """What the artifact is made for."""
+    as_deployed: bool = True
+    """Whether the placement was timed for the objective; if not, its time is that of one call."""
     streams: int = 1
     """Instances that are to run at once, for throughput."""
     unmeasured: str | None = None
@@ -235,6 +237,8 @@ def _expected(contents: ArtifactContents) -> dict[str, Any]:
     placement = contents.placement
     measured = placement.measured_us if placement else None
     spread = list(placement.spread_us) if placement and placement.spread_us else None
+    if not contents.as_deployed:
+        return {"latency_us": measured, "spread_us": spread}
     if contents.objective == "throughput":
         rate = 1e6 / measured if measured else None
         return {"latency_us": None, "spread_us": None, "runs_per_s": rate}

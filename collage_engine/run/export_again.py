@@ -54,8 +54,9 @@ def export(open_model: OpenModel, *, run: Run, out: str | None) -> bytes | None:
         tolerance=tolerance.value,
         placement=run.placement,
         target=run.target,
-        objective=run.objective,
-        streams=run.streams,
+        objective=settings.objective,
+        as_deployed=run.objective == settings.objective,
+        streams=max(1, settings.streams),
         versions={s.name: s.version or "" for s in run.toolchains if s.available},
         unmeasured=run.device.removeprefix("none: ") if run.winner == UNMEASURED else "",
     )

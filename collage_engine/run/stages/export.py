@@ -78,8 +78,6 @@ class Export:
         built = inputs.confirmation.winner.folder
         assert built is not None
         with control.stage("export") as report:
-            # What was not timed as it is to be deployed is not promised to be that fast.
-            trial = inputs.confirmed_how == "trial"
             contents = ArtifactContents(
                 inputs=inputs.sample.inputs,
                 outputs=inputs.sample.truth,
@@ -87,7 +85,9 @@ class Export:
                 placement=inputs.chosen,
                 target=inputs.settings.target,
                 versions=inputs.menu.versions,
-                objective="latency" if trial else inputs.settings.objective,
+                objective=inputs.settings.objective,
+                # What was not timed as it is to be deployed is not promised to be that fast.
+                as_deployed=inputs.confirmed_how != "trial",
                 streams=max(1, inputs.settings.streams),
             )
             write_artifact(inputs.open_model.model, built, Path(inputs.out), contents)
