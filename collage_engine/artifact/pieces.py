@@ -51,10 +51,7 @@ def cuts(data: np.ndarray) -> list[int]:
         block = data[begin : begin + BLOCK + WINDOW - 1]
         if len(block) < WINDOW:
             break
-        windows = np.lib.stride_tricks.sliding_window_view(block, WINDOW)
-        words = np.ascontiguousarray(windows).view(np.uint64)[:, 0]
-        hashes = (words * _FACTOR) >> np.uint64(64 - CUT_BITS)
-        for place in np.flatnonzero(hashes == 1):
+        for place in _places(block):
             end = begin + int(place) + WINDOW
             if end - last >= LEAST:
                 found.append(end)
@@ -62,6 +59,17 @@ def cuts(data: np.ndarray) -> list[int]:
     if not found or found[-1] != len(data):
         found.append(len(data))
     return found
+
+
+def _places(block: np.ndarray) -> np.ndarray:
+    """Return where the windows with the certain hash begin, in order."""
+    found = []
+    for first in range(WINDOW):
+        count = (len(block) - first) // WINDOW
+        words = block[first : first + count * WINDOW].view(np.uint64)
+        hashes = (words * _FACTOR) >> np.uint64(64 - CUT_BITS)
+        found.append(np.flatnonzero(hashes == 1) * WINDOW + first)
+    return np.sort(np.concatenate(found))
 
 
 def write_pieces(files: Sequence[Path], folder: Path) -> Pieces:

@@ -31,6 +31,11 @@ STOPPED_BUDGET_S = 1.0
 chosen: the first stage alone, which times each toolchain on the whole model, takes about that."""
 
 
+COMBINED_BYTES_PER_S = 50e6
+"""Bytes of weights a second that are cut into pieces, compared and written at the end; chosen: a
+third of what one processor of a Zen 4 does, so that the budget holds on slower disks, too."""
+
+
 @dataclass(frozen=True)
 class ShapesPlaced:
     """What came of placing a model for several shapes."""
@@ -70,7 +75,8 @@ def place_shapes(
     """Place a model for several shapes and write one artifact for all of them.
 
     The runs go one after the other on the same store, so work that is equal in two shapes is
-    measured once. What is left of the budget is shared out evenly among the shapes that are left.
+    measured once. What is left of the budget, less what combining the artifacts will take, is
+    shared out evenly among the shapes that are left.
 
     Args:
         engine: Does the runs.
@@ -104,6 +110,9 @@ def place_shapes(
     handles = [entry.document for entry in entries]
     if session is not None:
         engine.continue_from(handles[0], session)
+    weights_bytes = sum(entry.model.weights_bytes for entry in entries)
+    combining_s = weights_bytes / COMBINED_BYTES_PER_S if out is not None else 0.0
+    ends_at = began + settings.budget_s - spent_s - combining_s
     runs: list[Run] = []
     parent = Path(out).absolute().parent if out is not None else None
     if parent is not None:
@@ -117,7 +126,7 @@ def place_shapes(
                 first = msgspec.structs.replace(settings, shapes=entries[0].model.shapes)
                 engine.enumerate(handles[0], first)
         for number, (choice, handle) in enumerate(zip(choices, handles, strict=True)):
-            left_s = settings.budget_s - spent_s - (time.monotonic() - began)
+            left_s = ends_at - time.monotonic()
             stopped = any(run.ended == "stopped" for run in runs)
             share = STOPPED_BUDGET_S if stopped else left_s / (len(choices) - number)
             mine = msgspec.structs.replace(

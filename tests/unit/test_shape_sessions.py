@@ -84,6 +84,34 @@ def test_a_second_placing_keeps_the_runs_of_the_first(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [session]
 
 
+def test_each_shape_gets_an_equal_share_of_what_combining_leaves_of_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budgets: list[float] = []
+
+    class Placing(EngineWithoutChildren):
+        def _imported(self, path: Path, shapes: dict[str, tuple[int, ...]]) -> Document:
+            document = super()._imported(path, shapes)
+            weights = int(several.COMBINED_BYTES_PER_S * 50)
+            document.model = msgspec.structs.replace(document.model, weights_bytes=weights)
+            return document
+
+        def run(self, handle: str, settings: RunSettings, **_: Any) -> Run:
+            budgets.append(settings.budget_s)
+            return super().run(handle, settings)
+
+    monkeypatch.setattr(several, "combine_artifacts", lambda *_, **__: {})
+    monkeypatch.setattr(several, "sharing_of", lambda _: None)
+    engine = Placing()
+    try:
+        settings = RunSettings(budget_s=1100)
+        place_shapes(engine, "m.onnx", choices_of(1, 4), settings, out=tmp_path / "out")
+    finally:
+        engine.close()
+    first, second = budgets  # the runs themselves take no time here
+    assert first == pytest.approx(500, abs=5) and second == pytest.approx(1000, abs=10)
+
+
 def test_shapes_that_are_not_placed_again_stay_in_the_session(tmp_path: Path) -> None:
     session = tmp_path / "s.collage"
     placed(session, 1, 4)
