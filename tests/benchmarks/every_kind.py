@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("models", nargs="*", default=list(MODELS))
     parser.add_argument("--budget", type=float, default=60.0, help="seconds for each model")
     parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     folder = options.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     titles = "model|operators|placed on|a call|fastest alone|confirmed|error"

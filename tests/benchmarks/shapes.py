@@ -297,7 +297,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--controls", action="store_true", help="place each shape alone twice")
     parser.add_argument("--serve", action="store_true", help="as this program calls itself")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     if options.serve:
         serve(options.folder)
         return 0

@@ -204,7 +204,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--only", help="a peer, as this program calls itself")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     if options.only:
         (model,) = options.models
         inputs = inputs_of(options.folder)
