@@ -12,12 +12,14 @@ from collage_engine.candidates import menu
 from collage_engine.candidates.menu import Probing
 from collage_engine.control.budget import RunBudget
 from collage_engine.machine.cuda import TargetChoice
+from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.run.stages.enumerate import (
     LEAST_SET_UP_S,
     named_toolchains,
+    naming_who_is_absent,
     not_ready_in_words,
     set_up_s,
 )
@@ -93,3 +95,15 @@ def test_the_sentence_says_what_to_do() -> None:
     text = not_ready_in_words(["onednn", "openvino"])
     assert text.startswith("onednn, openvino are left out of this run")
     assert "`collage toolchains`" in text and "--budget" in text
+
+
+def test_a_model_without_a_placement_names_the_toolchains_that_are_left_out() -> None:
+    why = not_ready_in_words(["onnxruntime"])
+    with (
+        pytest.raises(InfeasibleError, match="no toolchain takes it; onnxruntime is left") as error,
+        naming_who_is_absent([why]),
+    ):
+        raise InfeasibleError("no toolchain takes it", {"operators": [0]})
+    assert error.value.details == {"operators": [0]}
+    with pytest.raises(InfeasibleError, match=r"takes it$"), naming_who_is_absent([]):
+        raise InfeasibleError("no toolchain takes it")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -19,6 +20,7 @@ from collage_engine.control.run_control import RunControl
 from collage_engine.planning.infeasible import raise_infeasible
 from collage_engine.records.copies import FREE
 from collage_engine.records.counted import counted
+from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.problem_data import ProblemData
@@ -81,10 +83,10 @@ class Enumerate:
             )
             menu = inputs.open_model.menu(settings, pinned_to_host(inputs.pins), probing)
             missed = [n for n in menu.not_ready if menu.target.kind in about(n).targets]
-            if missed:
-                control.warn(not_ready_in_words(missed))
-            for toolchain, reason in left_out().items():
-                control.warn(f"{toolchain} is left out of this run: {reason}")
+            absent = [not_ready_in_words(missed)] if missed else []
+            absent += [f"{n} is left out of this run: {why}" for n, why in left_out().items()]
+            for sentence in absent:
+                control.warn(sentence)
             distinct = len({candidate.key for candidate in menu.candidates})
             report.detail = f"{counted(len(menu.candidates), 'candidate')}, {distinct} distinct"
             control.emit(menu_update(menu))
@@ -99,7 +101,8 @@ class Enumerate:
                 pins=inputs.pins,
                 settings=settings,
             )
-            _check_that_a_cover_exists(data, menu.without_candidates)
+            with naming_who_is_absent(absent):
+                _check_that_a_cover_exists(data, menu.without_candidates)
         lacking = missing_precision(settings.precision, [o.instance for o in menu.sources])
         if lacking:
             control.warn(lacking)
@@ -126,6 +129,17 @@ def not_ready_in_words(names: Sequence[str]) -> str:
         f"machine, and that takes longer than {SET_UP_SHARE:.0%} of the budget; run `collage "
         "toolchains` once, which compiles it, or give a larger --budget"
     )
+
+
+@contextlib.contextmanager
+def naming_who_is_absent(sentences: Sequence[str]) -> Iterator[None]:
+    """Add to the sentence of a model without a placement which toolchains the run does without."""
+    try:
+        yield
+    except InfeasibleError as error:
+        if sentences:
+            error.args = ("; ".join([str(error), *sentences]), *error.args[1:])
+        raise
 
 
 def _check_that_a_cover_exists(
