@@ -272,6 +272,14 @@ class Coordinator:
         with self._changed:
             return self._status
 
+    def first_of(self, pool: str) -> Hello | None:
+        """Return what the first machine of a pool has said; None: there is no such pool."""
+        return self._first.get(pool)
+
+    def works(self, pool: str) -> bool:
+        """Return whether a pool has a machine that works."""
+        return _matching(self.status(), pool) is not None
+
     def wait_for_pool(self, wanted: str, timeout_s: float) -> FarmPool:
         """Return the pool that a user names, wholly or in part; empty: that with most machines.
 

@@ -8,20 +8,23 @@ import threading
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from collage_engine.farm.carrier import Address, DaskCarrier, connect
 from collage_engine.farm.coordinator import Coordinator, FarmSettings
-from collage_engine.farm.identity import engine_hash, library_versions
+from collage_engine.farm.identity import engine_hash, library_versions, this_machine
 from collage_engine.farm.messages import RunRequest, read
 from collage_engine.farm.model_files import model_files
 from collage_engine.farm.placing import Placing, admission
-from collage_engine.records.errors import Cancelled, CollageError, FarmError
+from collage_engine.farm.pools import why_cannot_build
+from collage_engine.records.errors import ArtifactError, Cancelled, CollageError, FarmError
 from collage_engine.records.event import Log
 from collage_engine.records.farm import FarmMachine, FarmStatus
+from collage_engine.records.placement import Run
 from collage_engine.records.results import RunUpdate
 from collage_engine.records.settings import RunSettings
-from collage_engine.service.run_client import Ticket
+from collage_engine.service.run_client import PipelineClient, Ticket
 from collage_engine.store.store import Store
 
 _LOG = logging.getLogger(__name__)
@@ -124,6 +127,7 @@ class FarmJobs:
         model, contents = model_files(path, shapes)
         request = RunRequest(model=model, settings=settings, export=out is not None, **rest)
         attempts = iter(RECONNECT_S)
+        best: Placing | None = None
         while True:
             placing: Placing | None = None
             try:
@@ -141,9 +145,13 @@ class FarmJobs:
                 )
                 return connection.place(placing, out)
             except FarmError as error:
+                if placing is not None and placing.answer is not None:
+                    best = placing
                 pause_s = next(attempts, None) if self._is_gone() else None
                 if pause_s is None:
-                    return _ended_early(placing, error, on_event)
+                    if best is None:
+                        raise
+                    return _ended_early(best, error, path, shapes, out)
                 text = f"{error}; trying again in {pause_s:.0f} s, with all costs that have arrived"
                 on_event(Log(level="warning", text=text))
                 if ticket.cancelled.wait(pause_s):
@@ -172,26 +180,82 @@ class FarmJobs:
 
 
 def _ended_early(
-    placing: Placing | None, error: FarmError, on_event: Callable[[object], None]
+    placing: Placing,
+    error: FarmError,
+    path: str,
+    shapes: dict[str, tuple[int, ...]],
+    out: str | None,
 ) -> RunUpdate:
-    """End a run whose machines were lost like one whose budget was spent, if it has an answer.
+    """End a run whose machine was lost like one whose budget was spent.
+
+    Its artifact is built by another machine of the pool, or by this one where it is of the same
+    kind; where neither is possible the answer has none, and says why.
 
     Raises:
-        FarmError: It had none.
+        Cancelled: It was cancelled while the artifact was built.
+        ArtifactError: The artifact cannot be written.
     """
-    run = placing.provisional if placing is not None else None
-    if placing is None or run is None:
-        raise error
-    warning = (
-        f"{error}; this is the best placement until then, and there is no artifact of it, since "
-        "only a machine of that pool can build one. Running the command again, once one has "
-        "joined, goes on from the stored costs"
-    )
-    on_event(Log(level="warning", text=warning))
-    run.provisional, run.ended, run.artifact = False, "budget", None
-    run.measured_on = placing.machine
+    run = placing.answer
+    assert run is not None
+    run.measured_on, run.artifact = placing.machine, None
+    warning = f"{error}; this is the best placement until then"
+    if run.provisional:
+        run.provisional, run.ended = False, "budget"
+    if out is not None:
+        built, how = _exported(placing, run, path, shapes, out)
+        warning += f"; {how}"
+        run.artifact = out if built else None
+    placing.on_event(Log(level="warning", text=warning))
     run.warnings = [*run.warnings, warning]
     return RunUpdate(candidates=placing.candidates, run=run)
+
+
+def _exported(
+    placing: Placing, run: Run, path: str, shapes: dict[str, tuple[int, ...]], out: str
+) -> tuple[bool, str]:
+    """Write the artifact of a run whose machine was lost, if that is possible; and who did it."""
+    why = ""
+    try:
+        if not placing.coordinator.is_closed and placing.coordinator.works(placing.pool):
+            placing.export_again(run, Path(out))
+            return True, f"{placing.machine} has built its artifact"
+    except (Cancelled, ArtifactError):
+        raise
+    except CollageError as error:
+        _LOG.warning("no machine of the pool built the artifact: %s", error)
+        why = f"; {error}"
+    try:
+        reason = _built_here(placing, run, path, shapes, out)
+    except (Cancelled, ArtifactError):
+        raise
+    except CollageError as error:
+        reason = str(error)
+    if not reason:
+        return True, "this machine, which is of the pool's kind, has built its artifact"
+    return False, (
+        "there is no artifact of it, since only a machine of that pool can build one "
+        f"({reason}{why}). Running the command again, once one has joined, goes on from the stored "
+        "costs"
+    )
+
+
+def _built_here(
+    placing: Placing, run: Run, path: str, shapes: dict[str, tuple[int, ...]], out: str
+) -> str:
+    """Have a child of this process build a run's artifact; why that is not possible, or nothing."""
+    assert run.placement is not None
+    if placing.kind is None:
+        return "what kind of machine it needs is not known"
+    used = {part.toolchain for part in run.placement.partitions}
+    reason = why_cannot_build(placing.kind, this_machine({}), used)
+    if reason:
+        return reason
+    client = PipelineClient("export")
+    try:
+        client.job("export", ticket=placing.ticket, path=path, shapes=shapes, run=run, out=out)
+    finally:
+        client.close()
+    return ""
 
 
 class DaskFarms:

@@ -25,13 +25,14 @@ from typing import Any
 
 import msgspec
 
-from collage_engine.farm.identity import engine_hash, library_versions
+from collage_engine.farm.identity import this_machine
 from collage_engine.farm.messages import (
     Chunk,
     Claim,
     Claimed,
     Delivery,
     Envelope,
+    ExportRequest,
     GroupAnswer,
     GroupRequest,
     Have,
@@ -48,7 +49,7 @@ from collage_engine.farm.messages import (
     read,
 )
 from collage_engine.machine.cgroups import memory_bytes
-from collage_engine.machine.device import allowed_processors, busy, device, fingerprint
+from collage_engine.machine.device import allowed_processors, busy
 from collage_engine.machine.folders import cache_folder
 from collage_engine.machine.worker import RemoteError, Worker, WorkerCrashed
 from collage_engine.records.errors import CollageError, FarmError
@@ -78,8 +79,6 @@ FILES_KEPT_DAYS = 30
 LOCKS_S = 15.0
 """Seconds to wait for another member's processors; chosen: one that has just lost its supervisor
 takes some seconds to end."""
-HELLO_S = 600.0
-"""Seconds for probing the toolchains, whose runtimes may have to be compiled first; chosen."""
 QUICK_READINGS = 16
 """Readings of the speed probe beside a group of candidates, some 2 ms; chosen."""
 CALM_SHARE = 0.1
@@ -155,8 +154,8 @@ class Member:
         self._environment = {"COLLAGE_CACHE_DIR": str(self.folder)}
         self._probe: SpeedProbe | None = None
         self._reference: Reading | None = None
-        self._facts: dict[str, Any] | None = None
-        """Versions of toolchains and adapters, once they are known."""
+        self._said: Hello | None = None
+        """What this machine says of itself, once that is known."""
         self._groups: Worker | None = None
         self._groups_of = ""
         """The model that the child for groups has open."""
@@ -170,6 +169,7 @@ class Member:
             "fetch": self._fetch,
             "group": self._group,
             "run": self._run,
+            "export": self._export,
             "sleep": self._sleep,
         }
         self._beside: dict[str, Callable[[bytes], object]] = {
@@ -223,29 +223,14 @@ class Member:
     def _hello(self, context: Context, message: bytes, chunk: bytes) -> Hello:
         """Say what this machine is; toolchains are probed in children, once in a process's life."""
         with self._lock:
-            if self._facts is None:
+            if self._said is None:
                 self._processors.take()
-                with Worker(
-                    "collage_engine.farm.identity:key_context",
-                    env=self._environment,
-                    name="collage-farm-hello",
-                ) as child:
-                    self._facts = child.call(None, timeout_s=HELLO_S)
+                said = this_machine(self._environment, os.environ.get(FARM_NAME, ""))
                 self._drift(patient=True)
-            facts = self._facts
-        return Hello(
-            name=os.environ.get(FARM_NAME, platform.node()),
-            host=platform.node(),
-            engine=engine_hash(),
-            libraries=library_versions(),
-            processor=device().description,
-            cores=device().threads,
-            fingerprint=fingerprint(),
-            toolchains=facts["versions"],
-            adapters=facts["sources"],
-            compiler=facts["compiler"],
-            busy=busy() or "",
-            drift_limit=float(os.environ.get(FARM_DRIFT, "0")),
+                self._said = said
+            said = self._said
+        return msgspec.structs.replace(
+            said, busy=busy() or "", drift_limit=float(os.environ.get(FARM_DRIFT, "0"))
         )
 
     def _drift(self, *, patient: bool) -> float:
@@ -438,6 +423,31 @@ class Member:
             artifact=sha256,
             artifact_bytes=size,
         )
+
+    def _export(self, context: Context, message: bytes, chunk: bytes) -> RunAnswer:
+        """Build the artifact of a run that another machine has done, which was lost."""
+        request = read(message, ExportRequest)
+        self._close_groups()
+        path = self._model(request.model)
+        folder = self.leases / context.lease
+        folder.mkdir(parents=True)
+        client, ticket = PipelineClient("farm", self._environment), Ticket()
+        try:
+            with _watched(context, lambda: client.cancel(ticket)):
+                out = folder / "artifact"
+                client.job(
+                    "export",
+                    ticket=ticket,
+                    path=str(path),
+                    shapes=request.model.shapes,
+                    run=request.run,
+                    out=str(out),
+                )
+                sha256, size = self._keep_artifact(out)
+        finally:
+            client.close()
+            shutil.rmtree(folder, ignore_errors=True)
+        return RunAnswer(update=Update(), artifact=sha256, artifact_bytes=size)
 
     def _keep_artifact(self, folder: Path) -> tuple[str, int]:
         """Pack an artifact among the blobs, from where it is fetched; its hash and size."""

@@ -144,6 +144,13 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Whether an artifact is wanted."""
 
 
+class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """``export``: build the placement of a run whose machine was lost; the answer is a run's."""
+
+    model: ModelFiles
+    run: Run
+
+
 class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """News of a run, as ``records.results.RunUpdate``."""
 

@@ -26,6 +26,7 @@ from collage_engine.farm.messages import (
     Claim,
     Claimed,
     Delivery,
+    ExportRequest,
     GroupAnswer,
     GroupRequest,
     ModelFiles,
@@ -42,7 +43,7 @@ from collage_engine.farm.pools import why_not_alike
 from collage_engine.machine.whole_folder import write_whole
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
-from collage_engine.records.errors import Cancelled, CollageError, FarmError
+from collage_engine.records.errors import ArtifactError, Cancelled, CollageError, FarmError
 from collage_engine.records.event import Log, Measured, Provisional, Stage
 from collage_engine.records.farm import FarmPlacement
 from collage_engine.records.placement import Run
@@ -142,7 +143,11 @@ class Placing:
         self.machine = ""
         """Where the run is; empty: it waits."""
         self.lease = ""
-        self.provisional: Run | None = None
+        self.kind = coordinator.first_of(pool)
+        """What the pool's first machine said of itself."""
+        self.answer: Run | None = None
+        """The best answer until now: a provisional one, or the run's own where its artifact did
+        not arrive."""
         self.candidates: list[CandidateRecord] | None = None
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._end: RunAnswer | CollageError | None = None
@@ -195,9 +200,11 @@ class Placing:
         try:
             answer = self._wait()
             self._keep(answer.measurements)
+            update = self._updated(answer.update)
+            self.answer = update.run
+            self.candidates = update.candidates or self.candidates
             if answer.artifact and out is not None:
                 self._fetch(answer, Path(out))
-            update = self._updated(answer.update)
             if update.run is not None:
                 update.run.artifact = out if answer.artifact else None
             state = "finished"
@@ -294,7 +301,7 @@ class Placing:
                 self._stage = event.stage
                 self.say("running", "")
         if isinstance(event, Provisional):
-            self.provisional = event.run
+            self.answer = event.run
         self.on_event(event)
 
     def _updated(self, update: Update) -> RunUpdate:
@@ -555,6 +562,42 @@ class Placing:
 
     # ------------------------------------------------------------------ the artifact
 
+    def export_again(self, run: Run, out: Path) -> None:
+        """Have a machine of the pool build a run's artifact, after the run's own was lost.
+
+        Raises:
+            FarmError: No machine of the pool could.
+            CollageError: Why it cannot be built, or not be written.
+        """
+        ended: queue.SimpleQueue[tuple[bytes | CollageError, str]] = queue.SimpleQueue()
+        self.coordinator.submit(
+            Task(
+                name="export",
+                message=encode(ExportRequest(model=self.model, run=run)),
+                done=lambda body, machine: ended.put((body, machine)),
+                owner=self.owner,
+                pool=self.pool,
+                urgent=True,
+                files=self.contents,
+                limit_s=EXPORT_S,
+                doing=f"building the artifact of {self.model.name}",
+                holds=True,
+            )
+        )
+        try:
+            while True:
+                with contextlib.suppress(queue.Empty):
+                    body, self.machine = ended.get(timeout=LOOK_S)
+                    break
+                if self.ticket.cancelled.is_set():
+                    raise Cancelled("cancelled; what was measured is kept")
+            if isinstance(body, CollageError):
+                raise body
+            self._fetch(read(body, RunAnswer), out)
+        finally:
+            self.coordinator.withdraw(self.owner)
+            self.coordinator.release(self.owner)
+
     def _fetched(self, wanted: Chunk) -> bytes | CollageError:
         """One part of an artifact from the machine of the run, which is held for that."""
         parts: queue.SimpleQueue[bytes | CollageError] = queue.SimpleQueue()
@@ -578,6 +621,7 @@ class Placing:
 
         Raises:
             FarmError: The machine was lost, or the archive arrived damaged.
+            ArtifactError: It cannot be written here.
         """
         import hashlib
 
@@ -600,10 +644,14 @@ class Placing:
 
             try:
                 write_whole(out, fill, last="manifest.json")
-            except (OSError, tarfile.TarError) as error:
-                raise FarmError(f"the artifact cannot be written to {out}: {error}") from error
+            except tarfile.TarError as error:
+                raise FarmError(f"the artifact arrived damaged: {error}") from error
+            except OSError as error:
+                raise ArtifactError(f"the artifact cannot be written to {out}: {error}") from error
 
 
+EXPORT_S = 3600.0
+"""Seconds for building an artifact again; chosen: as for an export of an earlier run."""
 FETCH_S = 300.0
 """Seconds for one part of an artifact; chosen."""
 GROUP_OVER_S = 300.0

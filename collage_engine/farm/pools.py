@@ -7,7 +7,7 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from collage_engine.farm.messages import PROTOCOL, Hello
 
@@ -23,9 +23,14 @@ def identity(hello: Hello) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
+def _processor_name(hello: Hello) -> str:
+    """A processor's name, without its cores and caches."""
+    return hello.processor.partition(",")[0]
+
+
 def pool_name(hello: Hello) -> str:
     """A name that a person can type: the processor, its cores, and a few letters of the hash."""
-    words = re.sub(r"[^a-z0-9]+", "-", hello.processor.lower().partition(",")[0]).strip("-")
+    words = re.sub(r"[^a-z0-9]+", "-", _processor_name(hello).lower()).strip("-")
     cores = f"{hello.cores}c"
     return f"{words[:LONGEST_SLUG].strip('-') or 'machine'}-{cores}-{identity(hello)[:6]}"
 
@@ -72,6 +77,27 @@ def differences(ours: Hello, theirs: Hello) -> str:
     if not found and ours.fingerprint != theirs.fingerprint:
         found.append("its processor or kernel is another one")
     return "; ".join(found)
+
+
+def why_cannot_build(pool: Hello, here: Hello, toolchains: Iterable[str]) -> str:
+    """Why this machine cannot build what a pool's would, as a sentence; empty: it can.
+
+    Args:
+        pool: What the pool's first machine said.
+        here: What this machine says.
+        toolchains: Those that are to be built with.
+    """
+    if _processor_name(pool) != _processor_name(here):
+        return f"this machine has another processor, {_processor_name(here)}"
+    if pool.compiler != here.compiler:
+        return "this machine's compiler is another one, or compiles for another target"
+    for name in sorted(toolchains):
+        there, version = pool.toolchains.get(name), here.toolchains.get(name)
+        if there != version:
+            return f"{name} is {version or 'missing'} here instead of {there or 'missing'}"
+        if pool.adapters.get(name) != here.adapters.get(name):
+            return f"this machine's adapter of {name} has other sources"
+    return ""
 
 
 def why_not_alike(known: Sequence[float], found: Sequence[float], drift: float) -> str:

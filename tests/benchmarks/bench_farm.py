@@ -15,7 +15,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import os
+import platform
 import random
 import statistics
 import subprocess
@@ -34,8 +36,11 @@ from collage_engine.farm.carrier import LOOPBACK_HTTP, Address, apply_settings, 
 from collage_engine.farm.certificates import certificate_path, own_certificate, security
 from collage_engine.farm.coordinator import Coordinator, Task
 from collage_engine.farm.farms import Connection
-from collage_engine.farm.messages import GroupRequest, encode
+from collage_engine.farm.identity import engine_hash, library_versions
+from collage_engine.farm.member import Context, Member
+from collage_engine.farm.messages import GroupRequest, Hello, encode
 from collage_engine.farm.model_files import model_files
+from collage_engine.records.files import write_atomically
 from collage_engine.records.settings import RunSettings
 from collage_engine.timing.measurer import CandidateGroup, group_candidates
 from tests.support.farm_cluster import ROOT, FarmProcesses
@@ -45,69 +50,139 @@ MACHINES, MODELS, GROUPS = 200, 100, 24
 product's requirement."""
 SHORTEST_S, LONGEST_S = 2.0, 6.0
 """Seconds that a simulated group takes; chosen: groups of real models take 1 to 20 s."""
+MACHINES_A_PROCESS = 25
+"""Simulated machines in one process; chosen: a machine takes 1 MB in it, and a process 90 MB."""
+START_S = 600.0
+"""Seconds after which a simulated farm must be complete; chosen for a machine that others use."""
+LONGEST_SHARE = 3.0
+"""Multiple of the time that the groups take if all machines are always busy, after which the
+simulation is ended; chosen."""
 
 
-def cluster(count: int, ready: Path) -> None:
-    """Be a scheduler and so many machines, until this process is ended."""
-    from distributed import Scheduler, Worker
-
-    apply_settings()
+def options_of_dask() -> dict[str, Any]:
+    """What schedulers and machines of a simulated farm are started with."""
     path, _ = own_certificate()
-    options: dict[str, Any] = {
+    return {
         "security": security(path),
         "dashboard_address": LOOPBACK_HTTP,
         "dashboard": False,
     }
 
+
+def scheduler(ready: Path) -> None:
+    """Be the scheduler of a simulated farm, until this process is ended."""
+    from distributed import Scheduler
+
+    apply_settings()
+    logging.getLogger("distributed").setLevel(logging.ERROR)
+
     async def work() -> None:
-        scheduler = await Scheduler(host="tls://127.0.0.1", port=0, **options)
+        started = await Scheduler(host="tls://127.0.0.1", port=0, **options_of_dask())
+        write_atomically(ready, started.address)
+        await started.finished()
+
+    asyncio.run(work())
+
+
+def simulated_hello(self: Member, context: Context, message: bytes, chunk: bytes) -> Hello:
+    """Say what a simulated machine is: nothing is probed, and all are alike."""
+    return Hello(
+        name=platform.node(),
+        host=platform.node(),
+        engine=engine_hash(),
+        libraries=library_versions(),
+        processor="simulated",
+        cores=1,
+        fingerprint="simulated",
+    )
+
+
+def machines(address: str, first: int, count: int) -> None:
+    """Be so many machines, until this process is ended."""
+    import dask.config
+    from distributed import Worker
+
+    apply_settings()
+    # Many machines begin at once on the processors of one.
+    dask.config.set({"distributed.comm.timeouts.connect": f"{START_S}s"})
+    logging.getLogger("distributed").setLevel(logging.ERROR)
+    # Each of Dask's workers would count all connections of the process that they share.
+    psutil.Process.num_fds = lambda self: 0  # type: ignore[method-assign]
+    Member._hello = simulated_hello  # type: ignore[method-assign]
+
+    async def work() -> None:
         workers = [
-            Worker(
-                scheduler.address,
-                name=f"m{number:03d}",
-                nthreads=1,
-                memory_limit=0,
-                heartbeat_interval="5s",
-                **options,
-            )
-            for number in range(count)
+            Worker(address, name=f"m{number:03d}", nthreads=1, memory_limit=0, **options_of_dask())
+            for number in range(first, first + count)
         ]
-        for start in range(0, count, 20):
-            await asyncio.gather(*workers[start : start + 20])
-        ready.write_text(scheduler.address)
-        await scheduler.finished()
+        for worker in workers:
+            await worker
+        await asyncio.gather(*(worker.finished() for worker in workers))
 
     asyncio.run(work())
 
 
 class Farm:
-    """Such a cluster in another process, and a connection to it."""
+    """A simulated farm in other processes, and a connection to it."""
 
-    def __init__(self, machines: int) -> None:
+    def __init__(self, count: int) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="collage-bench-")
         os.environ["COLLAGE_BUILD_DIR"] = os.environ.get(
             "COLLAGE_BUILD_DIR", str(Path.home() / ".cache" / "collage" / "native")
         )
         os.environ["COLLAGE_CACHE_DIR"] = self.folder.name
         own_certificate()
-        ready = Path(self.folder.name) / "address"
-        module = "tests.benchmarks.bench_farm"
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", module, "cluster", str(machines), str(ready)]
-        )
-        while not ready.exists() or not ready.read_text():
-            time.sleep(0.1)
-            assert self.process.poll() is None
-        address = ready.read_text()
-        self.connection = Connection(address, connect(Address(address, certificate_path())))
-        self.coordinator: Coordinator = self.connection.coordinator
-        while sum(m.state == "idle" for m in self.coordinator.status().machines) < machines:
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.connection: Connection | None = None
+        try:
+            ready = Path(self.folder.name) / "address"
+            self.start("scheduler", str(ready))
+            self.wait(ready.exists, lambda: "the scheduler does not start")
+            address = ready.read_text()
+            for first in range(0, count, MACHINES_A_PROCESS):
+                here = min(MACHINES_A_PROCESS, count - first)
+                self.start("machines", address, str(first), str(here))
+            carrier = connect(Address(address, certificate_path()))
+            self.connection = Connection(address, carrier)
+            self.coordinator: Coordinator = self.connection.coordinator
+            self.wait(lambda: self.states()["idle"] >= count, lambda: f"{self.states()}")
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self, *words: str) -> None:
+        """Start a process of the farm."""
+        command = [sys.executable, "-m", "tests.benchmarks.bench_farm", *words]
+        self.processes.append(subprocess.Popen(command))
+
+    def wait(self, over: Callable[[], bool], state: Callable[[], str]) -> None:
+        """Wait for the farm to get on; SystemExit says in what state it is after ``START_S``."""
+        ends = time.monotonic() + START_S
+        while not over():
+            if time.monotonic() > ends:
+                raise SystemExit(f"the farm is not complete after {START_S:g} s: {state()}")
+            ended = [process.poll() for process in self.processes]
+            if any(status is not None for status in ended):
+                raise SystemExit(f"a process of the farm has ended: {ended}")
             time.sleep(0.1)
 
+    def states(self) -> Counter[str]:
+        """How many machines are in each state."""
+        return Counter(machine.state for machine in self.coordinator.status().machines)
+
+    def cpu_s(self) -> list[float]:
+        """CPU time of the coordinator, of the scheduler, and of all machines."""
+        used = [sum(psutil.Process(p.pid).cpu_times()[:2]) for p in self.processes]
+        return [sum(psutil.Process().cpu_times()[:2]), used[0], sum(used[1:])]
+
     def close(self) -> None:
-        self.connection.close()
-        self.process.kill()
-        self.process.wait()
+        """End the farm."""
+        if self.connection is not None:
+            self.connection.close()
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            process.wait()
         self.folder.cleanup()
 
 
@@ -137,31 +212,33 @@ def overhead(count: int) -> None:
         farm.close()
 
 
-def simulated(machines: int, models: int, groups: int) -> None:
+def simulated(count: int, models: int, groups: int) -> None:
     """Keep many machines busy with the groups of many models."""
-    farm = Farm(machines)
+    began = time.perf_counter()
+    farm = Farm(count)
+    joined_s = time.perf_counter() - began
     draw = random.Random(1)
     try:
-        left = models * groups
         over = threading.Event()
-        by_machine: Counter[str] = Counter()
-        seconds = 0.0
+        answers: list[str] = []
+        """The machine of each answer."""
+        failures: list[str] = []
+        begins: list[tuple[float, float]] = []
+        """When each group was given to a machine, from the begin on, and what it takes."""
+        used = farm.cpu_s()
         began = time.perf_counter()
 
         def done(body: object, machine: str) -> None:
-            nonlocal left
-            assert isinstance(body, bytes), body
-            by_machine[machine] += 1
-            left -= 1
-            if not left:
+            answers.append(machine)
+            if not isinstance(body, bytes):
+                failures.append(f"{machine}: {body}")
+            if len(answers) == models * groups:
                 over.set()
-
-        begins: list[tuple[float, float]] = []
-        """When each group was given to a machine, from the begin on, and what it takes."""
 
         def noting(takes: float) -> Callable[[str, str], None]:
             return lambda name, address: begins.append((time.perf_counter() - began, takes))
 
+        seconds = 0.0
         for _ in range(groups):
             for model in range(models):
                 takes = draw.uniform(SHORTEST_S, LONGEST_S)
@@ -176,20 +253,36 @@ def simulated(machines: int, models: int, groups: int) -> None:
                     )
                 )
         process, most = psutil.Process(), 0
+        longest_s = LONGEST_SHARE * seconds / count + LONGEST_S
         while not over.wait(0.5):
             most = max(most, process.memory_info().rss)
+            if time.perf_counter() - began > longest_s:
+                raise SystemExit(
+                    f"{len(answers)} of {models * groups} groups were answered within "
+                    f"{longest_s:.0f} s; machines: {farm.states()}"
+                )
         ended = time.perf_counter()
         drained = max(at for at, _ in begins)
-        whole = seconds / (machines * (ended - began))
+        whole = seconds / (count * (ended - began))
         # After the last group was given out, a finite queue leaves machines idle in any case.
-        steady = sum(min(takes, drained - at) for at, takes in begins) / (machines * drained)
-        print(
-            f"{machines} machines, {models} models, {models * groups} groups of "
-            f"{SHORTEST_S:g} to {LONGEST_S:g} s: busy {whole:.1%} of the time until the last "
-            f"answer ({ended - began:.0f} s), the last group began after {drained:.0f} s; "
+        steady = sum(min(takes, drained - at) for at, takes in begins) / (count * drained)
+        by_machine = Counter(answers)
+        cpu = [
+            (late - early) / (models * groups) * 1e3
+            for early, late in zip(used, farm.cpu_s(), strict=True)
+        ]
+        row = [
+            f"{count} simulated machines, {models} models, {models * groups} groups of "
+            f"{SHORTEST_S:g} to {LONGEST_S:g} s",
+            f"busy {steady:.1%} of the time from when all had joined until the last group began "
+            f"({drained:.0f} s), {whole:.1%} until the last answer ({ended - began:.0f} s); "
             f"coordinator {most / 1e6:.0f} MB; each machine did {min(by_machine.values())} to "
-            f"{max(by_machine.values())} groups; busy {steady:.1%} of the time while groups waited"
-        )
+            f"{max(by_machine.values())} groups; a group took {cpu[0]:.1f} ms of CPU time in the "
+            f"coordinator, {cpu[1]:.1f} in the scheduler and {cpu[2]:.1f} in the machine; all had "
+            f"joined after {joined_s:.0f} s; machines at the end: {dict(farm.states())}; "
+            f"{len(failures)} failures {failures[:3] or ''}",
+        ]
+        print(f"| {' | '.join(row)} |")
     finally:
         farm.close()
 
@@ -320,11 +413,16 @@ def winners(path: str, count: int, budget: str) -> None:
 def main() -> None:
     """Run one of the benchmarks."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("overhead", "simulated", "two", "winners", "cluster"))
+    parser.add_argument(
+        "what", choices=("overhead", "simulated", "two", "winners", "scheduler", "machines")
+    )
     parser.add_argument("arguments", nargs="*")
     options = parser.parse_args()
-    if options.what == "cluster":
-        cluster(int(options.arguments[0]), Path(options.arguments[1]))
+    if options.what == "scheduler":
+        scheduler(Path(options.arguments[0]))
+    elif options.what == "machines":
+        address, first, count = options.arguments
+        machines(address, int(first), int(count))
     elif options.what == "two":
         two(options.arguments[0], float(options.arguments[1]))
     elif options.what == "winners":

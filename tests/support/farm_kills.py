@@ -156,6 +156,7 @@ class FarmCampaign:
         self.requests = folder / "requests.json"
         self.requests.write_bytes(prepare(MNIST, TOOLCHAINS))
         self.coordinator: subprocess.Popen[bytes] | None = None
+        self.wholes = 0
         self.stores = 0
         self.read = 0
         """Bytes of the journal that were read."""
@@ -174,6 +175,11 @@ class FarmCampaign:
     def cache(self) -> Path:
         """The coordinator's cache folder."""
         return self.folder / f"coordinator{self.stores}"
+
+    @property
+    def place_log(self) -> Path:
+        """What the latest whole run has printed."""
+        return self.folder / f"place{self.wholes}.log"
 
     def fresh(self) -> None:
         """Begin with an empty store."""
@@ -215,7 +221,8 @@ class FarmCampaign:
         words = ["place", str(MNIST), "-o", str(self.folder / "out"), "--farm", self.farm.address]
         words += ["--toolchains", ",".join(("tvm", *TOOLCHAINS)), "--budget", f"{self.budget_s}s"]
         words += ["--measure", "all"]
-        with (self.folder / "place.log").open("wb") as log:
+        self.wholes += 1
+        with self.place_log.open("wb") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "collage_engine", *words],
                 stdout=log,
@@ -272,7 +279,7 @@ class FarmCampaign:
             command = self.start_whole()
             self.clock.wait(lambda: command.poll() is not None, ENDS_S)
         if command.wait() and kind != "place":
-            said = (self.folder / "place.log").read_text(errors="replace").strip()[-300:]
+            said = self.place_log.read_text(errors="replace").strip()[-300:]
             self.fault(f"kill {number} ({kind}): status {command.returncode}: {said}")
 
     def kill_any(self, command: subprocess.Popen[bytes], called: str) -> str:
@@ -297,6 +304,8 @@ class FarmCampaign:
         with contextlib.suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
         self.report.kinds[kind] += 1
+        at = time.strftime("%H:%M:%S")
+        print(f"{at} kill {sum(self.report.kinds.values())}: {kind} {victim}", flush=True)
         if kind == "scheduler":
             self.farm.processes["serve"].wait()
             self.farm.serve()
@@ -383,7 +392,7 @@ class FarmCampaign:
         if not self.clock.wait(lambda: last.poll() is not None, ENDS_S):
             last.kill()
         if last.wait():
-            said = (self.folder / "place.log").read_text(errors="replace").strip()[-300:]
+            said = self.place_log.read_text(errors="replace").strip()[-300:]
             self.fault(f"the run after all kills: status {last.returncode}: {said}")
         self.check("the run after all kills")
         return self.report
@@ -396,9 +405,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=36_000.0, help="stop after so long")
     parser.add_argument("--whole-every", type=int, default=WHOLE_EVERY)
+    parser.add_argument("--keep", type=Path, help="folder for logs and stores, which is kept")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="collage-farm-kills-") as folder:
-        campaign = FarmCampaign(Path(folder), options.seed, options.whole_every)
+    with contextlib.ExitStack() as stack:
+        folder = options.keep
+        if folder is None:
+            temporary = tempfile.TemporaryDirectory(prefix="collage-farm-kills-")
+            folder = Path(stack.enter_context(temporary))
+        folder.mkdir(parents=True, exist_ok=True)
+        campaign = FarmCampaign(folder.resolve(), options.seed, options.whole_every)
         try:
             report = campaign.run(options.count, options.seconds)
         finally:

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import queue
+import tarfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import msgspec
 import pytest
 
 from collage_engine.farm.coordinator import Coordinator, FarmSettings, Task
 from collage_engine.farm.farms import FarmJobs
-from collage_engine.farm.messages import News, encode
-from collage_engine.farm.placing import Placing
+from collage_engine.farm.messages import (
+    ExportRequest,
+    Hello,
+    News,
+    RunAnswer,
+    Update,
+    encode,
+    read,
+)
 from collage_engine.records.errors import CollageError, FarmError, InfeasibleError
-from collage_engine.records.event import Provisional
-from collage_engine.records.farm import FarmPool, FarmStatus
-from collage_engine.records.placement import CandidateCounts, Run
-from collage_engine.records.results import RunUpdate
+from collage_engine.records.event import Log, Provisional
+from collage_engine.records.placement import CandidateCounts, Partition, Placement, Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.store.store import Store
-from tests.support.farm_carrier import ENGINE, LIBRARIES, FakeCarrier, hello
+from tests.support.farm_carrier import ENGINE, LIBRARIES, FakeCarrier, Sent, hello
 
 QUICK = FarmSettings(silence_s=0.4, pause_s=0.05, no_machine_s=0.4, tick_s=0.02, refresh_s=0.0)
 
@@ -355,86 +367,205 @@ def test_everything_ends_when_the_scheduler_is_gone(carrier, farm) -> None:
     assert isinstance(late.end()[0], FarmError)
 
 
-class LosingCoordinator:
-    """Loses the machine of a run after it had an answer, or before."""
+def provisional_run() -> Run:
+    part = Partition(
+        id="p0",
+        candidate="onednn:0",
+        toolchain="onednn",
+        config={},
+        nodes=(0,),
+        onnx_nodes=("conv",),
+        estimated_us=1.0,
+    )
+    return Run(
+        id="r1",
+        name="",
+        model={},
+        target="cpu",
+        threads=1,
+        toolchains=[],
+        candidates=CandidateCounts(),
+        placement=Placement(partitions=(part,), estimated_us=1.0),
+        baselines=[],
+        winner="onednn",
+        pins=[],
+        max_abs_error=None,
+        max_rel_error=None,
+        seconds={},
+        provisional=True,
+    )
 
-    def __init__(self, has_answer: bool) -> None:
-        self.has_answer = has_answer
-        self.withdrawn: list[str] = []
 
-    def submit(self, task: Task) -> None:
-        task.began("m1", "tls://m1")
+def artifact_archive(folder: Path) -> bytes:
+    """An artifact as a member packs it."""
+    packed = io.BytesIO()
+    (folder / "manifest.json").write_text("{}")
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        archive.add(folder / "manifest.json", arcname="./manifest.json")
+    return packed.getvalue()
+
+
+class FarmOf(FakeCarrier):
+    """Machines of one kind, each of which is lost under the run after it said what it had."""
+
+    def __init__(self, names: str, archive: bytes, has_answer: bool, finishes: bool) -> None:
+        super().__init__()
+        self.answers = {"run": self.run, "export": self.export, "fetch": self.fetch}
+        self.names, self.archive = names, archive
+        self.has_answer, self.finishes = has_answer, finishes
+        self.exported_by = ""
+        self.asked: list[str] = []
+
+    def run(self, sent: Sent) -> None:
+        self.asked.append(sent.address)
+        assert self.listener is not None
         if self.has_answer:
-            run = Run(
-                id="r1",
-                name="",
-                model={},
-                target="cpu",
-                threads=1,
-                toolchains=[],
-                candidates=CandidateCounts(),
-                placement=None,
-                baselines=[],
-                winner="tvm",
-                pins=[],
-                max_abs_error=None,
-                max_rel_error=None,
-                seconds={},
-                provisional=True,
-            )
-            task.news(News(lease="x", event=Provisional(run=run)), "m1")
-        task.done(FarmError("m1 was lost: killed"), "m1")
+            news = News(lease=sent.lease, event=Provisional(run=provisional_run()))
+            self.listener.news(encode(news))
+        if self.finishes:
+            run = msgspec.structs.replace(provisional_run(), provisional=False)
+            sent.answer(encode(self.packed(Update(run=run))))
+        else:
+            self.leave(sent.address)
 
-    def placement(self, owner: str, record: object) -> None:
+    def packed(self, update: Update) -> RunAnswer:
+        digest = hashlib.sha256(self.archive).hexdigest()
+        return RunAnswer(update=update, artifact=digest, artifact_bytes=len(self.archive))
+
+    def export(self, sent: Sent) -> None:
+        request = read(sent.message, ExportRequest)
+        assert request.run.winner == "onednn"
+        self.exported_by = sent.address
+        sent.answer(encode(self.packed(Update())))
+
+    def fetch(self, sent: Sent) -> None:
+        if self.exported_by:
+            sent.answer(self.archive)
+        else:
+            self.leave(sent.address)
+
+
+class Exporter:
+    """Stands in for the child that builds an artifact here."""
+
+    def __init__(self, name: str) -> None:
         pass
 
-    def withdraw(self, owner: str) -> None:
-        self.withdrawn.append(owner)
+    def job(self, name: str, *, out: str, run: Run, **arguments: object) -> None:
+        assert name == "export" and run.placement is not None
+        Path(out).mkdir()
+        (Path(out) / "manifest.json").write_text("{}")
 
-    def release(self, owner: str) -> None:
+    def close(self) -> None:
         pass
 
-    def status(self) -> FarmStatus:
-        return FarmStatus(address="fake")
 
-    def wait_for_pool(self, wanted: str, timeout_s: float) -> FarmPool:
-        return FarmPool(name="pool")
+@dataclass
+class LosingFarm:
+    """A farm whose machines are lost, and an engine that places a model on it."""
 
-
-class LosingConnection:
-    """A connection to a farm that is still there, whose only machine is not."""
-
+    folder: Path
+    carrier: FarmOf
+    monkeypatch: pytest.MonkeyPatch
+    events: list[object] = field(default_factory=list)
     lost = False
 
-    def __init__(self, folder: Path, has_answer: bool) -> None:
-        self.coordinator = LosingCoordinator(has_answer)
-        self.store = Store(folder / "measurements.db")
+    def place(self, here: Hello, out: str | None) -> Run:
+        model = self.folder / "model.onnx"
+        model.write_bytes(b"model")
+        self.store = Store(self.folder / "measurements.db")
+        self.coordinator = Coordinator(self.carrier, ENGINE, LIBRARIES, QUICK)
+        for name in self.carrier.names:
+            self.carrier.join(name)
+        until(lambda: set(states(self.coordinator).values()) == {"idle"})
+        self.monkeypatch.setattr("collage_engine.farm.farms.this_machine", lambda env: here)
+        self.monkeypatch.setattr("collage_engine.farm.farms.PipelineClient", Exporter)
+        connection: Any = SimpleNamespace(
+            coordinator=self.coordinator,
+            store=self.store,
+            lost=False,
+            place=lambda placing, out: placing.run(out),
+        )
+        settings = RunSettings(farm="fake")
+        try:
+            update = FarmJobs(lambda: connection, settings).job(
+                "run",
+                on_event=self.events.append,
+                run_id="r1",
+                path=str(model),
+                shapes={},
+                settings=settings,
+                out=out,
+            )
+        finally:
+            self.coordinator.close()
+        assert update.run is not None
+        return update.run
 
-    def place(self, placing: Placing, out: str | None) -> RunUpdate:
-        return placing.run(out)
+
+@pytest.fixture
+def losing(tmp_path, monkeypatch):
+    def make(names: str, *, has_answer: bool = True, finishes: bool = False) -> LosingFarm:
+        archive = artifact_archive(tmp_path)
+        return LosingFarm(tmp_path, FarmOf(names, archive, has_answer, finishes), monkeypatch)
+
+    return make
 
 
-@pytest.mark.parametrize("has_answer", [True, False])
-def test_a_pool_of_one_machine_that_is_lost_ends_the_run_like_a_spent_budget(
-    tmp_path, has_answer
+def test_a_pool_that_is_lost_ends_the_run_like_a_spent_budget(losing, tmp_path) -> None:
+    """This machine is of the pool's kind, so that it can build what the run had found."""
+    out = tmp_path / "out"
+    farm = losing("a")
+    run = farm.place(hello(name="here", processor="Zen 4, 1 core", cores=1), str(out))
+    assert not run.provisional and run.ended == "budget" and run.measured_on == "a"
+    assert run.artifact == str(out) and (out / "manifest.json").is_file()
+    (warning,) = run.warnings
+    assert "no machine of the pool" in warning and "this is the best placement until" in warning
+    assert "this machine, which is of the pool's kind, has built its artifact" in warning
+    assert [event for event in farm.events if isinstance(event, Log)][-1].text == warning
+
+
+@pytest.mark.parametrize(
+    ("here", "why"),
+    [
+        (hello(processor="Apple M4, 10 cores"), "another processor, Apple M4"),
+        (hello(compiler="other"), "compiles for another target"),
+        (hello(toolchains={"tvm": "0.27"}), "onednn is missing here instead of 3"),
+        (hello(adapters={"onednn": "x"}), "adapter of onednn has other sources"),
+    ],
+)
+def test_what_only_the_lost_pool_could_build_is_kept_without_an_artifact(
+    losing, tmp_path, here, why
 ) -> None:
-    model = tmp_path / "model.onnx"
-    model.write_bytes(b"model")
-    connection = LosingConnection(tmp_path / "store", has_answer)
-    settings = RunSettings(farm="fake")
-    jobs = FarmJobs(lambda: connection, settings)  # type: ignore[arg-type, return-value]
-    events: list[object] = []
-    arguments = {"path": str(model), "shapes": {}, "settings": settings, "out": None}
+    out = tmp_path / "out"
+    run = losing("a").place(here, str(out))
+    assert run.placement is not None and run.ended == "budget" and run.artifact is None
+    assert why in run.warnings[0] and "goes on from the stored costs" in run.warnings[0]
+    assert not out.exists()
 
-    def place() -> RunUpdate:
-        return jobs.job("run", on_event=events.append, run_id="r1", **arguments)
 
-    (tmp_path / "store").mkdir()
-    if not has_answer:
-        with pytest.raises(FarmError, match="m1 was lost"):
-            place()
-        return
-    run = place().run
-    assert run is not None and not run.provisional and run.ended == "budget"
-    assert run.measured_on == "m1" and "there is no artifact of it" in run.warnings[0]
-    assert connection.coordinator.withdrawn
+def test_an_artifact_that_nobody_asked_for_is_not_missed(losing) -> None:
+    run = losing("a").place(hello(), None)
+    assert "artifact" not in run.warnings[0] and run.artifact is None
+
+
+def test_another_machine_of_the_pool_builds_what_two_lost_ones_had_found(losing, tmp_path) -> None:
+    farm = losing("abc")
+    run = farm.place(hello(processor="another"), str(tmp_path / "out"))
+    assert len(farm.carrier.asked) == 2 and run.ended == "budget"
+    assert farm.carrier.exported_by not in farm.carrier.asked
+    assert f"{farm.carrier.exported_by} has built its artifact" in run.warnings[0]
+    assert run.artifact and (tmp_path / "out" / "manifest.json").read_text() == "{}"
+
+
+def test_a_run_whose_artifact_was_not_fetched_in_time_has_it_built_again(losing, tmp_path) -> None:
+    farm = losing("ab", finishes=True)
+    run = farm.place(hello(processor="another"), str(tmp_path / "out"))
+    assert run.ended == "finished" and run.artifact == str(tmp_path / "out")
+    assert len(farm.carrier.asked) == 1 and farm.carrier.exported_by not in farm.carrier.asked
+    assert "the artifact was not sent whole" in run.warnings[0]
+
+
+def test_a_lost_pool_without_an_answer_is_an_error(losing) -> None:
+    with pytest.raises(FarmError, match="no machine of the pool"):
+        losing("a", has_answer=False).place(hello(), None)
