@@ -7,8 +7,10 @@ and reports which machines come and go. Everything that Dask raises is translate
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
+import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +28,9 @@ _LOG = logging.getLogger(__name__)
 
 CONNECT_S = 15.0
 """Seconds for reaching a scheduler; chosen: a TLS handshake takes milliseconds."""
+GREETING_S = 30.0
+"""Seconds for reaching a scheduler and exchanging greetings with it, for which Dask has no limit;
+chosen."""
 MOST_FILE_BYTES = 1 << 20
 """Bytes of a scheduler file that are read, 1 MiB; chosen: one takes some kilobytes."""
 STATUS_KEY = "collage-farm"
@@ -52,6 +57,12 @@ SETTINGS: dict[str, Any] = {
 }
 """Settings of Dask for scheduler, members and coordinators; measured in pairs with the defaults:
 a lost worker is noticed after 20 to 40 s instead of minutes, and its task is not repeated twice."""
+
+
+MOST_MESSAGE_BYTES = 1 << 30
+"""Bytes that one part of a message may have, 1 GiB; chosen: parts of models and artifacts have
+8 MiB, and what a run knows of all its candidates some MB. What is larger comes from something that
+is no farm: the first eight bytes of an answer over HTTP would be a length of 3 EiB."""
 
 
 class MachineLost(Exception):
@@ -122,6 +133,29 @@ def apply_settings() -> None:
     import dask.config
 
     dask.config.set(SETTINGS)
+    _limit_messages()
+
+
+def _limit_messages() -> None:
+    """Have Dask end a connection that announces more than ``MOST_MESSAGE_BYTES``.
+
+    Dask itself asks for as much memory as the other side announces. What is replaced is no promised
+    interface; a test (``tests/unit/test_farm_hostile.py``) says when that has changed.
+    """
+    from distributed.comm import tcp
+    from distributed.comm.core import CommClosedError
+
+    read: Any = tcp.read_bytes_rw
+    if getattr(read, "limited", False):
+        return
+
+    async def read_limited(stream: Any, size: int) -> Any:
+        if size > MOST_MESSAGE_BYTES:
+            raise CommClosedError(f"a message of {size} bytes was announced")
+        return await read(stream, size)
+
+    read_limited.limited = True  # type: ignore[attr-defined]
+    tcp.read_bytes_rw = read_limited
 
 
 @dataclass(frozen=True)
@@ -179,29 +213,59 @@ def connect(address: Address) -> Any:
     if encrypted:
         where["security"] = security(address.certificate or certificate_path())
     logging.getLogger("distributed").setLevel(logging.ERROR)
+    make: Any = Client  # it has no types
+    ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    given_up = threading.Event()
+
+    def work() -> None:
+        """Connect; in a thread of its own, since Dask waits for ever for a greeting."""
+        try:
+            client = make(
+                **where,
+                timeout=CONNECT_S,
+                set_as_default=False,
+                name="collage",
+                # No answer is unpickled: a member chooses the form of its answers.
+                serializers=["dask", "msgpack"],
+                deserializers=["dask", "msgpack"],
+            )
+        except Exception as error:  # whatever Dask makes of what the other side sends
+            ended.put(error)
+            return
+        ended.put(client)
+        if given_up.is_set():
+            client.close(timeout=2)
+
+    threading.Thread(target=work, name="farm-connect", daemon=True).start()
     try:
-        make: Any = Client  # it has no types
-        return make(
-            **where,
-            timeout=CONNECT_S,
-            set_as_default=False,
-            name="collage",
-            # No answer is unpickled: a member chooses the form of its answers.
-            serializers=["dask", "msgpack"],
-            deserializers=["dask", "msgpack"],
-        )
-    except (OSError, TypeError, ValueError, RuntimeError) as error:
-        raise FarmError(_why_unreachable(address, error)) from error
+        found = ended.get(timeout=GREETING_S)
+    except queue.Empty:
+        given_up.set()
+        found = TimeoutError(NO_GREETING)
+    if isinstance(found, Exception):
+        _LOG.info("a farm cannot be reached", exc_info=found)
+        raise FarmError(_why_unreachable(address, found)) from found
+    return found
+
+
+NO_GREETING = "it takes the connection and says nothing"
 
 
 def _why_unreachable(address: Address, error: Exception) -> str:
     text = str(error) or type(error).__name__
-    if "ssl" in text.lower() or "certificate" in text.lower() or "unknown ca" in text.lower():
+    words = text.lower()
+    if "wrong_version_number" in words:
+        text = "it does not speak TLS"
+    elif "ssl" in words or "certificate" in words or "unknown ca" in words:
         text = "its certificate is another one than this user's"
-    elif "reset" in text.lower() or "closed" in text.lower():
+    elif "reset" in words or "closed" in words:
         text = "it ended the connection; does it expect tls:// ?"
-    elif isinstance(error, OSError):
+    elif text == NO_GREETING:
+        pass
+    elif isinstance(error, OSError) and "was announced" not in words:
         text = "there is no answer"
+    else:
+        text = "what answers there is no scheduler of Dask, or one of another version"
     return f"the farm {address.text} cannot be reached: {text}"
 
 
@@ -223,6 +287,38 @@ def why_lost(error: Exception) -> str:
     return LOST_BY.get(name, f"its task ended without an answer ({name}: {error})")
 
 
+def ask(client: Any, what: str, **arguments: Any) -> Any:
+    """Return what the scheduler answers to a request of Dask's.
+
+    Raises:
+        Exception: Whatever Dask raises; TimeoutError where it gives no answer.
+    """
+    request = getattr(client.scheduler, what)
+    return client.sync(request, callback_timeout=ANSWER_S, **arguments)
+
+
+def workers_of(client: Any) -> dict[str, str]:
+    """Return the workers that a scheduler has, by their addresses with their names.
+
+    Raises:
+        FarmError: The scheduler answers something else.
+        Exception: Whatever Dask raises.
+    """
+    answer = ask(client, "identity", n_workers=-1)
+    workers = answer.get("workers") if isinstance(answer, dict) else None
+    if not isinstance(workers, dict) or len(workers) > MOST_MACHINES:
+        raise FarmError("the scheduler does not say which workers it has")
+    return {
+        str(address): str(worker.get("name", address) if isinstance(worker, dict) else address)
+        for address, worker in workers.items()
+    }
+
+
+def _message_of(event: object) -> object:
+    """Return what an event of Dask's says, without its time."""
+    return event[1] if isinstance(event, tuple | list) and len(event) == 2 else None
+
+
 class DaskCarrier:
     """Carries tasks with a Dask client."""
 
@@ -236,6 +332,8 @@ class DaskCarrier:
         self._listener: Listener | None = None
         self._known: set[str] = set()
         self._closing = threading.Event()
+        self._unheard = 0
+        """Events to this client itself that have not come back, since one last did."""
         with contextlib.suppress(AttributeError):  # it is no promised interface
             client.scheduler_comm.interval = SEND_INTERVAL_S
 
@@ -247,11 +345,17 @@ class DaskCarrier:
         threading.Thread(target=self._watch, name="farm-watch", daemon=True).start()
 
     def _watch(self) -> None:
-        """Look at the list of workers now and then: an event may be lost with a connection."""
+        """Look at the list of workers now and then: an event may be lost with a connection.
+
+        Each look also sends an event to this client itself: it may be that the scheduler answers,
+        and that what it passes on does not arrive any more.
+        """
         failures = 0
         while not self._closing.is_set():
             try:
-                workers = self._client.scheduler_info(n_workers=-1)["workers"]
+                workers = workers_of(self._client)
+                ask(self._client, "log_event", topic=self._topic, msg=ECHO)
+                self._unheard += 1
                 failures = 0
             except Exception as error:
                 failures += 1
@@ -264,9 +368,12 @@ class DaskCarrier:
                     self._report_closed(f"the scheduler {self.address} is gone")
                     return
                 workers = None
+            if self._unheard > MOST_UNHEARD:
+                self._report_closed(f"the scheduler {self.address} passes no messages on")
+                return
             if workers is not None:
-                for address, worker in workers.items():
-                    self._report_joined(address, str(worker.get("name", address)))
+                for address, name in workers.items():
+                    self._report_joined(address, name)
                 for address in self._known - workers.keys():
                     self._report_left(address)
             self._closing.wait(WATCH_S)
@@ -289,15 +396,17 @@ class DaskCarrier:
         if known and self._listener is not None:
             self._listener.left(address)
 
-    def _on_scheduler_event(self, event: tuple[float, Any]) -> None:
+    def _on_scheduler_event(self, event: object) -> None:
         """Take what the scheduler logs; called in the client's own loop."""
-        message = event[1]
+        message = _message_of(event)
         if isinstance(message, dict) and message.get("action") == "remove-worker":
             self._report_left(str(message.get("worker")))
 
-    def _on_news(self, event: tuple[float, Any]) -> None:
-        message = event[1]
-        if isinstance(message, bytes) and self._listener is not None:
+    def _on_news(self, event: object) -> None:
+        message = _message_of(event)
+        if message == ECHO:
+            self._unheard = 0
+        elif isinstance(message, bytes) and self._listener is not None:
             self._listener.news(message)
 
     def submit(
@@ -378,8 +487,14 @@ class DaskCarrier:
 
     def published(self) -> dict[str, bytes]:
         """Return what all coordinators said of themselves."""
-        found = self._client.get_metadata([STATUS_KEY], default={}) or {}
-        return {str(name): str(text).encode() for name, text in found.items()}
+        found = ask(self._client, "get_metadata", keys=[STATUS_KEY], default={})
+        if not isinstance(found, dict):
+            return {}
+        return {
+            str(name): text.encode()
+            for name, text in itertools.islice(found.items(), MOST_COORDINATORS)
+            if isinstance(text, str) and len(text) <= MOST_STATUS_CHARACTERS
+        }
 
     def close(self) -> None:
         """Leave the cluster."""
@@ -395,5 +510,17 @@ which gather small messages, were most of what a task waited for: one result is 
 the next task is sent (``python -m tests.benchmarks.bench_farm overhead``)."""
 WATCH_S = 2.0
 """Seconds between two looks at the list of workers; chosen."""
+ANSWER_S = 15.0
+"""Seconds in which a scheduler answers; chosen: with ``SCHEDULER_MISSED``, one that is frozen is
+known within a minute."""
+ECHO = "collage-farm-echo"
+"""What a client sends to itself through the scheduler."""
+MOST_UNHEARD = 15
+"""Echoes that may fail to come back before the scheduler counts as gone; chosen: half a minute."""
+MOST_MACHINES = 10_000
+"""Workers of a scheduler that are looked at; chosen."""
+MOST_COORDINATORS, MOST_STATUS_CHARACTERS = 1000, 1 << 24
+"""Coordinators whose published status is read, and its length; chosen: with 200 machines it has
+60,000 characters."""
 SCHEDULER_MISSED = 3
 """Failed looks in a row after which the scheduler counts as gone; chosen."""

@@ -17,7 +17,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from collage_engine.farm.carrier import CONNECT_S, LOOPBACK_HTTP, Address, apply_settings, connect
+from collage_engine.farm.carrier import (
+    CONNECT_S,
+    LOOPBACK_HTTP,
+    Address,
+    apply_settings,
+    connect,
+    workers_of,
+)
 from collage_engine.farm.certificates import (
     INSTALL,
     certificate_path,
@@ -194,7 +201,10 @@ def join(
 def stop(address: str, certificate: Path | None = None) -> int:
     """End a farm: its workers leave and its scheduler ends; return the number of workers."""
     client = connect(Address(address, certificate))
-    workers = client.scheduler_info(n_workers=-1)["workers"]
+    try:
+        workers = workers_of(client)
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        raise FarmError(f"the scheduler {address} gives no answer that can be read") from error
     with contextlib.suppress(Exception):
         client.run(leave, on_error="ignore")
     with contextlib.suppress(Exception):

@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -361,6 +361,9 @@ class Coordinator:
         """Do one thing; a defect in it must not end the coordinator."""
         try:
             work()
+        except CollageError as error:
+            _LOG.warning("%s", error)
+            self._error = str(error)
         except Exception as error:
             _LOG.exception("the coordinator of the farm met a defect")
             self._error = f"a defect of the coordinator: {error!r}"
@@ -428,8 +431,14 @@ class Coordinator:
             if isinstance(body, CollageError):
                 machine.state, machine.reason = "refused", f"it could not say what it is: {body}"
                 self._error = f"{unique}: {machine.reason}"
-            else:
-                self._admit(machine, read(body, Hello))
+                return
+            try:
+                said = read(body, Hello)
+            except FarmError as error:
+                machine.state, machine.reason = "refused", f"it does not say what it is: {error}"
+                self._error = f"{unique}: {machine.reason}"
+                return
+            self._admit(machine, said)
 
         hello = Task(
             name="hello", message=encode(Nothing()), done=greeted, doing="saying what it is"
@@ -657,20 +666,29 @@ class Coordinator:
             envelope = read(answer, Envelope)
         except CollageError as error:
             envelope = Envelope(error=str(error), kind="FarmError")
-        if name == "have" and task is not None and not envelope.error:
-            missing = read(envelope.body, Have).hashes
-            machine.files |= task.files.keys() - set(missing)
-            for sha256 in missing:
-                if sha256 in task.files:
-                    path = task.files[sha256]
-                    size = path.stat().st_size
-                    offsets = range(0, max(size, 1), CHUNK_BYTES)
-                    machine.chunks.extend((sha256, path, at, size) for at in offsets)
-            self._next_chunk(machine)
-        elif name == "put" and task is not None and not envelope.error:
-            self._next_chunk(machine)
-        else:
-            self._finish(machine, envelope)
+        try:
+            if name == "have" and task is not None and not envelope.error:
+                self._take_missing(machine, task, read(envelope.body, Have).hashes)
+                self._next_chunk(machine)
+                return
+            if name == "put" and task is not None and not envelope.error:
+                self._next_chunk(machine)
+                return
+        except FarmError as error:
+            envelope = Envelope(error=str(error), kind="FarmError")
+        except OSError as error:
+            what = f"{error.filename or 'a file of the model'} cannot be read: {error.strerror}"
+            envelope = Envelope(error=what, kind="ModelError")
+        self._finish(machine, envelope)
+
+    def _take_missing(self, machine: _Machine, task: Task, missing: Sequence[str]) -> None:
+        """Note which of a task's files a machine has, and what of the others is to be sent."""
+        machine.files |= task.files.keys() - set(missing)
+        for sha256 in task.files.keys() & set(missing):
+            path = task.files[sha256]
+            size = path.stat().st_size
+            offsets = range(0, max(size, 1), CHUNK_BYTES)
+            machine.chunks.extend((sha256, path, at, size) for at in offsets)
 
     def _next_chunk(self, machine: _Machine) -> None:
         """Send the next part of a file that the machine lacks, or the task when it has all."""
@@ -768,6 +786,8 @@ class Coordinator:
         if any(machine.state == "joining" for machine in self._machines.values()):
             return
         pools = {m.pool for m in self._machines.values() if m.works}
+        for done in [place for place, line in self._waiting.items() if not line]:
+            del self._waiting[done]
         for line in [self._urgent, *self._waiting.values()]:
             for task in list(line):
                 possible = pools if not task.pool else pools & {task.pool}

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from collage_engine.farm.carrier import Address, DaskCarrier, connect
+from collage_engine.farm.carrier import Address, DaskCarrier, connect, workers_of
 from collage_engine.farm.coordinator import Coordinator, FarmSettings
 from collage_engine.farm.identity import engine_hash, library_versions, this_machine
 from collage_engine.farm.messages import RunRequest, read
@@ -322,8 +322,10 @@ def look_at(address: str) -> FarmStatus:
                 status = read(content, FarmStatus)
                 if datetime.fromisoformat(status.at) >= oldest:
                     statuses.append(status)
-        names = [str(w["name"]) for w in client.scheduler_info(n_workers=-1)["workers"].values()]
+        names = list(workers_of(client).values())
         return combined(carrier.address, statuses, names)
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        raise FarmError(f"the scheduler {address} gives no answer that can be read") from error
     finally:
         with contextlib.suppress(Exception):
             client.close(timeout=2)

@@ -632,8 +632,13 @@ class Placing:
                 part = self._fetched(wanted)
                 if isinstance(part, CollageError):
                     raise FarmError(f"the artifact was not sent whole: {part}") from part
+                if len(part) != min(FETCH_BYTES, answer.artifact_bytes - offset):
+                    raise FarmError("the artifact was not sent whole: a part has another size")
                 digest.update(part)
-                archive.write(part)
+                try:
+                    archive.write(part)
+                except OSError as error:
+                    raise ArtifactError(f"the artifact cannot be kept here: {error}") from error
             if digest.hexdigest() != answer.artifact:
                 raise FarmError("the artifact arrived with other content than was sent")
             archive.seek(0)

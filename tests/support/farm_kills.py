@@ -264,6 +264,8 @@ class FarmCampaign:
         """Start a whole run, kill something at a random moment, and see that it ends."""
         freezes = self.clock.freezes
         command = self.start_whole()
+        # A command that finds no scheduler says so and ends: nothing is killed before it has one.
+        self.clock.wait(lambda: self.has_scheduler(command), ENDS_S)
         moment = self.random.uniform(1.0, LATEST_SHARE * self.budget_s)
         if self.clock.wait(lambda: command.poll() is not None, moment):
             kind = "nothing"
@@ -275,12 +277,26 @@ class FarmCampaign:
             command.kill()
             self.fault(f"kill {number} ({kind}): the whole run did not end")
         if command.wait() and self.clock.freezes > freezes:
-            print(f"kill {number} ({kind}): the farm was frozen; the run is repeated", flush=True)
+            said = self.place_log.read_text(errors="replace").strip()[-300:]
+            print(
+                f"kill {number} ({kind}): the farm was frozen; repeated after: {said}", flush=True
+            )
             command = self.start_whole()
             self.clock.wait(lambda: command.poll() is not None, ENDS_S)
         if command.wait() and kind != "place":
             said = self.place_log.read_text(errors="replace").strip()[-300:]
             self.fault(f"kill {number} ({kind}): status {command.returncode}: {said}")
+
+    def has_scheduler(self, command: subprocess.Popen[bytes]) -> bool:
+        """Whether a command is connected with the farm, or has ended."""
+        if command.poll() is not None:
+            return True
+        with contextlib.suppress(psutil.Error):
+            return any(
+                one.raddr and one.raddr.port == self.farm.port and one.status == "ESTABLISHED"
+                for one in psutil.Process(command.pid).net_connections("tcp")
+            )
+        return False
 
     def kill_any(self, command: subprocess.Popen[bytes], called: str) -> str:
         """Kill one process of a kind drawn among those that there are; the kind's name."""
