@@ -41,7 +41,6 @@ def working_text(status: FarmStatus) -> str:
 
 def machine_state(machine: FarmMachine) -> str:
     """Return what a machine does, or why it does nothing."""
-    words = STATE_WORDS.get(machine.state, machine.state)
     if machine.state == "measuring" and machine.doing:
-        return f"{words} {machine.doing}"
-    return words
+        return machine.doing
+    return STATE_WORDS.get(machine.state, machine.state)
