@@ -145,7 +145,8 @@ def _limit_messages() -> None:
     from distributed.comm import tcp
     from distributed.comm.core import CommClosedError
 
-    read: Any = tcp.read_bytes_rw
+    module: Any = tcp
+    read: Any = module.read_bytes_rw
     if getattr(read, "limited", False):
         return
 
@@ -155,7 +156,7 @@ def _limit_messages() -> None:
         return await read(stream, size)
 
     read_limited.limited = True  # type: ignore[attr-defined]
-    tcp.read_bytes_rw = read_limited
+    module.read_bytes_rw = read_limited
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from collage_engine.farm.messages import (
 )
 from collage_engine.farm.pools import differences, pool_name, why_refused
 from collage_engine.records import errors
-from collage_engine.records.errors import CollageError, FarmError
+from collage_engine.records.errors import Cancelled, CollageError, FarmError
 from collage_engine.records.farm import FarmMachine, FarmPlacement, FarmPool, FarmStatus
 from collage_engine.records.farm import MachineState as State
 
@@ -42,6 +42,11 @@ _LOG = logging.getLogger(__name__)
 CHUNK_BYTES = 8 << 20
 """Bytes of a model that travel in one task, 8 MiB; measured: 100 MB take 1.1 to 3.6 s with it, and
 no process holds more than one chunk."""
+
+
+JOINING_S = 900.0
+"""Seconds in which a machine must have said what it is; chosen: its toolchains may have to be
+compiled first, for which it takes ten minutes at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,22 +285,35 @@ class Coordinator:
         """Return whether a pool has a machine that works."""
         return _matching(self.status(), pool) is not None
 
-    def wait_for_pool(self, wanted: str, timeout_s: float) -> FarmPool:
+    def wait_for_pool(
+        self, wanted: str, timeout_s: float, stopped: Callable[[], bool] = lambda: False
+    ) -> FarmPool:
         """Return the pool that a user names, wholly or in part; empty: that with most machines.
 
         Waits until there is one, and that no machine is still joining where any pool will do.
 
+        Args:
+            wanted: The pool's name or a part of it.
+            timeout_s: Seconds to wait while no machine is joining.
+            stopped: Whether the user does not want it any more.
+
         Raises:
+            Cancelled: The user does not.
             FarmError: There is none within the time; the sentence says which there are.
         """
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while True:
+                if stopped():
+                    raise Cancelled("cancelled before it began")
                 status = self._status
                 found = _matching(status, wanted)
                 joining = any(machine.state == "joining" for machine in status.machines)
                 if found is not None and (wanted or not joining):
                     return found
+                if joining and found is None:
+                    # It may have to compile its toolchains first, and ``JOINING_S`` ends that.
+                    deadline = max(deadline, time.monotonic() + self.settings.tick_s)
                 left = deadline - time.monotonic()
                 if self._closed is not None or left <= 0:
                     if found is not None:
@@ -441,7 +459,11 @@ class Coordinator:
             self._admit(machine, said)
 
         hello = Task(
-            name="hello", message=encode(Nothing()), done=greeted, doing="saying what it is"
+            name="hello",
+            message=encode(Nothing()),
+            done=greeted,
+            doing="saying what it is",
+            limit_s=JOINING_S,
         )
         self._send(machine, hello)
 

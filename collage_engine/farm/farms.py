@@ -30,8 +30,8 @@ from collage_engine.store.store import Store
 _LOG = logging.getLogger(__name__)
 
 JOIN_S = 120.0
-"""Seconds to wait for a machine of the pool; chosen: a machine that joins probes its toolchains,
-whose runtimes may have to be compiled first."""
+"""Seconds to wait for a machine of the pool while none is joining; chosen: one that was lost may
+come back."""
 RECONNECT_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
 """Seconds before each further attempt to reach a scheduler that is gone; chosen."""
 FRESH_S = 15.0
@@ -132,7 +132,11 @@ class FarmJobs:
             placing: Placing | None = None
             try:
                 connection = self._connection()
-                pool = connection.coordinator.wait_for_pool(settings.pool, JOIN_S).name
+                pool = connection.coordinator.wait_for_pool(
+                    settings.pool,
+                    JOIN_S,
+                    lambda: ticket.cancelled.is_set() or ticket.kept.is_set(),
+                ).name
                 placing = Placing(
                     connection.coordinator,
                     pool,

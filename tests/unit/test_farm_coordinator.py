@@ -6,6 +6,7 @@ import hashlib
 import io
 import queue
 import tarfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from collage_engine.farm.messages import (
     encode,
     read,
 )
-from collage_engine.records.errors import CollageError, FarmError, InfeasibleError
+from collage_engine.records.errors import Cancelled, CollageError, FarmError, InfeasibleError
 from collage_engine.records.event import Log, Provisional
 from collage_engine.records.placement import CandidateCounts, Partition, Placement, Run
 from collage_engine.records.settings import RunSettings
@@ -260,6 +261,27 @@ def test_a_machine_with_other_versions_is_refused_with_a_sentence(
     work = Work(farm)
     body, _ = work.end()
     assert isinstance(body, FarmError) and not carrier.sent
+
+
+def test_machines_that_are_still_joining_are_waited_for_until_the_user_stops_that(
+    carrier, farm, monkeypatch
+) -> None:
+    """A machine that compiles its toolchains joins for longer than one is waited for else."""
+    submit = carrier.submit
+
+    def keep_hello(address, name, *rest) -> None:
+        kept.append((address, name, *rest)) if name == "hello" else submit(address, name, *rest)
+
+    kept: list[tuple] = []
+    carrier.submit = keep_hello
+    carrier.join("a")
+    until(lambda: bool(kept))
+    ends = time.monotonic() + 0.5
+    with pytest.raises(Cancelled):
+        farm.wait_for_pool("", 0.05, stopped=lambda: time.monotonic() > ends)
+    assert time.monotonic() >= ends
+    threading.Timer(0.5, lambda: submit(*kept[0])).start()
+    assert farm.wait_for_pool("", 0.05).machines == ("a",)
 
 
 def test_a_new_machine_is_compared_with_its_pool_before_it_gets_tasks(carrier, farm) -> None:
