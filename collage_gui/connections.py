@@ -10,6 +10,10 @@ from typing import Literal
 Kind = Literal["local", "ssh", "python", "command"]
 
 
+SERVE = ("-m", "collage_engine", "serve")
+"""What has Python be an engine that can also use farms."""
+
+
 @dataclass(frozen=True)
 class Connection:
     """How to start an engine.
@@ -27,10 +31,10 @@ class Connection:
             # BatchMode: a password prompt would hang a process without a terminal.
             return ["ssh", "-o", "BatchMode=yes", "--", self.target, "collage", "serve"]
         if self.kind == "python":
-            return [self.target, "-m", "collage_engine.service"]
+            return [self.target, *SERVE]
         if self.kind == "command":
             return shlex.split(self.target)
-        return [sys.executable, "-P", "-m", "collage_engine.service"]
+        return [sys.executable, "-P", *SERVE]
 
     @property
     def is_remote(self) -> bool:

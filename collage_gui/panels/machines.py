@@ -101,6 +101,8 @@ class MachinesPanel(QWidget):
         else:
             self.summary.setText(farm_sentence(status))
         error = farm.error or (status.last_error if status is not None else "")
+        # Why a farm does not answer names it already.
+        self.summary.setHidden(bool(farm.error) and status is None)
         self.error.setText(error)
         self.error.setVisible(bool(error))
         self.machines.set_rows(status.machines if status is not None else ())

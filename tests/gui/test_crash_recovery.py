@@ -311,9 +311,9 @@ def test_settings_say_what_they_cause(drive) -> None:
 @pytest.mark.parametrize(
     "text, command",
     [
-        ("local", [sys.executable, "-P", "-m", "collage_engine.service"]),
+        ("local", [sys.executable, "-P", "-m", "collage_engine", "serve"]),
         ("ssh:user@host", ["ssh", "-o", "BatchMode=yes", "--", "user@host", "collage", "serve"]),
-        ("python:/opt/py/bin/python", ["/opt/py/bin/python", "-m", "collage_engine.service"]),
+        ("python:/opt/py/bin/python", ["/opt/py/bin/python", "-m", "collage_engine", "serve"]),
     ],
 )
 def test_connections_name_their_command(text, command) -> None:
