@@ -497,7 +497,12 @@ class Engine:
             address=params.address,
             machines=(
                 FarmMachine(
-                    name="alpha", state="measuring", pool="zen", cores=8, doing="measuring conv1", done=12
+                    name="alpha",
+                    state="measuring",
+                    pool="zen",
+                    cores=8,
+                    doing="measuring conv1",
+                    done=12,
                 ),
                 FarmMachine(name="beta", state="idle", pool="zen", cores=8, done=9, drift=0.02),
                 FarmMachine(name="gamma", state="refused", reason="it has another onednn"),
