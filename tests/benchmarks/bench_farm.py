@@ -48,8 +48,11 @@ from tests.support.farm_cluster import ROOT, FarmProcesses
 MACHINES, MODELS, GROUPS = 200, 100, 24
 """Machines, models, and groups of each model of the simulated farm; the first two are those of the
 product's requirement."""
-SHORTEST_S, LONGEST_S = 2.0, 6.0
-"""Seconds that a simulated group takes; chosen: groups of real models take 1 to 20 s."""
+SHORTEST_S, LONGEST_S = 1.0, 20.0
+"""Seconds that a simulated group takes, each length as likely as another; as those of real models.
+
+Scheduler, coordinator and machines share the processors of one machine, which on a real farm each
+have their own: groups of 4 s on 200 machines are more than two processors can pass on."""
 MACHINES_A_PROCESS = 25
 """Simulated machines in one process; chosen: a machine takes 1 MB in it, and a process 90 MB."""
 START_S = 600.0
