@@ -51,8 +51,8 @@ from tests.benchmarks.peers_stats import paired_ratio
 from tests.benchmarks.place import ROOT
 
 SHAPES = {"mobilenet_v2": ("batch", (1, 4, 16)), "bert_small": ("sequence", (32, 128, 512))}
-"""Model → the dimension that it names, and the sizes at which it is placed: a batch of images, and a
-number of tokens."""
+"""Model → the dimension that it names, and the sizes at which it is placed: a batch of
+images, and a number of tokens."""
 MOST_SLOWER = 1.03
 """The time of a call in the artifact for several shapes over that in the artifact for one, at most;
 what is promised."""
