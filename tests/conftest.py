@@ -13,7 +13,7 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from tests.support.caches import SHARED
+from tests.support.caches import SHARED, fresh_cache
 from tests.support.distribution import WholeFiles, count_of_workers
 
 # Set here and not in a fixture: test modules and child processes read it when they load.
@@ -33,13 +33,26 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> WholeFile
     return WholeFiles(config, log)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the folder that all tests share; worker processes inherit its name."""
+    if SHARED not in os.environ:
+        folder = tempfile.TemporaryDirectory(prefix="collage-tests-")
+        os.environ[SHARED] = folder.name
+
+        def remove() -> None:
+            del os.environ[SHARED]
+            folder.cleanup()
+
+        config.add_cleanup(remove)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_measurements() -> Iterator[None]:
     """Measurements of tests go to a folder that is removed, unless a test names its own."""
     with tempfile.TemporaryDirectory(prefix="collage-tests-") as folder:
-        os.environ[SHARED] = folder
         own = os.environ.setdefault("COLLAGE_CACHE_DIR", folder) == folder
+        if own:
+            fresh_cache(Path(folder))
         yield
-        del os.environ[SHARED]
         if own:
             del os.environ["COLLAGE_CACHE_DIR"]

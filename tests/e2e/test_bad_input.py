@@ -13,6 +13,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from collage_engine.cli.main import main
 from collage_engine.records.versions import SESSION_FORMAT
 from tests import zoo
 from tests.support.caches import fresh_cache
+from tests.support.kept_children import kept_children
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,8 +42,14 @@ def here(tmp_path, monkeypatch, cache) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def one_engine() -> Iterator[None]:
+    with kept_children():
+        yield
+
+
 @pytest.fixture
-def refused(here, capfd):
+def refused(here, capfd, one_engine):
     """Run the command line in a folder; what it says when it refuses, as one line."""
 
     def run(*arguments: str, status: int) -> str:

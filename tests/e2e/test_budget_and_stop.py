@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import onnx
 import pytest
 
 from collage_engine import api
-from collage_engine.machine.folders import cache_folder
+from tests.support.caches import fresh_cache
 from tests.support.toolchain_models import convolutions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,12 +25,8 @@ SOME = ("onnxruntime", "onednn")
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
-    """A cache with an empty store; what is compiled once per machine is there, if it is at all."""
-    found = tmp_path / "cache"
-    for part in ("native", "peaks", "probes"):
-        if (cache_folder() / part).is_dir():
-            shutil.copytree(cache_folder() / part, found / part, symlinks=True)
-    return found
+    """A cache without measurements."""
+    return fresh_cache(tmp_path / "cache")
 
 
 def started(cache: Path, *arguments: object) -> subprocess.Popen[str]:

@@ -15,6 +15,7 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 pytest.importorskip("PySide6.QtWidgets")
 pytest.importorskip("tvm", reason="the real engine needs TVM")
 
+from tests.support.caches import fresh_cache
 from tests.support.toolchain_models import convolutions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +28,6 @@ def explorer(folder: Path, *arguments: str, limit_s: int = 120) -> subprocess.Co
     environment = dict(
         os.environ,
         QT_QPA_PLATFORM="offscreen",
-        PYTHONPATH=str(ROOT),
         COLLAGE_EXPLORER_RECOVERY=str(folder / "recovery"),
     )
     return subprocess.run(
@@ -118,7 +118,7 @@ def test_the_limit_ends_a_run_that_does_not_end(tmp_path) -> None:
 @pytest.mark.slow
 def test_the_real_engine_places_a_model_headless(tmp_path, monkeypatch) -> None:
     """The real engine gives pictures, an artifact and a report; exit 0."""
-    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(fresh_cache(tmp_path / "cache")))
     shots, out = tmp_path / "shots", tmp_path / "out"
     onnx.save(convolutions(), tmp_path / "model.onnx")
     done = explorer(
@@ -154,7 +154,7 @@ def test_the_real_engine_killed_while_measuring_goes_on_after_a_restart(
     from collage_gui.preferences import Preferences
     from collage_gui.theme import Theme
 
-    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(fresh_cache(tmp_path / "cache")))
     monkeypatch.setenv("COLLAGE_EXPLORER_RECOVERY", str(tmp_path / "recovery"))
     preferences = Preferences(str(tmp_path / "settings.ini"))
     window = MainWindow(preferences, Theme(preferences), Connection())

@@ -13,6 +13,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.store.measurement import Measurement
 from collage_engine.store.store import Store
 from tests.e2e.test_place import collage
+from tests.support.caches import fresh_cache
 from tests.support.toolchain_cases import Net
 
 TOOLCHAINS = ("onednn", "tvm")
@@ -40,7 +41,7 @@ def placed(tmp_path_factory):
     """
     folder = tmp_path_factory.mktemp("formats")
     onnx.save(network(), str(folder / "net.onnx"))
-    cache = tmp_path_factory.mktemp("cache")
+    cache = fresh_cache(tmp_path_factory.mktemp("cache"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLLAGE_CACHE_DIR", str(cache))
         workspace = OpenModel(str(folder / "net.onnx"), {})

@@ -20,6 +20,7 @@ import pytest
 from collage_engine import api
 from collage_engine.cli.main import main
 from collage_engine.store.store import Store
+from tests.support.caches import fresh_cache
 from tests.support.toolchain_models import X, convolutions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,13 +38,13 @@ def collage(*arguments: str, cache: Path, timeout: float = 280) -> subprocess.Co
         text=True,
         cwd=ROOT,
         timeout=timeout,
-        env={**os.environ, "COLLAGE_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "COLLAGE_CACHE_DIR": str(cache)},
     )
 
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+    return fresh_cache(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +262,7 @@ def test_explain_compare_report_and_export_work_on_the_session(
 
 
 def test_a_second_interrupt_ends_the_run_and_keeps_what_was_measured(tmp_path):
-    cache = tmp_path / "fresh"
+    cache = fresh_cache(tmp_path / "fresh")
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "collage_engine", "place", str(MNIST)),

@@ -14,6 +14,7 @@ from collage_engine.records.precision import in_bfloat16
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.onednn.toolchain import NEEDED, OneDnnToolchain
 from tests.e2e.test_place import collage
+from tests.support.caches import fresh_cache
 from tests.support.toolchain_cases import Net, error, imported, reference, run, whole
 
 pytestmark = pytest.mark.skipif(
@@ -62,7 +63,7 @@ def placed(tmp_path_factory) -> tuple[dict, Path, float, Path]:
         "onnxruntime,onednn",
         "--session",
         folder / "s.collage",
-        cache=folder / "cache",
+        cache=fresh_cache(folder / "cache"),
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), folder, tolerance, path

@@ -17,6 +17,7 @@ import pytest
 
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.store.store import Store
+from tests.support.caches import fresh_cache
 
 ROOT = Path(__file__).resolve().parents[2]
 MNIST = ROOT / "resources" / "models" / "mnist.onnx"
@@ -32,7 +33,7 @@ class Client:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=ROOT,
-            env={**os.environ, "COLLAGE_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "COLLAGE_CACHE_DIR": str(cache)},
         )
         self.answers: dict[int, queue.Queue[dict[str, Any]]] = {}
         self.events: queue.Queue[dict[str, Any]] = queue.Queue()
@@ -82,7 +83,7 @@ class Client:
 
 @pytest.fixture
 def client(tmp_path):
-    found = Client(tmp_path)
+    found = Client(fresh_cache(tmp_path))
     found.call("hello", version=SERVICE_PROTOCOL, client="test")
     yield found
     found.close()

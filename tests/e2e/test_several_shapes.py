@@ -23,6 +23,7 @@ from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine
 from tests.e2e.test_place import collage
 from tests.support.artifact_cases import compile_loader, run_cpp
+from tests.support.caches import fresh_cache
 from tests.zoo.net import Net
 
 BATCHES = (1, 2, 4)
@@ -41,6 +42,7 @@ def model_bytes() -> bytes:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     made = tmp_path_factory.mktemp("shapes")
+    fresh_cache(made / "cache")
     (made / "m.onnx").write_bytes(model_bytes())
     return made
 

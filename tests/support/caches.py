@@ -1,14 +1,31 @@
-"""Cache folders of tests: measurements of their own, and what is the same for all of them."""
+"""Cache folders of tests: measurements of their own, and what is the same for all of them.
+
+Which toolchains there are and what hand-overs cost is found out once per machine and kept in the
+cache folder. A test that is not about that takes it from the tests that ran before it, also from
+those of other worker processes: looking again would take most of its time.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import sqlite3
 from pathlib import Path
 
+from collage_engine.store.store import FILE_NAME, Store
+
 SHARED = "COLLAGE_TESTS_CACHE"
-"""Environment variable with the cache folder of all tests of a process; ``conftest.py`` sets it."""
+"""Environment variable with the folder of what all tests of a command share; ``conftest.py`` sets
+it."""
 ONCE_PER_MACHINE = ("probes", "peaks")
 """What does not depend on measurements: which toolchains there are, and the compiled loops."""
+CONSTANTS = ("transitions:", "conversions:", "guard, ")
+"""How the names of those constants in a store begin that are measured once per machine: launches
+and hand-overs, conversions between formats, and the speed probe's reference. A store's drift is not
+among them: it is learned from the measurements beside it."""
+STORES = "stores"
+"""File, in the shared folder, that lists the stores of all caches made so far."""
 
 
 def fresh_cache(folder: Path) -> Path:
@@ -22,8 +39,29 @@ def fresh_cache(folder: Path) -> Path:
     """
     folder.mkdir(parents=True, exist_ok=True)
     shared = os.environ.get(SHARED)
-    for part in ONCE_PER_MACHINE if shared is not None else ():
-        assert shared is not None
+    if shared is None:
+        return folder
+    for part in ONCE_PER_MACHINE:
         (Path(shared) / part).mkdir(parents=True, exist_ok=True)
         (folder / part).symlink_to(Path(shared) / part)
+    found: dict[str, str] = {}
+    listed = Path(shared) / STORES
+    for store in listed.read_text().splitlines() if listed.exists() else ():
+        found |= _constants(Path(store))
+    if found:
+        with Store(folder / FILE_NAME) as store:
+            for name, value in found.items():
+                store.put_constant(name, json.loads(value))
+    with listed.open("a") as file:
+        file.write(f"{folder / FILE_NAME}\n")
     return folder
+
+
+def _constants(store: Path) -> dict[str, str]:
+    """What a test found out about the machine: name → JSON; nothing where its store is gone."""
+    if not store.exists():
+        return {}
+    with contextlib.suppress(sqlite3.Error), sqlite3.connect(store) as database:
+        rows = database.execute("select name, value from constants").fetchall()
+        return {name: value for name, value in rows if name.startswith(CONSTANTS)}
+    return {}

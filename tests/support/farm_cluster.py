@@ -13,6 +13,8 @@ from pathlib import Path
 
 import psutil
 
+from tests.support.caches import fresh_cache
+
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 600.0
 """Seconds for a process to start on a busy machine; chosen."""
@@ -45,7 +47,7 @@ class FarmProcesses:
         prefixes: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.folder = folder
-        self.cache = folder / "cache"
+        self.cache = fresh_cache(folder / "cache")
         self.environment = os.environ | {
             "COLLAGE_CACHE_DIR": str(self.cache),
             "COLLAGE_BUILD_DIR": os.environ.get("COLLAGE_BUILD_DIR", str(folder / "native")),
@@ -104,6 +106,8 @@ class FarmProcesses:
         own = self.folder / f"tmp-{name}"
         if self.shares:
             own.mkdir(exist_ok=True)
+        if not (self.cache / f"farm-member-{name}").exists():
+            fresh_cache(self.cache / f"farm-member-{name}")
         environment = {"TMPDIR": str(own)} if self.shares else {}
         environment |= self.environments.get(name, {})
         prefix = self.prefixes.get(name, ())

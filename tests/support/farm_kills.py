@@ -29,6 +29,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.support.caches import fresh_cache
 from tests.support.farm_cluster import ROOT, FarmProcesses
 from tests.support.farm_groups import prepare
 
@@ -185,6 +186,7 @@ class FarmCampaign:
         """Begin with an empty store."""
         self.end_coordinator()
         self.stores += 1
+        fresh_cache(self.cache)
         self.known, self.read = set(), 0
         self.journal = self.folder / f"journal{self.stores}"
         self.journal.touch()

@@ -27,6 +27,7 @@ from pathlib import Path
 from collage_engine.machine.processes import descendants
 from collage_engine.records.errors import SessionError
 from collage_engine.session.file import load_session
+from tests.support.caches import fresh_cache
 
 ROOT = Path(__file__).resolve().parents[2]
 MNIST = ROOT / "resources" / "models" / "mnist.onnx"
@@ -140,7 +141,7 @@ class Campaign:
     def new_store(self) -> None:
         """Go on with an empty cache; compiled runtimes are kept."""
         self.stores += 1
-        self.cache = self.folder / f"cache{self.stores}"
+        self.cache = fresh_cache(self.folder / f"cache{self.stores}")
         self.session = self.folder / f"run{self.stores}.collage"
         self.known: set[str] = set()
         self.runs: set[str] = set()
