@@ -17,14 +17,16 @@ import msgspec
 import numpy as np
 
 WINDOW = 8
-"""Bytes that decide whether there is a cut: those of one machine word."""
+"""Bytes that decide whether there is a cut: as many as the hash takes at once, a 64-bit word."""
 CUT_BITS = 14
 """There is a cut after 2^CUT_BITS bytes on average, 16 KiB; chosen: the weights of a small layer
 are that large, and a hundred megabytes have some thousand chunks, which take no time to compare."""
 LEAST = 1 << 10
-"""Bytes of a chunk, at least; chosen: runs of equal bytes would be cut everywhere."""
-BLOCK = 1 << 24
-"""Bytes that are hashed at once; chosen: 16 MiB take a hundred megabytes of memory for it."""
+"""Bytes of a chunk, at least; chosen, a sixteenth of the average: without a least size, runs of
+equal bytes could be cut at every byte."""
+BLOCK = 1 << 22
+"""Bytes that are hashed at once; chosen: for 4 MiB the words and their hashes, eight bytes each for
+every byte, take a hundred megabytes of memory."""
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 """2^64 divided by the golden ratio, for multiplicative hashing (Knuth, volume 3, section 6.4)."""
 

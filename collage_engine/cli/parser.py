@@ -1,4 +1,4 @@
-"""The arguments of every command."""
+"""Defines the arguments of every command."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SEARCH_TIME_LIMIT_S = 30.0
 than that wants to have asked for it)."""
 
 FARM_PORT = 8786
-"""Port of a farm's scheduler where none is named: Dask's own for schedulers."""
+"""Port of a farm's scheduler where none is named: the default of ``dask scheduler --port``."""
 
 PLACE_EXAMPLES = """\
 examples:

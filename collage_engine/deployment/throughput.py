@@ -1,4 +1,4 @@
-"""Placing a model for throughput: how many instances at once, and with how many threads each."""
+"""Places a model for throughput: how many instances at once, with how many threads each."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from collage_engine.machine.whole_folder import write_whole
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import ArtifactError, ToolchainError
 from collage_engine.records.placement import DeploymentRow, Run
+from collage_engine.records.same_work import SAME_WORK_FACTOR
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import items_of
 from collage_engine.service.engine import Engine
@@ -28,9 +29,6 @@ _LOG = logging.getLogger(__name__)
 
 MOST_WAYS = 4
 """Ways of sharing the processors that are tried; chosen: each takes a run of its own."""
-NEAR = 1.05
-"""Ratio of throughputs within which two ways are run again beside each other; chosen: what the same
-work differs by between two runs minutes apart."""
 DUELS = 3
 """Turns of each way in that comparison; chosen: the least with a median."""
 DUEL_S = 60.0
@@ -147,7 +145,7 @@ def deployment_row(run: Run, items: int) -> DeploymentRow:
 def fastest(runs: list[Run], folders: list[Path]) -> int:
     """The number of the run whose placement finishes most runs of the model per second.
 
-    Those whose times lie near the best one's are run again in turn, where there are artifacts.
+    Those whose times equal work could have too are run again in turn, where there are artifacts.
 
     Raises:
         ToolchainError: None of them was timed.
@@ -161,7 +159,7 @@ def fastest(runs: list[Run], folders: list[Path]) -> int:
         raise ToolchainError("no placement was timed")
     # What was not timed as it is deployed counts only where nothing was.
     confirmed = {k: us for k, us in times.items() if runs[k].objective == "throughput"} or times
-    near = [k for k, us in confirmed.items() if us <= NEAR * min(confirmed.values())]
+    near = [k for k, us in confirmed.items() if us <= SAME_WORK_FACTOR * min(confirmed.values())]
     if len(near) > 1 and folders and all(runs[k].objective == "throughput" for k in near):
         rates: dict[int, list[float]] = {k: [] for k in near}
         try:

@@ -40,8 +40,8 @@ from collage_engine.records.farm import MachineState as State
 _LOG = logging.getLogger(__name__)
 
 CHUNK_BYTES = 8 << 20
-"""Bytes of a model that travel in one task, 8 MiB; measured: 100 MB take 1.1 to 3.6 s with it, and
-no process holds more than one chunk."""
+"""Bytes of a model or an artifact that travel in one task, 8 MiB; measured: 100 MB take 1.1 to
+3.6 s with it, and no process holds more than one chunk."""
 
 
 JOINING_S = 900.0
@@ -51,7 +51,7 @@ compiled first, for which it takes ten minutes at most."""
 
 @dataclass(frozen=True, kw_only=True)
 class FarmSettings:
-    """How a coordinator judges machines."""
+    """It says how a coordinator judges machines."""
 
     attempts: int = 2
     """Machines that may be lost under a task before it is given up; chosen."""

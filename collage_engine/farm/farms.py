@@ -35,7 +35,9 @@ come back."""
 RECONNECT_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
 """Seconds before each further attempt to reach a scheduler that is gone; chosen."""
 FRESH_S = 15.0
-"""Seconds after which the published status of a coordinator counts as that of a dead one."""
+"""Seconds after which the published status of a coordinator counts as that of a dead one; chosen:
+as long as connecting may take, and some fifteen times what it publishes after
+(``FarmSettings.publish_s``)."""
 
 
 class Connection:

@@ -20,7 +20,10 @@ from collage_engine.timing.measurer import CandidateGroup, Measurer
 
 
 class GroupChild:
-    """The worker's target. Keeps the model, its true values and the measuring child."""
+    """It is the worker's target: the child that measures groups for runs on other machines.
+
+    Keeps the model, its true values and the measuring child.
+    """
 
     def __init__(self) -> None:
         self._model: ImportedModel | None = None

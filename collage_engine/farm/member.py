@@ -17,7 +17,8 @@ import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -51,12 +52,13 @@ from collage_engine.farm.messages import (
 from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.machine.device import allowed_processors, busy
 from collage_engine.machine.folders import cache_folder
-from collage_engine.machine.worker import RemoteError, Worker, WorkerCrashed
+from collage_engine.machine.recurring import recurring
+from collage_engine.machine.worker import JOB_MEMORY_SHARE, RemoteError, Worker, WorkerCrashed
 from collage_engine.records.errors import CollageError, FarmError
 from collage_engine.records.flag import FlagWhen
 from collage_engine.records.locks import HeldLock
 from collage_engine.records.results import RunUpdate
-from collage_engine.service.run_client import MEMORY_SHARE, PipelineClient, Ticket
+from collage_engine.service.run_client import PipelineClient, Ticket
 from collage_engine.timing.exchange import Exchange, GroupsShared, Stored
 from collage_engine.timing.speed_probe import Reading, SpeedProbe, reference
 
@@ -320,7 +322,7 @@ class Member:
             self._groups = Worker(
                 "collage_engine.farm.group_child:GroupChild",
                 env=self._environment,
-                memory_limit_bytes=int(memory_bytes() * MEMORY_SHARE),
+                memory_limit_bytes=int(memory_bytes() * JOB_MEMORY_SHARE),
                 name="collage-farm-group",
             )
             self._groups_of = of
@@ -561,41 +563,25 @@ def _failure(error: BaseException) -> Envelope:
     return Envelope(error=str(error), kind=kind)
 
 
-@contextlib.contextmanager
-def _signs_of_life(context: Context) -> Iterator[None]:
+def _signs_of_life(context: Context) -> AbstractContextManager[None]:
     """Tell the coordinator now and then that the task is alive, from its begin on."""
-    over = threading.Event()
     message = encode(News(lease=context.lease))
 
-    def work() -> None:
-        while True:
-            with contextlib.suppress(Exception):  # the connection may be gone
-                context.say(message)
-            if over.wait(SIGN_OF_LIFE_S):
-                return
+    def tell() -> bool:
+        with contextlib.suppress(Exception):  # the connection may be gone
+            context.say(message)
+        return True
 
-    thread = threading.Thread(target=work, name="farm-life", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
+    return recurring(tell, SIGN_OF_LIFE_S, name="farm-life", at_once=True)
 
 
-@contextlib.contextmanager
-def _watched(context: Context, stop: Callable[[], object]) -> Iterator[None]:
+def _watched(context: Context, stop: Callable[[], object]) -> AbstractContextManager[None]:
     """Call ``stop`` once the task is not wanted any more."""
-    over = threading.Event()
 
-    def work() -> None:
-        while not over.wait(LOOK_S):
-            if not context.wanted():
-                stop()
-                return
+    def look() -> bool:
+        if context.wanted():
+            return True
+        stop()
+        return False
 
-    thread = threading.Thread(target=work, name="farm-watched", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
+    return recurring(look, LOOK_S, name="farm-watched")

@@ -27,7 +27,7 @@ Record = TypeVar("Record")
 
 
 def encode(record: object) -> bytes:
-    """A record as bytes."""
+    """Return a record as bytes."""
     return msgspec.json.encode(record)
 
 

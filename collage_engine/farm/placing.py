@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from collage_engine.farm.coordinator import Coordinator, Task
+from collage_engine.farm.coordinator import CHUNK_BYTES, Coordinator, Task
 from collage_engine.farm.messages import (
     Chunk,
     Claim,
@@ -60,8 +60,6 @@ from collage_engine.timing.shared_measurer import ENDED_PROCESS
 
 _LOG = logging.getLogger(__name__)
 
-FETCH_BYTES = 8 << 20
-"""Bytes of an artifact that travel in one task, 8 MiB; as many as those of a model."""
 LOOK_S = 0.1
 """Seconds between two looks at whether the run was cancelled; chosen."""
 PREFETCHED = 1
@@ -627,8 +625,8 @@ class Placing:
 
         with tempfile.TemporaryFile() as archive:
             digest = hashlib.sha256()
-            for offset in range(0, answer.artifact_bytes, FETCH_BYTES):
-                wanted = Chunk(sha256=answer.artifact, offset=offset, size=FETCH_BYTES)
+            for offset in range(0, answer.artifact_bytes, CHUNK_BYTES):
+                wanted = Chunk(sha256=answer.artifact, offset=offset, size=CHUNK_BYTES)
                 part = self._fetched(wanted)
                 if isinstance(part, CollageError):
                     raise FarmError(f"the artifact was not sent whole: {part}") from part

@@ -78,7 +78,7 @@ def main(address: str, name: str, certificate: str = "") -> int:
 
 
 def address_towards(scheduler: str) -> str:
-    """This machine's address on the way to a scheduler (``tls://HOST:PORT``)."""
+    """Return this machine's address on the way to a scheduler (``tls://HOST:PORT``)."""
     parts = urlsplit(scheduler)
     with contextlib.suppress(OSError):
         family, kind, _, _, where = socket.getaddrinfo(

@@ -8,6 +8,7 @@ from typing import Any
 
 from collage_engine.machine.device import cache_bytes, processor
 from collage_engine.machine.peaks import runs_in_halves
+from collage_engine.records.graph import item_bytes
 
 
 @dataclass(frozen=True)
@@ -29,24 +30,8 @@ class Cpu:
     """Whether full vectors are multiplied in two halves: one multiply-add a cycle, not two."""
 
     def lanes(self, dtype: str) -> int:
-        """Elements of one vector."""
+        """Return the elements of one vector."""
         return max(1, self.vector_bytes // item_bytes(dtype))
-
-
-def item_bytes(dtype: str) -> int:
-    """Returns the bytes an element takes in memory."""
-    return {
-        "bool": 1,
-        "int8": 1,
-        "uint8": 1,
-        "float16": 2,
-        "bfloat16": 2,
-        "int16": 2,
-        "uint16": 2,
-        "float64": 8,
-        "int64": 8,
-        "uint64": 8,
-    }.get(dtype, 4)
 
 
 def cpu_target(threads: int = 1) -> dict[str, Any]:

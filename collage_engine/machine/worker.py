@@ -31,6 +31,9 @@ chosen: finding them reads a file for every thread."""
 MEMORY_SHARE = 0.7
 """Share of the machine's memory that a child and its children may take where nothing else is said;
 chosen."""
+JOB_MEMORY_SHARE = 0.9
+"""Share of it for a child that has a measuring child below it; chosen: above ``MEMORY_SHARE``, so
+that a candidate that takes too much costs only itself."""
 
 log = logging.getLogger(__name__)
 
@@ -281,3 +284,18 @@ def _error_from(body: dict[str, Any]) -> Exception:
             error.details = body["details"]  # type: ignore[attr-defined]
         return error
     return RemoteError(body["type"], body["message"], body["traceback"])
+
+
+def call_in_child(
+    target: str,
+    payload: Any,
+    *,
+    timeout_s: float | None = None,
+    cancel: Flag | None = None,
+    on_message: Callable[[Any], None] | None = None,
+    env: Mapping[str, str] | None = None,
+    memory_limit_bytes: int | None = None,
+) -> Any:
+    """Run one request in a child of its own; errors are those of ``Worker.call``."""
+    with Worker(target, env=env, memory_limit_bytes=memory_limit_bytes) as worker:
+        return worker.call(payload, timeout_s, cancel, on_message)

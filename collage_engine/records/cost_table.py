@@ -139,8 +139,3 @@ def in_model_of(costs: Mapping[str, Cost]) -> dict[str, InModelCost]:
         for name, cost in costs.items()
         if cost.in_place and cost.alone_us and cost.median_us is not None
     }
-
-
-def candidate_of(record: CandidateRecord) -> Candidate:
-    """Return the candidate that a row is about, without its costs."""
-    return Candidate(**{name: getattr(record, name) for name in _CANDIDATE_FIELDS})

@@ -1,4 +1,4 @@
-"""The dataflow graph as plain records.
+"""Defines the dataflow graph as plain records.
 
 Nodes are numbered in post-DFS order over *everything* (parameters, constants, calls,
 tuples, projections): that number is the node's ``index``. Operator calls are also numbered among
@@ -37,6 +37,27 @@ OPEN_SIZE = -1
 """Stands in a shape for a size that depends on the data."""
 
 
+ITEM_BYTES: dict[str, int] = {
+    "string": TEXT_BYTES,
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "float16": 2,
+    "bfloat16": 2,
+    "int16": 2,
+    "uint16": 2,
+    "float64": 8,
+    "int64": 8,
+    "uint64": 8,
+}
+"""Bytes of an element by its type; those of all other types have four."""
+
+
+def item_bytes(dtype: str) -> int:
+    """Return the bytes that an element of a type takes in memory."""
+    return ITEM_BYTES.get(dtype, 4)
+
+
 class TensorType(msgspec.Struct, frozen=True, omit_defaults=True):
     """Shape (elements per dimension) and element type (numpy name, bfloat16, or string).
 
@@ -63,21 +84,8 @@ class TensorType(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def bytes(self) -> int:
-        """Size in memory, in bytes."""
-        size = {
-            "string": TEXT_BYTES,
-            "bool": 1,
-            "int8": 1,
-            "uint8": 1,
-            "float16": 2,
-            "bfloat16": 2,
-            "int16": 2,
-            "uint16": 2,
-            "float64": 8,
-            "int64": 8,
-            "uint64": 8,
-        }
-        return self.elements * size.get(self.dtype, 4)
+        """Return the size in memory, in bytes."""
+        return self.elements * item_bytes(self.dtype)
 
     @property
     def stored(self) -> TensorType:
@@ -94,7 +102,7 @@ class TensorType(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One node of the dataflow graph."""
+    """It is one node of the dataflow graph."""
 
     index: NodeIndex
     form: NodeForm

@@ -1,4 +1,4 @@
-"""Memory and size of the winner of a confirmation, as a record."""
+"""Records memory and size of the winner of a confirmation."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def memory_verdict(settings: RunSettings, confirmation: Confirmation) -> list[Li
     barred = [
         one.measured_us
         for one in confirmation.results
-        if _takes_more(one, most) and one.measured_us is not None
+        if one.over_memory and one.measured_us is not None
     ]
     price = None
     if winner.measured_us is not None:
@@ -81,8 +81,3 @@ def memory_verdict(settings: RunSettings, confirmation: Confirmation) -> list[Li
             reason=reason,
         )
     ]
-
-
-def _takes_more(outcome: ContenderResult, most: int) -> bool:
-    taken = outcome.memory.running_bytes if outcome.memory is not None else None
-    return outcome.reason is None and taken is not None and taken > most

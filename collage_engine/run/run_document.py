@@ -28,6 +28,7 @@ from collage_engine.records.placement import (
     Run,
     Unmeasured,
 )
+from collage_engine.records.same_work import SAME_WORK_FACTOR
 from collage_engine.records.tuning import TuneCounts
 from collage_engine.run.chosen_placement import (
     baseline_placement,
@@ -46,10 +47,6 @@ from collage_engine.trials.contender import Contender, ContenderResult, Sample
 from collage_engine.trials.ranking import RANKING
 from collage_engine.trials.tolerance import accuracy_of
 from collage_engine.tuning.tables import tables_of
-
-TIED_WITHIN = 0.06
-"""Share of the winner's time from which on a difference is never called a tie; chosen: the several
-percent that the place of a process's memory was seen to make."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,7 +261,7 @@ def tied_with_winner(confirmation: Confirmation) -> list[str]:
     winner = confirmation.winner
     differences = confirmation.differences
     equal_us = RANKING.near * (winner.measured_us or 0.0)
-    most_us = TIED_WITHIN * winner.measured_us if winner.measured_us else math.inf
+    most_us = (SAME_WORK_FACTOR - 1) * winner.measured_us if winner.measured_us else math.inf
     by_name = {outcome.contender.name: outcome for outcome in confirmation.results}
     timed_as = {by_name[name].contender.key: name for name in differences if name in by_name}
     tied = {

@@ -129,11 +129,6 @@ class BranchAndBound:
     decided: bool = True
     """Whether it is known if there is a cover within the limits."""
 
-    @property
-    def feasible(self) -> bool:
-        """Return whether a cover was found, or none is proved not to exist."""
-        return self.best is not None or not self.decided
-
 
 def solve_within_limits(
     solve: RestrictedSolve, sets: RuntimeSets, *, regrets: bool, time_limit_s: float

@@ -125,12 +125,6 @@ class Search:
             _remember(self._under_pins, frozenset(pins), solution)
         return solution
 
-    def find_remembered(self, pins: Iterable[ProblemPin]) -> Solution:
-        """Return cost and cover under these pins, from memory where they were searched lately."""
-        pins = list(pins)
-        known = self._under_pins.get(frozenset(pins))
-        return self.find(pins, regrets=False) if known is None else known
-
     def restricted(
         self, pins: Iterable[ProblemPin], time_limit_s: float | None = None
     ) -> RestrictedSolve:

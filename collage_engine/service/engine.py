@@ -1,7 +1,7 @@
-"""The engine's methods, for the server and, in process, for the command line.
+"""Carries out the service's requests, for the server and, in process, the command line.
 
 The engine holds documents as plain records and answers from them (``answers``); whatever needs
-TVM, a model file or a toolchain is done by the pipeline in a child process (``pipeline.client``).
+TVM, a model file or a toolchain is done by the pipeline in a child process (``run_client``).
 """
 
 from __future__ import annotations

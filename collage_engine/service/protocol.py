@@ -324,7 +324,9 @@ class SessionSave(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FarmQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """``farm.status``: the machines, pools and placements of a farm. Answer: ``FarmStatus``.
+    """It asks ``farm.status``: the machines, pools and placements of a farm.
+
+    Answer: ``FarmStatus``.
 
     An error of kind ``FarmError`` says why the farm cannot be reached.
     """
@@ -341,7 +343,7 @@ class MeasuredMany(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Notification(msgspec.Struct, frozen=True, kw_only=True):
-    """Notifications ``stage, progress, log, provisional, done``: the event, and its document."""
+    """It carries ``stage, progress, log, provisional, done``: the event, and its document."""
 
     document: str
     event: dict[str, Any]

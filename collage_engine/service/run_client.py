@@ -15,7 +15,13 @@ from typing import Any
 from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.machine.scratch import Scratch
 from collage_engine.machine.whole_folder import tidy
-from collage_engine.machine.worker import RemoteError, Worker, WorkerCrashed, WorkerTimeout
+from collage_engine.machine.worker import (
+    JOB_MEMORY_SHARE,
+    RemoteError,
+    Worker,
+    WorkerCrashed,
+    WorkerTimeout,
+)
 from collage_engine.records.errors import Cancelled, CollageError, ModelError
 from collage_engine.toolchains.at_risk import LEFT_OUT, NOTE, read_note
 
@@ -24,9 +30,6 @@ _LOG = logging.getLogger(__name__)
 GRACE_S = 0.8
 """Seconds that a cancelled job may take to end by itself before its process is killed; chosen: a
 cancel is answered within a second."""
-MEMORY_SHARE = 0.9
-"""Share of the machine's memory that a child and all below it may take; chosen: above the share
-that the measuring child may take, so that a candidate that takes too much costs only itself."""
 OPEN_LIMIT_S = 300.0
 """Seconds for opening a model; chosen, some ten times the largest seen."""
 _LIMITS_S = {
@@ -81,7 +84,7 @@ class PipelineClient:
             "collage_engine.run.child:serve",
             name=name,
             env={**(env or {}), "TMPDIR": str(self._scratch.path), NOTE: str(self._scratch.note)},
-            memory_limit_bytes=int(memory_bytes() * MEMORY_SHARE),
+            memory_limit_bytes=int(memory_bytes() * JOB_MEMORY_SHARE),
         )
         self._turn = threading.Condition()  # reentrant: Ctrl-C's handler cancels where it strikes
         self._queue: list[Ticket] = []

@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 over standard input and output.
+"""Speaks JSON-RPC 2.0 over standard input and output.
 
 The loop reads one request a line and never computes: quick methods answer from the engine's
 records, long ones run in threads that wait for a child process, so that ``run.cancel`` is
@@ -94,7 +94,7 @@ class Notifier:
 
 
 class Server:
-    """One client, one engine."""
+    """It serves one client with one engine."""
 
     def __init__(self, source: IO[bytes], sink: IO[bytes], farms: Farms | None = None) -> None:
         self._source = source

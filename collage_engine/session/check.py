@@ -24,6 +24,7 @@ from collage_engine.records.checks import (
 from collage_engine.records.errors import SessionError
 from collage_engine.records.graph import GraphRecord, Node
 from collage_engine.records.placement import Placement, Run
+from collage_engine.records.reasons import shown
 from collage_engine.records.shapes import MOST_SHAPES
 from collage_engine.session.document import Document
 
@@ -51,7 +52,7 @@ def _faults(document: Document) -> Iterator[str]:
         bounds = (candidate.lower_bound_us, candidate.assumed_bound_us)
         wrong = wrong or times_fault(bounds)
         if wrong:
-            yield f"the candidate {_short(candidate.id)}: {wrong}"
+            yield f"the candidate '{shown(candidate.id)}': {wrong}"
         named.add(candidate.id)
     for number, pin in enumerate(document.pins, start=1):
         wrong = pin_fault(pin, calls)
@@ -59,10 +60,10 @@ def _faults(document: Document) -> Iterator[str]:
             yield f"pin {number}: {wrong}"
     for name, us in document.constants.items():
         if not 0 <= us < LONGEST_US:
-            yield f"the constant {_short(name)}: {us!r} is not possible"
+            yield f"the constant '{shown(name)}': {us!r} is not possible"
     for instance, reasons in document.without_candidates.items():
         if any(not 0 <= number < calls for number in reasons):
-            yield f"what {_short(instance)} does not offer: it names a node that is none"
+            yield f"what '{shown(instance)}' does not offer: it names a node that is none"
     wrong = settings_fault(document.settings)
     if wrong:
         yield f"the settings: {wrong}"
@@ -85,9 +86,9 @@ def _shapes_faults(document: Document) -> Iterator[str]:
         if other is None:
             continue
         if other.model.sha256 != document.model.sha256:
-            yield f"the shape {_short(shape.choice.text)} is of another model"
+            yield f"the shape '{shown(shape.choice.text)}' is of another model"
         for fault in _faults(other):
-            yield f"the shape {_short(shape.choice.text)}: {fault}"
+            yield f"the shape '{shown(shape.choice.text)}': {fault}"
 
 
 def _graph_faults(graph: GraphRecord) -> Iterator[str]:
@@ -135,19 +136,19 @@ def _node_fault(place: int, node: Node, nodes: tuple[Node, ...]) -> str | None:
 def _run_faults(runs: Iterable[Run], calls: int) -> Iterator[str]:
     named: set[str] = set()
     for run in runs:
-        name = f"the run {_short(run.id)}"
+        name = f"the run '{shown(run.id)}'"
         if run.id in named:
             yield f"{name}: there are two of this name"
         named.add(run.id)
         for candidate, cost in run.costs.items():
             wrong = cost_fault(cost)
             if wrong:
-                yield f"{name}, the cost of {_short(candidate)}: {wrong}"
+                yield f"{name}, the cost of '{shown(candidate)}': {wrong}"
         figures: list[Any] = [run.lower_bound_us, *run.seconds.values()]
         for base in run.baselines:
             figures += [base.estimated_us, *(base.spread_us or ())]
             if base.measured_us is not None and not base.measured_us > 0:
-                yield f"{name}, baseline {_short(base.name)}: it takes no time"
+                yield f"{name}, baseline '{shown(base.name)}': it takes no time"
             figures.append(base.measured_us)
         wrong = times_fault(figures) or _figures_fault(run)
         if wrong:
@@ -206,7 +207,7 @@ def _placement_faults(placement: Placement, calls: int) -> Iterator[str]:
         if not wrong and not seen.isdisjoint(part.nodes):
             wrong = "a node is in two partitions"
         if wrong:
-            yield f"its partition {_short(part.id)}: {wrong}"
+            yield f"its partition '{shown(part.id)}': {wrong}"
         seen.update(part.nodes)
     for conversion in placement.conversions:
         if not 0 <= conversion.node < calls:
@@ -217,8 +218,3 @@ def _placement_faults(placement: Placement, calls: int) -> Iterator[str]:
         wrong = "its placement takes no time"
     if wrong:
         yield wrong
-
-
-def _short(name: str) -> str:
-    """Return a name from the file within a sentence."""
-    return repr(name if len(name) <= 80 else name[:77] + "…")

@@ -165,15 +165,6 @@ def _format(formats: Mapping[int, str], index: int) -> str:
     return f" as {formats[index]}" if index in formats else ""
 
 
-def canonical_form(
-    graph: DataflowGraph,
-    nodes: NodeSet,
-    constant: Callable[[int], np.ndarray] | None = None,
-) -> str:
-    """Return the canonical form of one set of nodes; use a ``KeyMaker`` for many."""
-    return KeyMaker(graph, constant).form(nodes)
-
-
 @dataclass(frozen=True)
 class KeyContext:
     """What a measurement depends on beside the function and the instance."""

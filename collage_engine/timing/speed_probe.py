@@ -4,7 +4,7 @@ One thread's speed is not constant: another thread on the same core, another gue
 clock. Measured on two processors of an AMD Zen 4 with a load of 3 to 6: nine of ten medians of the
 same work, measured at different times, lie within 32 to 49 % of each other; normalised by the speed
 probe, with only the calmer half of the samples counted (``timing.protocol``), within 18 to 24 %
-(``tests/benchmarks/bench_doubt.py`` repeats this).
+(``tests/benchmarks/bench_drift.py`` repeats this).
 
 The probe is a small matrix product, bound by arithmetic, and a product of vectors in the nearest
 cache, bound by loads and stores, both of NumPy and on one thread. It is run before every sample of

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import resource
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from collage_engine.bounds.heuristic import CALL
 from collage_engine.machine.constants import LONG, SHORT, measure_constants
+from collage_engine.machine.recurring import recurring
 from collage_engine.records.errors import CollageError, MeasureError
 from collage_engine.records.graph import TensorType
 from collage_engine.records.reasons import short_reason
@@ -51,7 +51,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class HandoverRequest:
-    """One instance per toolchain."""
+    """It asks for the hand-overs between toolchains, of which it has one instance each."""
 
     instances: tuple[ToolchainInstance, ...]
     settings: ProtocolSettings = field(default_factory=lambda: EVERYONE)
@@ -79,29 +79,16 @@ def run_job(
     request: HandoverRequest, send: Callable[[object], None] = lambda message: None
 ) -> dict[str, float]:
     """Measure in this process; imports TVM and the toolchains."""
-    with _signs_of_life(send):
+
+    def signal() -> bool:
+        send(None)
+        return True
+
+    with recurring(signal, SIGN_OF_LIFE_S, name="signs-of-life"):  # TVM loads slowly
         bench = ChainBench(request, send)
     names = [instance.toolchain for instance in request.instances]
     with bench:
         return measure_constants(names, bench.time_alone, bench.time_chains) | bench.time_calls()
-
-
-@contextlib.contextmanager
-def _signs_of_life(send: Callable[[object], None]) -> Iterator[None]:
-    """Send the parent a message every second during a block, since TVM loads slowly."""
-    done = threading.Event()
-
-    def signal() -> None:
-        while not done.wait(SIGN_OF_LIFE_S):
-            send(None)
-
-    thread = threading.Thread(target=signal, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
 
 
 def chain_model(length: int, shape: tuple[int, ...] = SHAPE) -> ModelProto:

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from collage_engine.machine.pool import call_in_child
-from collage_engine.machine.worker import WorkerError
+from collage_engine.machine.worker import WorkerError, call_in_child
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.flag import Flag
 from collage_engine.records.format import conversion_constant, stored_type

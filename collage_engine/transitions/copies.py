@@ -1,4 +1,4 @@
-"""Copies between an NVIDIA device and its host, timed once per device.
+"""Times copies between an NVIDIA device and its host, once per device.
 
 As a placement pays them (``toolchains/runtime/host_src``): from and to pinned memory, on the one
 stream. To the host the wait until the value is there belongs to it; to the device, launching the
@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from collage_engine.machine.cuda_runtime import CudaRuntime
-from collage_engine.machine.pool import call_in_child
-from collage_engine.machine.worker import WorkerError
+from collage_engine.machine.worker import WorkerError, call_in_child
 from collage_engine.records.copies import TO_DEVICE, TO_HOST, byte_constant, call_constant
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.flag import Flag
@@ -123,7 +122,7 @@ def measured(
 
 
 class _Pair:
-    """Memory on either side, a stream, and a graph of next to nothing."""
+    """It holds memory on either side, a stream, and a graph of next to nothing."""
 
     def __init__(self, cuda: CudaRuntime) -> None:
         self._cuda = cuda

@@ -147,7 +147,7 @@ def _fuse_ops(calls: CallGraph, menu: Menu) -> list[Contender]:
 
 
 def _greedy(calls: CallGraph, menu: Menu) -> list[Contender]:
-    """Greedy partitioning for every toolchain and precision, and for all toolchains together.
+    """Partition greedily for every toolchain and precision, and for all toolchains together.
 
     What a toolchain does not take goes to the one that lowers to TIR.
     """

@@ -25,6 +25,7 @@ from collage_engine.machine.cuda import cuda_probe
 from collage_engine.machine.worker import WorkerError
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError, ToolchainError
+from collage_engine.records.same_work import SAME_WORK_FACTOR
 from collage_engine.trials.contender import Contender, ContenderResult
 from collage_engine.trials.placement_process import PlacementProcess
 from collage_engine.trials.ranking import (
@@ -105,9 +106,8 @@ class ConfirmationSettings:
     """Share for the fresh rounds; chosen."""
     again_share: float = 0.3
     """Share, beyond the budget, for fresh rounds of another winner; chosen."""
-    near_factor: float = 1.06
-    """Times the fastest: what is slower by more does not win for having another process; chosen,
-    the several percent that the place of a process's memory was seen to make."""
+    near_factor: float = SAME_WORK_FACTOR
+    """Times the fastest: what is slower by more does not win for having another process."""
     most_reloaded: int = 4
     """Contenders that are loaded again at most, in another process; chosen."""
     profile_runs: int = 9
@@ -481,9 +481,10 @@ class _Confirming:
         if contender.reason is not None:
             return ContenderResult(contender=contender, reason=contender.reason)
         process = self.entered[contender.key]
-        if contender.eligible and process.over_memory:
+        over_memory = contender.eligible and process.over_memory is not None
+        if over_memory:
             contender = replace(contender, eligible=False, barred=process.over_memory)
-        return replace(results[process], contender=contender)
+        return replace(results[process], contender=contender, over_memory=over_memory)
 
 
 def nothing_fits(barred: Iterable[Contender]) -> InfeasibleError:

@@ -89,6 +89,7 @@ class ContenderResult:
         max_abs_error: largest absolute error of its outputs on all samples.
         max_rel_error: largest relative one.
         memory: what its process was seen to take.
+        over_memory: whether the limit on memory, and nothing else, keeps it from winning.
         folder: where its module lies, with ``built.json``; None: it cannot be exported.
         built: what the builder says of the module.
         parts_us: µs of every partition as built, where the trial profiled them.
@@ -104,6 +105,7 @@ class ContenderResult:
     max_abs_error: float | None = None
     max_rel_error: float | None = None
     memory: MemorySeen | None = None
+    over_memory: bool = False
     folder: Path | None = None
     built: BuiltModule | None = None
     parts_us: tuple[float, ...] = ()

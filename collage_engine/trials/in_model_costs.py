@@ -63,7 +63,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class InModelCosts:
-    """The fitted coefficients."""
+    """It holds the fitted coefficients."""
 
     toolchains: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Per toolchain: µs a call, and the share of its isolated time that is added."""

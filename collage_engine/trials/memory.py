@@ -36,7 +36,7 @@ def status_bytes(field: str) -> int | None:
 
 
 class MemoryWatch:
-    """Sizes of this process around loading and running a module."""
+    """It reads the sizes of this process around loading and running a module."""
 
     def __init__(self) -> None:
         self.base = status_bytes("VmRSS")

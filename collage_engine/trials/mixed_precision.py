@@ -41,7 +41,7 @@ KeyOf = Callable[[str, ToolchainInstance], str]
 
 
 def products_of(model: ImportedModel) -> dict[OperatorNumber, NodeIndex]:
-    """Operator number → graph index of the model's products."""
+    """Return operator number → graph index of the model's products."""
     graph = model.graph
     return {
         number: index

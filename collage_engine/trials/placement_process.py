@@ -192,7 +192,7 @@ class TrialFiles:
 
 
 class PlacementProcess:
-    """A placement on its way through a trial: built, loaded, timed, closed.
+    """It takes a placement through a trial: built, loaded, timed, closed.
 
     Attributes:
         contender: the placement.
@@ -435,7 +435,7 @@ class PlacementProcess:
         return kernels
 
     def partition_times(self, runs: int) -> tuple[list[float], list[KernelTime]]:
-        """A profile shared out: µs of every partition as built, and kernels outside of them all."""
+        """Share a profile out: µs of every partition as built, and kernels outside of them all."""
         assert self.built is not None
         seen = [(kernel.kernel, kernel.us) for kernel in self.profile(runs)]
         taken, outside = attribute_kernels(self.built.kernels, seen)

@@ -61,11 +61,6 @@ class Trial:
         """Return all failures in one text."""
         return "; ".join(self.failures)
 
-    @property
-    def profiled_us(self) -> float:
-        """Return microseconds of all partitions and of what is between them."""
-        return sum(self.partitions_us.values()) + self.between_us
-
 
 Proposer: TypeAlias = Generator[Cover, Trial, Result]
 """Yields covers to try, is sent their trials, and returns its result."""

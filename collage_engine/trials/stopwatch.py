@@ -17,7 +17,7 @@ _NAME = b"collage.stopwatch"
 
 
 class _Bytes(ctypes.Structure):
-    """``TVMFFIByteArray``."""
+    """It is the C struct ``TVMFFIByteArray``."""
 
     _fields_ = [("data", ctypes.c_char_p), ("size", ctypes.c_size_t)]
 

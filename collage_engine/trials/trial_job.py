@@ -110,7 +110,7 @@ class KernelTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Instance:
-    """One of several instances of a placement in this process.
+    """It is one of several instances of a placement in this process.
 
     Attributes:
         call: Runs it on the sample.
@@ -394,7 +394,7 @@ def _worst_of(samples: list[dict[str, tuple[float, float]]]) -> OutputErrors:
 
 
 def _bound(request: OpenPlacement, inputs: dict[str, np.ndarray]) -> list[Any]:
-    """Arguments of the module's ``main``."""
+    """Return the arguments of the module's ``main``."""
     from collage_engine.lowering.target import device_of
     from collage_engine.lowering.tensors import from_numpy
     from collage_engine.records.graph import TensorType

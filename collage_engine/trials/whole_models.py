@@ -117,7 +117,7 @@ def time_whole_models(
 
 
 class _WholeModelTrials:
-    """Trials of whole models under way."""
+    """It runs the trials of whole models."""
 
     def __init__(
         self,

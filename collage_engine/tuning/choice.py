@@ -192,7 +192,7 @@ def ranked(
     tasks: Mapping[str, Sequence[TuneTask]],
     records: Mapping[str, TuneRecord],
 ) -> list[tuple[TuneTask, float]]:
-    """Unfinished workloads of prospects, the most promising first.
+    """Return unfinished workloads of prospects, the most promising first.
 
     Args:
         found: The prospects.

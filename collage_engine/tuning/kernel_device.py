@@ -29,7 +29,10 @@ START_S = 120.0
 
 @contextlib.contextmanager
 def open_device(architecture: str) -> Iterator[KernelDevice]:
-    """``cuda:0``. ``ToolchainError`` when it is not there or of another architecture."""
+    """Return the device ``cuda:0``.
+
+    ``ToolchainError`` when it is not there or of another architecture.
+    """
     target = choose_target(f"cuda:{architecture}")
     if target.device is None:
         raise ToolchainError(f"kernels cannot be tuned: there is {target.reason}")

@@ -40,7 +40,7 @@ class Compare:
 
 
 class Timed(Protocol):
-    """A loaded kernel."""
+    """It is a loaded kernel."""
 
     numbers: np.ndarray
     """Of its result, in float32, parts added."""
@@ -55,7 +55,7 @@ class Timed(Protocol):
 
 
 class KernelJob:
-    """The worker's target."""
+    """It is the worker's target: the child that times kernels on a device."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, Timed] = {}

@@ -32,6 +32,7 @@ from collage_engine.records.errors import CollageError, ModelError
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneCounts, TuneTask
+from collage_engine.store.store import Store
 from collage_engine.store.tuning_records import TuningRecords
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.child import measuring_environment
@@ -83,13 +84,13 @@ def tunable(menu: Menu) -> list[ToolchainInstance]:
     ]
 
 
-def worth_tuning(open_model: OpenModel, menu: Menu, settings: RunSettings) -> bool:
+def worth_tuning(store: Store, menu: Menu, settings: RunSettings) -> bool:
     """Tell whether there is a toolchain to tune, and a budget or records of earlier runs."""
     names = dict.fromkeys(instance.toolchain for instance in tunable(menu))
     if not names:
         return False
     return settings.tune_budget_s > 0 or any(
-        TuningRecords(open_model.store, menu.keys, name).any() for name in names
+        TuningRecords(store, menu.keys, name).any() for name in names
     )
 
 
@@ -120,7 +121,10 @@ class Tuned:
 
 
 class Tuning:
-    """One run's tuning of one toolchain instance. Close it to end the child."""
+    """It is one run's tuning of one toolchain instance.
+
+    Close it to end the child.
+    """
 
     def __init__(
         self,

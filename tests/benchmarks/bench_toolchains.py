@@ -3,8 +3,8 @@
     python -m tests.benchmarks.bench_toolchains [overhead|kernels|models] …
 
 Contenders take turns in one process and are timed in process CPU time, which other work on the
-machine disturbs least; what counts is the ratio of their medians. Kernels are those of
-``reference/cpu-toolchains.md`` section 3, row-major at the border as every candidate is.
+machine disturbs least; what counts is the ratio of their medians. Kernels are operators of common
+models (``bench_tvm_ops``), row-major at the border as every candidate is.
 """
 
 from __future__ import annotations

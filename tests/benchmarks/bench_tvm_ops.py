@@ -3,9 +3,9 @@
     python -m tests.benchmarks.bench_tvm_ops [--threads 1] [--rounds 15] [--json] [NAME …]
 
 Both take turns in one process; what counts is the ratio of their medians. At one thread they are
-timed in process CPU time, which other work on the machine disturbs least. The bars are the
-issue's: 1.4 for each operator of ``reference/cpu-toolchains.md`` section 3, 1.15 for
-light_resnet50, 1.4 for light_squeezenet and MobileNetV2. Ends with 1 when one is missed.
+timed in process CPU time, which other work on the machine disturbs least. The bars are 1.4 for
+each operator of the list below, 1.15 for light_resnet50, and 1.4 for light_squeezenet and
+MobileNetV2. Ends with 1 when one is missed.
 """
 
 # ruff: noqa: E402 — TVM reads its thread settings when it loads

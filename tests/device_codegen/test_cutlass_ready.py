@@ -12,7 +12,7 @@ import pytest
 from collage_engine.control.run_control import RunControl
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
-from collage_engine.records.cost_table import candidate_of, table_of
+from collage_engine.records.cost_table import table_of
 from collage_engine.records.errors import Cancelled, ToolchainError
 from collage_engine.records.toolchain import Target
 from collage_engine.timing.precompile import make_ready
@@ -21,6 +21,7 @@ from collage_engine.toolchains.cutlass.families import Family, Share
 from collage_engine.toolchains.registry import get
 from collage_engine.toolchains.runtime.nvcc import find_nvcc
 from tests.device_codegen.cuda_plans import model_of, node, normal
+from tests.support.candidates import candidate_of
 
 pytestmark = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
 

@@ -9,7 +9,7 @@ import msgspec
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.cost import Cost
-from collage_engine.records.cost_table import CostTable, candidate_of, records_of, table_of
+from collage_engine.records.cost_table import CostTable, records_of, table_of
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.problem_data import ProblemData
@@ -19,6 +19,11 @@ def row(candidate: Candidate, cost: Cost, **changes: Any) -> CandidateRecord:
     """A candidate joined with a cost, as documents hold it."""
     (joined,) = records_of([candidate], CostTable(isolated={candidate.id: cost}))
     return msgspec.structs.replace(joined, **changes)
+
+
+def candidate_of(record: CandidateRecord) -> Candidate:
+    """The candidate that a row is about, without its costs."""
+    return Candidate(**{name: getattr(record, name) for name in Candidate.__struct_fields__})
 
 
 def data_of(

@@ -99,8 +99,8 @@ def _runtime(path: str) -> str:
 
 def collect(out: Path) -> None:
     """Open every model and write name → what became of it as JSON."""
-    from collage_engine.machine.pool import map_in_children
     from tests import zoo
+    from tests.support.children import map_in_children
 
     with tempfile.TemporaryDirectory() as folder:
         names: list[str] = []

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from collage_engine.machine.pool import call_in_child
+from collage_engine.machine.worker import call_in_child
 from collage_engine.records.errors import InfeasibleError, ToolchainError
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from types import SimpleNamespace
 
 import pytest
 
@@ -17,10 +16,11 @@ from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.memory import MemorySeen, MemoryUse
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
+from collage_engine.records.toolchain import RuntimeLibrary, ToolchainAbout, ToolchainInstance
 from collage_engine.search.problem import Answer, Infeasible
 from collage_engine.toolchains import registry
 from tests.support.covers import candidate_on
+from tests.support.plain_toolchain import PlainToolchain
 
 
 @pytest.mark.parametrize(
@@ -76,18 +76,18 @@ def toolchains(monkeypatch, tmp_path):
             file=str(path), name=path.name, toolchain=name, version="1", licence=licence
         )
 
+    class Licensed(PlainToolchain):
+        def __init__(self, name: str, licence: str, *libraries: RuntimeLibrary) -> None:
+            self.about = ToolchainAbout(name=name, title=name, licence=licence)
+            self.libraries = libraries
+
+        def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
+            return self.libraries
+
     known = {
-        "ort": SimpleNamespace(
-            runtime_libraries=lambda: (library("ort", 3, "MIT"),),
-            about=SimpleNamespace(licence="MIT"),
-        ),
-        "dnn": SimpleNamespace(
-            runtime_libraries=lambda: (library("dnn", 5, "BSD-3-Clause AND Apache-2.0"),),
-            about=SimpleNamespace(licence=""),
-        ),
-        "tvm": SimpleNamespace(
-            runtime_libraries=tuple, about=SimpleNamespace(licence="Apache-2.0")
-        ),
+        "ort": Licensed("ort", "MIT", library("ort", 3, "MIT")),
+        "dnn": Licensed("dnn", "", library("dnn", 5, "BSD-3-Clause AND Apache-2.0")),
+        "tvm": Licensed("tvm", "Apache-2.0"),
     }
     monkeypatch.setattr(registry, "get", known.__getitem__)
     return tuple(known)

@@ -6,7 +6,6 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -84,7 +83,7 @@ class Lab:
             if self.status == 0:
                 artifact.mkdir(exist_ok=True)
                 (artifact / "manifest.json").write_text("{}")
-            return SimpleNamespace(returncode=self.status, stdout=json.dumps(DOCUMENT))
+            return subprocess.CompletedProcess(command, self.status, json.dumps(DOCUMENT))
 
         monkeypatch.setattr(bench, "Worker", Worker)
         monkeypatch.setattr(subprocess, "run", place)

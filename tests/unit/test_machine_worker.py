@@ -15,14 +15,15 @@ from pathlib import Path
 import pytest
 
 from collage_engine.machine.cgroups import memory_bytes
-from collage_engine.machine.pool import call_in_child, map_in_children
 from collage_engine.machine.worker import (
     RemoteError,
     Worker,
     WorkerCrashed,
     WorkerTimeout,
+    call_in_child,
 )
 from collage_engine.records.errors import Cancelled, InfeasibleError, ToolchainError
+from tests.support.children import map_in_children
 from tests.support.worker_targets import Unpicklable
 
 DO = "tests.support.worker_targets:do"

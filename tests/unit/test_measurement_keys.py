@@ -13,7 +13,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import node_set
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.store.keys import KeyContext, KeyMaker, canonical_form
+from collage_engine.store.keys import KeyContext, KeyMaker
 
 F = TensorType((1, 8), "float32")
 
@@ -52,7 +52,7 @@ def calls(g: DataflowGraph) -> int:
 
 def form(*nodes: Node, outputs: tuple[int, ...] = ()) -> str:
     g = graph(*nodes, outputs=outputs)
-    return canonical_form(g, calls(g))
+    return KeyMaker(g).form(calls(g))
 
 
 def test_does_not_depend_on_numbering_names_or_surroundings():
@@ -67,9 +67,9 @@ def test_does_not_depend_on_numbering_names_or_surroundings():
         call(6, "relu", 5),
         call(7, "tanh", 6),
     )
-    assert canonical_form(g, node_set([5, 6])) == small
-    assert canonical_form(g, node_set([3, 5, 6])) == small, "closed or not is the same set"
-    assert canonical_form(g, node_set([6, 7])) != small
+    assert KeyMaker(g).form(node_set([5, 6])) == small
+    assert KeyMaker(g).form(node_set([3, 5, 6])) == small, "closed or not is the same set"
+    assert KeyMaker(g).form(node_set([6, 7])) != small
 
 
 def test_differences_that_matter():

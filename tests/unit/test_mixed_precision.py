@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+from collage_engine.candidates.menu import Menu
+from collage_engine.control.run_control import RunControl
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.hand_overs import hand_overs
 from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.cost import UNKNOWN, Cost, invalid
-from collage_engine.records.cost_table import table_of
+from collage_engine.records.cost_table import CostTable, table_of
 from collage_engine.records.precision import careful, full_places, in_bfloat16, ranges
-from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainAbout, ToolchainInstance
 from collage_engine.run.stages import accuracy as stage_accuracy
+from collage_engine.store.keys import KeyContext
+from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.trials.error_propagation import reduced_of, weighed
 from collage_engine.trials.mixed_precision import (
     LEVELS,
@@ -32,6 +36,7 @@ from collage_engine.trials.mixed_precision import (
 )
 from tests.support.candidates import data_of, row
 from tests.support.graphs import GraphBuilder
+from tests.support.imported import imported_model
 
 DNN = in_bfloat16(ToolchainInstance(toolchain="dnn"))
 ORT = in_bfloat16(ToolchainInstance(toolchain="ort"))
@@ -48,7 +53,7 @@ def products() -> DataflowGraph:
 
 
 GRAPH = products()
-MODEL: Any = SimpleNamespace(graph=GRAPH, constant=lambda index: None)
+MODEL = imported_model(GRAPH)
 EVERYTHING = tuple(range(6))
 
 
@@ -254,8 +259,17 @@ def test_equal_choices_are_offered_once_and_known_ones_not_again() -> None:
 
 # ---------------------------------------------------------------------- how much is asked of them
 
-KEYS: Any = SimpleNamespace(key=lambda form, instance: f"{instance.id} {len(form)}")
-MEASURING: Any = SimpleNamespace(keys=KEYS)
+MENU = Menu(
+    states=(),
+    sources=(),
+    candidates=(),
+    costs=CostTable(),
+    without_candidates={},
+    keys=KeyContext(tvm_version="1", target="cpu", fingerprint="here"),
+)
+NOT_OPENED: Any = None
+"""The stage asks how keys are made and measures nothing, so no model need be open."""
+MEASURING = Measuring(NOT_OPENED, MENU, RunSettings(), {}, RunControl())
 
 
 @pytest.fixture
@@ -270,7 +284,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], list[float]]
     known = {"dnn": True, "ort": False}
     monkeypatch.setattr(stage_accuracy, "mixed_candidates", note)
     monkeypatch.setattr(
-        stage_accuracy, "about", lambda name: SimpleNamespace(mixes_precision=known[name])
+        stage_accuracy,
+        "about",
+        lambda name: ToolchainAbout(
+            name=name, title=name, licence="MIT", mixes_precision=known[name]
+        ),
     )
     return found
 

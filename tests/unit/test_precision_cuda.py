@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
 from collage_engine.candidates.precision import check_precision, missing_precision
@@ -15,8 +12,10 @@ from collage_engine.records.precision import BFLOAT16, FLOAT16, INT8, TF32, is_r
 from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains.registry import get
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
+from tests.support.graphs import GraphBuilder
+from tests.support.imported import imported_model
 
-MODEL: Any = SimpleNamespace(graph=SimpleNamespace(nodes=[]))
+MODEL = imported_model(GraphBuilder().build())
 
 
 @pytest.mark.parametrize("precision", [TF32, FLOAT16])

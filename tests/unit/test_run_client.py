@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from collage_engine.machine.worker import RemoteError
+from collage_engine.machine.cgroups import memory_bytes
+from collage_engine.machine.worker import RemoteError, Worker
 from collage_engine.records.errors import Cancelled, CollageError, ModelError
 from collage_engine.run import child
 from collage_engine.service import run_client
@@ -201,8 +202,9 @@ def test_an_opening_that_takes_too_much_memory_is_ended_and_names_the_file(clien
 def test_every_job_of_the_child_has_a_limit():
     limited = run_client._LIMITS_S.keys() | run_client._SILENCE_S.keys()
     assert child._JOBS.keys() - {"sleep", "ask", "die"} <= limited
-    assert 0 < run_client.MEMORY_SHARE < 1
-    assert run_client.PipelineClient("test")._worker.memory_limit_bytes
+    measuring = Worker("").memory_limit_bytes
+    job = run_client.PipelineClient("test")._worker.memory_limit_bytes
+    assert measuring < job < memory_bytes(), "a candidate that takes too much costs only itself"
 
 
 def test_two_openings_that_never_end_are_cancelled_and_leave_both_children_free():

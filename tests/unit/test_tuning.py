@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -17,11 +16,12 @@ from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
 from collage_engine.kernels.choices import Choices, digest_of, read_table, write_table
 from collage_engine.kernels.tuning.hill_climbing import climb
+from collage_engine.model.importer import ImportedModel
 from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.planning.search_problem import make_placement
 from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.cost import Cost
-from collage_engine.records.cost_table import CostTable, candidate_of, records_of, table_of
+from collage_engine.records.cost_table import CostTable, records_of, table_of
 from collage_engine.records.errors import Cancelled, ToolchainError
 from collage_engine.records.graph import GraphRecord, Node
 from collage_engine.records.placement import CandidateCounts, Run
@@ -48,6 +48,9 @@ from collage_engine.tuning.tables import put_tables_back, tables_of
 from collage_engine.tuning.tuning import Tuning, sum_of, summary, worth_tuning
 from collage_engine.tuning.tuning import tunable as tunable_of
 from tests.support import tuning_targets
+from tests.support.candidates import candidate_of
+from tests.support.graphs import GraphBuilder
+from tests.support.imported import imported_model
 
 TVM = ToolchainInstance(toolchain="tvm")
 OTHER = ToolchainInstance(toolchain="onnxruntime")
@@ -381,7 +384,7 @@ class Bench:
     measured: list[Candidate] = field(default_factory=list)
     path: str = "model.onnx"
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    model: Any = field(default_factory=lambda: SimpleNamespace(record=SimpleNamespace(sha256="m")))
+    model: ImportedModel = field(default_factory=lambda: imported_model(GraphBuilder().build()))
 
     def with_stored_costs(self, candidates: list[Candidate], costs: CostTable) -> CostTable:
         return costs
@@ -457,9 +460,9 @@ def test_what_could_win_is_tuned_offered_and_measured_beside_itself(store):
 
 
 def test_a_later_run_uses_the_records_without_a_budget(store):
-    assert not worth_tuning(SimpleNamespace(store=store), menu_of(TVM, OTHER), RunSettings())  # type: ignore
+    assert not worth_tuning(store, menu_of(TVM, OTHER), RunSettings())
     tune(store, tuning_targets.Scripted, 30.0)
-    assert worth_tuning(SimpleNamespace(store=store), menu_of(TVM, OTHER), RunSettings())  # type: ignore
+    assert worth_tuning(store, menu_of(TVM, OTHER), RunSettings())
     later, _, found, _, _ = tune(store, tuning_targets.AlwaysCrashing, 0.0)
     assert sum(r.instance.id == "tvm[tuned=yes]" for r in found) == NODES
     assert later.counts.tuned == 0 and later.counts.from_store == 2

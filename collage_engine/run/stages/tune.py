@@ -34,7 +34,7 @@ class TuneInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneResult:
-    """The candidates with tuned ones among them."""
+    """It holds the candidates with tuned ones among them."""
 
     menu: Menu
     data: ProblemData
@@ -58,7 +58,7 @@ class Tune:
         menu, data, measuring = inputs.menu, inputs.data, inputs.measuring
         settings = data.settings
         quick = settings.confirmation == "quick"
-        if quick or not worth_tuning(inputs.open_model, menu, settings):
+        if quick or not worth_tuning(inputs.open_model.store, menu, settings):
             return TuneResult(menu=menu, data=data, counts=measuring.counts, tuning=None)
         with control.stage("tune") as report:
             instances = [source.instance for source in menu.sources]

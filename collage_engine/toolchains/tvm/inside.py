@@ -36,17 +36,3 @@ def describe(module: Any) -> dict[str, Any]:
     libraries = [json.loads(str(each["collage.inside"]())) for each in calls]
     found = {"kernels": kernels, "unscheduled": count_unscheduled(module)}
     return found | ({"library_calls": libraries} if libraries else {})
-
-
-def llvm_source(module: Any, name: str, kind: str = "ll") -> str:
-    """LLVM IR (``ll``) or assembly (``asm``) of one kernel, compiled for this machine."""
-    import tvm
-
-    from collage_engine.kernels.target import cpu_target
-
-    for variable, function in module.functions.items():
-        if str(variable.name_hint) == name and isinstance(function, tirx.PrimFunc):
-            alone = tvm.IRModule({"kernel": function.with_attr("global_symbol", "kernel")})
-            built = tvm.tirx.build(alone, tvm.target.Target(cpu_target()))
-            return str(built.inspect_source(kind))
-    raise KeyError(f"no kernel {name}")

@@ -1,6 +1,6 @@
 """Stands in for nvcc: makes a library for the CPU of CUDA source, for the device of ``device.cc``.
 
-A kernel becomes ``launch_<name>``, thread by thread (``engine/cuda_on_cpu/device.h``), and
+A kernel becomes ``launch_<name>``, thread by thread (``../cuda_on_cpu/device.h``), and
 ``sizes_<name>``, the bytes of its parameters. Only ``--cubin`` and ``--version`` are understood.
 """
 

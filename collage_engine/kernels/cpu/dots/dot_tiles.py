@@ -20,7 +20,6 @@ from collage_engine.kernels.cpu.writing.register_tile import columns_below
 from collage_engine.kernels.cpu.writing.register_transpose import vector_load, vector_store
 from collage_engine.kernels.cpu.writing.tile_choice import spans
 from collage_engine.kernels.program import shape_of
-from collage_engine.kernels.target import item_bytes
 from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
@@ -34,10 +33,11 @@ from collage_engine.kernels.tir_builder import (
     seq,
     split_index,
 )
+from collage_engine.records.graph import item_bytes
 
 
 class Dot(Protocol):
-    """Neighbouring channels multiplied and added in every lane by one instruction."""
+    """One instruction multiplies and adds neighbouring channels in every lane."""
 
     together: int
     """Channels of one step."""
@@ -57,7 +57,7 @@ class Dot(Protocol):
 
 
 class DotTiles:
-    """Register tiles of positions by blocks of output channels."""
+    """It writes register tiles of positions by blocks of output channels."""
 
     def __init__(self, shape: DotShape, plan: DotPlan, epilogue: Epilogue, dot: Dot) -> None:
         context = epilogue.context
@@ -126,7 +126,7 @@ class DotTiles:
         return self.data.at(n, [p * s for p, s in zip(place, shape.strides, strict=True)], channel)
 
     def offset(self, i: int, j: int) -> int:
-        """From the first position of a tile to another."""
+        """Return the distance from the first position of a tile to another."""
         shape, pitch = self.shape, self.data.pitch
         if shape.flat:
             return i * pitch

@@ -25,7 +25,6 @@ from collage_engine.kernels.expressions import (
     walk,
 )
 from collage_engine.kernels.program import shape_of
-from collage_engine.kernels.target import item_bytes
 from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
@@ -42,6 +41,7 @@ from collage_engine.kernels.tir_builder import (
     vectorized,
 )
 from collage_engine.kernels.vector_math import vector_functions
+from collage_engine.records.graph import item_bytes
 
 if TYPE_CHECKING:
     from collage_engine.kernels.cpu.writing.context import Context
@@ -53,7 +53,7 @@ BYTES = 16
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of a copy: how many elements, and how far apart in source and target."""
+    """It describes an axis of a copy: how many elements, how far apart in source and target."""
 
     extent: int
     source: int

@@ -12,8 +12,9 @@ from tvm.ir.prim import expr as prim
 
 from collage_engine.kernels.cpu.writing.contiguous import Views
 from collage_engine.kernels.expressions import walk
-from collage_engine.kernels.target import Cpu, item_bytes
+from collage_engine.kernels.target import Cpu
 from collage_engine.kernels.tir_builder import Stmt, loop, parallel, seq
+from collage_engine.records.graph import item_bytes
 
 SERIAL_BELOW = 8192
 """Elements moved, or vector multiply-adds, below which one loop of a kernel is not shared among

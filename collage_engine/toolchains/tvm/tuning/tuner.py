@@ -7,13 +7,16 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from collage_engine.kernels.tuning.device import OpenDevice, no_device
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneRecord, TuneTask
 from collage_engine.toolchains.base import Function
+
+if TYPE_CHECKING:
+    from collage_engine.kernels.choices import Choices
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +30,6 @@ class TvmTuner:
     def tasks(self, function: Function) -> list[TuneTask]:
         """Return what can be tuned of a candidate. ``ToolchainError`` when it cannot be lowered."""
         from collage_engine.kernels.choices import Choices, using
-        from collage_engine.kernels.registry import RULES
         from collage_engine.kernels.scheduler import workload_of
         from collage_engine.kernels.target import cpu
         from collage_engine.kernels.tuning.metaschedule import saved
@@ -44,16 +46,7 @@ class TvmTuner:
             raise
         except Exception as error:
             raise ToolchainError(f"TVM could not lower {function.symbol}: {error}") from error
-        found = [
-            TuneTask(
-                workload=workload,
-                kind="plan",
-                description=description,
-                schedule=str(description["family"]),
-                weight=RULES.problem(description).multiply_adds,
-            )
-            for workload, description in choices.asked.items()
-        ]
+        found = _plan_tasks(choices)
         # Where a schedule of ours did its best, a search over schedules gains nothing.
         found += [
             TuneTask(
@@ -136,7 +129,6 @@ def _on_device(function: Function) -> list[TuneTask]:
     """Plans of a candidate's products and convolutions, and what MetaSchedule may search."""
     from collage_engine.kernels.choices import Choices, using
     from collage_engine.kernels.cuda.lowering import lower_module
-    from collage_engine.kernels.registry import RULES
     from collage_engine.kernels.tuning.device_traces import trace_tasks
     from collage_engine.toolchains.tvm.rebuild import relax_module
 
@@ -150,16 +142,7 @@ def _on_device(function: Function) -> list[TuneTask]:
         raise
     except Exception as error:
         raise ToolchainError(f"TVM could not lower {function.symbol}: {error}") from error
-    plans = [
-        TuneTask(
-            workload=workload,
-            kind="plan",
-            description=about,
-            schedule=str(about["family"]),
-            weight=RULES.problem(about).multiply_adds,
-        )
-        for workload, about in choices.asked.items()
-    ]
+    plans = _plan_tasks(choices)
     return list({task.workload: task for task in (*plans, *traces)}.values())
 
 
@@ -260,3 +243,19 @@ def _climb(
     )
     better(result)
     return result
+
+
+def _plan_tasks(choices: Choices) -> list[TuneTask]:
+    """Return a task for each problem that was asked for while a function was lowered."""
+    from collage_engine.kernels.registry import RULES
+
+    return [
+        TuneTask(
+            workload=workload,
+            kind="plan",
+            description=description,
+            schedule=str(description["family"]),
+            weight=RULES.problem(description).multiply_adds,
+        )
+        for workload, description in choices.asked.items()
+    ]

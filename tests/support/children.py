@@ -1,30 +1,15 @@
-"""Work in children of its own: one request, or many over a few workers."""
+"""Many requests over a few child processes."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from collage_engine.machine.worker import Worker
 from collage_engine.records.errors import Cancelled, CollageError
 from collage_engine.records.flag import Flag
-
-
-def call_in_child(
-    target: str,
-    payload: Any,
-    *,
-    timeout_s: float | None = None,
-    cancel: Flag | None = None,
-    on_message: Callable[[Any], None] | None = None,
-    env: Mapping[str, str] | None = None,
-    memory_limit_bytes: int | None = None,
-) -> Any:
-    """Run one request in a child of its own; errors are those of ``Worker.call``."""
-    with Worker(target, env=env, memory_limit_bytes=memory_limit_bytes) as worker:
-        return worker.call(payload, timeout_s, cancel, on_message)
 
 
 def map_in_children(
