@@ -1,4 +1,4 @@
-"""The public Python interface of Collage Explorer.
+"""Offers Collage Explorer to Python programs.
 
 It offers what the command line offers, as functions and one class. Importing it loads no toolchain:
 models are read, and candidates measured, in child processes. What it returns are the plain, frozen

@@ -1,4 +1,4 @@
-"""Files that ship with the product: sample models, the report's template, icons."""
+"""Finds files that ship with the product: sample models, the report's template, icons."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class ActionSpec:
 
     @property
     def method(self) -> str:
-        """The dotted path of the method, without the leading dot."""
+        """Return the dotted path of the method, without the leading dot."""
         return self.target.removeprefix(".")
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def _seconds(text: str) -> int:
-    """Seconds of a duration on the command line."""
+    """Read the seconds of a duration on the command line."""
     from collage_gui.fields import parse_duration
 
     seconds = parse_duration(text)
@@ -23,7 +23,7 @@ def _seconds(text: str) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments of the program."""
+    """Return the parser of the program's arguments."""
     from collage_engine import __version__
 
     made = argparse.ArgumentParser(

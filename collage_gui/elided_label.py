@@ -33,11 +33,11 @@ class ElidedLabel(QLabel):
         return self.fontMetrics().horizontalAdvance(self._one_line()) > self.contentsRect().width()
 
     def minimumSizeHint(self) -> QSize:
-        """One line of a few letters."""
+        """Return the size of one line of a few letters."""
         return QSize(LEAST_WIDTH, super().minimumSizeHint().height())
 
     def sizeHint(self) -> QSize:
-        """One line, as wide as the text."""
+        """Return the size of one line, as wide as the text."""
         metrics = self.fontMetrics()
         return QSize(metrics.horizontalAdvance(self._one_line()) + 4, metrics.height() + 2)
 

@@ -163,7 +163,7 @@ class EngineClient(QObject):
 
     @property
     def process_id(self) -> int:
-        """Id of the process; 0 without one."""
+        """Return the id of the process; 0 where there is none."""
         return int(self._process.processId()) if self._process is not None else 0
 
     # -- requests ----------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Pictures and tables of a document as files."""
+"""Writes pictures and tables of a document to files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ LARGEST_PX = 16_384
 
 
 def save_image(view: GraphView, area: QRectF, path: str, scale: float = 2.0) -> None:
-    """A part of the graph as PNG, at most ``LARGEST_PX`` a side. Raises OSError."""
+    """Write a part of the graph as PNG, at most ``LARGEST_PX`` a side.
+
+    Raises OSError.
+    """
     scale = min(scale, LARGEST_PX / max(area.width(), area.height(), 1.0))
     _write(view.image(area, scale), path)
 

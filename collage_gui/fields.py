@@ -52,7 +52,7 @@ class DurationField(QSpinBox):
         self.setValue(seconds)
 
     def textFromValue(self, value: int) -> str:
-        """The duration for people."""
+        """Return the duration as people write it."""
         return duration_text(value)
 
     def valueFromText(self, text: str) -> int:

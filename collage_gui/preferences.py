@@ -24,7 +24,7 @@ EFFECTS: dict[Effect, str] = {
 
 @dataclass(frozen=True)
 class Preference:
-    """One line of the settings page."""
+    """It is one line of the settings page."""
 
     key: str
     title: str

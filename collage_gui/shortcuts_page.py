@@ -1,4 +1,4 @@
-"""The page of shortcuts."""
+"""Shows the page of shortcuts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ShortcutsPage(QDialog):
 
 
 def shortcuts_html() -> str:
-    """Gestures and shortcuts as an HTML table."""
+    """Return gestures and shortcuts as an HTML table."""
     rows = _section("In the graph", MOUSE)
     for menu in MENUS:
         rows += _section(

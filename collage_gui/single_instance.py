@@ -110,7 +110,7 @@ class Handover(QObject):
 
 
 def _answers(name: str) -> bool:
-    """Whether somebody listens on a socket."""
+    """Tell whether somebody listens on a socket."""
     socket = QLocalSocket()
     socket.connectToServer(name)
     answers = socket.waitForConnected(CONNECT_MS)

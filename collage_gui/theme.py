@@ -1,4 +1,4 @@
-"""Colours, fonts and the style sheet of the light, dark and high-contrast themes.
+"""Chooses colours, fonts and the style sheet of the light, dark and high-contrast themes.
 
 Widgets are neutral grey; saturated colour belongs to data. One accent marks the selection,
 everywhere the same.
@@ -154,7 +154,7 @@ class Theme(QObject):
         return {"light": LIGHT, "dark": DARK, "contrast": CONTRAST}.get(wanted, LIGHT)
 
     def font(self, size: float = 13.0, weight: QFont.Weight = QFont.Weight.Normal) -> QFont:
-        """The font of the program, in pixels at 100 %, with figures of equal width."""
+        """Return the font of the program, in pixels at 100 %, with figures of equal width."""
         font = QFont()
         font.setFamilies(self._families)
         font.setPixelSize(max(8, round(size * self.preferences.get("text_scale"))))
@@ -164,13 +164,13 @@ class Theme(QObject):
         return font
 
     def mono(self, size: float = 12.0) -> QFont:
-        """The system's font of equal widths, in pixels at 100 %."""
+        """Return the system's font of equal widths, in pixels at 100 %."""
         font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
         font.setPixelSize(max(8, round(size * self.preferences.get("text_scale"))))
         return font
 
     def scaled(self, pixels: float) -> int:
-        """Pixels at 100 % at the chosen text size."""
+        """Return pixels at 100 % at the chosen text size."""
         return round(pixels * self.preferences.get("text_scale"))
 
     def apply(self, *_: object) -> None:

@@ -309,7 +309,7 @@ def not_an_npz_file(name: str) -> str:
 
 
 def only_these(label: str, detail: str) -> str:
-    """The tip of an entry of the legend."""
+    """Return the tip of an entry of the legend."""
     return f"{label}: {detail}. Click to see only these."
 
 
@@ -319,7 +319,7 @@ def of_what_is_deployed(label: str) -> str:
 
 
 def about_licences(known: str) -> str:
-    """The tip of the field of licences.
+    """Return the tip of the field of licences.
 
     Args:
         known: The licences of the available toolchains; empty where there are none.

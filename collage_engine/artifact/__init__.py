@@ -1,1 +1,1 @@
-"""The exported folder: writing it, describing it, running it."""
+"""Writes, describes and runs the exported folder."""

@@ -23,7 +23,7 @@ class Window(NamedTuple):
     """Padding before the input's first element."""
 
     def pairs_in_range(self) -> int:
-        """(output position, tap) pairs that touch the input and not its padding."""
+        """Return the number of (output position, tap) pairs that touch no padding."""
         found = 0
         for tap in range(self.taps):
             # A pair counts when 0 <= position * stride + offset < size.

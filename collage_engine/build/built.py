@@ -29,7 +29,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BuiltModule(msgspec.Struct, frozen=True, kw_only=True):
-    """Written beside ``model.so`` as ``built.json`` (not part of an artifact)."""
+    """It is written beside ``model.so`` as ``built.json`` and is not part of an artifact."""
 
     parts: tuple[Part, ...]
     """In execution order: part k is partition ``p<k>``."""

@@ -34,7 +34,7 @@ def on_host(instance: ToolchainInstance) -> ToolchainInstance:
 
 
 def pinned_to_host(pins: Sequence[Pin]) -> tuple[int, ...]:
-    """Operator numbers that a pin demands on the host, ascending."""
+    """Return the operator numbers that a pin demands on the host, ascending."""
     wanted = {
         n for pin in pins if pin.kind == "device" and pin.device == HOST_DEVICE for n in pin.nodes
     }
@@ -49,7 +49,7 @@ def host_sources(
     pinned: Collection[int],
     make: Callable[[Toolchain, ToolchainInstance], CandidateSource],
 ) -> list[CandidateSource]:
-    """Toolchain instances on the host beside those on a device.
+    """Return the toolchain instances on the host beside those on a device.
 
     Args:
         graph: The model.

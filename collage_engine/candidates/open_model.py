@@ -31,7 +31,7 @@ MenuKey = tuple[tuple[str, ...], int, str, str, tuple[int, ...]]
 
 
 class OpenModel:
-    """An imported model with its menus and a folder for the files of one job.
+    """An open model is an imported model with its menus and a folder for the files of one job.
 
     Attributes:
         path: The model's file.

@@ -1,4 +1,4 @@
-"""Reading what the user wrote: durations, shapes, files."""
+"""Reads what the user wrote: durations, shapes, files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def duration(text: str) -> float:
-    """``90``, ``90s``, ``10m``, ``1.5h`` → seconds."""
+    """Return the seconds that ``90``, ``90s``, ``10m`` or ``1.5h`` mean."""
     found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", text.lower())
     if not found or found[2] not in _UNITS:
         raise argparse.ArgumentTypeError(f"{text!r} is no duration: write 90s, 10m or 1h")
@@ -52,7 +52,7 @@ def shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """``a,b,c`` → ("a", "b", "c")."""
+    """Split ``a,b,c`` into ("a", "b", "c")."""
     found = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",") if part.strip()))
     if not found:
         raise argparse.ArgumentTypeError("name at least one")
@@ -60,7 +60,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """``0,2,3`` → (0, 2, 3)."""
+    """Split ``0,2,3`` into (0, 2, 3)."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts or not all(re.fullmatch(r"\d+", part) for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers: write 0,1")

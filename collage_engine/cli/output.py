@@ -1,4 +1,4 @@
-"""Results on standard output, as tables for people and JSON for programs."""
+"""Prints results on standard output, as tables for people and JSON for programs."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def print_candidates(candidates: Sequence[CandidateRecord], titles: Sequence[str
 
 
 def nodes_text(nodes: Sequence[int]) -> str:
-    """``0–10``, ``1,4–6``: operator numbers, ascending."""
+    """Write ascending operator numbers as ranges: ``0–10``, ``1,4–6``."""
     parts: list[tuple[int, int]] = []
     for node in sorted(nodes):
         if parts and node == parts[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""Standard output and standard error: a terminal's width for people, whole lines for programs."""
+"""Prints with a terminal's width for people, and in whole lines for programs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def as_text(table: Table, width: int) -> str:
 
 
 class Columns:
-    """A table without lines.
+    """It lays out the rows of a table without lines.
 
     Where the terminal is too narrow, the columns in ``cut`` lose the end of their text to an
     ellipsis; the others keep theirs.

@@ -50,7 +50,7 @@ def demand(condition: object, sentence: str) -> None:
 
 @dataclass
 class Case:
-    """A model with inputs, and the true value of every node."""
+    """A case is a model with inputs and the true value of every node."""
 
     name: str
     model: ImportedModel
@@ -96,7 +96,7 @@ class Subject:
             raise NotApplicable(f"it is not available here: {self.state.reason}")
 
     def cases(self) -> Iterator[Case]:
-        """Every model, with its true values."""
+        """Return every model of the suite, with its true values."""
         for name, make in MODELS.items():
             if name not in self._cases:
                 model = import_onnx(make())

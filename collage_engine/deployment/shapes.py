@@ -38,7 +38,7 @@ third of what one processor of a Zen 4 does, so that the budget holds on slower 
 
 @dataclass(frozen=True)
 class ShapesPlaced:
-    """What came of placing a model for several shapes."""
+    """It holds what came of placing a model for several shapes."""
 
     runs: tuple[Run, ...]
     """In the order of the choices; each holds the table of all of them."""

@@ -57,7 +57,7 @@ def tolerance_sentences(run: Run) -> list[str]:
 
 
 def precision_text(precision: str, max_rel_error: float | None) -> str:
-    """A partition's precision and the error of the partition by itself: ``bf16, error 2.1e-03``."""
+    """Return a partition's precision and own error as a text: ``bf16, error 2.1e-03``."""
     error = "" if max_rel_error is None else f", error {max_rel_error:.1e}"
     return f"{short(precision)}{error}"
 

@@ -166,7 +166,7 @@ class _Folded:
         return wide / tall
 
     def _extent(self, starts: list[int]) -> tuple[float, float]:
-        """Width and height of the whole drawing with these columns."""
+        """Return width and height of the whole drawing with these columns."""
         ends = [*starts[1:], self.ranks]
         wide = sum((b - a) * self.across + 2 * self.half for a, b in self._spans(starts))
         tall = max((e - s for s, e in zip(starts, ends, strict=True)), default=1) * self.along
@@ -256,7 +256,7 @@ class _Router:
     def _through(
         self, inner: Sequence[tuple[float, int]], column: int
     ) -> list[tuple[float, float]]:
-        """Points past the boxes of the ranks between, within one column."""
+        """Return the points that lead past the boxes of the ranks between, within one column."""
         points: list[tuple[float, float]] = []
         for x, rank in inner:
             if self._folded.column_of[rank] == column:
@@ -267,7 +267,7 @@ class _Router:
     def _to_next_column(
         self, across: float, target: float, first: int, last: int, lane: int
     ) -> list[tuple[float, float]]:
-        """Points below one column, up through the gutter, and above the next."""
+        """Return the points below one column, up through the gutter, and above the next."""
         folded = self._folded
         ranks = folded.starts[last] - 1 - folded.starts[first]
         bottom = ranks * folded.along + folded.deep + _BELOW + lane * _LANE_STEP

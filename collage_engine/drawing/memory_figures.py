@@ -1,4 +1,4 @@
-"""The memory of a placement by partition and by toolchain: counted, measured, or not known.
+"""Sums up a placement's memory by partition and toolchain: counted, measured or not known.
 
 The bytes of weights and of values are counted from the types in the dataflow graph. What a
 toolchain holds of packed weights is measured in the process that confirmed a run. Nothing else is
@@ -30,7 +30,7 @@ class PartitionMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolchainMemory:
-    """The bytes of weights of one toolchain in a placement."""
+    """It holds the bytes of weights that one toolchain has in a placement."""
 
     toolchain: str
     partitions: int

@@ -149,7 +149,7 @@ def _apart_from(taken: Sequence[str]) -> str:
 
 
 def _linear(colour: str) -> tuple[float, float, float]:
-    """Linear red, green and blue, 0…1, of an sRGB colour ``#rrggbb``."""
+    """Return linear red, green and blue, 0…1, of an sRGB colour ``#rrggbb``."""
 
     def channel(value: int) -> float:
         share = value / 255
@@ -160,7 +160,7 @@ def _linear(colour: str) -> tuple[float, float, float]:
 
 
 def _lab(colour: str) -> tuple[float, float, float]:
-    """CIE 1976 L*a*b* of an sRGB colour, white D65."""
+    """Return the CIE 1976 L*a*b* coordinates of an sRGB colour, white D65."""
     red, green, blue = _linear(colour)
 
     def root(value: float) -> float:
@@ -207,7 +207,7 @@ def sequential(share: float) -> str:
 
 
 def diverging(share: float) -> str:
-    """Colour of −1 (better, blue) … 0 (same, near white) … +1 (worse, red)."""
+    """Return the colour for −1 (better, blue) … 0 (same, near white) … +1 (worse, red)."""
     return _blend(_DIVERGING, (share + 1) / 2)
 
 

@@ -37,7 +37,7 @@ boxes that are selected or under the pointer. Chosen, since more curves cannot b
 
 @dataclass(frozen=True)
 class Outline:
-    """A partition in the picture: its boxes and the edges between them."""
+    """An outline is a partition in the picture: its boxes and the edges between them."""
 
     partition: str
     toolchain: str
@@ -61,16 +61,16 @@ class Scene:
 
     @property
     def width(self) -> float:
-        """Width of all boxes together, in scene units."""
+        """Return the width of all boxes together, in scene units."""
         return self.layout.width
 
     @property
     def height(self) -> float:
-        """Height of all boxes together, in scene units."""
+        """Return the height of all boxes together, in scene units."""
         return self.layout.height
 
     def rectangle(self, box: int) -> tuple[float, float, float, float]:
-        """Left, top, width and height of a box."""
+        """Return left, top, width and height of a box."""
         x, y = self.layout.places[box]
         return x, y, BOX_WIDTH, BOX_HEIGHT
 

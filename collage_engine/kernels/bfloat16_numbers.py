@@ -1,4 +1,4 @@
-"""Numbers in bfloat16, held as the upper halves of float32 ones in ``uint16``.
+"""Converts numbers to bfloat16, held as the upper halves of float32 ones in ``uint16``.
 
 TVM has no type for the operands of AVX-512's instructions (its lowering turns bfloat16 into float32
 everywhere), so these are functions in LLVM's language that a kernel brings along and that are

@@ -75,7 +75,7 @@ def call_name(call: Call) -> str:
 
 
 def children(e: Expr) -> tuple[Expr, ...]:
-    """Direct sub-expressions."""
+    """Return the direct sub-expressions."""
     if isinstance(e, BINARY):
         return (e.a, e.b)
     if isinstance(e, TensorLoad):

@@ -28,7 +28,7 @@ from collage_engine.kernels.note import Note, read_note
 
 @dataclass(frozen=True)
 class Stage:
-    """``output[axes] = value``, or combined over ``reduce_axes`` starting from ``init``."""
+    """A stage is ``output[axes] = value``, or that over ``reduce_axes`` starting from ``init``."""
 
     name: str
     output: Any

@@ -1,4 +1,4 @@
-"""Shapes, types and constants of Relax expressions."""
+"""Reads shapes, types and constants of Relax expressions."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ class Problem(Protocol):
         ...
 
     def operands(self, random: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """Random operands of the problem, unpacked, for trying kernels."""
+        """Return random operands of the problem, unpacked, for trying kernels."""
         ...
 
 
@@ -196,7 +196,7 @@ MachineT = TypeVar("MachineT")
 
 
 class KernelRule(ABC, Generic[ProblemT, PlanT, MachineT]):
-    """One method of writing kernels for one kind of problem on one kind of machine.
+    """A rule is one method of writing kernels for one kind of problem on one kind of machine.
 
     ``machine`` is what the method needs to know of the processor or device: vector width,
     registers, caches, threads (``target.Cpu``), or a GPU's architecture. A rule holds no state and
@@ -246,7 +246,7 @@ class KernelRule(ABC, Generic[ProblemT, PlanT, MachineT]):
 
     @abstractmethod
     def reference(self, problem: ProblemT, plan: PlanT, *operands: Any) -> Any:
-        """The plain computation over packed operands as a TE tensor: the kernel's specification.
+        """Return the plain computation over packed operands as TE: the kernel's specification.
 
         The block that adds up carries the decision as a note.
         """

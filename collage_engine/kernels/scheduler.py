@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Kernel:
-    """A scheduled PrimFunc and how it came about."""
+    """It holds a scheduled PrimFunc and how it came about."""
 
     function: tirx.PrimFunc
     plain: tirx.PrimFunc

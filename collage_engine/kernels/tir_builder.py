@@ -1,4 +1,4 @@
-"""Loop nests written directly as TIR statements.
+"""Writes loop nests directly as TIR statements.
 
 The schedules do not transform a loop nest, they write one: ``loop`` and friends take a Python
 function of the loop variable, so a schedule reads like the kernel it emits. All loop variables

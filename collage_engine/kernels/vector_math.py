@@ -97,7 +97,7 @@ def _clamp(x: Expr, low: float, high: float) -> Expr:
 
 
 def exp(x: Expr) -> Expr:
-    """eˣ, by a polynomial over a reduced range."""
+    """Return eˣ, by a polynomial over a reduced range."""
 
     def reduced(x: Expr) -> Expr:
         clamped = _clamp(x, -87.3365, 88.7228)
@@ -169,12 +169,12 @@ def erf(x: Expr) -> Expr:
 
 
 def sigmoid(x: Expr) -> Expr:
-    """Through tanh: one division and no exponential; absolute error below 2e-7."""
+    """Return the sigmoid through tanh, without an exponential; absolute error below 2e-7."""
     return f32(0.5) * tanh(f32(0.5) * x) + f32(0.5)
 
 
 def power(base: Expr, exponent: Expr) -> Expr | None:
-    """Powers by a constant exponent; None for others."""
+    """Return a power by a constant exponent; None for other exponents."""
     if not isinstance(exponent, prim.FloatImm):
         return None
     e = float(exponent.value)

@@ -23,9 +23,9 @@ def tolerance(precision: str) -> float:
 
 
 def errors(computed: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
-    """``max|y−r|`` and ``max|y−r| / max|r|``.
+    """Return ``max|y−r|`` and ``max|y−r| / max|r|``.
 
-    Both infinite when the shapes differ or ``y`` is not finite where ``r`` is; places where the
+    Both are infinite when the shapes differ or ``y`` is not finite where ``r`` is; places where the
     truth itself is not finite must agree in kind and count no further. Where the truth is all
     zero the absolute error stands for the relative one.
     """

@@ -90,7 +90,7 @@ def _timer(call: Callable[[], Any], evaluator: Callable[[int], Callable[[], floa
 
 
 class ExternalCompiled(Compiled):
-    """A toolchain's runtime module, called as ``symbol(*inputs, *outputs)``.
+    """It is a toolchain's runtime module, called as ``symbol(*inputs, *outputs)``.
 
     Where the size of an output depends on the data it returns its outputs instead.
     """
@@ -192,7 +192,7 @@ class NativeCompiled(Compiled):
 
 
 def _bind(function: Function, inputs: Sequence[np.ndarray]) -> list[Any]:
-    """TVM tensors of the inputs, checked against the function's types."""
+    """Return TVM tensors of the inputs, checked against the function's types."""
     if len(inputs) != len(function.inputs):
         raise ToolchainError(
             f"{function.symbol} takes {len(function.inputs)} inputs, {len(inputs)} were given"

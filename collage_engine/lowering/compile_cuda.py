@@ -89,7 +89,7 @@ def process_sampler() -> SteadySampler | None:
 
 
 class CudaCompiled(Compiled):
-    """A candidate on the device, external or native."""
+    """It is a candidate on the device, external or native."""
 
     def __init__(self, function: Function, toolchain: Toolchain, copies: int = 1) -> None:
         super().__init__(function, toolchain)

@@ -153,7 +153,7 @@ def _by_nvcc(source: str, architecture: str) -> bytes:
 
 
 def _nvrtc_library() -> Path:
-    """Nvrtc of a wheel or of the system."""
+    """Return nvrtc of a wheel or of the system."""
     for package in _NVRTC:
         for major in ("13", "12"):
             try:

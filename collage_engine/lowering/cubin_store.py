@@ -24,7 +24,7 @@ def name_of(source: str, architecture: str, nvrtc: Path | None) -> str:
 
 
 def load(name: str) -> bytes | None:
-    """Code kept earlier."""
+    """Return code that was kept earlier."""
     with contextlib.suppress(OSError):
         return _file(name).read_bytes()
     return None

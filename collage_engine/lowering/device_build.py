@@ -1,4 +1,4 @@
-"""From a module of scheduled kernels to an executable for an NVIDIA device.
+"""Builds an executable for an NVIDIA device from a module of scheduled kernels.
 
 TVM's own pipeline for CUDA begins by legalising, fusing and scheduling. Here all of that is done;
 fused once more, two scheduled kernels of neighbouring partitions would become one function with

@@ -27,7 +27,7 @@ def function_of(
     takes: Formats | None = None,
     gives: Formats | None = None,
 ) -> Function:
-    """The function of some operators (numbers 0…N−1), closed over constants, tuples, projections.
+    """Return some operators (0…N−1) as a function closed over constants, tuples, projections.
 
     ``takes`` and ``gives`` are formats by operator number of the value's producer, as records
     have them. Raises ``ToolchainError`` when nothing leaves the sub-graph, or a tuple would cross

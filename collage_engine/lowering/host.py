@@ -1,4 +1,4 @@
-"""Partitions on the host within a module for a device, and the copies around them.
+"""Puts partitions on the host within a module for a device, with the copies around them.
 
 A partition on the host is an executable of its own, which ``toolchains.runtime.host`` runs
 between two stretches of the device's work. In the whole module a value on the host is a byte

@@ -1,4 +1,4 @@
-"""The true value of every node of a model, for given inputs.
+"""Finds the true value of every node of a model, for given inputs.
 
 The dataflow graph is written back to ONNX in segments of bounded size, every value of a segment
 is an output of it, and the toolchain that evaluates ONNX runs it as written (ONNX's own reference
@@ -46,7 +46,7 @@ recording, and an ONNX file ends at 2 GiB anyway."""
 
 
 class TrueValues:
-    """Recorded values in a folder: ``<node index>.npy`` and ``values.json``."""
+    """It holds recorded values in a folder: ``<node index>.npy`` and ``values.json``."""
 
     def __init__(self, folder: str | Path) -> None:
         """Open what ``record`` wrote; ``MeasureError`` when the recording is not complete."""

@@ -15,7 +15,7 @@ _threads_in_use = 0
 
 
 def build_target(architecture: str = "") -> Any:
-    """TVM's target for this machine's processor, or for a CUDA architecture (sm_90a)."""
+    """Return TVM's target for this machine's processor, or for a CUDA architecture (sm_90a)."""
     from tvm.target import Target
 
     from collage_engine.machine.device import cpu_target

@@ -1,4 +1,4 @@
-"""Arrays in and out of TVM, every element type alike (bfloat16 and bool included)."""
+"""Takes arrays in and out of TVM, every element type alike (bfloat16 and bool included)."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class ChildProcess:
         return b"".join(self._tail).decode(errors="replace")
 
     def used_bytes(self, *, whole_tree: bool) -> int:
-        """Resident private memory of the server, or of the server and all that it started."""
+        """Return the private memory of the server, or of the server and all that it started."""
         if whole_tree:
             return sum(private_bytes(pid) for pid in descendants(self._process.pid))
         return private_bytes(self.server_pid) if self.server_pid else 0

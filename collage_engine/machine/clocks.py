@@ -83,7 +83,7 @@ def governors(processors: Sequence[int], cpus: Path = CPUS) -> list[str]:
 
 
 def cuda_mhz(command: str = "nvidia-smi") -> tuple[float | None, float | None]:
-    """Clocks of the first NVIDIA device in MHz: multiprocessors and memory; None where untold.
+    """Return the first NVIDIA device's clocks in MHz, cores and memory; None where untold.
 
     Args:
         command: NVIDIA's tool.

@@ -1,4 +1,4 @@
-"""NVIDIA devices of this machine, asked of the driver itself (``libcuda``), in a child process.
+"""Asks the driver (``libcuda``), in a child, what NVIDIA devices this machine has.
 
 No package is needed for that: the driver's library is there wherever a device can be used. The
 child keeps a broken driver, and a context nobody asked for, out of this process.
@@ -108,13 +108,16 @@ class TargetChoice:
 
 
 def architecture_of(capability: tuple[int, int]) -> str:
-    """9.0 → sm_90a. From Hopper on the suffix unlocks instructions of that generation only."""
+    """Return the architecture of a compute capability: ``sm_90a`` of 9.0.
+
+    From Hopper on the suffix unlocks instructions of that generation only.
+    """
     major, minor = capability
     return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
 
 
 def choose_target(text: str) -> TargetChoice:
-    """``cpu``, ``cuda`` (this machine's first device) or ``cuda:sm_80``; UsageError for another.
+    """Read ``cpu``, ``cuda`` (this machine's first device) or ``cuda:sm_80``.
 
     An architecture that is not the device's own is compiled for, not measured.
     """
@@ -142,7 +145,7 @@ def choose_target(text: str) -> TargetChoice:
 
 @cache
 def cuda_target(architecture: str) -> Any:
-    """``tvm.target.Target`` for ``sm_90a`` and the like, with this machine's processor as host.
+    """Return TVM's target for ``sm_90a`` and the like, with this machine's processor as host.
 
     Described, not asked of a device: it can be compiled for without one. Imports TVM.
     """

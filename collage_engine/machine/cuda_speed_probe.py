@@ -102,7 +102,10 @@ class SteadySampler:
 
 
 class SpeedProbeKernel:
-    """The kernel on the device, timed between events. Needs a context (any CUDA call made one)."""
+    """It is the speed probe's kernel on the device, timed between events.
+
+    Needs a context (any CUDA call made one).
+    """
 
     def __init__(
         self, cuda: CudaRuntime, cubin: bytes, multiprocessors: int, driver: Any = None

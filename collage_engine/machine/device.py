@@ -66,7 +66,7 @@ def _caches(folder: Path) -> tuple[tuple[int, str, int], ...]:
 
 
 def parse_size(text: str) -> int:
-    """``491520K`` → bytes."""
+    """Return the bytes that a size such as ``491520K`` means."""
     matched = re.fullmatch(r"(\d+)\s*([KMG]?)B?", text.strip(), re.IGNORECASE)
     if matched is None:
         raise ValueError(f"no size: {text!r}")

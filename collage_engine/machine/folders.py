@@ -9,7 +9,7 @@ from collage_engine.records.errors import CollageError
 
 
 def cache_folder() -> Path:
-    """The user's cache folder for this project: $COLLAGE_CACHE_DIR, else the system's choice.
+    """Return the cache folder of this project: $COLLAGE_CACHE_DIR, else the system's choice.
 
     Raises CollageError where neither says anything (no home).
     """

@@ -1,4 +1,4 @@
-"""The child's side of a worker: a warden process, and the server loop below it.
+"""Runs the child's side of a worker: a warden process, and the server loop below it.
 
 The first process becomes the *warden*: it does nothing but wait for its parent or the server
 to end, and then ends everything below it, orphaned grandchildren included (it is their

@@ -138,7 +138,7 @@ _TABLE: dict[str, Callable[[Op, Values], np.ndarray]] = {
 
 
 def evaluate(op: Op, values: Values, opset: int) -> Values:
-    """Outputs of a node for these inputs (None for an absent one).
+    """Return the outputs of a node for these inputs (None for an absent one).
 
     Raises ``NotFoldable`` when neither numpy nor the reference evaluator can do it.
     """

@@ -17,7 +17,7 @@ from collage_engine.model.converter_tools import Converter, dtype_of, shape_of, 
 
 
 def _positive(indices: Any, extent: np.ndarray) -> Any:
-    """Indices with ``extent`` (a number, or one per coordinate) added to the negative ones."""
+    """Add ``extent`` (a number, or one per coordinate) to the negative ones of some indices."""
     kind = dtype_of(indices)
     if kind.startswith("uint"):
         return indices

@@ -69,12 +69,12 @@ class DataflowGraph:
 
     @cached_property
     def operators(self) -> tuple[NodeIndex, ...]:
-        """Node index of each operator number."""
+        """Return the node index of each operator number."""
         return tuple(n.index for n in self.nodes if n.form == "call")
 
     @cached_property
     def operator_number(self) -> dict[NodeIndex, OperatorNumber]:
-        """Operator number of each call's node index."""
+        """Return the operator number of each call's node index."""
         return {index: OperatorNumber(number) for number, index in enumerate(self.operators)}
 
     @cached_property

@@ -53,7 +53,7 @@ class Op:
         return self.names[0] if self.names else self.outputs[0]
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """Value of an attribute (strings as ``str``), or the default."""
+        """Return the value of an attribute (strings as ``str``), or the default."""
         found = self.attributes.get(name)
         if found is None:
             return default
@@ -217,13 +217,16 @@ class Draft:
         return self.types.get(value, (0, None))[1]
 
     def element_type(self, value: str) -> int:
-        """ONNX element type; 0 when unknown."""
+        """Return the ONNX element type; 0 when it is unknown."""
         if value in self.constants:
             return self.constants.element_type(value)
         return self.types.get(value, (0, None))[0]
 
     def to_model(self, *, skeleton: bool = False) -> ModelProto:
-        """The draft as ONNX. A skeleton holds big weights as inputs (for shape inference)."""
+        """Return the draft as an ONNX model.
+
+        A skeleton holds big weights as inputs (for shape inference).
+        """
         model = ModelProto()
         # Runtimes refuse a newer format version than they know, needed or not.
         model.ir_version = min(max(self._ir_version, 8), 10)

@@ -1,4 +1,4 @@
-"""Einsum of two tensors seen as a batched matrix product."""
+"""Sees an einsum of two tensors as a batched matrix product."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class OpaqueParts:
 
 @dataclass(frozen=True)
 class RelaxImport:
-    """The raw imported module and where its variables came from."""
+    """It holds the raw imported module and where its variables came from."""
 
     module: tvm.IRModule
     values: dict[str, Any]
@@ -269,7 +269,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         )
 
     def _convert(self, node: onnx.NodeProto) -> list[Any]:
-        """Results of one node, each a variable or a constant."""
+        """Return the results of one node, each a variable or a constant."""
         attributes = self._parse_attr(node.attribute)
         attributes["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output)}
         inputs = onnx_frontend.onnx_input()

@@ -1,4 +1,4 @@
-"""From an ONNX file to the dataflow graph, with Relax kept beside it.
+"""Imports an ONNX file as the dataflow graph, with Relax kept beside it.
 
 The way: read and check, clean up in ONNX, import into Relax with every ONNX value bound,
 number what the outputs need. The same file gives the same numbers in every process.

@@ -1,4 +1,4 @@
-"""Types of values that ONNX cannot infer, from running the model on a few inputs.
+"""Runs a model on a few inputs to find types of values that ONNX cannot infer.
 
 Operators outside of the standard have no inference, and some of the standard's know their sizes
 only from values (a Loop's, for example). A size that was the same on all inputs is taken as fixed;

@@ -71,7 +71,7 @@ class Writer:
         self.opset = max(self.opset, opset)
 
     def types(self, node: Node) -> list[TensorType]:
-        """Types of a node's inputs, tuples spread out."""
+        """Return the types of a node's inputs, tuples spread out."""
         found: list[TensorType] = []
         for source in node.inputs:
             found += self.model.graph.nodes[source].types

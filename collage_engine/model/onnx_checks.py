@@ -130,7 +130,7 @@ def _check_operator(name: str, op: str, path: str) -> None:
 
 
 def check_operators(ops: Iterable[Op], path: str) -> None:
-    """The same of operators that came out of a branch or a definition."""
+    """Check in the same way operators that came out of a branch or a definition."""
     for op in ops:
         if not op.domain:
             _check_operator(op.name, op.type, path)

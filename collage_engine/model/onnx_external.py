@@ -41,7 +41,7 @@ _BITS: dict[int, int] = {
 
 
 def every_tensor(model: ModelProto) -> Iterator[TensorProto]:
-    """All tensors of a model: of its graph, of branches, of functions, at any depth."""
+    """Yield all tensors of a model: of its graph, of branches and functions, at any depth."""
     graphs: list[GraphProto] = [model.graph]
     nodes: list[Iterable[NodeProto]] = [function.node for function in model.functions]
     attributes: list[Iterable[AttributeProto]] = [f.attribute_proto for f in model.functions]

@@ -40,7 +40,7 @@ def _set(op: Op, mode: str, totals: list[int], *, small_first: bool) -> None:
 
 
 def _same(op: Op, mode: str, sizes: tuple[int, ...], kernel: list[int]) -> None:
-    """Output size = ⌈input / stride⌉."""
+    """Write down the pads with which the output's size is ⌈input / stride⌉."""
     ones = [1] * len(sizes)
     totals = [
         max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0)

@@ -310,7 +310,7 @@ def _recurrent_weights(draft: Draft, op: Op) -> None:
 
 
 def _product(draft: Draft, op: Op) -> None:
-    """Gemm: the inner sizes agree (shape inference looks at the outer ones)."""
+    """Check that Gemm's inner sizes agree; shape inference looks at the outer ones."""
     a, b = draft.shape(op.inputs[0]), draft.shape(op.inputs[1])
     if a is None or b is None or len(a) != 2 or len(b) != 2:
         return

@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN of constant weights, written out step by step (ONNX's definitions).
+"""Writes LSTM, GRU and RNN of constant weights out step by step (ONNX's definitions).
 
 The products with the inputs of all steps are one product; a step is its slice of that, the
 product with the state, and the gates. Values keep three dimensions, (step, batch, features).
@@ -104,7 +104,7 @@ class _Made:
         return new
 
     def unsqueeze(self, value: str) -> str:
-        """(step, batch, features) as (step, 1, batch, features)."""
+        """Return (step, batch, features) as (step, 1, batch, features)."""
         if self.draft.opset >= 13:
             return self.add("Unsqueeze", value, self.ints(1))
         new = self.add("Unsqueeze", value)
@@ -112,7 +112,7 @@ class _Made:
         return new
 
     def outer(self, name: str, parts: list[str], axis: int = 1) -> None:
-        """An output of the operator, out of one part a direction."""
+        """Make an output of the operator out of one part a direction."""
         new = Op("Concat", parts, [name], {}, list(self.of.names))
         new.set(axis=axis)
         self.ops.append(new)
@@ -188,7 +188,7 @@ class _Cell:
         return [self.made.add(self.activations[0], self._with_state(x, state[0]))]
 
     def _lstm(self, x: str, state: list[str | None]) -> list[str]:
-        """Gates i, o, f, c: c' = f·c + i·g(c), h' = o·h(c')."""
+        """Write a step of an LSTM, gates i, o, f, c: c' = f·c + i·g(c), h' = o·h(c')."""
         made, (f, g, h) = self.made, self.activations
         z = self._with_state(x, state[0])
         new = made.add("Mul", made.add(f, self._gate(z, 0)), made.add(g, self._gate(z, 3)))
@@ -198,7 +198,7 @@ class _Cell:
         return [made.add("Mul", made.add(f, self._gate(z, 1)), made.add(h, new)), new]
 
     def _gru(self, x: str, state: list[str | None]) -> list[str]:
-        """Gates z, r, h: h' = (1 − z)·g(h) + z·h = g(h) + z·(h − g(h))."""
+        """Write a step of a GRU, gates z, r, h: h' = (1 − z)·g(h) + z·h = g(h) + z·(h − g(h))."""
         made, (f, g), h = self.made, self.activations, state[0]
         late = bool(made.of.attribute("linear_before_reset", 0))
         bias = made.const(self.inside[2 * self.hidden :])

@@ -1,4 +1,4 @@
-"""ONNX element types and value descriptions of the records' tensor types."""
+"""Translates between ONNX's types of values and the records' tensor types."""
 
 from __future__ import annotations
 

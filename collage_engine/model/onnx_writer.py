@@ -144,7 +144,7 @@ def _output_names(model: ImportedModel, node: Node) -> list[str]:
 def to_onnx(
     model: ImportedModel, nodes: NodeSet, inputs: tuple[int, ...], outputs: tuple[int, ...]
 ) -> ModelProto:
-    """The sub-graph as ONNX: a slice of the cleaned model where possible, else written anew."""
+    """Return the sub-graph as ONNX: a slice of the cleaned model, else written anew."""
     try:
         return slice_model(model, inputs, outputs)
     except ModelError:

@@ -18,7 +18,7 @@ Number = TypeVar("Number", bound=int)
 
 @dataclass(frozen=True)
 class PostDominators(Generic[Number]):
-    """Every node's immediate post-dominator."""
+    """It holds every node's immediate post-dominator."""
 
     parent: Sequence[Number | None]
     """The nearest node that every path from a node to the outside passes; None where there is none
@@ -47,7 +47,7 @@ class PostDominators(Generic[Number]):
 def post_dominators(
     users: Sequence[Sequence[Number]], leaves: Callable[[Number], object], order: Sequence[Number]
 ) -> PostDominators[Number]:
-    """Immediate post-dominators by least common ancestors, users first.
+    """Find immediate post-dominators by least common ancestors, users first.
 
     This is the algorithm of Cooper, Harvey and Kennedy (2001), of which one pass is enough on an
     acyclic graph.

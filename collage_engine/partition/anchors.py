@@ -54,7 +54,7 @@ def epilogues(
 
 @dataclass(frozen=True)
 class VerticalRule(PartitionRule):
-    """Every anchor with growing parts of its epilogue."""
+    """It yields every anchor with growing parts of its epilogue."""
 
     name: str = "vertical"
     most: OpKind = "broadcast"
@@ -79,7 +79,7 @@ class VerticalRule(PartitionRule):
 
 @dataclass(frozen=True)
 class HorizontalRule(PartitionRule):
-    """Anchors of one kind on one input value, together: all of them, and every two.
+    """It joins anchors of one kind on one input value: all of them, and every two.
 
     They must have the same operator and attributes, and read the value as the same argument.
     """
@@ -116,7 +116,7 @@ class HorizontalRule(PartitionRule):
     def _unions(
         self, calls: CallGraph, siblings: tuple[OperatorNumber, ...]
     ) -> Iterator[OperatorSet]:
-        """The bare anchors together, then with their epilogues of equal length, then whole."""
+        """Yield the bare anchors together, then with epilogues of equal length, then whole."""
         parts = [epilogues(calls, s, self.most) for s in siblings]
         longest = max(map(len, parts))
         for length in range(longest):

@@ -60,7 +60,7 @@ def _group_ends(calls: CallGraph, groups: Sequence[NodeSet]) -> OperatorSet:
 
 
 def _starts(calls: CallGraph) -> Iterator[tuple[OperatorSet, tuple[OperatorNumber, ...]]]:
-    """(everything below, direct readers) of each operator and each parameter."""
+    """Yield (everything below, direct readers) of each operator and each parameter."""
     for operator in range(calls.size):
         yield calls.downstream[operator], calls.users[operator]
     graph = calls.graph

@@ -1,4 +1,4 @@
-"""The operators of a dataflow graph among themselves, glue (tuples, projections) dissolved.
+"""Links the operators of a dataflow graph, glue (tuples, projections) dissolved.
 
 Regions, greedy partitions, blocks and every closed candidate are sets of operators; here they
 are bit sets over operator numbers, a third as long as those over nodes.

@@ -42,7 +42,7 @@ class SimpleCombiner:
 
     @property
     def name(self) -> str:
-        """``A->B``: the letters of both kinds."""
+        """Return the letters of both kinds, as in ``A->B``."""
         return f"{LETTERS[self.upstream]}->{LETTERS[self.downstream]}"
 
     def fires(self, upstream: SubGraph, downstream: SubGraph) -> bool:
@@ -77,7 +77,7 @@ class CombineLimits:
 
 
 class Pool:
-    """The candidates found so far, indexed by their borders.
+    """It holds the candidates found so far, indexed by their borders.
 
     Of two candidates with equal nodes the one with fewer composites is kept.
     """
@@ -282,7 +282,7 @@ class TupleArgument(CombinerRule):
     name: str = "tuple_arg"
 
     def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
-        """Unions with it as the consumer of a tuple, then as a producer of one of its fields."""
+        """Join with it as the consumer of a tuple, then as a producer of one of its fields."""
         nodes = pool.graph.nodes
         candidate = pool.found[new]
         if not _injective(candidate):

@@ -1,4 +1,4 @@
-"""All candidates of all toolchain instances for a graph, deduplicated, with their provenance.
+"""Enumerates all candidates of all toolchain instances, once each, with their provenance.
 
 Besides what the rule trees propose there are always, and never pruned: every supported operator
 on its own (so that a cover exists), FuseOps groups for native toolchains, greedy partitions,
@@ -69,7 +69,7 @@ class _Found:
 
 @dataclass(frozen=True)
 class Enumeration:
-    """The candidates of all sources, by instance and then by first operator."""
+    """It holds the candidates of all sources, by instance and then by first operator."""
 
     graph: DataflowGraph
     sources: tuple[CandidateSource, ...]
@@ -250,7 +250,7 @@ class _Collector:
                 self.add(operators, "fuse-ops", True)
 
     def greedy(self) -> None:
-        """The toolchain's greedy partitioning by itself."""
+        """Return the toolchain's greedy partitioning by itself."""
         for partition in greedy(self.calls.graph, [self.source]).partitions:
             self.add(self.calls.of(partition.operators), "greedy", True, partition.composites)
 

@@ -45,7 +45,7 @@ class GreedyCover:
 def merge_composites(
     graph: DataflowGraph, source: CandidateSource, taken: OperatorSet
 ) -> list[Composite]:
-    """Composites of a source's patterns among operators not yet taken.
+    """Find composites of a source's patterns among operators not yet taken.
 
     As MergeComposite: patterns in the order of the table, roots from the output to the input,
     the first match claims its nodes; one whose inner nodes are read outside is rejected.

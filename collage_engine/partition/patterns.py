@@ -37,7 +37,10 @@ Bound = dict[int, tuple["Pattern", NodeIndex]]
 
 @dataclass(frozen=True, eq=False)
 class Pattern(ABC):
-    """A part of a pattern. The same object used twice must match the same node."""
+    """A pattern is matched against a node of the graph and what feeds it.
+
+    The same object used twice must match the same node.
+    """
 
     name: str = field(default="", kw_only=True)
     where: Where | None = field(default=None, kw_only=True)
@@ -206,7 +209,7 @@ class Op(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class TupleOf(Pattern):
-    """A tuple with exactly these fields; ``fields`` None: any tuple."""
+    """It matches a tuple with exactly these fields; ``fields`` None: any tuple."""
 
     fields: tuple[Pattern, ...] | None = None
 

@@ -137,7 +137,7 @@ def dequantized(name: str) -> Pattern:
 
 
 def _weights() -> Pattern:
-    """Constant 8-bit weights, transposed or not (Gemm's transB)."""
+    """Return a pattern of constant 8-bit weights, transposed or not (Gemm's transB)."""
     small = constant("weights", where=_typed(*SMALL))
     plain = op(
         "dequantize",
@@ -151,7 +151,7 @@ def _weights() -> Pattern:
 
 
 def _bias(x: Pattern) -> Pattern:
-    """``x`` plus a constant, quantised to 32 bits or not, reshaped or not."""
+    """Return a pattern of ``x`` plus a constant, quantised to 32 bits or not, reshaped or not."""
     whole = op(
         "dequantize",
         constant("bias", where=_typed("int32")),

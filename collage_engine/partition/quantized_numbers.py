@@ -84,7 +84,7 @@ def scaling(graph: DataflowGraph, index: NodeIndex, constants: Constants) -> Sca
 
 @dataclass(frozen=True)
 class Numbers:
-    """The constants of a composite."""
+    """It holds the constants of a composite."""
 
     graph: DataflowGraph
     found: Quantized

@@ -225,7 +225,7 @@ def _sweep(
 
 
 def regions(calls: CallGraph, supported: OperatorSet) -> list[OperatorSet]:
-    """Maximal regions of the supported operators, found from both directions, each once.
+    """Return maximal regions of supported operators, found from both directions, each once.
 
     They may overlap: each is convex, connected, and no supported neighbour can join it.
     Operators that share a tuple (``CallGraph.atoms``) join together or not at all.

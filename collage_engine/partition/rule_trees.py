@@ -76,7 +76,7 @@ def byoc_rules(
     limits: CombineLimits = DEFAULT_LIMITS,
     max_exits: int = 1,
 ) -> PartitionRule:
-    """Composites of a pattern table, joined in one of upstream's three styles.
+    """Return rules of a pattern table's composites, joined in one of upstream's styles.
 
     ``supports``: operators that it can also run on their own, by its own judgement.
     """
@@ -129,7 +129,7 @@ def anchor_rules(
     epilogue: OpKind = "broadcast",
     max_siblings: int = 8,
 ) -> PartitionRule:
-    """Anchors with whole epilogues, and anchors of one kind on one input."""
+    """Return rules of anchors with whole epilogues, and of one kind on one input."""
     rules: list[PartitionRule] = []
     if vertical:
         rules.append(VerticalRule("vertical", epilogue))
@@ -139,5 +139,5 @@ def anchor_rules(
 
 
 def union_rules(name: str, *rules: PartitionRule) -> PartitionRule:
-    """Several trees as one."""
+    """Join several trees to one."""
     return UnionRule(name, rules)

@@ -139,7 +139,7 @@ class PatternRule(PartitionRule):
         return None
 
     def patterns(self) -> Iterator[tuple[str, PatternRule]]:
-        """This pattern alone."""
+        """Return this pattern alone."""
         yield self.name, self
 
 
@@ -194,7 +194,7 @@ class OpPredicateRule(PartitionRule):
 
 @dataclass(frozen=True)
 class _Wrapping(PartitionRule):
-    """A rule around one other."""
+    """It is a rule around one other."""
 
     name: str
     sub_rule: PartitionRule

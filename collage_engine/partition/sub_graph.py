@@ -85,7 +85,7 @@ def node_label(node: Node) -> str:
 
 
 def combine_kinds(left: OpKind, right: OpKind) -> OpKind:
-    """Kind of two parts together: the greater one."""
+    """Return the kind of two parts together: the greater one."""
     return left if KIND_ORDER[left] >= KIND_ORDER[right] else right
 
 
@@ -216,7 +216,7 @@ class SubGraph:
 
     @property
     def depth(self) -> int:
-        """Most nodes on a path from an entry to an exit; 0 when nothing enters."""
+        """Return the most nodes on a path from an entry to an exit; 0 when nothing enters."""
         if self._depth < 0:
             nodes = self.graph.nodes
             entries, exits = set(self.entry), set(self.exit)
@@ -309,7 +309,7 @@ class SubGraph:
         return SubGraph(self.graph, self.inside, (nested,), self._kind)
 
     def substitute(self, graph: DataflowGraph, indices: Mapping[NodeIndex, NodeIndex]) -> SubGraph:
-        """The same sub-graph in another graph, node ``i`` being node ``indices[i]`` there."""
+        """Return the same sub-graph in a graph whose node ``indices[i]`` is node ``i`` here."""
         inside = node_set(indices[i] for i in members(self.inside))
         nested = [
             NestedSubGraph(n.sub_graph.substitute(graph, indices), n.attributes)

@@ -68,7 +68,7 @@ class ExplainAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WeightStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """The distribution of a weight's values."""
+    """It describes the distribution of a weight's values."""
 
     name: str
     shape: tuple[int, ...]

@@ -17,7 +17,7 @@ def call_constant(direction: str) -> str:
 
 
 def byte_constant(direction: str) -> str:
-    """``copy:to-host:byte``: µs of each further byte."""
+    """Return ``copy:to-host:byte``, the name of the µs of each further byte."""
     return f"{COPY}{direction}:byte"
 
 

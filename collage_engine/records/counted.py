@@ -1,4 +1,4 @@
-"""Numbers of things in sentences, for every room."""
+"""Writes numbers of things in sentences, for every room."""
 
 from __future__ import annotations
 

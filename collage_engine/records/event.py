@@ -29,7 +29,7 @@ StageName = Literal[
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True, tag="stage"):
-    """A stage began (``done`` False) or ended."""
+    """It says that a stage began (``done`` False) or ended."""
 
     stage: StageName
     done: bool = False
@@ -63,7 +63,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True, tag="log"):
-    """A sentence for the user: a remark, a warning or an error."""
+    """It is a sentence for the user: a remark, a warning or an error."""
 
     level: Literal["info", "warning", "error"] = "info"
     text: str

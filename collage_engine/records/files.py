@@ -1,4 +1,4 @@
-"""Writing files whole or not at all, writing through to devices and pipes, and reading safely.
+"""Writes files whole or not at all, writes through to devices and pipes, reads safely.
 
 A regular file is written beside its name and renamed. Links are followed first, so that the link
 stays and what it points to is replaced. What is no regular file (a terminal, ``/dev/null``, a pipe,

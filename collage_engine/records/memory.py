@@ -6,7 +6,7 @@ import msgspec
 
 
 class MemorySeen(msgspec.Struct, frozen=True, kw_only=True):
-    """Resident sizes of the process that ran a placement, in bytes; None where not known."""
+    """It holds sizes of the process that ran a placement, in bytes; None where not known."""
 
     peak_bytes: int | None = None
     """The largest so far, while loading or running."""
@@ -33,7 +33,7 @@ class MemorySeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
-    """Memory and size of a placement."""
+    """It holds memory and size of a placement."""
 
     seen: MemorySeen
     weights_bytes: int = 0

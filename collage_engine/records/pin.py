@@ -1,4 +1,4 @@
-"""Pins: what the user demands of a placement, and what became of it."""
+"""Defines pins: what the user demands of a placement, and what became of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ VerdictState = Literal["honoured", "infeasible", "pending"]
 
 
 class Pin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A constraint on some operators.
+    """A pin is a constraint on some operators.
 
     ``on``: on ``toolchain`` (an instance id pins the instance too); ``never``: not on it;
     ``exactly``: these operators as exactly one partition (of ``toolchain`` if given);

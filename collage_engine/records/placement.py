@@ -22,7 +22,7 @@ BaselineKind = Literal["whole-model", "fuseops", "greedy", "user"]
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True):
-    """One candidate of a placement."""
+    """A partition is one candidate of a placement."""
 
     id: str
     """``p0``, ``p1``… in execution order."""
@@ -59,7 +59,7 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def instance(self) -> str:
-        """``onnxruntime[level=basic]``: id of its toolchain instance."""
+        """Return the id of its toolchain instance: ``onnxruntime[level=basic]``."""
         inside = ",".join(f"{k}={v}" for k, v in sorted(self.config.items()))
         return f"{self.toolchain}[{inside}]" if inside else self.toolchain
 
@@ -77,7 +77,7 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Residual(msgspec.Struct, frozen=True, kw_only=True):
-    """A kernel outside every partition (a conversion, a copy) seen in the built module."""
+    """It is a kernel outside every partition (a conversion, a copy) in the built module."""
 
     name: str
     calls: int
@@ -162,7 +162,7 @@ class Unmeasured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeploymentRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What one way of sharing the processors among instances gave."""
+    """It says what one way of sharing the processors among instances gave."""
 
     run: str
     """Id of its run."""

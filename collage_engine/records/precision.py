@@ -80,7 +80,7 @@ def full_places(instance: ToolchainInstance) -> frozenset[int]:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """``0-3+17`` for 0, 1, 2, 3 and 17."""
+    """Write numbers as ranges: ``0-3+17`` for 0, 1, 2, 3 and 17."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and runs[-1][1] == number - 1:

@@ -1,4 +1,4 @@
-"""Short reasons: one line out of what a library, a compiler or a child process said.
+"""Makes one line out of what a library, a compiler or a child process said.
 
 Libraries report failures as many lines (C++ traces, logs, advice to their developers). A user gets
 one line of it; which one, the place that calls the library knows.

@@ -20,7 +20,7 @@ MOST_ELEMENTS = 2**40
 
 
 class ShapeChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """One shape that the user asked for: sizes of named dimensions, and of whole inputs."""
+    """It is one shape that the user asked for: sizes of named dimensions, and of whole inputs."""
 
     dims: dict[str, int] = {}
     """Symbolic dimension of the model → its size."""
@@ -37,7 +37,7 @@ class ShapeChoice(msgspec.Struct, frozen=True, kw_only=True):
 def combined(
     dims: Mapping[str, Sequence[int]], shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[ShapeChoice, ...]:
-    """Every combination of the values of named dimensions, beside the fixed shapes of inputs.
+    """Return every combination of named dimensions' values, beside inputs' fixed shapes.
 
     Args:
         dims: Dimension → the sizes that it should have, in the user's order.

@@ -1,4 +1,4 @@
-"""Toolchains and their instances, as data."""
+"""Defines toolchains and their instances as data."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class ToolchainAbout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolchainState(msgspec.Struct, frozen=True, kw_only=True):
-    """What probing a toolchain found on this machine (a line of ``collage toolchains``).
+    """It says what probing a toolchain found here (a line of ``collage toolchains``).
 
     The registry adds what the toolchain says of itself (``ToolchainAbout``), so that the desktop,
     the report and the command line can name and draw it without importing it.
@@ -170,7 +170,10 @@ class RuntimeLibrary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
-    """A device of this machine. ``name`` is what pins and candidates call it: cpu, cuda:0."""
+    """It describes a device of this machine.
+
+    ``name`` is what pins and candidates call it: cpu, cuda:0.
+    """
 
     name: str
     description: str

@@ -1,4 +1,4 @@
-"""The dataflow graph and its placement as GraphML, for Gephi, yEd, Cytoscape and networkx."""
+"""Writes the graph and its placement as GraphML, for Gephi, yEd, Cytoscape and networkx."""
 
 from __future__ import annotations
 

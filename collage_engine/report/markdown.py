@@ -17,7 +17,7 @@ LATENCIES = ("placement", "kind", "latency", "20–80 %", "against the chosen")
 
 
 def run_markdown(run: Run) -> str:
-    """The run's verdict, its placement beside all baselines, and the table of shapes if any."""
+    """Return the run's verdict, its placement beside all baselines, and its table of shapes."""
     reference = run.placement.measured_us if run.placement else None
     rows = [
         (

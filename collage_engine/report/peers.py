@@ -27,7 +27,7 @@ CLEARLY_FASTER = 0.05
 
 
 class PeerTime(msgspec.Struct, frozen=True, kw_only=True):
-    """One runtime on one model."""
+    """It holds the times of one runtime on one model."""
 
     name: str
     precision: str = FLOAT32
@@ -100,7 +100,7 @@ class PeerEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeersResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the benchmark found out, and on what machine."""
+    """It holds everything that the benchmark found out, and on what machine."""
 
     machine: str = ""
     cores: int = 0

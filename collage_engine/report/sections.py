@@ -75,7 +75,7 @@ def roofline(document: Document, run: Run) -> dict[str, Any]:
 
 
 def memory(document: Document, run: Run) -> dict[str, Any]:
-    """The weights of each toolchain, and the bytes of each partition, the most weights first."""
+    """List the weights of each toolchain and the bytes of each partition, the most first."""
     if run.placement is None:
         return {}
     parts = partition_memory(document.graph, run.placement)

@@ -1,4 +1,4 @@
-"""Measuring one sub-graph on every toolchain, on a person's request."""
+"""Measures one sub-graph on every toolchain, on a person's request."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def measure_selection(
 
 @dataclass(frozen=True)
 class _Asked:
-    """Candidates over the operators that a person selected."""
+    """It holds the candidates over the operators that a person selected."""
 
     supported: list[Candidate]
     refused: list[CandidateRecord]

@@ -22,7 +22,7 @@ Why = Literal["pin", "neighbour", "default", "only", "cost"]
 
 
 class NodeDevice(msgspec.Struct, frozen=True, kw_only=True):
-    """The device of a node."""
+    """It says on which device a node is."""
 
     node: int
     device: str

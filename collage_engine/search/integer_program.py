@@ -103,7 +103,7 @@ class ProgramResult:
 
 
 class IntegerProgram:
-    """The integer program of a state space under one choice of allowed candidates."""
+    """It states a state space under one choice of allowed candidates as an integer program."""
 
     def __init__(
         self, space: StateSpace, weights: Weights, eligible: Sequence[Sequence[int]]

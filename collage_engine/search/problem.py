@@ -80,7 +80,10 @@ Kind = Literal[
 
 
 class ProblemNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An operator. ``op`` and ``kind`` are only shown, never searched on."""
+    """It is an operator of the problem.
+
+    ``op`` and ``kind`` are only shown, never searched on.
+    """
 
     id: int
     op: str = ""
@@ -143,7 +146,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a pin (an index into ``pins``)."""
+    """It says what became of a pin (an index into ``pins``)."""
 
     pin: int
     state: Literal["honoured", "infeasible", "pending"]

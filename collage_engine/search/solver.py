@@ -1,4 +1,4 @@
-"""Solving one choice of allowed candidates after another over one state space.
+"""Solves one choice of allowed candidates after another over one state space.
 
 A :class:`Solver` knows nothing of pins and limits: it is given which candidates may be chosen. It
 solves exactly (:mod:`collage_engine.search.label_setting`, from a warm start where an earlier solve

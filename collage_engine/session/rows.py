@@ -29,7 +29,7 @@ FORMAT_OF_ONE_SHAPE = 1
 
 
 class StoredDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """All of a document but the other shapes."""
+    """It holds all of a document but the other shapes."""
 
     model: ModelRecord
     graph: GraphRecord
@@ -52,7 +52,7 @@ class StoredShape(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Table:
-    """One table.
+    """It describes one table.
 
     Attributes:
         name: Its name.

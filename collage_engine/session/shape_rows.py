@@ -18,7 +18,7 @@ def inputs_of(graph: GraphRecord) -> dict[str, tuple[int, ...]]:
 
 
 def toolchains_of(run: Run) -> tuple[str, ...]:
-    """The toolchains of a run's placement, the one with the most operators first."""
+    """Name the toolchains of a run's placement, the one with the most operators first."""
     nodes: Counter[str] = Counter()
     for part in run.placement.partitions if run.placement is not None else ():
         nodes[part.toolchain] += max(1, len(part.nodes))

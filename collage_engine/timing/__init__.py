@@ -1,1 +1,1 @@
-"""Isolated measuring: candidates compiled, checked and timed in a child process."""
+"""Measures candidates in isolation: compiled, checked and timed in a child process."""

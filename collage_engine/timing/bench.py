@@ -1,4 +1,4 @@
-"""The real bench: candidates of an ONNX model, compiled by their toolchains.
+"""Times candidates of an ONNX model, as compiled by their toolchains.
 
 Runs in the measuring child; imports TVM and the toolchains' libraries.
 """
@@ -51,7 +51,7 @@ class PreparedCandidate:
 
 
 class ModelBench:
-    """One model with its true values."""
+    """It is one model with its true values, on which candidates are timed."""
 
     def __init__(self, request: OpenRequest) -> None:
         self.model = import_model(

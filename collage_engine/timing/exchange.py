@@ -56,7 +56,10 @@ def group_id(candidates: Sequence[Candidate]) -> str:
 
 
 class Exchange:
-    """The folder. Both sides make one of these objects on it."""
+    """It is the folder through which a run shares groups with other machines.
+
+    Both sides make one of these objects on it.
+    """
 
     def __init__(self, folder: str | Path, *, create: bool = False) -> None:
         self.folder = Path(folder)

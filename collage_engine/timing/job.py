@@ -51,7 +51,10 @@ readings."""
 
 
 class MeasureJob:
-    """The worker's target. Keeps the open model between requests."""
+    """It is the worker's target: the measuring child.
+
+    Keeps the open model between requests.
+    """
 
     def __init__(self) -> None:
         self.bench: Bench | None = None

@@ -1,4 +1,4 @@
-"""Percentiles and distribution-free intervals of the median, from sorted samples.
+"""Derives percentiles and distribution-free intervals of the median from sorted samples.
 
 In pure Python where they are asked between two timed samples: ``numpy.percentile`` takes some 40 µs
 for the few dozens of samples at hand, a twentieth of a sample of one millisecond.

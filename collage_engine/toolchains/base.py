@@ -1,4 +1,4 @@
-"""The contract between the engine and a toolchain: its small core.
+"""Defines the small core of the contract between the engine and a toolchain.
 
 A toolchain is asked, in this order: what it is (``about``), whether it is here (``probe``), which
 instances it has (``instances``), whether it can run an operator (``supports``), which sub-graphs it
@@ -78,7 +78,7 @@ class Function:
 
     @property
     def members(self) -> tuple[NodeIndex, ...]:
-        """Graph indices of its nodes, ascending."""
+        """Return the graph indices of its nodes, ascending."""
         return tuple(members(self.nodes))
 
     @property

@@ -36,7 +36,7 @@ class LowersToTir(Protocol):
     """
 
     def lower(self, function: Function) -> Any:
-        """The function as an ``IRModule``: scheduled PrimFuncs and a Relax function ``main``.
+        """Return the function as an ``IRModule``: scheduled PrimFuncs and a Relax ``main``.
 
         ``main`` takes ``function.inputs`` and returns the output, or a tuple of them; its single
         dataflow block calls PrimFuncs by ``call_tir`` with packed weights as constants. Runtime
@@ -57,7 +57,7 @@ class LibraryForKernels(Protocol):
         ...
 
     def library_call(self, function: Function) -> Any:
-        """A composite of the table as a runtime module, for kernels of ``function.instance``."""
+        """Compile a composite of the table for kernels of ``function.instance``."""
         ...
 
 

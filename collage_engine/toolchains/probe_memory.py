@@ -64,7 +64,7 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of the memory."""
+    """It is a file of the memory."""
 
     surroundings: str
     at: float

@@ -289,7 +289,7 @@ def _probe_command(name: str) -> list[str]:
 
 
 def _child_environment() -> dict[str, str]:
-    """Ours, and this copy of the project findable from any folder."""
+    """Return our variables, with this copy of the project findable from any folder."""
     root = str(Path(__file__).resolve().parents[2])
     before = os.environ.get("PYTHONPATH")
     return os.environ | {"PYTHONPATH": root + (os.pathsep + before if before else "")}

@@ -27,7 +27,7 @@ class Reference:
 
 
 class ReferenceComparison(QObject):
-    """The reference of all numbers, and the differences from it."""
+    """It holds the reference of all numbers, and the differences from it."""
 
     reference_changed = Signal()
     changed = Signal()

@@ -13,7 +13,7 @@ from collage_gui.document.document import Document
 
 @dataclass(frozen=True, kw_only=True)
 class PinPrice:
-    """The price of one toolchain for some operators: regret of the best placement that obeys."""
+    """It is the regret of the best placement that puts some operators on one toolchain."""
 
     toolchain: str
     us: float | None = None
@@ -43,7 +43,7 @@ class PinPrice:
 
 
 def pin_prices(document: Document, toolchains: Iterable[str]) -> list[PinPrice]:
-    """The price of each toolchain for the selected operators.
+    """Return the price of each toolchain for the selected operators.
 
     For one operator it is the least regret of the toolchain's candidates that hold it, which is
     exact. For several it is the largest of these, which is a lower bound, or the regret of one

@@ -1,4 +1,4 @@
-"""The pins of one document and what became of them."""
+"""Keeps the pins of one document and what became of them."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class Shapes(QObject):
         return (self.entries.index(shown) + 1 if shown is not None else 0, len(self.entries))
 
     def rows(self, run: Run | None) -> list[ShapeRow]:
-        """The table of shapes.
+        """Return the rows of the table of shapes.
 
         Args:
             run: Stands in where the shapes are not open: a run knows those placed with it.

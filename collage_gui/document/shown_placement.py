@@ -27,7 +27,7 @@ class Shown:
 
 
 class ShownPlacement(QObject):
-    """The placement in the graph and in every table."""
+    """It holds the placement that the graph and every table show."""
 
     changed = Signal()
 

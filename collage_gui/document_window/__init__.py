@@ -1,1 +1,1 @@
-"""The page of one document: its graph, its panels, and the controllers between them."""
+"""Shows one document: its graph, its panels, and the controllers between them."""

@@ -1,4 +1,4 @@
-"""The menu under the right mouse button in the graph."""
+"""Fills the menu under the right mouse button in the graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dock areas around the graph, and the panels in them."""
+"""Lays out the dock areas around the graph, and the panels in them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class PanelPlace:
-    """A panel's key, the label of its tab, and its widget."""
+    """It names a panel's key, the label of its tab, and its widget."""
 
     key: str
     label: str

@@ -1,4 +1,4 @@
-"""All panels of one document."""
+"""Makes all panels of one document."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Panels:
         }
 
     def places(self) -> tuple[PanelPlace, ...]:
-        """The panels with their keys and the labels of their tabs."""
+        """Return the panels with their keys and the labels of their tabs."""
         return (
             PanelPlace("partitions", "Partitions", self.partitions),
             PanelPlace("model", "Model", self.tree),

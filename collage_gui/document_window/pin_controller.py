@@ -1,4 +1,4 @@
-"""Actions that pin the selection, and files of pins."""
+"""Carries out the actions that pin the selection, and reads and writes files of pins."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class PinController:
         self._open(self.never_on_menu())
 
     def pin_to_menu(self) -> QMenu:
-        """A menu of the toolchains to pin to, with their prices."""
+        """Return a menu of the toolchains to pin to, with their prices."""
         if not self._toolchains:
             return self._without_toolchains("Pin to")
         return PinMenu(

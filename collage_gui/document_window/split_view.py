@@ -112,7 +112,7 @@ class SplitWidget(QSplitter):
             self.setSizes([self.width() // 2, self.width() // 2])
 
     def _header(self, about: ElidedLabel, *widgets: QWidget) -> QWidget:
-        """A line of widgets above the figures of a placement, as high as the other header."""
+        """Return a line of widgets above a placement's figures, as high as the other header."""
         header = QWidget()
         row = QHBoxLayout()
         row.setSpacing(8)
@@ -374,5 +374,5 @@ class SplitController(QObject):
 
 
 def _about(shown: Shown) -> str:
-    """``441 µs measured · 11 partitions, TVM and oneDNN``."""
+    """Return a placement in short: ``441 µs measured · 11 partitions, TVM and oneDNN``."""
     return f"{latency_text(shown.placement)} · {toolchains_text(shown.placement)}"

@@ -130,7 +130,7 @@ class DocumentWindow(QMainWindow):
             self.document.costs.changed.emit()
 
     def context_menu(self, box: int | None) -> QMenu:
-        """The menu for a box of the graph, or for the background."""
+        """Return the menu for a box of the graph, or for the background."""
         return context_menu(self, box is not None, self._actions, self.pins)
 
     def close_document(self) -> None:

@@ -1,1 +1,1 @@
-"""The picture of the graph: arrays for painting, one painter, the view, its minimap."""
+"""Draws the graph: arrays for painting, one painter, the view, its minimap."""

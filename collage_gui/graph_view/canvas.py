@@ -137,15 +137,15 @@ class Canvas(QAbstractScrollArea):
         )
 
     def to_scene(self, point: QPointF) -> QPointF:
-        """The point of the scene under a point of the viewport."""
+        """Return the point of the scene under a point of the viewport."""
         return self.offset + point / self.scale
 
     def area_in_scene(self, area: QRectF) -> QRectF:
-        """The area of the scene under a rectangle of the viewport."""
+        """Return the area of the scene under a rectangle of the viewport."""
         return QRectF(self.to_scene(area.topLeft()), self.to_scene(area.bottomRight()))
 
     def to_view(self, point: QPointF) -> QPointF:
-        """The point of the viewport over a point of the scene."""
+        """Return the point of the viewport over a point of the scene."""
         return (point - self.offset) * self.scale
 
     def fit(self) -> None:

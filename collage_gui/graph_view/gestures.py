@@ -27,7 +27,7 @@ class GestureTarget(Protocol):
         """Show an area of the scene as large as it fits."""
 
     def area_in_scene(self, area: QRectF) -> QRectF:
-        """The area of the scene under a rectangle of the viewport."""
+        """Return the area of the scene under a rectangle of the viewport."""
 
     def repaint_viewport(self) -> None:
         """Paint the view again soon."""
@@ -89,7 +89,7 @@ class RubberBand(Gesture):
 
     @property
     def rectangle(self) -> QRectF:
-        """From the press to the pointer, in the viewport's pixels."""
+        """Return the rectangle from the press to the pointer, in the viewport's pixels."""
         return QRectF(self.start, self.last).normalized()
 
     def end(self, point: QPointF, extend: bool) -> None:

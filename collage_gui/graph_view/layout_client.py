@@ -1,4 +1,4 @@
-"""Layout in a child process, without blocking the event loop."""
+"""Has a child process compute the layout, without blocking the event loop."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ class Legend(QWidget):
         self._arrange()
 
     def sizeHint(self) -> QSize:
-        """As high as the lines of entries."""
+        """Return a size as high as the lines of entries."""
         return QSize(0, self.minimumHeight())
 
     def _arrange(self) -> None:

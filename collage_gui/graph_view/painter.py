@@ -71,7 +71,7 @@ class PaintTheme:
     bold: QFont
 
     def sized(self, size: float, bold: bool = False) -> QFont:
-        """The font at another size, in scene units or pixels."""
+        """Return the font at another size, in scene units or pixels."""
         font = QFont(self.bold if bold else self.font)
         font.setPixelSize(max(1, round(size)))
         return font
@@ -125,7 +125,7 @@ def paint(
 def _bands(
     painter: QPainter, picture: Picture, area: QRectF, scale: float, c: Colours, far: bool
 ) -> None:
-    """The tints of the partitions, below everything else."""
+    """Paint the tints of the partitions, below everything else."""
     strength = 0.42 if far else 0.78
     if c.dark:
         strength = 0.5 if far else 0.72
@@ -341,7 +341,7 @@ class _BoxPainter:
         return QColor(style.text if style.filled else self.colours.text)
 
     def _border_item(self, style: BoxStyle, area: QRectF) -> None:
-        """An input or an output of the graph."""
+        """Paint an input or an output of the graph."""
         painter = self.painter
         painter.drawRoundedRect(area, area.height() / 2, area.height() / 2)
         painter.setPen(self._text_colour(style))
@@ -369,7 +369,7 @@ class _BoxPainter:
         _share(painter, style, texts, self.colours)
 
     def _strip(self, style: BoxStyle, area: QRectF) -> None:
-        """The coloured strip at the left edge, with its pattern and its tag."""
+        """Paint the coloured strip at the left edge, with its pattern and its tag."""
         painter = self.painter
         strip = QRectF(area.left() + 0.5, area.top() + 0.5, STRIP, area.height() - 1)
         painter.setPen(Qt.PenStyle.NoPen)

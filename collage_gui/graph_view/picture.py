@@ -109,7 +109,7 @@ class Picture:
 
     @property
     def bounds(self) -> QRectF:
-        """The whole scene with a margin."""
+        """Return the whole scene with a margin."""
         width, height = self.scene.width, self.scene.height
         return QRectF(-40, -40, max(width, BOX_WIDTH) + 80, max(height, BOX_HEIGHT) + 80)
 
@@ -142,7 +142,7 @@ class Picture:
         self.crossings = [each for each in self.crossings if each.lines]
 
     def _make_bands(self) -> None:
-        """Partition tints by colour: grown boxes, bridges between them, thin routes."""
+        """Make partitions' tints by colour: grown boxes, bridges between them, thin routes."""
         bands: dict[str, list[QRectF]] = {}
         self.partition_boxes = []
         sideways = self.scene.orientation == "horizontal"
@@ -178,7 +178,7 @@ class Picture:
         return touching
 
     def boxes_in(self, area: QRectF) -> np.ndarray:
-        """The numbers of the boxes that touch an area, ascending."""
+        """Return the numbers of the boxes that touch an area, ascending."""
         return np.flatnonzero(
             (self.left < area.right())
             & (self.left + BOX_WIDTH > area.left())
@@ -196,12 +196,12 @@ class Picture:
         )
 
     def box_at(self, point: QPointF) -> int | None:
-        """The box under a point."""
+        """Return the box under a point."""
         boxes = self.boxes_in(QRectF(point.x(), point.y(), 1e-6, 1e-6))
         return int(boxes[-1]) if len(boxes) else None
 
     def neighbours(self, box: int, side: int) -> list[int]:
-        """The boxes of the same rank near a box.
+        """Return the boxes of the same rank near a box.
 
         Args:
             box: A box.
@@ -219,7 +219,7 @@ class Picture:
         return near
 
     def jump_at(self, point: QPointF) -> tuple[int, str] | None:
-        """The jump stub under a point: its box, and ``out`` or ``in``."""
+        """Return the jump stub under a point: its box, and ``out`` or ``in``."""
         for box in self.boxes_in(QRectF(point.x() - 34, point.y(), 34, 1e-6)):
             rectangle = self.rectangles[box]
             if rectangle.right() + 2 <= point.x() <= rectangle.right() + 32:

@@ -1,1 +1,1 @@
-"""The main window: tabs of documents, the engine behind them, actions, menus and toolbar."""
+"""Shows the main window: tabs of documents, the engine behind them, actions, menus, toolbar."""

@@ -16,7 +16,7 @@ from collage_gui.preferences import Preferences
 
 
 class ActionSet:
-    """One ``QAction`` for each line of the table."""
+    """It has one ``QAction`` for each line of the table of actions."""
 
     def __init__(
         self, owner: QWidget, preferences: Preferences, run: Callable[[ActionSpec], None]

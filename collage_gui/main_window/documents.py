@@ -73,13 +73,13 @@ class Documents(QObject):
 
     @property
     def current(self) -> DocumentWindow | None:
-        """The page in front."""
+        """Return the page in front."""
         page = self.tabs.currentWidget()
         return page if isinstance(page, DocumentWindow) else None
 
     @property
     def pages(self) -> list[DocumentWindow]:
-        """All pages, from the left."""
+        """Return all pages, from the left."""
         pages = (self.tabs.widget(at) for at in range(self.tabs.count()))
         return [page for page in pages if isinstance(page, DocumentWindow)]
 

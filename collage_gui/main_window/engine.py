@@ -1,4 +1,4 @@
-"""The engine behind the window: started, lost, restarted, or on another machine."""
+"""Starts the engine behind the window, and starts it again when it is lost or elsewhere."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ MNEMONICS = {title: f"&{title}" for title in MENUS} | {"Export": "E&xport"}
 
 
 class Menus:
-    """Menus by subject, with the recent files and the panels of the current document."""
+    """It makes the menus by subject, with recent files and the current document's panels."""
 
     def __init__(
         self,

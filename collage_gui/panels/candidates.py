@@ -301,7 +301,7 @@ class CandidatesPanel(QWidget):
         )
 
     def _bars(self) -> None:
-        """The cheapest candidates on the same operators as the chosen one, chosen first."""
+        """Return the cheapest candidates on the chosen one's operators, the chosen one first."""
         document = self.document
         chosen = self._chosen_ids()
         if not document.selection.operators:

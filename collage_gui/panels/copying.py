@@ -1,4 +1,4 @@
-"""Copying cells out of any table or tree: Ctrl+C, and a context menu."""
+"""Copies cells out of any table or tree, by Ctrl+C and a context menu."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _DIFFERENCE_COLUMN = 5
 
 @dataclass(frozen=True)
 class _Row:
-    """A partition in the model, or a kernel outside every partition."""
+    """A row is a partition in the model, or a kernel outside every partition."""
 
     name: str
     toolchain: str | None

@@ -1,4 +1,4 @@
-"""The graph as a tree, for the keyboard and for screen readers."""
+"""Shows the graph as a tree, for the keyboard and for screen readers."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ PRECISION, FORMATS = 4, 5
 
 
 class PartitionsPanel(QWidget):
-    """All partitions of the shown placement as a table, with a summary."""
+    """It lists all partitions of the shown placement as a table, with a summary."""
 
     def __init__(self, document: Document, theme: Theme) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ from collage_gui.theme import Theme
 
 
 class PinsPanel(QWidget):
-    """A table of the pins with their verdicts and prices."""
+    """It lists the pins with their verdicts and prices."""
 
     save_wanted = Signal()
     load_wanted = Signal()

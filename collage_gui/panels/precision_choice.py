@@ -50,7 +50,7 @@ class PrecisionChoice(QComboBox):
         self.choose(chosen)
 
     def precision(self) -> str:
-        """The chosen precision."""
+        """Return the chosen precision."""
         return self.currentData() or FLOAT32
 
     def choose(self, precision: str) -> None:

@@ -153,7 +153,7 @@ class ProgressStrip(QWidget):
         return "   ".join(marks)
 
     def _best(self) -> list[tuple[str, int]]:
-        """``Best so far: 16.8 ms measured · 1 partition, TVM · 2 of 3 machines measuring``."""
+        """Return a line such as ``Best so far: 16.8 ms measured · 1 partition, TVM``."""
         run = self._execution.provisional
         parts = []
         if run is not None and run.placement is not None:

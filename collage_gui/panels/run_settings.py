@@ -48,7 +48,7 @@ FARM_TIP = (
 
 
 class RunSettingsPanel(QWidget):
-    """The fields of the next run's settings."""
+    """It has the fields of the next run's settings."""
 
     run_wanted = Signal()
     reopen_wanted = Signal(object)

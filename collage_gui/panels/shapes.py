@@ -19,7 +19,7 @@ Line = tuple[ShapeChoice, ShapeRow | None]
 
 
 class ShapesPage(QWidget):
-    """Shape × (latency, items per second, toolchains, gain over the best single toolchain)."""
+    """It tabulates shape × (latency, items per second, toolchains, gain over the best alone)."""
 
     choose_wanted = Signal()
     """Choose other shapes."""

@@ -128,7 +128,7 @@ class RowsModel(QAbstractTableModel):
         self.endResetModel()
 
     def row(self, index: Index) -> Any:
-        """The row at an index."""
+        """Return the row at an index."""
         return self.rows[int(self.order[index.row()])]
 
     def place_of(self, wanted: Callable[[Any], bool]) -> int | None:
@@ -226,7 +226,7 @@ class RowsModel(QAbstractTableModel):
         return 0 if parent.isValid() else len(self.columns)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
-        """A column's title with its unit, its alignment, and its explanation as a tip."""
+        """Return a column's title with its unit, its alignment, and its explanation as a tip."""
         if orientation != Qt.Orientation.Horizontal:
             return None
         if role == Qt.ItemDataRole.DisplayRole:
@@ -247,7 +247,7 @@ class RowsModel(QAbstractTableModel):
         return int(side | Qt.AlignmentFlag.AlignVCenter)
 
     def data(self, index: Index, role: int = 0) -> Any:
-        """A cell's text, alignment, tip, icon, font and colour."""
+        """Return a cell's text, alignment, tip, icon, font and colour."""
         if not index.isValid():
             return None
         row = self.row(index)
@@ -294,7 +294,7 @@ _icons: dict[ToolchainLook, QIcon] = {}
 
 
 def toolchain_icon(toolchain: str) -> QIcon:
-    """A toolchain's colour, pattern and letters as a small picture.
+    """Return a toolchain's colour, pattern and letters as a small picture.
 
     Args:
         toolchain: Its name, or the id of an instance.
@@ -329,7 +329,7 @@ def toolchain_icon(toolchain: str) -> QIcon:
 
 
 class Table(QTableView):
-    """A sortable table without a grid.
+    """It is a sortable table without a grid.
 
     Cells are selected and copied. A row with a selected cell is a chosen row: it is tinted, and
     the graph shows it.
@@ -388,7 +388,7 @@ class Table(QTableView):
         self.setColumnWidth(wide, max(least, self.viewport().width() - others))
 
     def chosen(self) -> list[Any]:
-        """The rows with a selected cell, from the top."""
+        """Return the rows with a selected cell, from the top."""
         return [self.rows_model.row(self.rows_model.index(at, 0)) for at in self.chosen_places()]
 
     def chosen_places(self) -> list[int]:

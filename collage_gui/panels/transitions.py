@@ -86,7 +86,7 @@ class TransitionMatrix(QTableWidget):
 
 
 class TransitionsPage(QWidget):
-    """The matrix of the shown placement, with an explanation of its numbers."""
+    """It shows the matrix of the shown placement, with an explanation of its numbers."""
 
     def __init__(self, document: Document, icon_size: QSize) -> None:
         super().__init__()

@@ -52,7 +52,7 @@ def sample_files(entry: Entry) -> tuple[str, str]:
 
 
 def shape_text(shapes: Shapes) -> str:
-    """``x [1, 3, 224, 224], y [1]``."""
+    """Return shapes as one text, such as ``x [1, 3, 224, 224], y [1]``."""
     return ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
 
 

@@ -40,7 +40,7 @@ _IN_USE = bytes(value & 1 for value in range(256))
 
 
 class Moved(NamedTuple):
-    """What became of it."""
+    """It says what became of memory that was to move."""
 
     bytes: int
     """Of the model's memory on huge pages now."""
@@ -110,7 +110,7 @@ def private_regions() -> Iterator[tuple[int, int]]:
 def without(
     spans: Iterable[tuple[int, int]], taken: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
-    """The parts of ``spans`` outside of ``taken``; both ascending and without overlaps."""
+    """Return what of ``spans`` lies outside of ``taken``; both ascend without overlaps."""
     cuts = list(taken)
     place = 0
     for begin, end in spans:
@@ -127,7 +127,7 @@ def without(
 
 
 def extents(spans: Iterable[tuple[int, int]], size: int) -> Iterator[int]:
-    """Addresses of the whole, aligned extents of that many bytes inside the spans."""
+    """Return the addresses of the whole, aligned extents of that many bytes inside the spans."""
     for begin, end in spans:
         yield from range(-(-begin // size) * size, end - size + 1, size)
 

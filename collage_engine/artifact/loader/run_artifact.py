@@ -381,7 +381,7 @@ def with_elements(inputs, names):
 
 
 def encoded(values):
-    """Texts of fixed width from an array of Python strings or bytes."""
+    """Return texts of fixed width for an array of Python strings or bytes."""
     import numpy as np
 
     array = np.asarray(values)
@@ -664,7 +664,7 @@ def check_padding(folder):
 
 
 def compare(outputs, truth):
-    """max|y-r| and max|y-r| / max|r|, the worst of all outputs."""
+    """Return max|y-r| and max|y-r| / max|r|, each the worst of all outputs."""
     import numpy as np
 
     worst_abs = worst_rel = 0.0

@@ -1,4 +1,4 @@
-"""Several instances of a loaded artifact at once, for more results per second.
+"""Runs several instances of a loaded artifact at once, for more results per second.
 
 Each instance belongs to one thread, which is bound to processors of its own: the runtimes below it
 start their threads there. A request waits for the first instance that is free, so any number of

@@ -1,1 +1,1 @@
-"""Kernels for processors."""
+"""Writes kernels for processors."""

@@ -1,1 +1,1 @@
-"""TVM's kernels for NVIDIA devices."""
+"""Writes TVM's kernels for NVIDIA devices."""

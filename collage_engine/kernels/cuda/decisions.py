@@ -1,4 +1,4 @@
-"""Reading back, from a fused function, the decision that the legalisation noted on its block."""
+"""Reads back, from a fused function, the decision that the legalisation noted in it."""
 
 from __future__ import annotations
 

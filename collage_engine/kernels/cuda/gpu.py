@@ -15,7 +15,7 @@ sm_80, the oldest of the data-centre devices in it."""
 
 @dataclass(frozen=True)
 class Gpu:
-    """A device by its architecture, for example ``sm_90a``."""
+    """It describes a device by its architecture, for example ``sm_90a``."""
 
     architecture: str
 

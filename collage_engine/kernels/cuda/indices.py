@@ -1,4 +1,4 @@
-"""Helpers for the indices and sizes of products: fused and separate axes, padding, layouts."""
+"""Helps with indices and sizes of products: fused and separate axes, padding, layouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arithmetic of products by the device's generation, element type and precision."""
+"""Chooses the arithmetic of products by the device's generation, type and precision."""
 
 from __future__ import annotations
 

@@ -13,7 +13,10 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class Built:
-    """A scheduled kernel compiled for the device. Its last parameter is its result."""
+    """It is a scheduled kernel, compiled for the device.
+
+    Its last parameter is its result.
+    """
 
     kernel: str
     """The PrimFunc, as ``metaschedule.saved`` writes it."""

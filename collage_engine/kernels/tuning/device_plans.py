@@ -148,7 +148,7 @@ def tune(
 
 
 def bench_on(open_device: OpenDevice, architecture: str) -> OpenBench:
-    """Benches on a device of the architecture."""
+    """Return a function that opens benches on a device of the architecture."""
 
     @contextlib.contextmanager
     def opened(decision: Choice) -> Iterator[Bench]:

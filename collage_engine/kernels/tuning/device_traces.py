@@ -76,7 +76,7 @@ def has_reduction(function: Any) -> bool:
 
 
 def _work(function: Any) -> float:
-    """Points of the largest block's loops."""
+    """Return the points of the largest block's loops."""
     sizes = (math.prod(int(v.dom.extent) for v in b.iter_vars) for b in _blocks(function))
     return float(max(sizes, default=1))
 

@@ -16,7 +16,7 @@ class Named(Protocol):
 
     @property
     def name(self) -> str:
-        """Equal for equal kernels."""
+        """Return a name that is equal for equal kernels."""
         ...
 
 

@@ -44,7 +44,7 @@ Chosen: about a second."""
 
 @dataclass
 class Made:
-    """A kernel by one decision, with its arguments."""
+    """It is a kernel by one decision, with its arguments."""
 
     call: Callable[[], None]
     output: Any

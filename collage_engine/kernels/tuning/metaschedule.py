@@ -100,7 +100,7 @@ def by_trace(function: Any, trace: Any) -> Any:
 
 
 def plain_json(value: Any) -> Any:
-    """TVM's containers and numbers as JSON values."""
+    """Return TVM's containers and numbers as JSON values."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if hasattr(value, "items"):
@@ -163,7 +163,7 @@ def search(
 
 
 class ProcessorBench:
-    """In this process."""
+    """It times kernels in this process."""
 
     def __init__(self, function: Any, threads: int) -> None:
         import numpy as np

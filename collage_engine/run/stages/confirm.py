@@ -140,7 +140,7 @@ class ConfirmInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class ConfirmResult:
-    """The confirmation's measurements and what it chose."""
+    """It holds the confirmation's measurements and what it chose."""
 
     confirmation: Confirmation
     chosen: Placement

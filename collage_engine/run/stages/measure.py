@@ -84,7 +84,7 @@ class MeasureInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasureResult:
-    """The measured candidates."""
+    """It holds the measured candidates."""
 
     data: ProblemData
     """With isolated costs, and with constants of hand-overs and drift."""

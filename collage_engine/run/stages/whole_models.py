@@ -46,7 +46,7 @@ pass before it does."""
 
 @dataclass(frozen=True, kw_only=True)
 class WholeModelInputs:
-    """The toolchains, the model and the run's inputs."""
+    """It holds the toolchains, the model and the run's inputs."""
 
     open_model: OpenModel
     menu: Menu

@@ -1,4 +1,4 @@
-"""From an empty file to version 1: measurements and constants of the machine."""
+"""Makes version 1 of an empty file: measurements and constants of the machine."""
 
 from __future__ import annotations
 

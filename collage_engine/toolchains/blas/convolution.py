@@ -1,4 +1,4 @@
-"""Convolutions of signals and images as matrix products.
+"""Computes convolutions of signals and images as matrix products.
 
 With channels first, the filters are multiplied by gathered columns; with channels last, gathered
 rows are multiplied by the filters. A 1×1 kernel that reads every pixel multiplies the data in

@@ -30,7 +30,7 @@ FLOAT = 4
 
 @dataclass(eq=False)
 class Buffer:
-    """A piece of memory of float32 elements."""
+    """It is a piece of memory of float32 elements."""
 
     kind: int
     elements: int
@@ -114,7 +114,7 @@ class Post:
 
 @dataclass
 class Posted:
-    """A post-op of a step."""
+    """It is a post-op of a step."""
 
     post: Post
     strides: Ints = ()
@@ -133,7 +133,7 @@ class Posted:
 
 @dataclass(eq=False)
 class Step:
-    """One step of the runtime.
+    """It is one step of the runtime.
 
     ``describe`` returns its JSON values once buffers have their places.
     """
@@ -219,7 +219,7 @@ class Made:
 
 
 class BlasProgram:
-    """The buffers and steps of one function."""
+    """It collects the buffers and steps of one function."""
 
     def __init__(self, constants: Callable[[int], np.ndarray]) -> None:
         self.steps: list[Step] = []

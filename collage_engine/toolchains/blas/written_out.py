@@ -23,7 +23,7 @@ _X = anything("x")
 
 @dataclass(frozen=True)
 class Chain:
-    """A function of the runtime, its chain's pattern, and the values of the chain's constants."""
+    """It names a function of the runtime, its chain's pattern and the chain's constants."""
 
     fn: str
     pattern: Pattern

@@ -1,1 +1,1 @@
-"""cuBLASLt as a toolchain."""
+"""Makes cuBLASLt a toolchain."""

@@ -1,4 +1,4 @@
-"""cuBLASLt: matrix products on NVIDIA devices with fused epilogues."""
+"""Runs matrix products with fused epilogues on NVIDIA devices, by cuBLASLt."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""cuDNN as a toolchain."""
+"""Makes cuDNN a toolchain."""

@@ -1,4 +1,4 @@
-"""Attention computed by one cuDNN engine; runtime/attention.py recognises it."""
+"""Has one cuDNN engine compute attention, which ``runtime/attention.py`` recognises."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def refused(graph: DataflowGraph, found: Attention) -> str | None:
 
 
 def emit(program: CudnnProgram, found: Attention) -> None:
-    """One step. A mask is added after scaling, as in the pattern."""
+    """Append the step of an attention.
+
+    A mask is added after scaling, as in the pattern.
+    """
     graph = program.graph
     q, k, v = (
         program.view(operand.node).permuted(operand.axes) for operand in (found.q, found.k, found.v)

@@ -87,7 +87,7 @@ def dense(place: dict[str, Any], kind: TensorType, channels_last: bool) -> View:
 
 @dataclass
 class CudnnProgram:
-    """The values, weights and steps of one function."""
+    """It collects the values, weights and steps of one function."""
 
     graph: DataflowGraph
     constants: Constants

@@ -1,4 +1,4 @@
-"""Axes, paddings and views of operators over space: convolutions and pools of 1 to 3 dimensions."""
+"""Derives axes, paddings and views of convolutions and pools of 1 to 3 dimensions."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""CUTLASS as a toolchain."""
+"""Makes CUTLASS a toolchain."""

@@ -1,4 +1,4 @@
-"""Attention computed by one kernel of CUTLASS; runtime/attention.py recognises it."""
+"""Has one kernel of CUTLASS compute attention, which ``runtime/attention.py`` recognises."""
 
 from __future__ import annotations
 

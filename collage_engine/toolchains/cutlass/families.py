@@ -32,7 +32,7 @@ SMALL = ("int8", "uint8")
 
 @dataclass(frozen=True)
 class Tile:
-    """The tile of a block, m × n × k, computed by m × n warps in a pipeline of so many stages."""
+    """It is a block's m × n × k, computed by m × n warps in a pipeline of so many stages."""
 
     m: int
     n: int
@@ -48,7 +48,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class WideTile:
-    """A tile of Hopper's kernels.
+    """It is a tile of Hopper's kernels.
 
     ``cluster`` is the number of blocks of a cluster along m. ``schedule`` tells how warp groups
     share the tile: pingpong, cooperative, or alone, where one warp group computes a block.

@@ -1,4 +1,4 @@
-"""Kernel libraries: compiled by nvcc once per architecture, family and generation, and kept.
+"""Compiles kernel libraries by nvcc, once per architecture, family and generation.
 
 A library's name carries a hash of everything that decides what it holds, and is its SONAME; the
 runtime opens it by that name from its own folder. Several processes may ask for one at a time: one

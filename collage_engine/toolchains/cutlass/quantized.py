@@ -1,4 +1,4 @@
-"""8-bit composites (QDQ) as integer products and convolutions of CUTLASS."""
+"""Computes 8-bit composites (QDQ) as integer products and convolutions of CUTLASS."""
 
 from __future__ import annotations
 

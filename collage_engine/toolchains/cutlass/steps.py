@@ -26,7 +26,7 @@ Place = dict[str, Any]
 
 @dataclass(frozen=True)
 class Convolved:
-    """The sizes of a convolution of images stored as N, H, W, C."""
+    """It holds the sizes of a convolution of images that are stored as N, H, W, C."""
 
     image: Ints
     result: Ints

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class CutlassToolchain(ProductToolchain):
-    """CUTLASS's 2.x templates, and on Hopper its collectives too; attention of its example 41.
+    """It runs CUTLASS's 2.x templates, on Hopper its collectives, and example 41's attention.
 
     Kernels are compiled per family when a partition first needs them; probing compiles none.
     """

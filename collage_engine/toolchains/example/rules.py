@@ -14,7 +14,7 @@ that the engine offers of every toolchain."""
 
 
 def partition_spec(name: str) -> PartitionSpec:
-    """The rule tree: composites of a pattern table, and single operators, joined step by step."""
+    """Return the rule tree: pattern composites and single operators, joined step by step."""
     product = op(PRODUCT, anything("data"), anything("matrix"), commutative=False)
     pattern = product.optional(lambda x: op("add", x, constant("bias")))
     pattern = pattern.optional(lambda x: op("nn.relu", x))

@@ -1,4 +1,4 @@
-"""The example toolchain: element-wise operators and one product, in plain C++ loops.
+"""Runs element-wise operators and one product in plain C++ loops, as an example.
 
 It is slow on purpose (nothing of it is in the way of reading it) and is used only by whoever
 asks for it: ``collage place MODEL -o DIR --toolchains example,tvm``.
@@ -29,7 +29,7 @@ VERSION = "1.0"
 
 
 class ExampleToolchain(CppToolchain):
-    """Element-wise operators and the product of rows with a matrix, in float32."""
+    """It computes element-wise operators and the product of rows with a matrix, in float32."""
 
     about = ToolchainAbout(
         name="example",

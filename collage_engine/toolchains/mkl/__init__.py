@@ -1,1 +1,1 @@
-"""Intel's MKL as a toolchain."""
+"""Makes Intel's MKL a toolchain."""

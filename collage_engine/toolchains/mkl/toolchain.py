@@ -1,4 +1,4 @@
-"""Intel's MKL from its wheels: the same runtime as any other BLAS, an optional extra."""
+"""Runs Intel's MKL from its wheels, an optional extra, by the runtime of any other BLAS."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""oneDNN as a toolchain: fused primitives, packed weights, one arena."""
+"""Makes oneDNN a toolchain: fused primitives, packed weights, one arena."""

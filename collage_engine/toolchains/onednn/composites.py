@@ -104,7 +104,7 @@ def _elu(plan: OneDnnProgram, match: Match) -> int | None:
 
 
 def _lrn(plan: OneDnnProgram, match: Match) -> int | None:
-    """Only windows of an odd number of channels, centred, over nothing else."""
+    """Append a normalisation over channels: odd windows, centred, over nothing else."""
     pool = plan.graph.nodes[match.bindings["pool"]].attributes
     size = int(pool["pool_size"][0])
     half = size // 2

@@ -1,4 +1,4 @@
-"""Lowerings of matrix products, reductions, softmax and normalisation."""
+"""Lowers matrix products, reductions, softmax and normalisation."""
 
 from __future__ import annotations
 

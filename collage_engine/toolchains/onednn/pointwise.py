@@ -1,4 +1,4 @@
-"""Lowerings of elementwise functions and of broadcasting arithmetic."""
+"""Lowers elementwise functions and broadcasting arithmetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowerings of quantised composites as single 8-bit steps.
+"""Lowers quantised composites to single 8-bit steps.
 
 Partition/quantized.py recognises them.
 """

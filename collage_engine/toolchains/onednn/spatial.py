@@ -1,4 +1,4 @@
-"""Lowerings of convolutions, pools and resizing of batches of images, signals or volumes.
+"""Lowers convolutions, pools and resizing of batches of images, signals or volumes.
 
 oneDNN's logical order is batch, channels, space, in whatever order memory is. Other Relax layouts
 are transposed views, which cost nothing.

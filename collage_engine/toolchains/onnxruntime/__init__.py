@@ -1,1 +1,1 @@
-"""ONNX Runtime as a toolchain, through its C API."""
+"""Makes ONNX Runtime a toolchain, through its C API."""

@@ -38,7 +38,7 @@ LARGEST_MODEL = 2**31 - 1
 
 
 class OnnxRuntimeToolchain(CppToolchain):
-    """ONNX Runtime's CPU provider, with its optimisation levels as configurations."""
+    """It runs ONNX Runtime's CPU provider; its optimisation levels are configurations."""
 
     about = ToolchainAbout(
         name="onnxruntime",

@@ -1,1 +1,1 @@
-"""OpenBLAS as a toolchain."""
+"""Makes OpenBLAS a toolchain."""

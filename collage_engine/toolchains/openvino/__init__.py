@@ -1,1 +1,1 @@
-"""OpenVINO as a toolchain, through its C API."""
+"""Makes OpenVINO a toolchain, through its C API."""

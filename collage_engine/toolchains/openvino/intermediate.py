@@ -57,7 +57,7 @@ def from_onnx(model: ModelProto) -> Any:
 
 
 def _converted(source: io.BytesIO | str) -> Any:
-    """The model of a stream, or of a file with weights beside it."""
+    """Read the model of a stream, or of a file with weights beside it."""
     _, frontend = _frontend()
     try:
         return frontend.convert(frontend.load(source))
@@ -75,7 +75,7 @@ def write_ir(model: Any, constants: Path) -> bytes:
 
 
 def to_ir(model: Any) -> tuple[bytes, bytes]:
-    """XML and constants of an ``openvino.Model``."""
+    """Return XML and constants of an ``openvino.Model``."""
     with tempfile.TemporaryDirectory(prefix="collage-") as folder:
         xml, constants = Path(folder) / "model.xml", Path(folder) / "model.bin"
         openvino().serialize(model, str(xml), str(constants))

@@ -35,7 +35,7 @@ PRECISIONS = ("f32", "bf16")
 
 
 class OpenVinoToolchain(CppToolchain):
-    """OpenVINO's CPU plugin: best with whole models and large sub-graphs.
+    """It runs OpenVINO's CPU plugin, which is best with whole models and large sub-graphs.
 
     A call costs some microseconds whatever it does, and inside a partition it chooses layouts of
     its own, which small partitions convert to and from for nothing.

@@ -35,7 +35,7 @@ class Operand:
     axes: Axes
 
     def sizes(self, graph: DataflowGraph) -> tuple[int, ...]:
-        """Extents of batch, heads, rows and elements."""
+        """Return the extents of batch, heads, rows and elements."""
         shape = graph.nodes[self.node].type.shape
         return tuple(shape[axis] for axis in self.axes)
 

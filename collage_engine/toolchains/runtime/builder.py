@@ -76,7 +76,7 @@ class RuntimeSource:
 
 @dataclass(frozen=True)
 class Runtime:
-    """A built runtime library."""
+    """It is a runtime library that has been built."""
 
     kind: str
     path: Path

@@ -26,13 +26,13 @@ def _half_times(x: Pattern, gate: Pattern) -> Pattern:
 
 
 def gelu_erf(x: Pattern) -> Pattern:
-    """``0.5 · x · (1 + erf(x / √2))``."""
+    """Return the pattern of ``0.5 · x · (1 + erf(x / √2))``."""
     scaled = op("divide", x, scalar("root")) | op("multiply", x, scalar("inverse_root"))
     return _half_times(x, op("add", op("erf", scaled), scalar("one")))
 
 
 def gelu_tanh(x: Pattern) -> Pattern:
-    """``0.5 · x · (1 + tanh(√(2/π) · (x + 0.044715 x³)))``."""
+    """Return the pattern of ``0.5 · x · (1 + tanh(√(2/π) · (x + 0.044715 x³)))``."""
     square = op("multiply", x, x) | op("power", x, scalar("square")) | op("square", x)
     cube = op("power", x, scalar("cube")) | op("multiply", square, x)
     inner = op("multiply", op("add", x, op("multiply", cube, scalar("k"))), scalar("s"))
@@ -40,7 +40,7 @@ def gelu_tanh(x: Pattern) -> Pattern:
 
 
 def silu(x: Pattern) -> Pattern:
-    """``x · sigmoid(x)``."""
+    """Return the pattern of ``x · sigmoid(x)``."""
     return op("multiply", x, op("sigmoid", x))
 
 
@@ -61,19 +61,19 @@ def hardsigmoid(x: Pattern) -> Pattern:
 
 
 def softplus(x: Pattern) -> Pattern:
-    """``max(x, 0) + log(1 + exp(−|x|))``."""
+    """Return the pattern of ``max(x, 0) + log(1 + exp(−|x|))``."""
     small = op("exp", op("negative", op("abs", x)))
     log = op("log", op("add", small, scalar("one")))
     return op("add", op("maximum", x, scalar("zero")), log)
 
 
 def mish(x: Pattern) -> Pattern:
-    """``x · tanh(log(1 + exp(x)))``."""
+    """Return the pattern of ``x · tanh(log(1 + exp(x)))``."""
     return op("multiply", x, op("tanh", op("log", op("add", op("exp", x), scalar("one")))))
 
 
 def elu(x: Pattern) -> Pattern:
-    """``max(x, 0) − α · max(1 − exp(x), 0)``."""
+    """Return the pattern of ``max(x, 0) − α · max(1 − exp(x), 0)``."""
     negative = op("nn.relu", op("subtract", scalar("one"), op("exp", x)))
     return op("add", op("multiply", negative, scalar("minus_alpha")), op("nn.relu", x))
 

@@ -85,7 +85,7 @@ def version_of(packages: tuple[str, ...], header: Path, prefix: str, parts: Sequ
 
 @cache
 def cuda_runtime() -> tuple[Path, Path]:
-    """(folder of the CUDA runtime's headers, libcudart.so.13)."""
+    """Return (folder of the CUDA runtime's headers, libcudart.so.13)."""
     header = find_file(RUNTIME_WHEELS, "cuda_runtime_api.h")
     return header.parent, find_file(RUNTIME_WHEELS, CUDART)
 
@@ -118,7 +118,7 @@ def cudart_library(toolchain: str) -> RuntimeLibrary:
 
 
 class CudaToolchain(CppToolchain):
-    """A toolchain whose C++ runtime drives an NVIDIA device.
+    """It is a toolchain whose C++ runtime drives an NVIDIA device.
 
     It is available where a device is; where only its packages are, it still compiles, and what
     it compiled can be exported (``ToolchainState.builds``).
@@ -210,7 +210,7 @@ class RuledCudaToolchain(CudaToolchain):
     """One whose module ``rules`` says what it supports, proposes and refuses."""
 
     def rules(self) -> Any:
-        """``<folder>/rules.py``: reason_against, refused, partition_spec; imported when asked."""
+        """Import ``<folder>/rules.py``: reason_against, refused, partition_spec."""
         return importlib.import_module(f"{type(self).__module__.rpartition('.')[0]}.rules")
 
     def supports(

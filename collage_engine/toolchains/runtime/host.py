@@ -1,4 +1,4 @@
-"""The runtime of a placement's partitions on the host beside those on an NVIDIA device."""
+"""Runs a placement's partitions on the host beside those on an NVIDIA device."""
 
 from __future__ import annotations
 

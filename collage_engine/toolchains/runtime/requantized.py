@@ -1,4 +1,4 @@
-"""The numbers of 8-bit products and convolutions, folded into one factor and offset a channel.
+"""Folds the numbers of 8-bit products into one factor and one offset a channel.
 
 A composite DequantizeLinear → product → QuantizeLinear is ``clamp(acc · factor + offset + ratio ·
 residual, low, high)`` of the integer sum ``acc``: scales, zero points, bias and ReLU or Clip all go
@@ -30,7 +30,7 @@ class Requantized:
 
 
 def requantized(numbers: Numbers, *, padded: bool) -> Requantized:
-    """Of a convolution or a product by constant weights.
+    """Fold the numbers of a convolution or a product by constant weights.
 
     ``padded``: whether zeros are convolved around the image; they must be the data's zero then.
     ``UnsupportedError`` names what does not fold.
@@ -76,7 +76,7 @@ def requantized(numbers: Numbers, *, padded: bool) -> Requantized:
 
 
 def _sums(numbers: Numbers, weights: np.ndarray) -> np.ndarray:
-    """Of the weights of each output channel."""
+    """Add up the weights of each output channel."""
     axis = weights.ndim - 1
     if numbers.found.kind == "conv":
         anchor = numbers.graph.nodes[numbers.found["anchor"]]

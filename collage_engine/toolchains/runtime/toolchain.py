@@ -96,7 +96,7 @@ class CppToolchain(Toolchain):
         return symbol.decode(), json.loads(plan), weights
 
     def own_library(self) -> RuntimeLibrary:
-        """Our runtime, as an artifact's NEEDED library."""
+        """Return our runtime as an artifact's NEEDED library."""
         runtime = builder.build(self.source())
         return RuntimeLibrary(
             file=str(runtime.path),

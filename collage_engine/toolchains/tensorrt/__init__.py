@@ -1,1 +1,1 @@
-"""TensorRT and TensorRT-RTX as one toolchain."""
+"""Makes TensorRT and TensorRT-RTX one toolchain."""

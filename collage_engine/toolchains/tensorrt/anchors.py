@@ -1,4 +1,4 @@
-"""TensorRT layers of convolutions, products, pools, softmax, attention and images."""
+"""Adds layers of convolutions, products, pools, softmax, attention and images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TensorRT layers of elementwise and broadcast operators."""
+"""Adds TensorRT's layers of elementwise and broadcast operators."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ this machine."""
 
 @dataclass(frozen=True)
 class Engine:
-    """A built engine, serialised."""
+    """It is a built engine, serialised."""
 
     plan: bytes
     timing_cache: bytes

@@ -71,7 +71,7 @@ class Api:
 
     @property
     def strongly_typed(self) -> bool:
-        """Whether networks state their types themselves (TensorRT from 10 on, and TensorRT-RTX)."""
+        """Tell whether networks state their types themselves (from TensorRT 10 on, and RTX)."""
         return self.flavour.rtx or self.release >= (10, 0)
 
     @property

@@ -1,4 +1,4 @@
-"""A thin layer over TensorRT's network definition, which also aligns the shapes of operands."""
+"""Wraps TensorRT's network definition and aligns the shapes of operands."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def _address(handle) -> int:
 
 
 def _runtime(module):
-    """The package, its logger and its runtime; made once for a process."""
+    """Return the package, its logger and its runtime; they are made once for a process."""
     if module not in _runtimes:
         try:
             trt = importlib.import_module(module)
@@ -44,7 +44,7 @@ def _runtime(module):
 
 
 def open_engine(plan_text, data):
-    """A function of (stream, addresses of inputs and outputs) that enqueues the engine."""
+    """Return a function of (stream, addresses of inputs and outputs) that enqueues the engine."""
     plan = json.loads(str(plan_text))
     _, log, runtime = _runtime(plan["library"])
     engine = runtime.deserialize_cuda_engine(bytes(data))

@@ -1,4 +1,4 @@
-"""TensorRT layers of QuantizeLinear and DequantizeLinear.
+"""Adds TensorRT's layers of QuantizeLinear and DequantizeLinear.
 
 TensorRT's 8-bit layers compute int8 with a zero point of 0 only. Values of uint8 around 128 are the
 same values shifted, and are converted to them. Every other zero point is computed in floating point

@@ -1,4 +1,4 @@
-"""TensorRT layers of reductions, sorting and normalisation."""
+"""Adds TensorRT's layers of reductions, sorting and normalisation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TensorRT and TensorRT-RTX: engines built from sub-graphs of any size."""
+"""Runs engines that TensorRT or TensorRT-RTX builds from sub-graphs of any size."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def made_of(graph: DataflowGraph, library: str, nodes: NodeSet) -> Composites | 
 
 
 class LibraryCalls:
-    """The composites of one function, compiled by the library."""
+    """It holds the composites of one function, compiled by the library."""
 
     def __init__(self, function: Function) -> None:
         graph, library = function.graph, get(function.instance.library)

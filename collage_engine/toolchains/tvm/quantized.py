@@ -1,4 +1,4 @@
-"""Quantised composites of a function, written as integer computations.
+"""Writes quantised composites of a function as integer computations.
 
 Done while the function's Relax module is built: each composite of partition/quantized.py becomes
 one kernel over 8-bit values. Images between two of them stay channels last; they are turned where

@@ -25,7 +25,7 @@ from collage_engine.toolchains.tvm.quantized_activations import NoForm, activati
 
 
 class Values(Protocol):
-    """The composites of a function and the values made so far (``quantized.Integers``)."""
+    """It holds a function's composites and the values made so far (``quantized.Integers``)."""
 
     function: Function
     graph: DataflowGraph

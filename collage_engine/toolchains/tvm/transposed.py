@@ -1,4 +1,4 @@
-"""Transposed convolutions as ordinary ones.
+"""Rewrites transposed convolutions as ordinary ones.
 
 With strides of s an output row u (counted before padding is cut off) has the rest r = u mod s and
 reads only the taps r, r + s, r + 2 s, …: for each rest, an ordinary convolution of stride 1 over
@@ -152,7 +152,7 @@ def emit(builder: relax.BlockBuilder, data: Any, found: SubPixels, *, last: bool
 
 
 def rewritten(module: tvm.IRModule) -> tvm.IRModule:
-    """The module with the transposed convolutions of ``main`` as ordinary ones, plain layout."""
+    """Return the module with ``main``'s transposed convolutions as ordinary ones, plain layout."""
     main = module.get_global_var("main")
     if not any(
         str(getattr(getattr(binding.value, "op", None), "name", "")) in SPATIAL

@@ -1,1 +1,1 @@
-"""Convolutions: their problems, their legalisation, and their data made ready."""
+"""States convolutions as problems, legalises them, and makes their data ready."""

@@ -29,7 +29,7 @@ from collage_engine.kernels.tir_builder import (
 
 @dataclass(frozen=True)
 class Planes:
-    """The padded input by phases: one plane per channel, one part of it per phase."""
+    """The padded input lies by phases: one plane per channel, one part of it per phase."""
 
     buffer: Buffer
     size: int
@@ -52,7 +52,7 @@ class Planes:
 
 
 def layout_of(shape: ConvShape) -> tuple[int, tuple[int, ...]]:
-    """(elements of a channel's plane, extents of one phase)."""
+    """Return (elements of a channel's plane, extents of one phase)."""
     pitches = tuple(-(-p // s) for p, s in zip(shape.padded, shape.strides, strict=True))
     return product(shape.strides) * product(pitches), pitches
 

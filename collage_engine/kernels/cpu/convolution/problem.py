@@ -20,7 +20,7 @@ SPATIAL = {3: "W", 4: "HW", 5: "DHW"}
 
 @dataclass(frozen=True)
 class ConvProblem:
-    """The sizes of one convolution in float32, in TVM's argument conventions.
+    """It holds the sizes of one convolution in float32, in TVM's argument conventions.
 
     ``data`` and ``out_shape`` are in the layout's order, ``weight`` is output channels, input
     channels of a group, kernel. ``padding`` is before every spatial axis, then behind every one.
@@ -73,22 +73,22 @@ class ConvProblem:
 
     @property
     def size(self) -> tuple[int, ...]:
-        """Spatial sizes of the data."""
+        """Return the spatial sizes of the data."""
         return self.data[1:-1] if self.channels_last else self.data[2:]
 
     @property
     def out(self) -> tuple[int, ...]:
-        """Spatial sizes of the result."""
+        """Return the spatial sizes of the result."""
         return self.out_shape[1:-1] if self.channels_last else self.out_shape[2:]
 
     @property
     def before(self) -> tuple[int, ...]:
-        """Padding before each spatial axis."""
+        """Return the padding before each spatial axis."""
         return self.padding[: self.dims]
 
     @property
     def after(self) -> tuple[int, ...]:
-        """Padding behind each spatial axis."""
+        """Return the padding behind each spatial axis."""
         return self.padding[self.dims :]
 
     @property

@@ -1,4 +1,4 @@
-"""The sizes of a convolution, and the copy of its input with a rim of zeros."""
+"""Derives the sizes of a convolution, and copies its input with a rim of zeros."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def _turned(shape: ConvShape, context: Context, sampled: bool) -> Prepared:
 
 
 def pad_into(shape: ConvShape, context: Context, buffer: Buffer, pitch: int) -> Stmt:
-    """Loops that copy the data into a flat buffer with its rim of zeros."""
+    """Return loops that copy the data into a flat buffer with its rim of zeros."""
     lanes = context.cpu.lanes("float32")
     padded = shape.padded
     source = context.views.flat(shape.data)

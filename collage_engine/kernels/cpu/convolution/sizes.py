@@ -31,7 +31,7 @@ class ConvSizes:
 
     @property
     def padded(self) -> tuple[int, ...]:
-        """Spatial sizes with the padding."""
+        """Return the spatial sizes with the padding."""
         return tuple(b + s + a for b, s, a in zip(self.before, self.size, self.after, strict=True))
 
     @property

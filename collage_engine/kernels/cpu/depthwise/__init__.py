@@ -1,1 +1,1 @@
-"""Depthwise convolutions."""
+"""Writes depthwise convolutions."""

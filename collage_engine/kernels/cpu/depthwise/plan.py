@@ -1,4 +1,4 @@
-"""The parameters of depthwise convolutions."""
+"""Defines the parameters of depthwise convolutions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ latency of a multiply-add (4 or 5 cycles, two a cycle) on every processor with v
 
 @dataclass(frozen=True)
 class DepthwiseFirstPlan(Plan):
-    """Parameters of depthwise kernels over channels-first data, positions in the lanes."""
+    """It parametrises depthwise kernels over channels-first data, positions in the lanes."""
 
     vectors: int = parameter(least=1, most=MOST_VECTORS)
     """Vectors of positions of a register tile."""

@@ -45,7 +45,7 @@ BANDS = (2, 8, 32)
 
 
 class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):
-    """Depthwise convolutions of channels-first data."""
+    """It writes depthwise convolutions of channels-first data."""
 
     name = "conv depthwise"
     problem_type = ConvProblem
@@ -92,7 +92,7 @@ class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):
     def pack(
         self, problem: ConvProblem, plan: DepthwiseFirstPlan, machine: Cpu, weight: np.ndarray
     ) -> np.ndarray:
-        """[channels, *kernel]."""
+        """Return the weight as [channels, *kernel]."""
         return weight.astype(np.float32).reshape(problem.co, *problem.kernel)
 
     def reference(self, problem: ConvProblem, plan: DepthwiseFirstPlan, *operands: Any) -> Any:
@@ -157,7 +157,7 @@ class DepthwiseLast(KernelRule[ConvProblem, DepthwiseLastPlan, Cpu]):
     def pack(
         self, problem: ConvProblem, plan: DepthwiseLastPlan, machine: Cpu, weight: np.ndarray
     ) -> np.ndarray:
-        """[*kernel, channels]."""
+        """Return the weight as [*kernel, channels]."""
         flat = weight.astype(np.float32).reshape(problem.co, *problem.kernel)
         return flat.transpose(*range(1, problem.dims + 1), 0)
 

@@ -1,1 +1,1 @@
-"""Convolutions with output channels in the vector lanes."""
+"""Writes convolutions with output channels in the vector lanes."""

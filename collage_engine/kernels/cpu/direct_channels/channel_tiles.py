@@ -31,7 +31,7 @@ from collage_engine.kernels.tir_builder import (
 
 
 class ChannelTiles:
-    """One convolution over its prepared data."""
+    """It writes one convolution over its prepared data, in tiles of channels."""
 
     def __init__(
         self,

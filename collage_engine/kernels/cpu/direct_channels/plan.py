@@ -27,7 +27,7 @@ LEAST_TRIED_STEPS = 32
 
 @dataclass(frozen=True)
 class ChannelsPlan(Plan):
-    """Parameters of kernels with output channels in the vector lanes."""
+    """It parametrises kernels with output channels in the vector lanes."""
 
     block: int = parameter(least=1, most=16)
     """Output channels per block, in vectors."""

@@ -1,4 +1,4 @@
-"""Direct convolution with output channels in the vector lanes.
+"""Decides on direct convolutions with output channels in the vector lanes.
 
 For data with channels last, and for channels-first images where many products use what moving
 the channels into the lanes and back costs. It can write every convolution that is not depthwise.
@@ -26,7 +26,7 @@ from collage_engine.kernels.tir_builder import Index, Stmt
 
 
 class DirectChannels(KernelRule[ConvProblem, ChannelsPlan, Cpu]):
-    """Convolutions by output channels in the lanes."""
+    """It writes convolutions by output channels in the lanes."""
 
     name = "conv channels"
     problem_type = ConvProblem

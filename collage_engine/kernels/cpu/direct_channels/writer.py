@@ -1,4 +1,4 @@
-"""Convolution with output channels in the vector lanes.
+"""Writes the loops of a convolution with output channels in the vector lanes.
 
 For data with channels last, and for small channels-first images. The weight is packed
 [groups, blocks, chunks, *kernel, channels of the chunk, block] so that a step of the reduction

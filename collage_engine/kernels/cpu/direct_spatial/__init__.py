@@ -1,1 +1,1 @@
-"""Channels-first convolutions with positions in the vector lanes."""
+"""Writes channels-first convolutions with positions in the vector lanes."""

@@ -1,4 +1,4 @@
-"""The parameters of a convolution with positions in the vector lanes."""
+"""Defines the parameters of a convolution with positions in the vector lanes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ what a first-level cache of 32 to 64 KiB mostly keeps; tuning halves and doubles
 
 @dataclass(frozen=True)
 class SpatialPlan(Plan):
-    """Parameters of kernels with positions in the vector lanes."""
+    """It parametrises kernels with positions in the vector lanes."""
 
     block: int = parameter(least=1, most=MOST_CHANNELS)
     """Output channels of a register tile, which are a block of the packed weight."""

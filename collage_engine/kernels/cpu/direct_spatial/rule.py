@@ -1,4 +1,4 @@
-"""Direct convolution of channels-first data with positions in the vector lanes.
+"""Decides on direct convolutions of channels-first data, positions in the vector lanes.
 
 It is preferred where there are fewer output channels than lanes, or so few products per result
 that moving the image's channels into the lanes and back would not pay.
@@ -41,7 +41,7 @@ the second-level cache of most processors."""
 
 
 class DirectSpatial(KernelRule[ConvProblem, SpatialPlan, Cpu]):
-    """Convolutions by positions in the lanes."""
+    """It writes convolutions by positions in the lanes."""
 
     name = "conv spatial"
     problem_type = ConvProblem

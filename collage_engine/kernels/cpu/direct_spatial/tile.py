@@ -1,4 +1,4 @@
-"""The register tile of a convolution with positions in the vector lanes."""
+"""Chooses the register tile of a convolution with positions in the vector lanes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def channels_of(cpu: Cpu, channels: int, positions: int) -> int:
 
 
 def vectors_of(cpu: Cpu, height: int, vectors: int) -> int:
-    """Vectors of a register tile of so many channels, of so many vectors in all."""
+    """Return the vectors of a register tile of so many channels, of so many vectors in all."""
     most = min(MOST_VECTORS, vectors)
     widths = [v for v in range(1, most + 1) if fits(cpu, height, v)] or [1]
     return min(widths, key=lambda v: (cost(cpu, height, vectors, height, v), -v))

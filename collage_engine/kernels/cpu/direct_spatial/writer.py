@@ -1,4 +1,4 @@
-"""Convolution of channels-first data with positions in the vector lanes.
+"""Writes the loops of a channels-first convolution with positions in the vector lanes.
 
 The input is padded, and split into as many phases as the strides skip, so that every tap of the
 kernel is one constant offset: output position ``row · pitch + column`` reads phase position

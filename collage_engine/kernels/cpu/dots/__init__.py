@@ -1,1 +1,1 @@
-"""Products of 8-bit and bfloat16 numbers, several channels an instruction."""
+"""Writes products of 8-bit and bfloat16 numbers, several channels an instruction."""

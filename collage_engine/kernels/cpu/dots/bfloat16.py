@@ -1,4 +1,4 @@
-"""Convolutions and products of bfloat16 numbers: two products a lane and instruction.
+"""Writes convolutions and products of bfloat16: two products a lane and instruction.
 
 AVX-512's ``vdpbf16ps`` adds the products of two neighbouring channels to float32 sums, twice the
 work of a float32 multiply-add (see ``halves``).
@@ -15,7 +15,7 @@ from collage_engine.kernels.tir_builder import Index, int64, load
 
 
 class Pairs:
-    """Two bfloat16 channels at once."""
+    """It multiplies and adds two bfloat16 channels at once."""
 
     together = PAIR
     stored = "uint16"

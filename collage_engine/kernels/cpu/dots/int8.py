@@ -1,4 +1,4 @@
-"""Integer convolutions and products: four 8-bit products a lane and instruction.
+"""Writes integer convolutions and products: four 8-bit products a lane and instruction.
 
 With AVX-512 VNNI that is ``vpdpbusd`` (unsigned data by signed weights, without saturation);
 elsewhere the same sums lane by lane. Signed data is read with its top bit flipped, as value + 128;
@@ -16,7 +16,7 @@ from collage_engine.kernels.tir_builder import Index, int64
 
 
 class Quads:
-    """Four 8-bit channels at once."""
+    """It multiplies and adds four 8-bit channels at once."""
 
     together = QUAD
     stored = "int8"

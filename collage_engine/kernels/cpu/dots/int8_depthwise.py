@@ -1,4 +1,4 @@
-"""Integer depthwise convolutions: channels in the lanes."""
+"""Writes integer depthwise convolutions, channels in the lanes."""
 
 from __future__ import annotations
 

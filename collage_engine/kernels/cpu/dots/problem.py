@@ -103,7 +103,7 @@ class DotProblem:
         return float(product(self.out) * self.depth)
 
     def operands(self, random: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """Random data and weight, small integers or bfloat16 numbers in float32's upper halves."""
+        """Return random data and weight: small integers, or bfloat16 in float32's upper halves."""
         if self.element == "int8":
             kind: Any = np.int8 if self.signed else np.uint8
             limits = np.iinfo(kind)

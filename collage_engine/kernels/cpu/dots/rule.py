@@ -103,7 +103,7 @@ def unsigned(problem: DotProblem, data: Any) -> Any:
 
 
 class Int8Depthwise(KernelRule[DotProblem, NoPlan, Cpu]):
-    """Depthwise convolutions of 8-bit integers, channels in the lanes."""
+    """It writes depthwise convolutions of 8-bit integers, channels in the lanes."""
 
     name = "int8 depthwise"
     problem_type = DotProblem
@@ -119,7 +119,7 @@ class Int8Depthwise(KernelRule[DotProblem, NoPlan, Cpu]):
     def pack(
         self, problem: DotProblem, plan: NoPlan, machine: Cpu, weight: np.ndarray
     ) -> np.ndarray:
-        """[taps, channels]."""
+        """Return the weight as [taps, channels]."""
         return np.ascontiguousarray(weight.reshape(weight.shape[0], -1).T)
 
     def reference(self, problem: DotProblem, plan: NoPlan, *operands: Any) -> Any:
@@ -195,7 +195,7 @@ class Bfloat16Dots(Dots):
         return te.compute(problem.out, element, name="sums", attrs=note(self, problem, plan))
 
     def write(self, problem: DotProblem, plan: DotPlan, epilogue: Epilogue) -> Stmt:
-        """Register tiles by AVX-512's ``vdpbf16ps``."""
+        """Write register tiles by AVX-512's ``vdpbf16ps``."""
         context = epilogue.context
         if not context.cpu.bfloat16:
             raise NotUnderstood("no instruction for bfloat16 products")

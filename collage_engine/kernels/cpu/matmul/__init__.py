@@ -1,1 +1,1 @@
-"""Matrix products: their problems and their legalisation."""
+"""States matrix products as problems and legalises them."""

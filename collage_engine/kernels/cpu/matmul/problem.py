@@ -76,7 +76,7 @@ class RuntimeMatmul:
 
     @property
     def columns(self) -> int:
-        """Columns of one matrix of the right operand."""
+        """Return the columns of one matrix of the right operand."""
         return self.right[-1]
 
     @property

@@ -22,7 +22,7 @@ def sinh(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr:
 
 
 def cosh(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr:
-    """(eˣ + e⁻ˣ) / 2."""
+    """Return (eˣ + e⁻ˣ) / 2."""
     return _elementwise(
         builder, call, "cosh", lambda v, const: const(0.5) * (tirx.exp(v) + tirx.exp(-v))
     )

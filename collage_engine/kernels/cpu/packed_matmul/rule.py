@@ -42,7 +42,7 @@ class Packed(KernelRule[PackedMatmul, AnyPlan, Cpu]):
     def pack(
         self, problem: PackedMatmul, plan: AnyPlan, machine: Cpu, weight: np.ndarray
     ) -> np.ndarray:
-        """[depth, columns] as [1, blocks, chunks, 1, depth of a chunk, block], zeros behind."""
+        """Return [depth, columns] as [1, blocks, chunks, 1, chunk's depth, block], zeros behind."""
         cut = self.cut(problem, plan)
         block = cut.block * machine.lanes("float32")
         blocks = -(-problem.columns // block)
@@ -118,7 +118,7 @@ class _Rows:
 
 
 class PackedRows(Packed[ChannelsPlan]):
-    """Products of several rows."""
+    """It writes products of several rows."""
 
     name = "matmul packed"
     plan_type = ChannelsPlan
@@ -158,7 +158,7 @@ the latency of a multiply-add (4 or 5 cycles, two a cycle) on every processor wi
 
 @dataclass(frozen=True)
 class RowPlan(Plan):
-    """The parameter of a product with one row."""
+    """It holds the parameter of a product with one row."""
 
     block: int = parameter(least=1, most=2 * MOST_VECTORS)
     """Columns per block, in vectors."""

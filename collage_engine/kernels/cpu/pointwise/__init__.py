@@ -1,1 +1,1 @@
-"""Elementwise programs, copies and transpositions."""
+"""Writes elementwise programs, copies and transpositions."""

@@ -12,7 +12,7 @@ from collage_engine.kernels.tir_builder import Stmt
 
 
 class Pointwise(KernelRule[Program, NoPlan, Cpu]):
-    """Programs of plain stages, stage by stage or row by row."""
+    """It writes programs of plain stages, stage by stage or row by row."""
 
     name = "pointwise"
     problem_type = Program

@@ -1,4 +1,4 @@
-"""One reduction: along contiguous elements, or across them."""
+"""Writes one reduction, along contiguous elements or across them."""
 
 from __future__ import annotations
 

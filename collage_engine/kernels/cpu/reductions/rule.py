@@ -12,7 +12,7 @@ from collage_engine.kernels.tir_builder import Stmt
 
 
 class RowChains(KernelRule[Program, NoPlan, Cpu]):
-    """Programs with reductions, row by row where their stages agree on leading axes."""
+    """It writes programs with reductions, row by row where stages agree on leading axes."""
 
     name = "rows"
     problem_type = Program

@@ -9,7 +9,7 @@ from collage_engine.kernels.rule import Plan, parameter
 
 @dataclass(frozen=True)
 class RuntimePlan(Plan):
-    """Parameters of a product of two values."""
+    """It parametrises a product of two values."""
 
     block: int = parameter(least=1, most=8)
     """Columns per block, in vectors."""

@@ -31,7 +31,7 @@ Chosen: a copy reads and writes each element once, little beside 32 uses of it."
 
 
 class RuntimeProduct(KernelRule[RuntimeMatmul, RuntimePlan, Cpu]):
-    """Products of two values."""
+    """It writes products of two values."""
 
     name = "matmul runtime"
     problem_type = RuntimeMatmul

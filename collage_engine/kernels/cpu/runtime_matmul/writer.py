@@ -1,4 +1,4 @@
-"""The loops of a batched product of two values, columns in the vector lanes, rows broadcast.
+"""Writes a batched product of two values, columns in the vector lanes, rows broadcast.
 
 The right operand is read where it lies, or copied by blocks of columns first when enough rows use
 it.

@@ -1,1 +1,1 @@
-"""3×3 convolutions by Winograd's method."""
+"""Writes 3×3 convolutions by Winograd's method."""

@@ -55,7 +55,7 @@ def on_both_sides(
     element: Callable[[int, int, Any], Expr],
     give: Callable[[int, int, Any, Expr], Stmt],
 ) -> Stmt:
-    """M d Mᵀ of a square of vectors.
+    """Return M d Mᵀ of a square of vectors.
 
     Args:
         matrix: M.

@@ -58,12 +58,12 @@ def tiles_of(out: Sequence[int], outputs: int) -> tuple[int, int]:
 
 
 def block(cpu: Cpu, channels: int, tiles: int) -> int:
-    """Output channels per block."""
+    """Return the output channels per block."""
     return block_of(cpu, channels, (tiles, 1), chunks=False)
 
 
 def pitch(cpu: Cpu, channels: int) -> int:
-    """Elements from one tile's transformed data to the next.
+    """Return the elements from one tile's transformed data to the next.
 
     Not a multiple of 512 bytes, where the rows of a register tile would compete for the same lines
     of the first-level cache.

@@ -1,4 +1,4 @@
-"""The matrices of Winograd's convolution: fewer multiplications for outputs of a 3×3 kernel.
+"""Derives the matrices of Winograd's method: fewer products for outputs of a 3×3 kernel.
 
 ``m`` outputs of a kernel of ``r`` taps along one axis take ``m + r − 1`` products instead of
 ``m·r``: Y = Aᵀ[(G g) ⊙ (Bᵀ d)], the same along both axes of an image. Matrices for any set of
@@ -29,7 +29,7 @@ Matrix = tuple[tuple[float, ...], ...]
 
 @dataclass(frozen=True)
 class Transforms:
-    """Matrices for one axis, as rows."""
+    """It holds the matrices for one axis, as rows."""
 
     outputs: int
     data: Matrix
@@ -41,7 +41,7 @@ class Transforms:
 
     @property
     def points(self) -> int:
-        """Points along the side of a tile."""
+        """Return the points along the side of a tile."""
         return self.outputs + TAPS - 1
 
     def restores(self) -> tuple[tuple[tuple[int, float], ...], ...]:
@@ -60,7 +60,7 @@ class Transforms:
 
 @lru_cache(maxsize=8)
 def transforms(outputs: int) -> Transforms:
-    """For so many outputs along an axis, of ``OUTPUTS``."""
+    """Return the matrices for so many outputs along an axis, of ``OUTPUTS``."""
     finite = POINTS[: outputs + TAPS - 2]
     weights = [_product([a - b for b in finite if b != a]) for a in finite]
     back = [[*(a**k for a in finite), Fraction(int(k == outputs - 1))] for k in range(outputs)]
@@ -73,7 +73,7 @@ def transforms(outputs: int) -> Transforms:
 
 
 def transformed(weight: np.ndarray, outputs: int) -> np.ndarray:
-    """G g Gᵀ of every kernel: [O, I, 3, 3] → [O, I, points, points], in single precision."""
+    """Return G g Gᵀ of each kernel, [O, I, 3, 3] → [O, I, points, points], in single precision."""
     kernel = np.asarray(transforms(outputs).kernel, np.float64)
     wide = np.einsum("pk,oikl,ql->oipq", kernel, weight.astype(np.float64), kernel, optimize=True)
     return wide.astype(np.float32)

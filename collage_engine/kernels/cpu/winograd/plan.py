@@ -1,4 +1,4 @@
-"""The parameters of a convolution by Winograd's method."""
+"""Defines the parameters of a convolution by Winograd's method."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collage_engine.kernels.rule import Plan, parameter
 
 @dataclass(frozen=True)
 class WinogradPlan(Plan):
-    """Parameters of kernels by Winograd's method."""
+    """It parametrises kernels by Winograd's method."""
 
     outputs: Literal[2, 4]
     """Results along the side of a tile."""

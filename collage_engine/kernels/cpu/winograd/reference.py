@@ -13,7 +13,7 @@ from collage_engine.kernels.tir_builder import Index
 
 
 def pack(weight: np.ndarray, outputs: int, block: int) -> np.ndarray:
-    """[O, I, 3, 3] as [blocks, points, input channels, block], missing channels zero."""
+    """Return [O, I, 3, 3] as [blocks, points, input channels, block], missing channels zero."""
     co, ci = weight.shape[:2]
     blocks = -(-co // block)
     wide = transformed(weight, outputs).reshape(co, ci, -1)
@@ -46,7 +46,7 @@ def tap(weight: Any, b: Index, r: Index, channel: Index, over: list[Any]) -> Any
 
 
 def _restored(restores: Any, k: Any, s: Any) -> tuple[Any, Any]:
-    """Row and factor of summand ``s`` of tap ``k``, both expressions."""
+    """Return row and factor of summand ``s`` of tap ``k``, both as expressions."""
 
     def choose(values: list[Any]) -> Any:
         found = values[-1]

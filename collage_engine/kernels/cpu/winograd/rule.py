@@ -1,4 +1,4 @@
-"""3×3 convolution by Winograd's method (Winograd 1980; Lavin and Gray 2016).
+"""Decides on 3×3 convolutions by Winograd's method (Winograd 1980; Lavin and Gray 2016).
 
 Fewer products than multiplying out, for transforms of the data, the weight and the results. It is
 preferred where both are estimated and it clearly saves time.
@@ -34,7 +34,7 @@ from collage_engine.kernels.tir_builder import Index, Stmt
 
 
 class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
-    """3×3 convolutions by transforms."""
+    """It writes 3×3 convolutions by transforms."""
 
     name = "conv winograd"
     problem_type = ConvProblem
@@ -95,7 +95,7 @@ class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
     def pack(
         self, problem: ConvProblem, plan: WinogradPlan, machine: Cpu, weight: np.ndarray
     ) -> np.ndarray:
-        """[blocks, points, input channels, block] of the transformed weight."""
+        """Return the transformed weight as [blocks, points, input channels, block]."""
         block = plan.block * machine.lanes("float32")
         return reference.pack(weight.astype(np.float32), plan.outputs, block)
 

@@ -1,4 +1,4 @@
-"""3×3 convolution by Winograd's method, channels in the lanes.
+"""Writes the loops of a 3×3 convolution by Winograd's method, channels in the lanes.
 
 An image is cut into tiles of m × m outputs. Group by group of tile rows, data are transformed
 (Bᵀ d B, all input channels), multiplied with the transformed weight as one matrix product for
@@ -109,7 +109,7 @@ class _Winograd:
         return seq(self.data.loops, *parts)
 
     def _group(self, n: Index, first: Index, height: int, part: Any, each: int) -> Stmt:
-        """``height`` tile rows from ``first``, for ``each`` blocks of channels of a part."""
+        """Write ``height`` tile rows from ``first``, for ``each`` blocks of channels of a part."""
         count = height * self.columns
         transformed = workspace((self.points * count * self.pitch,), name="transformed")
         sums = workspace((self.points * count * self.block,), name="sums")

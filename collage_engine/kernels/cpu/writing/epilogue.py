@@ -112,7 +112,7 @@ class Epilogue:
 
 @dataclass(frozen=True)
 class CollapsedEpilogue:
-    """An epilogue that addresses some neighbouring axes by one position."""
+    """It is an epilogue that addresses some neighbouring axes by one position."""
 
     plain: Epilogue
     first: int

@@ -1,4 +1,4 @@
-"""Square tiles transposed in registers, and permutations written with them.
+"""Transposes square tiles in registers, and writes permutations with them.
 
 Weaving rows i and i + n/2 together element by element, for all i, is one perfect shuffle of the
 whole n × n block; log2(n) of them transpose it (Stone, "Parallel processing with the perfect
@@ -39,7 +39,7 @@ def transposed_tile(
     dtype: str = "float32",
     columns: int | None = None,
 ) -> Stmt:
-    """``column(j, vector)`` for the first ``columns`` columns of the tile with rows ``row(i)``."""
+    """Return ``column(j, vector)`` of the first ``columns`` columns of a tile of ``row(i)``."""
     half = lanes // 2
     wide, narrow = f"{dtype}x{2 * lanes}", f"{dtype}x{lanes}"
     statements: list[Stmt] = []

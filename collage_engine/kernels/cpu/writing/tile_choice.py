@@ -66,7 +66,7 @@ def block_of(cpu: Cpu, channels: int, image: tuple[int, int], chunks: bool = Tru
 
 
 def best_positions(cpu: Cpu, vectors: int, image: tuple[int, int]) -> tuple[int, int]:
-    """Rows and columns of a tile: parts of one row, or several whole rows of a small image."""
+    """Choose rows and columns of a tile: parts of one row, or whole rows of a small image."""
     rows, columns = image
     most = FLAT_ROWS if columns == 1 and cpu.halves else rows
     choices = [(1, w) for w in range(1, min(MOST_POSITIONS, columns) + 1) if fits(cpu, w, vectors)]

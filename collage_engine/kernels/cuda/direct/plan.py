@@ -124,7 +124,7 @@ class DirectPlan(Plan):
 
     @property
     def tile(self) -> tuple[int, int]:
-        """Pixels of a block along y and x."""
+        """Return the pixels of a block along y and x."""
         return self.down * self.high, self.across * self.wide
 
     def tiles(self, shape: DirectProblem) -> tuple[int, int]:
@@ -226,7 +226,7 @@ def _evenly(size: int, each: int, most: int) -> int:
 
 
 def _lengths(size: int) -> list[int]:
-    """Pixels of a thread along an axis."""
+    """Return the pixels of a thread along an axis."""
     return sorted({n for n in (1, 2, 4, size) if n <= min(size, 8)})
 
 

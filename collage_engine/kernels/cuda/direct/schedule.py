@@ -29,7 +29,7 @@ UNROLLED = 49
 
 @dataclass(frozen=True)
 class NotedDirect:
-    """The note that the legalisation wrote on the block of such a convolution."""
+    """It holds the note that the legalisation wrote on the block of such a convolution."""
 
     shape: DirectProblem
     plan: DirectPlan

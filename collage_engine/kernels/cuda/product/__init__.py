@@ -1,1 +1,1 @@
-"""Products of matrices, and convolutions as products, by tiles in shared memory."""
+"""Writes products of matrices, and convolutions as products, by tiles in shared memory."""

@@ -94,7 +94,7 @@ def result_of(
 
 @dataclass(frozen=True)
 class Matmul:
-    """A matrix product of operands with shapes ``a`` and ``b``.
+    """It is a matrix product of operands with shapes ``a`` and ``b``.
 
     Where B is one matrix, the rows of all batches of A are taken together.
     """
@@ -154,7 +154,7 @@ class Matmul:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution of an image ``x`` with packed filters ``y``.
+    """It is a convolution of an image ``x`` with packed filters ``y``.
 
     A transposed convolution reads zeros between the pixels that it spreads.
     """

@@ -15,7 +15,7 @@ from collage_engine.kernels.cuda.product.reference import PRODUCT
 
 @dataclass(frozen=True)
 class AnnotatedProduct:
-    """The contents of a product's note."""
+    """It holds the contents of a product's note."""
 
     plan: ProductPlan
     out: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""A product of matrices as a problem for kernel rules."""
+"""States a product of matrices as a problem for kernel rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collage_engine.kernels.rule import Record
 
 @dataclass(frozen=True)
 class ProductProblem:
-    """``C[s, m, n] = Σ_k A[s, m, k] B[s, k, n]`` in one kind of arithmetic."""
+    """It states ``C[s, m, n] = Σ_k A[s, m, k] B[s, k, n]`` in one kind of arithmetic."""
 
     family: ClassVar[str] = "product"
     sizes: ProductSizes

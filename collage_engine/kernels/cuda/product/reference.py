@@ -1,4 +1,4 @@
-"""The plain computation of a product ``C[s, m, n] = Σ_k A[s, m, k] B[s, k, n]``.
+"""States the plain computation of a product ``C[s, m, n] = Σ_k A[s, m, k] B[s, k, n]``.
 
 Sums are float32, or int32 for integers. What the schedule has to know is noted on the block.
 """

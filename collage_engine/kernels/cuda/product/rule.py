@@ -1,4 +1,4 @@
-"""Products of matrices by tiles: on plain threads or on tensor cores."""
+"""Decides on products of matrices by tiles, on plain threads or on tensor cores."""
 
 from __future__ import annotations
 

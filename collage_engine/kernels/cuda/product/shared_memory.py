@@ -1,4 +1,4 @@
-"""Slices of a product's operands on their way to shared memory.
+"""Brings slices of a product's operands to shared memory.
 
 While a slice is multiplied the next one is on its way: it is read into registers first, and
 written to the other half of shared memory when the multiplication is done (software pipeline).

@@ -1,1 +1,1 @@
-"""Quantised composites for NVIDIA devices."""
+"""Computes quantised composites on NVIDIA devices."""

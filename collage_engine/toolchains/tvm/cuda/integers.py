@@ -1,4 +1,4 @@
-"""Quantised composites for an NVIDIA device: products of int8 on tensor cores, requantised there.
+"""Computes quantised composites by products of int8 on tensor cores, requantised there.
 
 Images stay channels first. Unsigned data is multiplied as signed, 128 less. What follows the sums
 (scales, bias, residual, activation, rounding) is the processor's own writing, in the same kernel.
