@@ -630,7 +630,7 @@ class Placing:
                 part = self._fetched(wanted)
                 if isinstance(part, CollageError):
                     raise FarmError(f"the artifact was not sent whole: {part}") from part
-                if len(part) != min(FETCH_BYTES, answer.artifact_bytes - offset):
+                if len(part) != min(CHUNK_BYTES, answer.artifact_bytes - offset):
                     raise FarmError("the artifact was not sent whole: a part has another size")
                 digest.update(part)
                 try:
