@@ -5,6 +5,8 @@ sources, the machine, the Python environment's folders of packages, the variable
 libraries and compilers, the NVIDIA driver's traces, and size and time of every library and module
 the probe had loaded when it answered. What is missing is asked again after minutes all the same
 (no list of places where it might appear is complete); what crashed or did not answer is never kept.
+Different surroundings, such as two Python environments on one machine, each have a file of their
+own, so that those who use them in turn do not probe each time.
 """
 
 from __future__ import annotations
@@ -74,14 +76,15 @@ class _Kept(msgspec.Struct, frozen=True, kw_only=True):
 
 def recall(name: str, target: str) -> ToolchainState | None:
     """Return the state found earlier, if nothing it rests on has changed; None: probe."""
+    around = surroundings(name, target)
     try:
-        kept = decode(_file(name).read_bytes(), _Kept)
+        kept = decode(_file(name, around).read_bytes(), _Kept)
     except (OSError, msgspec.DecodeError):
         return None
     lasts = HERE_SECONDS if kept.probed.state.available else MISSING_SECONDS
     if not 0 <= time.time() - kept.at < lasts:
         return None
-    if kept.surroundings != surroundings(name, target):
+    if kept.surroundings != around:
         return None
     if any(_stamp(path) != stamp for path, stamp in kept.probed.files.items()):
         return None
@@ -96,10 +99,13 @@ def keep(name: str, probed: Probed, before: str) -> None:
     if not probed.files:
         return
     kept = msgspec.json.encode(_Kept(surroundings=before, at=time.time(), probed=probed))
-    file = _file(name)
+    file = _file(name, before)
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, kept)
+        for other in file.parent.glob(f"{name}*.json"):
+            if time.time() - other.stat().st_mtime > HERE_SECONDS:
+                other.unlink()
 
 
 def surroundings(name: str, target: str) -> str:
@@ -193,5 +199,5 @@ def _foreign_sources(module: str) -> str:
     return "" if own else hash_files(package_files(module))
 
 
-def _file(name: str) -> Path:
-    return cache_folder() / "probes" / f"{name}.json"
+def _file(name: str, around: str) -> Path:
+    return cache_folder() / "probes" / f"{name}-{around[:12]}.json"

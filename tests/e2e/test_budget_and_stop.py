@@ -25,8 +25,8 @@ SOME = ("onnxruntime", "onednn")
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
-    """A cache without measurements."""
-    return fresh_cache(tmp_path / "cache")
+    """A cache without measurements of any kind."""
+    return fresh_cache(tmp_path / "cache", constants=False)
 
 
 def started(cache: Path, *arguments: object) -> subprocess.Popen[str]:

@@ -16,6 +16,7 @@ import time
 import onnx
 import pytest
 
+from tests.support.caches import fresh_cache
 from tests.support.misbehaving import MODES, PLACES, VARIABLE, install
 from tests.support.toolchain_models import convolutions
 
@@ -41,7 +42,7 @@ def environment(tmp_path_factory) -> dict[str, str]:
 
 @pytest.mark.parametrize(("mode", "place"), EVERY if LONG else FEW)
 def test_a_toolchain_that_misbehaves_costs_itself_only(environment, tmp_path, mode, place):
-    out = tmp_path / "out"
+    out, cache = tmp_path / "out", fresh_cache(tmp_path / "cache", constants=False)
     onnx.save(convolutions(), tmp_path / "model.onnx")
     command = [sys.executable, "-m", "collage_engine", "place", "model.onnx", "-o", str(out)]
     command += ["--toolchains", "evil,onnxruntime", "--budget", BUDGET, "--json"]
@@ -56,8 +57,7 @@ def test_a_toolchain_that_misbehaves_costs_itself_only(environment, tmp_path, mo
         cwd=tmp_path,
         timeout=LONGEST_S,
         check=False,
-        env=environment
-        | {VARIABLE: f"{mode}@{place}", "COLLAGE_CACHE_DIR": str(tmp_path / "cache")},
+        env=environment | {VARIABLE: f"{mode}@{place}", "COLLAGE_CACHE_DIR": str(cache)},
     )
     assert done.returncode == 0, f"after {time.monotonic() - began:.0f} s: {done.stderr}"
     run = json.loads(done.stdout)

@@ -28,11 +28,13 @@ STORES = "stores"
 """File, in the shared folder, that lists the stores of all caches made so far."""
 
 
-def fresh_cache(folder: Path) -> Path:
+def fresh_cache(folder: Path, *, constants: bool = True) -> Path:
     """Make a cache folder without measurements; what is found out once per machine is there.
 
     Args:
         folder: Where it is to be.
+        constants: Whether that holds for hand-overs and conversions too, and whether other tests
+            may have those that are measured with this cache.
 
     Returns:
         The same.
@@ -44,6 +46,8 @@ def fresh_cache(folder: Path) -> Path:
     for part in ONCE_PER_MACHINE:
         (Path(shared) / part).mkdir(parents=True, exist_ok=True)
         (folder / part).symlink_to(Path(shared) / part)
+    if not constants:
+        return folder
     found: dict[str, str] = {}
     listed = Path(shared) / STORES
     for store in listed.read_text().splitlines() if listed.exists() else ():

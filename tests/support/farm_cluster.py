@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from tests.support.caches import fresh_cache
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 600.0
 """Seconds for a process to start on a busy machine; chosen."""
+PROBE = "from collage_engine.toolchains.registry import probe_all; probe_all()"
+"""Finds out which toolchains there are, and keeps it in the cache folder's memory."""
 
 
 class FarmProcesses:
@@ -63,8 +66,21 @@ class FarmProcesses:
         self.processors = {
             name: allowed[0 if shares else number] for number, name in enumerate(members)
         }
+        self._probe_once(members)
         for name in members:
             self.join(name)
+
+    def _probe_once(self, members: Sequence[str]) -> None:
+        """Look once for what members of one processor and one environment would each look for."""
+        paths = Counter(self.environments.get(name, {}).get("PYTHONPATH") for name in members)
+        for path in [path for path, count in paths.items() if count > 1]:
+            subprocess.run(
+                [sys.executable, "-c", PROBE],
+                cwd=ROOT,
+                env=self.environment | ({} if path is None else {"PYTHONPATH": path}),
+                preexec_fn=lambda: os.sched_setaffinity(0, {self.processors[members[0]]}),
+                check=True,
+            )
 
     def _start(
         self,

@@ -59,8 +59,13 @@ class Machine:
         return len(log.read_text()) if log.exists() else 0
 
     @property
+    def files(self) -> list[Path]:
+        return sorted((self.folder / "cache" / "probes").glob("*"))
+
+    @property
     def file(self) -> Path:
-        return self.folder / "cache" / "probes" / f"{NAME}.json"
+        (file,) = self.files
+        return file
 
     def age(self, seconds: float) -> None:
         """As if it had been kept so long ago."""
@@ -123,6 +128,21 @@ def test_other_surroundings_are_probed(machine: Machine, monkeypatch: pytest.Mon
     assert machine.asked == 4
 
 
+def test_two_environments_in_turn_are_probed_once_each(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in ("one", "other", "one", "other"):
+        monkeypatch.setenv("PYTHONPATH", str(machine.folder / path))
+        machine.ask()
+    assert machine.asked == 2 and len(machine.files) == 2
+    weeks_ago = time.time() - probe_memory.HERE_SECONDS - 1
+    for file in machine.files:
+        os.utime(file, (weeks_ago, weeks_ago))
+    monkeypatch.setenv("PYTHONPATH", str(machine.folder / "third"))
+    machine.ask()
+    assert len(machine.files) == 1, "what is too old to be taken goes"
+
+
 def test_what_is_missing_is_asked_again_soon(machine: Machine) -> None:
     machine.install(available=False)
     machine.ask()
@@ -140,7 +160,7 @@ def test_a_crash_is_not_kept(machine: Machine) -> None:
     whole = (machine.folder / "fake_library.py").read_text()
     (machine.folder / "fake_library.py").write_text("import os; os.kill(os.getpid(), 11)\n")
     assert "crashed" in (machine.ask().reason or "")
-    assert not machine.file.exists()
+    assert not machine.files
     (machine.folder / "fake_library.py").write_text(whole)
     assert machine.ask().available
 

@@ -1,7 +1,7 @@
 """A toolchain that misbehaves in one chosen way at one chosen place, for tests of isolation.
 
 It is the example toolchain under the name ``evil``, in a package of its own as far as the engine
-knows: ``install`` writes what an installer would write for it. The variable ``COLLAGE_TEST_EVIL``
+knows: ``install`` writes what an installer would write for it. The variable ``EVIL_BEHAVIOUR``
 says ``mode@place``; nothing set, it behaves.
 """
 
@@ -25,7 +25,8 @@ PLACES = {
     "tuning": "collage-tune",
 }
 """Place → how the name of the process begins that it happens in (Linux keeps 15 characters)."""
-VARIABLE = "COLLAGE_TEST_EVIL"
+VARIABLE = "EVIL_BEHAVIOUR"
+"""It begins as the toolchain is called: what probing found for another value is not taken."""
 SLOW_S = 0.3
 """Seconds that a slow call takes."""
 

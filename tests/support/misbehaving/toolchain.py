@@ -79,7 +79,7 @@ def source_file() -> Path:
 
 
 class EvilToolchain(ExampleToolchain):
-    """The example, but for what ``COLLAGE_TEST_EVIL`` says."""
+    """The example, but for what ``EVIL_BEHAVIOUR`` says."""
 
     about = msgspec.structs.replace(
         ExampleToolchain.about, name="evil", title="Evil", colour="", letters="", pattern=""
