@@ -223,7 +223,7 @@ def test_a_session_of_several_shapes_is_exported_as_one_artifact_or_for_one_shap
     assert done.returncode == 0, done.stderr
     manifest = read_manifest(folder / "all")
     assert [entry["dims"]["batch"] for entry in manifest["entries"]] == list(BATCHES)
-    assert manifest["padding"] == ["batch"]
+    assert list(manifest["padding"]) == ["batch"]
     one = folder / "one"
     done = collage("export", session, "-o", one, "--dim", "batch=4", cache=folder / "cache")
     assert done.returncode == 0, done.stderr
