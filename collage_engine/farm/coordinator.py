@@ -735,6 +735,10 @@ class Coordinator:
         if task is None:
             return
         self._count(task, -1)
+        if envelope.kind == "Cancelled":
+            # Whatever is cancelled here is not waited for: the machine has given up by itself.
+            said = f"{machine.name} has ended its task: {envelope.error}"
+            envelope = Envelope(error=said, kind="FarmError", again=True, drift=envelope.drift)
         drifted = self._judge(machine, envelope)
         if envelope.again:
             task.lost += 1

@@ -31,11 +31,11 @@ class MachinesPanel(QWidget):
         self.error.setProperty("banner", "warning")
         self.machines = RowsModel(
             [
-                Column("Machine", lambda m: m.name, width=110),
+                Column("Machine", lambda m: m.name, width=90),
                 Column(
                     "State", machine_state, width=150, stretches=True, tip=lambda m: m.reason or ""
                 ),
-                Column("Pool", lambda m: m.pool, width=80),
+                Column("Pool", lambda m: m.pool, width=140),
                 Column("Done", lambda m: m.done, "number", width=60, about="Finished tasks"),
                 Column(
                     "Drift",
@@ -52,7 +52,7 @@ class MachinesPanel(QWidget):
         self.machines.faded = lambda m: m.state in ("set aside", "refused", "lost")
         self.pools = RowsModel(
             [
-                Column("Pool", lambda p: p.name, width=90),
+                Column("Pool", lambda p: p.name, width=140),
                 Column("Machines", lambda p: ", ".join(p.machines), width=150, stretches=True),
                 Column("Processor", lambda p: p.description, width=160),
                 Column(

@@ -160,6 +160,19 @@ def test_a_task_whose_process_died_is_tried_once_more_on_another_machine(carrier
     assert isinstance(body, FarmError) and str(body) == "the pipeline died"
 
 
+def test_a_task_that_a_machine_has_cancelled_by_itself_is_done_by_another_one(
+    carrier, farm
+) -> None:
+    carrier.join("a")
+    carrier.join("b")
+    work = Work(farm)
+    for _ in range(2):
+        (sent,) = carrier.take()
+        sent.answer(error="cancelled; what was measured is kept", kind="Cancelled")
+    body, _ = work.end()
+    assert isinstance(body, FarmError) and "has ended its task" in str(body)
+
+
 def test_a_frozen_machine_is_lost_after_its_silence(carrier, farm) -> None:
     carrier.join("a")
     work = Work(farm)
