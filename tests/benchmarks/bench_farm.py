@@ -1,7 +1,7 @@
 """What the farm itself costs: overhead of a task, and how busy it keeps many machines.
 
 ``python -m tests.benchmarks.bench_farm overhead`` times tasks that do nothing on one machine over
-TLS. ``... simulated`` starts 200 machines in one process whose tasks sleep, and places 100 models'
+TLS. ``... simulated`` starts 200 machines in eight processes, whose tasks sleep, and places 100 models'
 worth of groups on them; it prints the share of the time that the machines were busy, and what the
 coordinator's process holds. ``... two MODEL.onnx 40`` counts the groups of a model that one member
 and two members on processors of their own measure in 40 s. ``... winners MODEL.onnx 20 15s``
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import logging
 import os
@@ -57,6 +58,8 @@ MACHINES_A_PROCESS = 25
 """Simulated machines in one process; chosen: a machine takes 1 MB in it, and a process 90 MB."""
 START_S = 600.0
 """Seconds after which a simulated farm must be complete; chosen for a machine that others use."""
+MOST_GROUPS_A_SECOND = 50.0
+"""Groups that are queued for each second of measuring; chosen: far more than machines measure."""
 LONGEST_SHARE = 3.0
 """Multiple of the time that the groups take if all machines are always busy, after which the
 simulation is ended; chosen."""
@@ -293,31 +296,50 @@ def simulated(count: int, models: int, groups: int) -> None:
 def two(path: str, seconds: float) -> None:
     """Count the groups of a model that one machine measures, and that two do, in equal times.
 
-    The machines are two members on this machine, each on a processor of its own. Both open the
-    model before the time begins.
+    The machines are two members on this machine, each on a processor of its own. All groups of the
+    model are asked for again and again in the same order. Both machines open the model before the
+    time begins. It takes three times as long as is asked for, and what members and model take to
+    start.
     """
     from collage_engine.candidates.open_model import OpenModel
 
     with tempfile.TemporaryDirectory(prefix="collage-bench-") as folder:
         processes = FarmProcesses(Path(folder), ["one", "two"])
         os.environ["COLLAGE_CACHE_DIR"] = str(processes.cache)
-        connection = Connection(processes.address)
+        connection: Connection | None = None
         try:
+            connection = Connection(processes.address)
+            coordinator = connection.coordinator
             opened = OpenModel(path, {})
             settings = RunSettings(threads=1, toolchains=("tvm", "onednn"))
             menu = opened.menu(settings)
             model, contents = model_files(path, {})
             groups = group_candidates(menu.candidates)
             random.Random(1).shuffle(groups)
-            while sum(m.state == "idle" for m in connection.coordinator.status().machines) < 2:
-                time.sleep(0.1)
+            enough = list(
+                itertools.islice(itertools.cycle(groups), int(MOST_GROUPS_A_SECOND * seconds))
+            )
+            failures: list[str] = []
+
+            def until(over: Callable[[], bool]) -> None:
+                ends = time.monotonic() + START_S
+                while not over():
+                    if time.monotonic() > ends:
+                        raise SystemExit(
+                            f"the machines are not ready after {START_S:g} s: "
+                            f"{coordinator.status().machines}; {failures[:3]}"
+                        )
+                    time.sleep(0.05)
 
             def measure(owner: str, machine: str, share: list[CandidateGroup]) -> Counter[str]:
                 """Queue groups, and count those that are answered, by machine."""
                 done: Counter[str] = Counter()
 
                 def count(body: object, name: str) -> None:
-                    done[name] += isinstance(body, bytes)
+                    if isinstance(body, bytes):
+                        done[name] += 1
+                    else:
+                        failures.append(f"{name}: {body}")
 
                 for group in share:
                     request = GroupRequest(
@@ -327,7 +349,7 @@ def two(path: str, seconds: float) -> None:
                         candidates=group.candidates,
                         toolchains=settings.toolchains,
                     )
-                    connection.coordinator.submit(
+                    coordinator.submit(
                         Task(
                             name="group",
                             message=encode(request),
@@ -339,28 +361,35 @@ def two(path: str, seconds: float) -> None:
                     )
                 return done
 
+            def idle() -> bool:
+                return sum(m.state == "idle" for m in coordinator.status().machines) == 2
+
+            until(idle)
             warm = [measure("warm", name, groups[:2]) for name in ("one", "two")]
-            while any(sum(one.values()) < 2 for one in warm):
-                time.sleep(0.05)
+            until(lambda: all(sum(done.values()) == 2 for done in warm))
+            failures.clear()
             found = []
-            for owner, machine, share in (
-                ("both", "", groups[2::3]),
-                ("one", "one", groups[3::3]),
-                ("other", "two", groups[4::3]),
-            ):
-                done = measure(owner, machine, share)
+            for owner, machine in (("both", ""), ("first", "one"), ("second", "two")):
+                done = measure(owner, machine, enough)
                 time.sleep(seconds)
-                connection.coordinator.withdraw(owner)
-                found.append(dict(done))
-                time.sleep(2)  # what was in flight ends
+                counted = dict(done)
+                coordinator.withdraw(owner)
+                found.append(counted)
+                time.sleep(1)
+                until(idle)  # what was in flight has ended
             both, one, other = (sum(done.values()) for done in found)
-            print(
-                f"{Path(path).name}: groups in {seconds:g} s: two machines {both}, one alone "
-                f"{one}, the other alone {other}: {2 * both / (one + other):.2f} times as many "
-                f"({found})"
-            )
+            if not one + other:
+                raise SystemExit(f"no group was measured in {seconds:g} s: {failures[:3]}")
+            row = [
+                f"two machines against one, {Path(path).name}, {seconds:g} s each",
+                f"{both} groups on two machines, {one} on the first and {other} on the second "
+                f"alone: {2 * both / (one + other):.2f} times as many; {len(failures)} failures "
+                f"{failures[:1] or ''}".strip(),
+            ]
+            print(f"| {' | '.join(row)} |")
         finally:
-            connection.close()
+            if connection is not None:
+                connection.close()
             processes.close()
 
 
@@ -374,6 +403,7 @@ def placed(path: str, budget: str, cache: Path, farm: FarmProcesses, on_farm: bo
         stdout=subprocess.PIPE,
         cwd=ROOT,
         check=True,
+        timeout=START_S,
         env=farm.environment
         | {
             "COLLAGE_CACHE_DIR": str(cache),
@@ -391,6 +421,7 @@ def winners(path: str, count: int, budget: str) -> None:
         return sorted((part["toolchain"], part["nodes"]) for part in placement["partitions"])
 
     same = ties = covers = 0
+    differing: list[str] = []
     with tempfile.TemporaryDirectory(prefix="collage-bench-") as folder:
         farm = FarmProcesses(Path(folder), ["one"])
         try:
@@ -400,17 +431,23 @@ def winners(path: str, count: int, budget: str) -> None:
                     for name in ("here", "farm")
                 )
                 first, second = here["winner"], there["winner"]
-                same += first == second
                 tied = first in there["tied"] or second in here["tied"]
+                same += first == second
                 ties += first != second and tied
                 covers += partitions(here) == partitions(there)
-                print(
-                    f"{number}: {first} here, {second} on the farm; of {number + 1}: {same} the "
-                    f"same winner, {ties} declared ties, {covers} the same cover",
-                    flush=True,
-                )
+                if first != second and not tied:
+                    differing.append(f"{first} and {second}")
+                print(f"{number}: {first} here, {second} on the farm, tied: {tied}", flush=True)
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+            raise SystemExit(f"a placement failed: {error}") from error
         finally:
             farm.close()
+    row = [
+        f"the same winner as a local run, {Path(path).name}, {budget}",
+        f"{same + ties} of {count}: {same} the same winner, {ties} declared ties"
+        f"{'; apart: ' if differing else ''}{', '.join(differing)}; {covers} the same cover",
+    ]
+    print(f"| {' | '.join(row)} |")
 
 
 def main() -> None:
