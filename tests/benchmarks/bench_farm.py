@@ -1,13 +1,13 @@
 """What the farm itself costs: overhead of a task, and how busy it keeps many machines.
 
 ``python -m tests.benchmarks.bench_farm overhead`` times tasks that do nothing on one machine over
-TLS. ``... simulated`` starts 200 machines in eight processes, whose tasks sleep, and places 100 models'
-worth of groups on them; it prints the share of the time that the machines were busy, and what the
-coordinator's process holds. ``... two MODEL.onnx 40`` counts the groups of a model that one member
-and two members on processors of their own measure in 40 s. ``... winners MODEL.onnx 20 15s``
-places a model so often with an empty store, on this machine and on a farm of one member, and counts
-how often both have the same winner or say that the times of the two cannot be told apart. All run
-on this machine alone.
+TLS. ``... simulated`` starts 200 machines in eight processes, whose tasks sleep, and places 100
+models' worth of groups on them; it prints the share of the time that the machines were busy, and
+what the coordinator's process holds. ``... two MODEL.onnx 40`` counts the groups of a model that
+one member and two members on processors of their own measure in 40 s. ``... winners MODEL.onnx 20
+15s`` places a model so often with an empty store, on this machine and on a farm of one member, and
+counts how often both have the same winner or say that the times of the two cannot be told apart.
+All run on this machine alone, end in a known time, and print a row of a table.
 """
 
 from __future__ import annotations
