@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from collage_engine.bounds.conv_windows import convolution_windows, pool_windows
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import members
+from collage_engine.model.index_set import members, node_set
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.precision import FLOAT32
@@ -69,6 +69,7 @@ class WorkCounter:
         self.precision = precision
         self._operations: dict[int, float] = {}
         self._reads: dict[int, tuple[NodeIndex, ...]] = {}
+        self._eight_bits = _eight_bits(graph)
 
     def of(self, nodes: NodeSet) -> Work:
         """Return the least work of a set of nodes (closed first)."""
@@ -77,7 +78,7 @@ class WorkCounter:
         _, outputs = graph.boundary(nodes)
         work = Work()
         read: set[int] = set()
-        eight_bits = self._rounds_to_eight_bits(nodes)
+        eight_bits = bool(nodes & self._eight_bits)
         # A value of which a part is never looked at may be computed in part: walk back from the
         # outputs and count only what is needed whole.
         whole = set(outputs)
@@ -111,15 +112,6 @@ class WorkCounter:
         )
         return work
 
-    def _rounds_to_eight_bits(self, nodes: NodeSet) -> bool:
-        """Then a toolchain may compute in whole numbers, and keep weights in them."""
-        found = False
-        for index in members(nodes):
-            node = self.graph.nodes[index]
-            near = (node, *(self.graph.nodes[i] for i in node.inputs))
-            found |= any(k.dtype in ("int8", "uint8") for n in near for k in n.types)
-        return found
-
     def operations(self, index: int) -> float:
         """Return the least multiplications and additions of one call."""
         known = self._operations.get(index)
@@ -152,6 +144,19 @@ class WorkCounter:
                 known = node.inputs[:2] if touched else node.inputs[1:2]
             self._reads[index] = known
         return known
+
+
+def _eight_bits(graph: DataflowGraph) -> NodeSet:
+    """Return the nodes that read or give 8-bit integers.
+
+    A toolchain may compute a set with one of them in whole numbers, and keep weights in them.
+    """
+    narrow = [any(kind.dtype in ("int8", "uint8") for kind in node.types) for node in graph.nodes]
+    return node_set(
+        node.index
+        for node in graph.nodes
+        if narrow[node.index] or any(narrow[source] for source in node.inputs)
+    )
 
 
 def least_operations(graph: DataflowGraph, node: Node, direct: bool = False) -> float:

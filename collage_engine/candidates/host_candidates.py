@@ -19,6 +19,7 @@ from collage_engine.records.numbering import NodeIndex, OperatorNumber
 from collage_engine.records.pin import Pin
 from collage_engine.records.precision import PRODUCTS
 from collage_engine.records.toolchain import Target, ToolchainInstance
+from collage_engine.toolchains.at_risk import asking
 from collage_engine.toolchains.base import Toolchain
 
 HOST_DEVICE = "cpu"
@@ -65,7 +66,9 @@ def host_sources(
     found = []
     untaken = _untaken(graph, sources)
     for toolchain in toolchains:
-        for instance in toolchain.instances(Target.cpu(threads), "float32")[:1]:
+        with asking(toolchain.name):
+            instances = toolchain.instances(Target.cpu(threads), "float32")[:1]
+        for instance in instances:
             source = make(toolchain, on_host(instance))
 
             def supports(index: NodeIndex, source: CandidateSource = source) -> str | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -16,15 +17,20 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.importer import ImportedModel
 from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.partition.enumerate import enumerate_candidates, why_not
+from collage_engine.partition.rules import AskedRule
+from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost_table import CostTable
-from collage_engine.records.errors import ToolchainError, UsageError
+from collage_engine.records.errors import ToolchainError, ToolchainFault, UsageError
+from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.reasons import MOST_CHARACTERS, first_line
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
+from collage_engine.records.typed import convert
 from collage_engine.store.keys import KeyContext, KeyMaker
 from collage_engine.store.store import Store
 from collage_engine.toolchains.at_risk import (
-    ToolchainFault,
+    RULES_S,
     asked,
     asking,
     leave_out,
@@ -40,6 +46,11 @@ from collage_engine.toolchains.capabilities import (
 )
 from collage_engine.toolchains.registry import NOT_READY, ON_DEMAND, get, known_names, probe_all
 from collage_engine.toolchains.sources import source_hash
+
+_LOG = logging.getLogger(__name__)
+
+MOST_INSTANCES = 64
+"""Instances of one toolchain at most; chosen, some ten times what any has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,8 +157,9 @@ def make_menu(
             return _menu(model, store, settings, target, on_host, probing or Probing())
         except ToolchainFault as fault:
             if fault.toolchain in left_out():
-                raise ToolchainError(f"{fault.toolchain}: {fault}") from fault
-            leave_out(fault.toolchain, f"it failed when it was asked about the model: {fault}")
+                raise
+            _LOG.warning("%s is left out", fault.toolchain, exc_info=fault)
+            leave_out(fault.toolchain, str(fault))
 
 
 def _menu(
@@ -243,7 +255,7 @@ def _chosen_toolchains(
             raise UsageError(f"there is no toolchain {name!r}; known are {known}")
         beside = on_device and state.available and state.serves("cpu")
         if beside:
-            chosen.on_host.append(get(name))
+            chosen.on_host.append(_loaded(name))
         if not state.serves(target.kind):
             if beside:
                 continue
@@ -251,11 +263,17 @@ def _chosen_toolchains(
         # Without its device a toolchain still compiles, if it can and the user asks for it.
         wanted = bool(settings.toolchains) and target.device is None and target.kind != "cpu"
         if state.available or (wanted and state.builds):
-            chosen.on_target.append(get(name))
+            chosen.on_target.append(_loaded(name))
         elif settings.toolchains and name not in left_out():
             install = f" ({state.install})" if state.install else ""
             raise ToolchainError(f"toolchain {name} is not available here: {state.reason}{install}")
     return chosen
+
+
+def _loaded(name: str) -> Toolchain:
+    """Return a toolchain, whose package is imported on first use."""
+    with asking(name):
+        return get(name)
 
 
 def source_of(
@@ -263,16 +281,51 @@ def source_of(
 ) -> CandidateSource:
     """Return a toolchain instance with its rules for a graph."""
     name = toolchain.name
-    return CandidateSource(
-        instance=instance,
-        spec=asked(name, toolchain.partition_spec)(instance, graph),
-        supports=asked(name, lambda index: toolchain.supports(graph, index, instance)),
-        whole_model=toolchain.about.whole_model and not instance.library,
-        lowers_to_tir=isinstance(toolchain, LowersToTir),
-        made_of=asked(name, lambda nodes: composites_of(toolchain, graph, instance, nodes)),
-        formats=border_formats(toolchain, instance),
-        device=instance.device,
+    with asking(name):
+        spec = _asked_spec(name, toolchain.partition_spec(instance, graph), graph)
+        return CandidateSource(
+            instance=instance,
+            spec=spec,
+            supports=_asked_reason(name, lambda index: toolchain.supports(graph, index, instance)),
+            whole_model=toolchain.about.whole_model and not instance.library,
+            lowers_to_tir=isinstance(toolchain, LowersToTir),
+            made_of=asked(name, lambda nodes: composites_of(toolchain, graph, instance, nodes)),
+            formats=border_formats(toolchain, instance),
+            device=instance.device,
+        )
+
+
+def _asked_spec(name: str, spec: PartitionSpec, graph: DataflowGraph) -> PartitionSpec:
+    """Return a toolchain's rules so that the engine knows whom it asks when it follows them.
+
+    Patterns are matched here, once for all, since greedy covers ask several toolchains in turn.
+    """
+    if not isinstance(spec, PartitionSpec):
+        raise TypeError(f"its partition spec is {spec!r:.40}")
+    with asking(name, RULES_S):
+        for _, rule in spec.rule.patterns():
+            rule.matches(graph)
+    validate = None if spec.validate is None else asked(name, spec.validate)
+    return replace(
+        spec, rule=AskedRule(spec.rule, lambda: asking(name, RULES_S)), validate=validate
     )
+
+
+def _asked_reason(
+    name: str, supports: Callable[[NodeIndex], str | None]
+) -> Callable[[NodeIndex], str | None]:
+    """Return the judgement of a toolchain as one line, or None where it can run the operator."""
+
+    def ask(index: NodeIndex) -> str | None:
+        with asking(name):
+            reason = supports(index)
+            if reason is None:
+                return None
+            if not isinstance(reason, str):
+                raise TypeError(f"it says {reason!r:.40} about an operator")
+            return first_line(reason, "it gives no reason")[:MOST_CHARACTERS]
+
+    return ask
 
 
 def _instances(
@@ -280,7 +333,25 @@ def _instances(
 ) -> tuple[ToolchainInstance, ...]:
     wanted = Target.cuda(target.architecture) if target.kind == "cuda" else Target.cpu(threads)
     with asking(toolchain.name):
-        return toolchain.instances(wanted, settings.precision)
+        return _checked(toolchain.name, toolchain.instances(wanted, settings.precision))
+
+
+def _checked(name: str, instances: tuple[ToolchainInstance, ...]) -> tuple[ToolchainInstance, ...]:
+    """Return a toolchain's instances.
+
+    Raises:
+        TypeError, ValueError: They are none, too many, alike, or another toolchain's.
+    """
+    if not isinstance(instances, tuple | list):
+        raise TypeError(f"its instances are {instances!r:.40}")
+    if len(instances) > MOST_INSTANCES:
+        raise ValueError(f"it has {len(instances)} instances; at most {MOST_INSTANCES} are taken")
+    found = tuple(convert(msgspec.to_builtins(each), ToolchainInstance) for each in instances)
+    if any(each.toolchain != name for each in found):
+        raise ValueError("it has an instance of another toolchain")
+    if len({each.id for each in found}) < len(found):
+        raise ValueError("two of its instances have one name")
+    return found
 
 
 def _with_libraries(
@@ -289,12 +360,13 @@ def _with_libraries(
     """Return instances of the chosen toolchains whose kernels call others of them as libraries."""
     chosen = [get(name) for name in dict.fromkeys(o.instance.toolchain for o in sources)]
     libraries = [toolchain.name for toolchain in chosen if isinstance(toolchain, LibraryForKernels)]
-    return [
-        (toolchain, instance)
-        for toolchain in chosen
-        if isinstance(toolchain, CallsLibraries)
-        for instance in toolchain.library_instances(threads, libraries)
-    ]
+    found: list[tuple[Toolchain, ToolchainInstance]] = []
+    for toolchain in chosen:
+        if isinstance(toolchain, CallsLibraries):
+            with asking(toolchain.name):
+                instances = toolchain.library_instances(threads, libraries)
+                found += [(toolchain, each) for each in _checked(toolchain.name, instances)]
+    return found
 
 
 def _without_candidates(
@@ -326,5 +398,5 @@ def _key_context(states: Sequence[ToolchainState], target: TargetChoice) -> KeyC
         fingerprint=target.device.record().fingerprint if target.device else fingerprint(),
         host=fingerprint() if target.device else "",
         versions={state.name: state.version or "" for state in present},
-        sources={state.name: source_hash(type(get(state.name))) for state in present},
+        sources={state.name: source_hash(type(_loaded(state.name))) for state in present},
     )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from collage_engine.records.errors import ToolchainError
+from collage_engine.records.errors import ToolchainFault
 from collage_engine.records.runtime_facts import BYTES, LICENCE, WEIGHTS
 from collage_engine.toolchains import registry
+from collage_engine.toolchains.at_risk import asking
+
+_LOG = logging.getLogger(__name__)
 
 
 def runtime_facts(names: Sequence[str], weights_bytes: int) -> dict[str, float]:
@@ -20,13 +24,16 @@ def runtime_facts(names: Sequence[str], weights_bytes: int) -> dict[str, float]:
     """
     facts = {WEIGHTS: float(weights_bytes)}
     for name in names:
-        toolchain = registry.get(name)
         try:
-            libraries = toolchain.runtime_libraries()
-        except ToolchainError:
+            with asking(name):
+                toolchain = registry.get(name)
+                libraries = toolchain.runtime_libraries()
+                size = float(sum(Path(lib.file).stat().st_size for lib in libraries))
+                said = {lib.licence for lib in libraries} or {toolchain.about.licence}
+        except ToolchainFault as fault:
+            _LOG.info("the libraries of %s are not known: %s", name, fault)
             continue
-        facts[BYTES + name] = float(sum(Path(lib.file).stat().st_size for lib in libraries))
-        said = {lib.licence for lib in libraries} or {toolchain.about.licence}
+        facts[BYTES + name] = size
         for text in said:
             for licence in re.split(r"\s+AND\s+", text):
                 if licence:

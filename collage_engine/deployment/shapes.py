@@ -146,7 +146,8 @@ def place_shapes(
         sharing = None
         if out is not None:
             dims = [choice.dims for choice in choices]
-            manifest = combine_artifacts(folders, dims, Path(out), nearest=nearest)
+            with _saved_after_failure(engine, handles[0], session):
+                manifest = combine_artifacts(folders, dims, Path(out), nearest=nearest)
             sharing = sharing_of(manifest)
     for run in runs:
         run.shapes, run.sharing = list(rows), sharing
@@ -175,7 +176,7 @@ def _in_sentences(choice: ShapeChoice) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _saved_after_failure(engine: Engine, handle: str, session: Path | None) -> Iterator[None]:
-    """Write the session also where a run inside fails or is cancelled."""
+    """Write the session also where what is inside fails or is cancelled."""
     try:
         yield
     except CollageError:

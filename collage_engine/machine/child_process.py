@@ -209,6 +209,11 @@ class ChildProcess:
         last = last_words(self.tail())
         return f"{how}: {last[:MOST_CHARACTERS]}" if last else how
 
+    @property
+    def killed(self) -> bool:
+        """Return whether it was ended by SIGKILL."""
+        return self._process.poll() == -signal.SIGKILL
+
     def kill(self) -> None:
         """End the child and all below it: close the life pipe for the warden, then make sure."""
         self._close_pipes()

@@ -85,9 +85,10 @@ class SharedFileHandler(logging.handlers.WatchedFileHandler):
         """Write one record, unless it came from a child, which has written it itself."""
         if getattr(record, "forwarded", False):
             return
-        super().emit(record)
-        if self.stream is not None and self.stream.tell() > MOST_BYTES:
-            with contextlib.suppress(OSError):
+        # The file is opened here, again where it was renamed: its folder may be read-only by now.
+        with contextlib.suppress(OSError):
+            super().emit(record)
+            if self.stream is not None and self.stream.tell() > MOST_BYTES:
                 self._rotate()
 
     def handleError(self, record: logging.LogRecord) -> None:
@@ -133,8 +134,9 @@ def configure(verbosity: int = 0, name: str = "collage", *, quietly: int = NOTHI
     with contextlib.suppress(OSError, CollageError):
         folder = cache_folder() / FOLDER
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / FILE_NAME
-        path.open("a").close()
+        file = folder / FILE_NAME
+        file.open("a").close()
+        path = file
     _install(LogSettings(path=str(path or ""), level=level), name)
     if level < NOTHING:
         shown = logging.StreamHandler(sys.stderr)

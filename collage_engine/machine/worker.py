@@ -43,12 +43,20 @@ class WorkerError(CollageError):
 
 
 class WorkerCrashed(WorkerError):
-    """The child ended before it answered, or was ended for its memory; ``reason`` says how."""
+    """The child ended before it answered, or was ended for its memory.
 
-    def __init__(self, reason: str, tail: str = "") -> None:
+    Attributes:
+        reason: How it ended.
+        tail: The end of what it printed.
+        from_outside: Whether SIGKILL ended it, which no library sends to itself: a person did it,
+            or the system for want of memory. What the child was doing is then hardly to blame.
+    """
+
+    def __init__(self, reason: str, tail: str = "", *, from_outside: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.tail = tail
+        self.from_outside = from_outside
 
 
 class WorkerTimeout(WorkerError):
@@ -233,7 +241,8 @@ class Worker:
                 else:
                     return kind, body
             if child.ended:
-                raise WorkerCrashed(child.how_it_ended(), child.tail())
+                how = child.how_it_ended()
+                raise WorkerCrashed(how, child.tail(), from_outside=child.killed)
             limits.check(child)
 
 

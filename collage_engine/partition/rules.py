@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from collage_engine.model.dataflow_graph import DataflowGraph
@@ -241,6 +242,36 @@ class PrimitiveRule(_Wrapping):
             )
             for c in self.sub_rule.candidates(scope)
         ]
+
+
+class AskedRule(PartitionRule):
+    """A rule of somebody else's, which is followed within a block that says whom it belongs to.
+
+    Args:
+        rule: The rule.
+        asking: Makes the block's context.
+    """
+
+    def __init__(
+        self, rule: PartitionRule, asking: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        self.name = rule.name
+        self.rule = rule
+        self.asking = asking
+
+    def candidates(self, scope: Scope) -> list[CandidatePartition]:
+        """Return the rule's candidates."""
+        with self.asking():
+            return self.rule.candidates(scope)
+
+    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
+        """Return the rule's explanation."""
+        with self.asking():
+            return self.rule.why_not(scope, index)
+
+    def below(self) -> Sequence[PartitionRule]:
+        """Return the rule itself."""
+        return (self.rule,)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,18 @@ class ToolchainError(CollageError):
     """A toolchain cannot take a function (its sentence becomes the candidate's reason)."""
 
 
+class ToolchainFault(ToolchainError):
+    """A toolchain raised what it may not raise, or gave an answer that is none.
+
+    Attributes:
+        toolchain: Its name.
+    """
+
+    def __init__(self, message: str, toolchain: str = "") -> None:
+        super().__init__(message)
+        self.toolchain = toolchain
+
+
 class UnsupportedError(ToolchainError):
     """The toolchain knows that it cannot take this operator, type or layout."""
 

@@ -87,6 +87,8 @@ class PipelineClient:
             memory_limit_bytes=int(memory_bytes() * JOB_MEMORY_SHARE),
         )
         self._turn = threading.Condition()  # reentrant: Ctrl-C's handler cancels where it strikes
+        self._killed: set[str] = set()
+        """Toolchains that were being asked when a child was killed from outside."""
         self._queue: list[Ticket] = []
         """The job that runs, and those that wait for it."""
         self._closed = False
@@ -160,6 +162,8 @@ class PipelineClient:
     def _without_culprit(self, error: WorkerCrashed) -> bool:
         """Leave out the toolchain that the child was asking when it died, from the next child on.
 
+        Where the child was killed from outside it is asked once more.
+
         Returns:
             Whether there was one, so that the job is worth another attempt.
         """
@@ -167,10 +171,13 @@ class PipelineClient:
         known = json.loads(self._worker.env.get(LEFT_OUT, "{}"))
         if not toolchain or toolchain in known:
             return False
+        self._scratch.note.unlink(missing_ok=True)
+        if error.from_outside and toolchain not in self._killed:
+            self._killed.add(toolchain)
+            return True
         _LOG.warning("the child died while it asked %s: %s", toolchain, error)
         known[toolchain] = f"the process that asked it about the model ended: {error}"
         self._worker.env[LEFT_OUT] = json.dumps(known)
-        self._scratch.note.unlink(missing_ok=True)
         return True
 
     def _call(

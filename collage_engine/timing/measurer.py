@@ -311,11 +311,14 @@ class _MeasureCall:
         """
         culprit, phase = self.measurer.child.blame(waiting)
         suspects = [culprit] if culprit is not None else list(waiting)
+        from_outside = isinstance(error, WorkerCrashed) and error.from_outside
         for place in suspects:
             involved[place] += 1
             certain = culprit is not None and (isinstance(error, WorkerTimeout) or place == alone)
             waiting.remove(place)
-            if certain or involved[place] >= ATTEMPTS:
+            if from_outside and involved[place] >= ATTEMPTS:
+                self.leave_out(candidates[place], _how(error, phase))
+            elif not from_outside and (certain or involved[place] >= ATTEMPTS):
                 self.keep(candidates[place], invalid(_how(error, phase)))
             else:
                 # Next time it goes first, in a child that nobody else has touched.
@@ -335,7 +338,7 @@ class _MeasureCall:
         if store is not None:
             noted = {**(store.constant(UNANSWERED) or {}), candidate.key: seconds}
             store.put_constant(UNANSWERED, noted)
-        self.leave_out(candidate, seconds, f" while {phase.text}" if phase.text else "")
+        self.leave_out(candidate, _no_answer(seconds, phase))
 
     def leave_out_unanswered(self) -> None:
         """Spend no time on candidates that gave no answer in as much time as there is now."""
@@ -345,14 +348,11 @@ class _MeasureCall:
             left = self.seconds_left()
             wanted = key in self.by_key and key not in self.outcome.costs
             if wanted and left is not None and left < TRY_AGAIN * seconds:
-                self.leave_out(self.by_key[key][0], seconds, "")
+                self.leave_out(self.by_key[key][0], _no_answer(seconds))
 
-    def leave_out(self, candidate: Candidate, seconds: float, doing: str) -> None:
+    def leave_out(self, candidate: Candidate, reason: str) -> None:
         """Count a candidate as invalid in this run only."""
-        cost = invalid(
-            f"gave no answer within {seconds:.0f} s{doing}, which was all the time that there was: "
-            "a larger budget tries it again"
-        )
+        cost = invalid(reason)
         self.outcome.costs[candidate.key] = cost
         self.outcome.invalid += 1
         self.announce(candidate.key, cost)
@@ -407,6 +407,14 @@ class _MeasureCall:
                 nodes=nodes,
             )
         )
+
+
+def _no_answer(seconds: float, phase: Phase | None = None) -> str:
+    doing = f" while {phase.text}" if phase is not None and phase.text else ""
+    return (
+        f"gave no answer within {seconds:.0f} s{doing}, which was all the time that there was: a "
+        "larger budget tries it again"
+    )
 
 
 def _how(error: WorkerCrashed | WorkerTimeout, phase: Phase) -> str:

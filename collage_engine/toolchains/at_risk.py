@@ -19,6 +19,9 @@ from functools import cache
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from collage_engine.records.errors import ToolchainFault
+from collage_engine.records.reasons import short_reason
+
 NOTE = "COLLAGE_AT_RISK"
 """Environment variable: the file that holds the name of the toolchain that is being asked."""
 LEFT_OUT = "COLLAGE_LEFT_OUT"
@@ -26,6 +29,9 @@ LEFT_OUT = "COLLAGE_LEFT_OUT"
 ANSWER_S = 60.0
 """Seconds that a toolchain may take to answer one question about a model; chosen, some thousand
 times what any takes."""
+RULES_S = 600.0
+"""Seconds that finding candidates by a toolchain's rules may take; chosen: the largest models take
+a tenth on a machine that does other work beside."""
 NOTE_BYTES = 128
 HUNG = 70
 """Exit status of a process whose toolchain did not answer."""
@@ -34,49 +40,59 @@ Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
 
 
-class ToolchainFault(Exception):
-    """A toolchain raised what it may not raise; ``toolchain`` is its name."""
-
-    def __init__(self, toolchain: str, cause: Exception) -> None:
-        super().__init__(f"{type(cause).__name__}: {cause}")
-        self.toolchain = toolchain
-
-
 class _Asked:
     """The question that is open in this process, if any."""
 
     def __init__(self) -> None:
         self.toolchain = ""
-        self.since_s = 0.0
+        self.until_s = 0.0
+        """Moment of the monotonic clock at which it must have answered."""
 
 
 _asked = _Asked()
 
 
 @contextlib.contextmanager
-def asking(toolchain: str) -> Iterator[None]:
-    """Note during a block that a toolchain is asked; its exceptions become ``ToolchainFault``."""
+def asking(toolchain: str, limit_s: float = ANSWER_S) -> Iterator[None]:
+    """Note during a block that a toolchain is asked; what it raises becomes a ``ToolchainFault``.
+
+    Blocks may be nested: the outer question is open again when the inner one is answered.
+
+    Args:
+        toolchain: Its name.
+        limit_s: Seconds after which the process is ended if the block has not been.
+    """
     note = _note()
-    if note is not None:
-        note[:NOTE_BYTES] = toolchain.encode()[:NOTE_BYTES].ljust(NOTE_BYTES, b"\0")
-        _asked.since_s, _asked.toolchain = time.monotonic(), toolchain
+    before = _asked.toolchain, _asked.until_s
+    _open(note, toolchain, time.monotonic() + limit_s)
     try:
         yield
     except ToolchainFault:
         raise
-    except Exception as error:
-        raise ToolchainFault(toolchain, error) from error
+    except (Exception, SystemExit) as error:
+        reason = short_reason(error, with_type=True)
+        raise ToolchainFault(
+            f"{toolchain} failed when it was asked about the model: {reason}", toolchain
+        ) from error
     finally:
-        if note is not None:
-            note[0] = 0
-            _asked.toolchain = ""
+        _open(note, *before)
 
 
-def asked(toolchain: str, question: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
-    """Return a function of a toolchain, with every call of it noted."""
+def _open(note: mmap.mmap | None, toolchain: str, until_s: float) -> None:
+    """Note the question that is open from now on; an empty name: none."""
+    if note is not None:
+        note[:NOTE_BYTES] = toolchain.encode()[:NOTE_BYTES].ljust(NOTE_BYTES, b"\0")
+        _asked.toolchain, _asked.until_s = "", until_s  # the watch reads the name first
+        _asked.toolchain = toolchain
+
+
+def asked(
+    toolchain: str, question: Callable[Arguments, Answer], limit_s: float = ANSWER_S
+) -> Callable[Arguments, Answer]:
+    """Return a function of a toolchain, with every call of it noted; see ``asking``."""
 
     def ask(*arguments: Arguments.args, **options: Arguments.kwargs) -> Answer:
-        with asking(toolchain):
+        with asking(toolchain, limit_s):
             return question(*arguments, **options)
 
     return ask
@@ -121,7 +137,7 @@ def _watch() -> None:
     while True:
         time.sleep(1.0)
         toolchain = _asked.toolchain
-        if toolchain and time.monotonic() - _asked.since_s > ANSWER_S:
-            sys.stderr.write(f"{toolchain} gave no answer within {ANSWER_S:g} s\n")
+        if toolchain and time.monotonic() > _asked.until_s:
+            sys.stderr.write(f"{toolchain} did not answer in time\n")
             sys.stderr.flush()
             os._exit(HUNG)

@@ -30,7 +30,7 @@ import msgspec
 
 from collage_engine.drawing.palette import with_looks
 from collage_engine.records.errors import ToolchainError, UsageError
-from collage_engine.records.reasons import last_line
+from collage_engine.records.reasons import last_line, short_reason
 from collage_engine.records.toolchain import ToolchainAbout, ToolchainState
 from collage_engine.records.typed import decode
 from collage_engine.toolchains.at_risk import left_out
@@ -148,11 +148,11 @@ def get(name: str) -> Toolchain:
             raise TypeError("it is no subclass of collage_engine.toolchains.base.Toolchain")
         if made.about.name != name:
             raise ValueError(f"it calls itself {made.about.name}")
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         owner = _foreign().packages.get(name, "Collage Explorer")
         raise ToolchainError(
             f"the toolchain {name} of {owner} cannot be loaded from {target}: "
-            f"{type(error).__name__}: {error}"
+            f"{short_reason(error, with_type=True)}"
         ) from error
     return made
 
@@ -306,6 +306,8 @@ def _probe_in_child(name: str, limits: ProbeLimits) -> ToolchainState:
             probed = decode(last_line(printed), Probed)
         except msgspec.DecodeError:
             return _unavailable(name, "its probe printed no state")
+        if probed.state.name != name:
+            return _unavailable(name, f"its probe speaks for {probed.state.name!r:.40}")
         keep(name, probed, before)
         return probed.state
     if status < 0:

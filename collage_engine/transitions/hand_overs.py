@@ -46,6 +46,8 @@ STEP_S = 10.0, 30.0
 """Least and most seconds that one step (compiling a chain, a sample of its time) may take before
 the child is ended; between them the run's measuring budget counts. Chosen: a step takes a second or
 two on a busy machine."""
+ATTEMPTS = 2
+"""How often a pair is measured when the child is killed from outside meanwhile; chosen."""
 PAIRS = 2
 """Pairs of a toolchain whose chains end the child before all of its chains are left out; chosen."""
 
@@ -111,13 +113,14 @@ def transition_constants(
         on_measuring()
         request = HandoverRequest(tuple(default.values()))
         try:
-            known, left_out = _Measurement(request, job, env, cancel, step_s).run()
+            measurement = _Measurement(request, job, env, cancel, step_s)
+            known, left_out = measurement.run()
         except WorkerError as error:
             on_left_out(
                 f"transition costs could not be measured: {error}; in this run they are not known"
             )
             return {}
-        if store is not None:
+        if store is not None and not measurement.from_outside:
             store.put_constant(name, known)
             store.put_constant(name + LEFT_OUT, left_out)
             store.put_constant(name + WAITED, step_s)
@@ -146,6 +149,13 @@ class _Measurement:
         self.step_s = step_s
         self.left_out: dict[str, str] = {}
         """Toolchain → how it ended, after "it"."""
+        self.killed: Counter[Pair] = Counter()
+        """How often a child was killed from outside while it measured a pair."""
+
+    @property
+    def from_outside(self) -> bool:
+        """Return whether a pair is left out that only something outside stood in the way of."""
+        return any(times >= ATTEMPTS for times in self.killed.values())
 
     def run(self) -> tuple[dict[str, float], dict[str, str]]:
         """Return the constants of those that can be measured, and why the others cannot.
@@ -178,7 +188,12 @@ class _Measurement:
                         over = time.monotonic() >= deadline
                         if over or not 0 <= place < len(self.request.pairs):
                             raise
-                        self.leave_out(self.request.pairs[place], error)
+                        pair = self.request.pairs[place]
+                        if isinstance(error, WorkerCrashed) and error.from_outside:
+                            self.killed[pair] += 1
+                            if self.killed[pair] < ATTEMPTS:
+                                continue
+                        self.leave_out(pair, error)
             finally:
                 marker.close()
         return {}, self.left_out

@@ -52,6 +52,7 @@ def test_a_manifest_that_lies_is_refused_before_anything_runs(
     assert str(artifact) in str(error.value) and str(error.value).isprintable()
     done = _shipped(artifact)
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.stderr.strip().isprintable()
     in_cpp = subprocess.run(
         [str(cpp_loader), str(artifact)],
         env=dict(os.environ),
@@ -60,6 +61,7 @@ def test_a_manifest_that_lies_is_refused_before_anything_runs(
         timeout=120,
     )
     assert in_cpp.returncode == 1 and "agrees" not in in_cpp.stdout, in_cpp.stderr
+    assert in_cpp.stderr.strip().isprintable(), in_cpp.stderr
     assert not (tmp_path / "executed").exists()
 
 

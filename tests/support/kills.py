@@ -3,6 +3,8 @@
 ``python -m tests.support.kills 200 --seed 1`` does it long and prints a table; the tests do a few.
 Each run is a command (or a service with a client) on MNIST. While it goes on, processes of random
 kinds are ended with SIGKILL at random moments; afterwards the campaign looks at what is left.
+``--only collage-measure,collage-transit`` kills processes of these kinds alone, which live for a
+short time: it waits for one, and kills it at a random moment of its life.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from pathlib import Path
 from collage_engine.machine.processes import descendants
 from collage_engine.records.errors import SessionError
 from collage_engine.session.file import load_session
-from tests.support.caches import fresh_cache
+from tests.support.caches import SHARED, fresh_cache
 
 ROOT = Path(__file__).resolve().parents[2]
 MNIST = ROOT / "resources" / "models" / "mnist.onnx"
@@ -38,10 +40,19 @@ AGAIN = 0.5
 ORPHANS_S = 3.0
 """Seconds after the command's end in which all of its processes must be gone."""
 RUN_S = 240.0
-"""Seconds after which a run counts as one that hangs."""
+"""Seconds beyond its budget after which a run counts as one that hangs."""
 SERVICE_EVERY, FRESH_EVERY, WHOLE_EVERY = 4, 8, 10
 """Every how many runs it is one of a service; the store is a fresh one; and nobody disturbs a run,
 which must then end well."""
+LIFE_S = 4.0
+"""Longest time that a process of a chosen kind is let live before it is killed (chosen: a measuring
+child of MNIST lives for about so long where little else goes on)."""
+KILLS_OF_A_RUN = 5
+"""Processes of one chosen kind that are killed in one run (chosen)."""
+LOOK_S = 0.02
+"""Time between two looks for a process of a chosen kind."""
+REPLACED = frozenset({"collage-measure", "collage-transit"})
+"""Kinds of which a run starts another when one is killed: such a run must end well."""
 STEP_S = 1.0
 """Longest time between two looks at the clock that counts; what is more was a stop."""
 
@@ -66,7 +77,7 @@ class AwakeClock:
         """
         counted, last = 0.0, time.monotonic()
         while not (over := ended()) and counted < seconds:
-            time.sleep(0.02)
+            time.sleep(LOOK_S)
             now = time.monotonic()
             counted += min(now - last, STEP_S)
             self.stopped += max(now - last - STEP_S, 0.0)
@@ -126,8 +137,18 @@ class Campaign:
     """A folder with a store, a session and an artifact, on which runs are killed."""
 
     def __init__(
-        self, folder: Path, seed: int, toolchains: str, fresh_every: int = FRESH_EVERY
+        self,
+        folder: Path,
+        seed: int,
+        toolchains: str,
+        fresh_every: int = FRESH_EVERY,
+        only: frozenset[str] = frozenset(),
+        budget_s: int = 8,
+        life_s: float = LIFE_S,
     ) -> None:
+        self.only = only
+        self.budget_s = budget_s
+        self.life_s = life_s
         self.folder = folder
         self.random = random.Random(seed)
         self.report = Report()
@@ -139,9 +160,10 @@ class Campaign:
         self.new_store()
 
     def new_store(self) -> None:
-        """Go on with an empty cache; compiled runtimes are kept."""
+        """Go on without measurements; compiled runtimes are kept, and which toolchains are here."""
         self.stores += 1
-        self.cache = fresh_cache(self.folder / f"cache{self.stores}")
+        folder = self.folder / f"cache{self.stores}"
+        self.cache = fresh_cache(folder, constants="collage-transit" not in self.only)
         self.session = self.folder / f"run{self.stores}.collage"
         self.known: set[str] = set()
         self.runs: set[str] = set()
@@ -157,7 +179,8 @@ class Campaign:
     def start(self, service: bool) -> DisturbedRun:
         """Start a command, or a service that does a run."""
         (self.folder / "tmp").mkdir(exist_ok=True)
-        place = ["place", str(MNIST), "--toolchains", self.toolchains, "--budget", "8s"]
+        place = ["place", str(MNIST), "--toolchains", self.toolchains]
+        place += ["--budget", f"{self.budget_s}s"]
         place += ["--session", str(self.session), "-o", str(self.folder / "out")]
         said = self.folder / "said"
         with said.open("wb") as written:
@@ -179,7 +202,7 @@ class Campaign:
         """Have a service open the model and start a run."""
         service = started.process
         assert service.stdin is not None and service.stdout is not None
-        settings = {"toolchains": self.toolchains.split(","), "budget_s": 8}
+        settings = {"toolchains": self.toolchains.split(","), "budget_s": self.budget_s}
 
         def ask(number: int, method: str, **params: object) -> dict:
             message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
@@ -212,23 +235,57 @@ class Campaign:
         began, stopped = time.monotonic(), self.clock.stopped
         lasts = self.lasts.setdefault((service, fresh), FIRST_GUESS_S)
         killed: list[str] = []
+        if self.only:
+            self.kill_chosen(started, most, killed)
         moment = self.random.uniform(0.1, lasts)
-        while len(killed) < most and not self.clock.wait(started.over, moment):
+        while not self.only and len(killed) < most and not self.clock.wait(started.over, moment):
             killed.append(self.kill_any(started.process.pid))
             moment = self.random.uniform(0.1, lasts * AGAIN)
         if not killed:
             self.report.ended += 1
             stopped = self.clock.stopped - stopped
             self.lasts[service, fresh] = time.monotonic() - began - stopped
-        self.finish(started, f"run {number} ({', '.join(killed) or 'nothing'} killed)")
+        when = f"run {number} ({', '.join(killed) or 'nothing'} killed)"
+        self.finish(started, when)
+        if not started.service and killed and REPLACED.issuperset(killed):
+            self.check_status(started, when)
 
-    def kill_any(self, top: int) -> str:
-        """Kill one process of a kind drawn among those that there are; the kind's name."""
+    def kill_chosen(self, started: DisturbedRun, most: int, killed: list[str]) -> None:
+        """Kill each process of the chosen kinds at a random moment of its life.
+
+        Args:
+            started: The run.
+            most: Kills that it may get; it gets as many of each kind as of every other.
+            killed: Takes the kinds of those that were killed.
+        """
+        seen: set[int] = set()
+        while len(killed) < min(most, KILLS_OF_A_RUN * len(self.only)):
+            if self.clock.wait(started.over, LOOK_S):
+                return
+            kinds = self.kinds(started.process.pid)
+            wanted = [kind for kind in self.only if killed.count(kind) < KILLS_OF_A_RUN]
+            new = {pid: kind for kind in wanted for pid in kinds.get(kind, []) if pid not in seen}
+            seen |= set(new)
+            for pid, kind in new.items():
+                if self.clock.wait(started.over, self.random.uniform(0.0, self.life_s)):
+                    return
+                if pid in self.kinds(started.process.pid).get(kind, []):
+                    os.kill(pid, signal.SIGKILL)
+                    self.report.kinds[kind] += 1
+                    killed.append(kind)
+
+    def kinds(self, top: int) -> dict[str, list[int]]:
+        """Return the living processes of a run by kind."""
         kinds: dict[str, list[int]] = {"command": [top]}
         for pid in descendants(top):
             with contextlib.suppress(OSError):
                 name = Path(f"/proc/{pid}/comm").read_text().strip()
                 kinds.setdefault(name, []).append(pid)
+        return kinds
+
+    def kill_any(self, top: int) -> str:
+        """Kill one process of a kind drawn among those that there are; the kind's name."""
+        kinds = self.kinds(top)
         names = sorted(kinds)
         weights = [
             1 / (1 + self.report.kinds[name]) for name in names
@@ -242,7 +299,7 @@ class Campaign:
     def finish(self, started: DisturbedRun, when: str) -> None:
         """Wait for the run's end and the service's, and check what is left."""
         process = started.process
-        ended = self.clock.wait(started.over, RUN_S)
+        ended = self.clock.wait(started.over, self.budget_s + RUN_S)
         if ended and started.service:
             assert process.stdin is not None
             with contextlib.suppress(BrokenPipeError):
@@ -308,8 +365,12 @@ class Campaign:
             if self.clock.stopped == stopped:
                 break
             # Its budget went by while the group was frozen, which says nothing about the run.
-        status = f"status {started.process.returncode}"
-        self.report.faults.append(f"{when}: {status}: {started.last_words()}")
+        self.check_status(started, when)
+
+    def check_status(self, started: DisturbedRun, when: str) -> None:
+        """Note a fault when a run that had to end well did not."""
+        if status := started.process.returncode:
+            self.report.faults.append(f"{when}: status {status}: {started.last_words()}")
 
     def run(self, count: int, seconds: float) -> Report:
         """Kill so often, or for so long."""
@@ -360,9 +421,29 @@ def main() -> int:
         default=FRESH_EVERY,
         help="runs after which the store is a new one; 1: every run measures its candidates",
     )
+    parser.add_argument(
+        "--only",
+        type=lambda text: frozenset(text.split(",")),
+        default=frozenset(),
+        metavar="KIND,…",
+        help="kill processes of these kinds only, for example collage-measure,collage-transit",
+    )
+    parser.add_argument("--budget", type=int, default=8, help="seconds of a run")
+    parser.add_argument(
+        "--life", type=float, default=LIFE_S, help="seconds that a chosen process may live"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="collage-kills-") as folder:
-        campaign = Campaign(Path(folder), options.seed, options.toolchains, options.fresh_every)
+        os.environ.setdefault(SHARED, folder)
+        campaign = Campaign(
+            Path(folder),
+            options.seed,
+            options.toolchains,
+            options.fresh_every,
+            options.only,
+            options.budget,
+            options.life,
+        )
         report = campaign.run(options.count, options.seconds)
     runs = f"{report.runs} runs, {report.ended} of which ended before anything was killed"
     print(f"{report.kinds.total()} processes killed in {runs}; by kind:")

@@ -14,6 +14,9 @@ MARK = "COLLAGE_TEST_MARK"
 CODE = f"import os; open(os.environ[{MARK!r}], 'w').close()\n"
 """Python that must never be run."""
 
+ESCAPE = "\x1b]0;title\x07"
+"""A name that would give a terminal another title."""
+
 Lie = Callable[[Path, dict[str, Any]], None]
 
 
@@ -53,6 +56,20 @@ def _padding(value: Any) -> Lie:
     return lie
 
 
+def _file(name: str) -> Lie:
+    def lie(folder: Path, manifest: dict[str, Any]) -> None:
+        manifest["files"][name] = {"sha256": "0" * 64, "bytes": 1}
+
+    return lie
+
+
+def _output(name: str) -> Lie:
+    def lie(folder: Path, manifest: dict[str, Any]) -> None:
+        manifest["outputs"][0]["name"] = name
+
+    return lie
+
+
 def _unlisted(name: str) -> Lie:
     def lie(folder: Path, manifest: dict[str, Any]) -> None:
         del manifest["files"][name]
@@ -75,9 +92,17 @@ def _requires(place: str, *, listed: bool) -> Lie:
 
 def _beside(name: str) -> Lie:
     def lie(folder: Path, manifest: dict[str, Any]) -> None:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(CODE)
 
     return lie
+
+
+def _linked_folder(folder: Path, manifest: dict[str, Any]) -> None:
+    outside = folder.parent / "elsewhere"
+    outside.mkdir()
+    (outside / "librt.so.1").write_text(CODE)
+    (folder / "tls").symlink_to(outside)
 
 
 def _link_outside(folder: Path, manifest: dict[str, Any]) -> None:
@@ -115,6 +140,14 @@ REFUSED: dict[str, tuple[Lie, str]] = {
     "model.so is a pipe": (_pipe("model.so"), r"model\.so is no regular file"),
     "the sample is a pipe": (_pipe("sample_input.npz"), "no regular file"),
     "an unlisted library": (_beside("libevil.so"), r"library 'libevil\.so'"),
+    "an unlisted library for this processor": (
+        _beside("glibc-hwcaps/x86-64-v2/librt.so.1"),
+        r"library 'glibc-hwcaps/x86-64-v2/librt\.so\.1'",
+    ),
+    "libraries in a linked folder": (_linked_folder, "'tls', which is a link"),
+    "an escape sequence as a file's name": (_file(ESCAPE), r"\\x1b\]0;title\\x07"),
+    "half a character as a file's name": (_file("\ud800"), "no file can be called|surrogate"),
+    "an output that the sample lacks": (_output(ESCAPE), r"\\x1b"),
     "tolerance 1e99": (_set("tolerance", 1e99), "tolerance"),
     "tolerance NaN": (_set("tolerance", float("nan")), "tolerance|NaN|JSON|manifest"),
     "tolerance true": (_set("tolerance", True), "tolerance"),

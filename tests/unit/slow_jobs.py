@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 from collage_engine.control.run_control import RunControl
 from collage_engine.records.errors import Cancelled
@@ -28,17 +29,26 @@ def _ask(control: RunControl, toolchains: tuple[str, ...]) -> dict[str, str]:
     for name in toolchains:
         if name in at_risk.left_out():
             continue
-        with at_risk.asking(name):
+        with at_risk.asking(name, limit_s=1.0 if name == "hang" else at_risk.ANSWER_S):
             if name == "abort":
                 os.abort()
             if name == "segfault":
                 os.kill(os.getpid(), signal.SIGSEGV)
+            if name == "killed" and _first_time():
+                os.kill(os.getpid(), signal.SIGKILL)
             if name == "exit":
                 os._exit(0)
             if name == "hang":
-                at_risk.ANSWER_S = 1.0
                 time.sleep(600)
     return at_risk.left_out()
+
+
+def _first_time() -> bool:
+    """Whether no child of this engine's has been here before."""
+    path = Path(os.environ["COLLAGE_TEST_MARK"])
+    known = path.exists()
+    path.touch()
+    return not known
 
 
 def _die(control: RunControl) -> None:

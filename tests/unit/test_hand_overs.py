@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -66,6 +67,14 @@ def test_measured_once_per_machine_versions_and_threads(tmp_path):
 WAYS = ("abort", "segfault", "exit", "hang", "slow")
 
 
+def again(name: str) -> bool:
+    """Whether "killed_2" was tried no more than twice, by all children."""
+    path = Path(os.environ["COLLAGE_CACHE_DIR"]) / name
+    times = int(path.read_text()) + 1 if path.exists() else 1
+    path.write_text(str(times))
+    return times <= int(name.removeprefix("killed_"))
+
+
 def misbehave(request: HandoverRequest, send) -> dict[str, float]:
     """Runs in the child: the toolchain named after a way to misbehave does so when it is alone."""
     marker = Marker(request.marker_path)
@@ -77,6 +86,8 @@ def misbehave(request: HandoverRequest, send) -> dict[str, float]:
             os.abort()
         if first == last == "segfault":
             os.kill(os.getpid(), signal.SIGSEGV)
+        if first == last and first.startswith("killed") and again(first):
+            os.kill(os.getpid(), signal.SIGKILL)
         if first == last == "exit":
             os._exit(0)
         if first == last == "hang":
@@ -130,6 +141,17 @@ def test_a_toolchain_that_gave_no_answer_is_tried_again_when_there_is_more_time(
 def pretend_both(request: HandoverRequest) -> dict[str, float]:
     """Runs in the child: nobody misbehaves."""
     return {"launch": 0.5, "pair:a:hang": 2.0}
+
+
+def test_a_child_that_is_killed_from_outside_costs_no_toolchain(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path))
+    with Store(tmp_path / "m.db") as store:
+        found, told = measured_beside(monkeypatch, store, "killed_1")
+        assert found and not told
+        _, told = measured_beside(monkeypatch, store, "killed_2")
+        assert len(told) == 1 and "killed by SIGKILL" in told[0]
+        found, told = measured_beside(monkeypatch, store, "killed_2")
+        assert found and not told, "it is measured again in the next run"
 
 
 def test_all_that_misbehave_are_left_out_one_by_one(tmp_path, monkeypatch):

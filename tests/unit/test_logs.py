@@ -15,6 +15,7 @@ from collage_engine.control.run_control import RunControl
 from collage_engine.machine import logs
 from collage_engine.machine.worker import Worker, WorkerCrashed
 from collage_engine.store.store import Store, remembered
+from tests.support.read_only_folder import read_only
 
 DO = "tests.support.worker_targets:do"
 
@@ -48,6 +49,17 @@ def test_a_program_that_configures_nothing_gets_no_file_and_no_output(tmp_path):
     )
     assert done.stdout + done.stderr == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_where_the_log_cannot_be_written_the_work_goes_on_without(folder):
+    logs.configure()
+    with read_only(folder.parent):
+        assert logs.configure() is None
+        logging.getLogger("collage_engine.x").error("lost")
+    assert logs.configure() == folder / logs.FILE_NAME
+    with read_only(folder.parent):
+        logging.getLogger("collage_engine.x").error("lost as well")
+    assert lines(folder) == []
 
 
 def test_the_whole_family_writes_one_file_each_record_once(folder, capsys):

@@ -154,6 +154,21 @@ def test_one_that_dies_first_in_a_fresh_child_is_not_asked_twice(bed):
     assert len(bed.log()) == 1
 
 
+def test_a_child_that_is_killed_from_outside_costs_no_candidate(bed):
+    unlucky, other = candidate("good", 1, act="killed-1"), candidate("good", 2)
+    found = bed.measure(unlucky, other)
+    assert found.costs[unlucky.key].usable and found.costs[other.key].usable
+    assert found.invalid == 0 and len(bed.log()) == 3
+
+
+def test_what_is_killed_again_and_again_is_left_out_of_this_run_only(bed):
+    unlucky, other = candidate("good", 1, act="killed-2"), candidate("good", 2)
+    found = bed.measure(unlucky, other)
+    assert found.costs[unlucky.key].reason.startswith("crashed while running by itself: killed by")
+    assert found.costs[other.key].usable
+    assert bed.measure(unlucky).costs[unlucky.key].usable
+
+
 def test_who_crashes_in_a_process_another_one_spoiled_is_acquitted(bed):
     victim = candidate("good", 2)
     found = bed.measure(candidate("vandal", 1, act="poisons"), victim)

@@ -239,6 +239,12 @@ def test_a_toolchain_that_ends_the_process_that_asks_it_is_left_out_and_the_job_
     assert client.job("ask", toolchains=("good", way)) == left_out, "later jobs leave it out too"
 
 
+def test_a_child_that_is_killed_from_outside_costs_no_toolchain(client, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLLAGE_TEST_MARK", str(tmp_path / "mark"))
+    assert client.job("ask", toolchains=("good", "killed")) == {}
+    assert (tmp_path / "mark").exists()
+
+
 def test_several_of_them_are_left_out_one_by_one(client):
     assert client.job("ask", toolchains=WAYS).keys() == set(WAYS)
 

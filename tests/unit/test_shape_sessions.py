@@ -11,7 +11,7 @@ import pytest
 from collage_engine.api import Session
 from collage_engine.deployment import shapes as several
 from collage_engine.deployment.shapes import place_shapes
-from collage_engine.records.errors import SessionError, UsageError
+from collage_engine.records.errors import ArtifactError, SessionError, UsageError
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
@@ -81,6 +81,31 @@ def test_a_second_placing_keeps_the_runs_of_the_first(tmp_path: Path) -> None:
         found = placed(session)
         assert found.not_saved is None and found.session == session
         assert runs_in(session) == {"batch=1": count, "batch=4": count}
+    assert list(tmp_path.iterdir()) == [session]
+
+
+def test_an_artifact_that_cannot_be_written_loses_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise ArtifactError("no space left")
+
+    monkeypatch.setattr(several, "combine_artifacts", full)
+    session = tmp_path / "s.collage"
+    engine = EngineWithoutChildren()
+    try:
+        with pytest.raises(ArtifactError, match="no space left"):
+            place_shapes(
+                engine,
+                "m.onnx",
+                choices_of(*BATCHES),
+                RunSettings(),
+                session=session,
+                out=tmp_path / "out",
+            )
+    finally:
+        engine.close()
+    assert runs_in(session) == {"batch=1": 1, "batch=4": 1}
     assert list(tmp_path.iterdir()) == [session]
 
 

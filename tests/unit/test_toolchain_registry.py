@@ -84,6 +84,12 @@ PROBES = {
     ),
     "raises": ("raise OSError('libfoo.so: not found')", "OSError: libfoo.so: not found"),
     "exits": ("import os; os._exit(0)", "printed no state"),
+    "says_nothing": ("return None", "AttributeError|TypeError"),
+    "speaks_for_tvm": (
+        "from collage_engine.records.toolchain import ToolchainState\n"
+        "        return ToolchainState(name='tvm', available=False, reason='broken')",
+        "speaks for 'tvm'",
+    ),
 }
 CHANGED_LIMITS = {
     "works_for_ever": ProbeLimits(whole_s=2.0),

@@ -139,6 +139,23 @@ class Sha256 {
   uint64_t total_ = 0;
 };
 
+// A text without control characters, by which a name could change the terminal that it is printed on.
+inline std::string Printable(const std::string& text) {
+  std::string found;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const bool second = i > 0 && static_cast<unsigned char>(text[i - 1]) == 0xc2;  // of U+0080 to U+009F
+    if (byte < 0x20 || byte == 0x7f || (second && byte < 0xa0)) {
+      char code[5];
+      std::snprintf(code, sizeof code, "\\x%02x", byte);
+      found += code;
+    } else {
+      found += text[i];
+    }
+  }
+  return found;
+}
+
 // Throws unless a manifest can be parsed without harm: by its size, and by how deep it is nested, since
 // parsers of JSON call themselves.
 inline void CheckJson(const std::string& text) {
@@ -193,13 +210,20 @@ inline std::string HashOfListed(const std::string& folder, const std::string& na
   return hash.Digest();
 }
 
-// Throws when the folder itself holds a library that is not listed, where model.so would find it.
+// Throws when the folder holds a library that is not listed. The system would find it there, or in
+// folders below that are named after the processor (glibc-hwcaps, tls and others), which are searched
+// before.
 template <typename Listed>
 void CheckLibraries(const std::string& folder, const Listed& listed) {
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (name.find(".so") != std::string::npos && !listed(name)) {
-      throw std::runtime_error("it holds the library '" + name.substr(0, 80) +
+  namespace fs = std::filesystem;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
+    const std::string path = entry.path().lexically_relative(folder).string();
+    if (entry.is_symlink() && entry.is_directory()) {
+      throw std::runtime_error("it holds the folder '" + path.substr(0, 80) + "', which is a link");
+    }
+    const bool library = entry.path().filename().string().find(".so") != std::string::npos;
+    if (library && !entry.is_directory() && !listed(path)) {
+      throw std::runtime_error("it holds the library '" + path.substr(0, 80) +
                                "', which the manifest does not list");
     }
   }

@@ -482,7 +482,9 @@ bool RunOn(const Options& options, const std::vector<collage::Entry>& entries, c
   const size_t number = collage::Pick(entries, shapes, padding, &padded);
   const collage::Entry& entry = entries[number];
   if (entries.size() > 1) {
-    for (const auto& [dim, size] : entry.dims) std::printf("%s=%lld ", dim.c_str(), static_cast<long long>(size));
+    for (const auto& [dim, size] : entry.dims) {
+      std::printf("%s=%lld ", collage::Printable(dim).c_str(), static_cast<long long>(size));
+    }
     std::printf(padded.empty() ? "\n" : "with padding\n");
   }
   std::vector<ffi::Tensor> inputs;
@@ -503,7 +505,7 @@ bool RunOn(const Options& options, const std::vector<collage::Entry>& entries, c
     const ffi::Tensor output = Cut(outputs[i], name, padding, padded);
     if (truth == nullptr) {
       const collage::Extents shape(output.shape().begin(), output.shape().end());
-      std::printf("%s\n", collage::ShapeText({{name, shape}}).c_str());
+      std::printf("%s\n", collage::Printable(collage::ShapeText({{name, shape}})).c_str());
       continue;
     }
     const auto found = truth->find(name);
@@ -617,9 +619,9 @@ int main(int argc, char** argv) {
   try {
     return Run(options);
   } catch (const ffi::Error& error) {
-    std::fprintf(stderr, "%s\n", FirstLine(error).c_str());
+    std::fprintf(stderr, "%s\n", collage::Printable(FirstLine(error)).c_str());
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
+    std::fprintf(stderr, "%s\n", collage::Printable(error.what()).c_str());
   }
   return 1;
 }

@@ -107,8 +107,12 @@ def open_listed(folder, name):
     """
     path = Path(folder) / name
     inside = name and not Path(name).is_absolute() and ".." not in Path(name).parts
-    if not inside or not path.resolve().is_relative_to(Path(folder).resolve()):
-        raise Damaged(f"the manifest names {name!r}, outside the folder")
+    try:
+        inside = inside and path.resolve().is_relative_to(Path(folder).resolve())
+    except (ValueError, OSError):  # a zero byte, half a character, links in a circle
+        raise Damaged(f"the manifest names {name!r:.80}, which no file can be called") from None
+    if not inside:
+        raise Damaged(f"the manifest names {name!r:.80}, outside the folder")
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe could wait for ever
             raise Damaged(f"{name} is no regular file")
@@ -284,11 +288,30 @@ def verify(folder: str | Path, manifest, samples: bool = True) -> None:
         with open_listed(folder, name) as stream:
             if hashlib.file_digest(stream, "sha256").hexdigest() != about["sha256"]:
                 raise Damaged(f"{name} has changed since it was exported")
-    for entry in os.scandir(folder):  # where model.so looks for the libraries that it needs
-        if ".so" in entry.name and entry.name not in manifest["files"]:
-            raise Damaged(
-                f"it holds the library {entry.name!r:.80}, which the manifest does not list"
-            )
+    _check_libraries(folder, manifest["files"])
+
+
+def _check_libraries(folder, listed):
+    """Check that a library that ``model.so`` needs is found only where the manifest has it.
+
+    The system looks for it in the folder and, before that, in folders below it that are named after
+    the processor (``glibc-hwcaps``, ``tls`` and others).
+    """
+
+    def fail(error):
+        raise Damaged(f"{error.filename} cannot be read: {error.strerror}")
+
+    for place, folders, files in os.walk(folder, onerror=fail):
+        inside = Path(place).relative_to(folder)
+        for name in folders:
+            if os.path.islink(Path(place) / name):
+                raise Damaged(f"it holds the folder {str(inside / name)!r:.80}, which is a link")
+        for name in files:
+            path = str(inside / name)
+            if ".so" in name and path not in listed:
+                raise Damaged(
+                    f"it holds the library {path!r:.80}, which the manifest does not list"
+                )
 
 
 def set_environment(manifest):
@@ -725,8 +748,14 @@ def main(argv=None):
         return run(folder, options)
     except Exception as error:
         lines = str(error).strip().splitlines()
-        print(f"{folder}: {(lines[-1] if lines else repr(error))[:1000]}", file=sys.stderr)
+        text = f"{folder}: {(lines[-1] if lines else repr(error))[:1000]}"
+        print(printable(text), file=sys.stderr)
         return 1
+
+
+def printable(text):
+    """A text without control characters, by which a name could change the terminal."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 
 def run(folder, options):
@@ -768,7 +797,7 @@ def run_inputs(folder, options, model, entries):
     if options.json:
         print(json.dumps(report))
         return 0
-    print("\n".join(f"{name} {shape}" for name, shape in shapes.items()))
+    print("\n".join(printable(f"{name} {shape}") for name, shape in shapes.items()))
     if "latency_us" in report:
         print_latency(model, report["latency_us"])
     return 0
@@ -799,6 +828,9 @@ def run_sample(folder, options, model, number):
     names = [about["name"] for about in manifest["outputs"]]
     if options.save:
         write_npz(options.save, dict(zip(names, outputs, strict=True)))
+    for name in names:
+        if name not in sample:
+            raise Damaged(f"the sample has no output {name!r:.80}")
     worst_abs, worst_rel = compare(outputs, [sample[name] for name in names])
     report: dict = {
         "artifact": str(folder),
@@ -869,7 +901,8 @@ def runs_per_second(pool, number, inputs, seconds=2.0):
 def print_report(model, report):
     """Print what ``run_sample`` found out."""
     if "dims" in report:
-        print(" ".join(f"{name}={size}" for name, size in report["dims"].items()) + ":")
+        sizes = " ".join(f"{name}={size}" for name, size in report["dims"].items())
+        print(f"{printable(sizes)}:")
     print(
         f"max_abs_error {report['max_abs_error']:.3g}  max_rel_error "
         f"{report['max_rel_error']:.3g}  (tolerance {report['tolerance']:.3g}): "

@@ -20,12 +20,12 @@ from collage_engine.control.run_control import RunControl
 from collage_engine.planning.infeasible import raise_infeasible
 from collage_engine.records.copies import FREE
 from collage_engine.records.counted import counted
-from collage_engine.records.errors import InfeasibleError
+from collage_engine.records.errors import InfeasibleError, ToolchainFault
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.api import solve
-from collage_engine.toolchains.at_risk import left_out
+from collage_engine.toolchains.at_risk import asking, left_out
 from collage_engine.toolchains.registry import about
 from collage_engine.trials.baselines import check_placements
 
@@ -82,7 +82,7 @@ class Enumerate:
                 waited_for=named_toolchains(inputs.pins, settings),
             )
             menu = inputs.open_model.menu(settings, pinned_to_host(inputs.pins), probing)
-            missed = [n for n in menu.not_ready if menu.target.kind in about(n).targets]
+            missed = [n for n in menu.not_ready if _compiles_for(n, menu.target.kind)]
             absent = [not_ready_in_words(missed)] if missed else []
             absent += [f"{n} is left out of this run: {why}" for n, why in left_out().items()]
             for sentence in absent:
@@ -119,6 +119,15 @@ def named_toolchains(pins: Sequence[Pin], settings: RunSettings) -> frozenset[st
 def set_up_s(budget: RunBudget) -> float:
     """Seconds for which a run waits for what toolchains need to be compiled."""
     return max(LEAST_SET_UP_S, SET_UP_SHARE * budget.left_s)
+
+
+def _compiles_for(name: str, kind: str) -> bool:
+    """Return whether a toolchain says that it compiles for a kind of device."""
+    try:
+        with asking(name):
+            return kind in about(name).targets
+    except ToolchainFault:
+        return False
 
 
 def not_ready_in_words(names: Sequence[str]) -> str:

@@ -13,10 +13,16 @@ import sys
 import time
 from pathlib import Path
 
-MODES = ("abort", "segfault", "exit", "hang", "slow", "memory", "wrong")
+MODES = ("abort", "segfault", "exit", "hang", "slow", "memory", "wrong", "garbage")
+"""``wrong`` raises, or computes something else; ``garbage`` is an answer that is none."""
 PLACES = {
     "probe": "",
+    "import": "pipeline",
+    "instances": "",
     "supports": "",
+    "partition_spec": "",
+    "rules": "pipeline",
+    "libraries": "",
     "compile": "collage-measure",
     "measure": "collage-measure",
     "hand-over": "collage-transit",
@@ -25,8 +31,12 @@ PLACES = {
     "tuning": "collage-tune",
 }
 """Place → how the name of the process begins that it happens in (Linux keeps 15 characters)."""
+COMPUTING = ("measure", "hand-over", "trial")
+"""Places that are calls of what it compiled."""
 VARIABLE = "EVIL_BEHAVIOUR"
 """It begins as the toolchain is called: what probing found for another value is not taken."""
+REACHED = "COLLAGE_TEST_REACHED"
+"""Environment variable: a file that is made when it misbehaves, by which a test knows of it."""
 SLOW_S = 0.3
 """Seconds that a slow call takes."""
 
@@ -48,11 +58,17 @@ def process_name() -> str:
     return Path("/proc/self/comm").read_text().strip()
 
 
-def misbehave(place: str) -> None:
-    """Do what was asked for, if this is the place."""
+def misbehave(place: str) -> bool:
+    """Do what was asked for, if this is the place.
+
+    Returns:
+        Whether the answer shall be garbage.
+    """
     mode, _, where = os.environ.get(VARIABLE, "").partition("@")
     if where != place or not process_name().startswith(PLACES[place]):
-        return
+        return False
+    if REACHED in os.environ:
+        Path(os.environ[REACHED]).touch()
     if mode == "abort":
         sys.stderr.write("evil: abort\n")
         sys.stderr.flush()
@@ -71,3 +87,4 @@ def misbehave(place: str) -> None:
             held.append(b"x" * (64 << 20))
     if mode == "wrong":
         raise ValueError("evil: this was never going to work")
+    return mode == "garbage"

@@ -15,9 +15,10 @@ from collage_engine.toolchains import example
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.example.toolchain import ExampleToolchain
 from collage_engine.toolchains.runtime.builder import RuntimeSource
-from tests.support.misbehaving import PLACES, VARIABLE, misbehave
+from tests.support.misbehaving import COMPUTING, PLACES, REACHED, VARIABLE, misbehave
 
 HOOK = """
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 #include <csignal>
@@ -34,6 +35,8 @@ static float Misbehave() {
   const char* here = "";
 @PLACES@
   if (std::strcmp(at + 1, here) != 0) return 0.0f;
+  static const char* reached = std::getenv("@REACHED@");
+  if (reached != nullptr) close(open(reached, O_CREAT | O_WRONLY, 0644));
   if (std::strncmp(wanted, "abort", 5) == 0) { dprintf(2, "evil: abort\\n"); std::abort(); }
   if (std::strncmp(wanted, "segfault", 8) == 0) raise(SIGSEGV);
   if (std::strncmp(wanted, "exit", 4) == 0) _exit(0);
@@ -61,12 +64,13 @@ def source_file() -> Path:
         "  size_t weights_bytes_;", "  float offset_ = 0.0f;\n  size_t weights_bytes_;"
     )
     # Calls are watched in these processes; what is compiled is watched in Python.
-    calls = {place: PLACES[place] for place in ("measure", "hand-over", "trial")}
+    calls = {place: PLACES[place] for place in COMPUTING}
     places = "\n".join(
         f'  if (std::strncmp(process, "{name}", {len(name)}) == 0) here = "{place}";'
         for place, name in calls.items()
     )
     hook = HOOK.replace("@VARIABLE@", VARIABLE).replace("@PLACES@", places)
+    hook = hook.replace("@REACHED@", REACHED)
     last = text.rindex("#include")
     end = text.index("\n", last) + 1
     folder = cache_folder() / "evil-source"
@@ -86,20 +90,35 @@ class EvilToolchain(ExampleToolchain):
     )
 
     def probe(self) -> ToolchainState:
-        misbehave("probe")
-        return super().probe()
+        return None if misbehave("probe") else super().probe()
 
     def source(self) -> RuntimeSource:
         return replace(super().source(), main=source_file())
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
+        if misbehave("instances"):
+            return None
         return (ToolchainInstance(toolchain=self.name, threads=target.threads),)
 
     def supports(self, graph: Any, index: Any, instance: ToolchainInstance) -> str | None:
-        misbehave("supports")
-        return super().supports(graph, index, instance)
+        return 5 if misbehave("supports") else super().supports(graph, index, instance)
+
+    def partition_spec(self, instance: ToolchainInstance, graph: Any) -> Any:
+        if misbehave("partition_spec"):
+            return None
+        spec = super().partition_spec(instance, graph)
+
+        def judge(sub_graph: Any) -> Any:
+            return 5 if misbehave("rules") else spec.validate(sub_graph)
+
+        return replace(spec, validate=judge)
 
     def compile(self, function: Function) -> Any:
-        misbehave("compile")
-        misbehave("build")
-        return super().compile(function)
+        garbage = [misbehave(place) for place in ("compile", "build")]
+        return None if any(garbage) else super().compile(function)
+
+    def runtime_libraries(self) -> Any:
+        return None if misbehave("libraries") else super().runtime_libraries()
+
+
+misbehave("import")

@@ -1,0 +1,155 @@
+"""A toolchain that raises, or whose answers are none, is left out of the menu with the reason."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from collage_engine.candidates.menu import MOST_INSTANCES, Menu
+from collage_engine.candidates.open_model import OpenModel
+from collage_engine.candidates.runtime_facts import runtime_facts
+from collage_engine.partition.patterns import anything, op
+from collage_engine.partition.rules import PatternRule
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
+from collage_engine.toolchains import registry
+from collage_engine.toolchains.at_risk import LEFT_OUT, left_out
+from collage_engine.toolchains.example.toolchain import ExampleToolchain
+from tests.support.toolchain_models import convolutions
+
+NAME = "hostile"
+
+
+def _raise(*_: Any) -> Any:
+    raise ValueError("\x1b]0;title\x07this was never\ngoing to work")
+
+
+def _exit(*_: Any) -> Any:
+    raise SystemExit(3)
+
+
+class Hostile(ExampleToolchain):
+    """The example, but for the methods that a test replaces."""
+
+    about = ExampleToolchain.about.__class__(name=NAME, title="Hostile", licence="MIT")
+
+
+class Unloadable(Hostile):
+    """Its class cannot be made."""
+
+    def __init__(self) -> None:
+        raise SystemExit("no licence found")
+
+
+def _rules(**changes: Any) -> Any:
+    def partition_spec(self: Hostile, instance: Any, graph: Any) -> Any:
+        spec = ExampleToolchain.partition_spec(self, instance, graph)
+        if "predicate" in changes:
+            pattern = op("nn.relu", anything())
+            return replace(spec, rule=PatternRule("hostile.relu", pattern, changes["predicate"]))
+        return replace(spec, **changes)
+
+    return partition_spec
+
+
+def _instance(**changes: Any) -> Any:
+    return ToolchainInstance(**{"toolchain": NAME, **changes})
+
+
+ANSWERS: dict[str, tuple[str, Any, str]] = {
+    "instances raises": ("instances", _raise, "ValueError: going to work"),
+    "instances exits": ("instances", _exit, "SystemExit: 3"),
+    "instances is None": ("instances", lambda *_: None, "its instances are None"),
+    "instances are words": ("instances", lambda *_: ("a", "b"), "Expected `object`"),
+    "an instance of tvm": (
+        "instances",
+        lambda *_: (_instance(toolchain="tvm"),),
+        "an instance of another toolchain",
+    ),
+    "a configuration that is a number": (
+        "instances",
+        lambda *_: (_instance(config=5),),
+        "Expected `array`",
+    ),
+    "two instances alike": ("instances", lambda *_: (_instance(),) * 2, "one name"),
+    "a million instances": (
+        "instances",
+        lambda *_: (_instance(),) * 1_000_000,
+        f"at most {MOST_INSTANCES}",
+    ),
+    "supports raises": ("supports", _raise, "ValueError: going to work"),
+    "supports says yes": ("supports", lambda *_: True, "it says True about an operator"),
+    "no rules": ("partition_spec", lambda *_: None, "its partition spec is None"),
+    "rules that raise": ("partition_spec", _raise, "ValueError: going to work"),
+    "a rule that is none": ("partition_spec", _rules(rule=5), "AttributeError"),
+    "a predicate that raises": ("partition_spec", _rules(predicate=_raise), "going to work"),
+    "a judgement that raises": ("partition_spec", _rules(validate=_raise), "going to work"),
+}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Iterator[OpenModel]:
+    onnx.save(convolutions(), tmp_path / "model.onnx")
+    opened = OpenModel(str(tmp_path / "model.onnx"), {})
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def menu_with(model: OpenModel, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what makes the menu of a hostile toolchain and of TVM."""
+
+    def menu(attribute: str = "", value: Any = None, cls: str = "Hostile") -> Menu:
+        monkeypatch.setitem(registry.TOOLCHAINS, NAME, f"{__name__}:{cls}")
+        state = ToolchainState(name=NAME, available=True, version="1", targets=("cpu",))
+        monkeypatch.setitem(registry._probed, NAME, state)
+        monkeypatch.setenv(LEFT_OUT, "{}")
+        if attribute:
+            monkeypatch.setattr(Hostile, attribute, value)
+        return model.menu(RunSettings(toolchains=(NAME, "tvm")))
+
+    registry.get.cache_clear()
+    yield menu
+    registry.get.cache_clear()
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_answer_that_is_none_leaves_the_toolchain_out_with_the_reason(menu_with, name):
+    attribute, answer, says = ANSWERS[name]
+    menu = menu_with(attribute, answer)
+    assert set(menu.instances) == {"tvm"} and menu.candidates
+    (state,) = (state for state in menu.states if state.name == NAME)
+    assert not state.available and says in state.reason, state.reason
+    assert state.reason.isprintable() and left_out().keys() == {NAME}
+
+
+def test_a_class_that_ends_the_process_costs_itself_only(menu_with):
+    menu = menu_with(cls="Unloadable")
+    assert set(menu.instances) == {"tvm"}
+    assert "cannot be loaded" in left_out()[NAME] and "no licence found" in left_out()[NAME]
+
+
+def test_a_reason_of_many_lines_becomes_one(menu_with):
+    menu = menu_with("supports", lambda *_: "\n it dances no\n" + "x" * 100_000)
+    assert set(menu.without_candidates[NAME].values()) == {"it dances no"}
+
+
+@pytest.mark.parametrize(
+    "libraries",
+    [_raise, lambda *_: None, lambda *_: (_library("/nowhere.so"),), lambda *_: (5,)],
+    ids=["raises", "none", "no file", "numbers"],
+)
+def test_libraries_that_are_none_end_no_run(menu_with, libraries):
+    menu_with("runtime_libraries", libraries)
+    assert not any(NAME in fact for fact in runtime_facts([NAME, "tvm"], 8))
+    assert os.environ[LEFT_OUT] == "{}"
+
+
+def _library(file: str) -> RuntimeLibrary:
+    return RuntimeLibrary(file=file, name="x.so", toolchain=NAME, version="1", licence="MIT")
