@@ -41,6 +41,7 @@ from collage_engine.farm.identity import engine_hash, library_versions
 from collage_engine.farm.member import Context, Member
 from collage_engine.farm.messages import GroupRequest, Hello, encode
 from collage_engine.farm.model_files import model_files
+from collage_engine.farm.worker_process import end_with_parent
 from collage_engine.records.files import write_atomically
 from collage_engine.records.settings import RunSettings
 from collage_engine.timing.measurer import CandidateGroup, group_candidates
@@ -79,6 +80,7 @@ def scheduler(ready: Path) -> None:
     """Be the scheduler of a simulated farm, until this process is ended."""
     from distributed import Scheduler
 
+    end_with_parent()
     apply_settings()
     logging.getLogger("distributed").setLevel(logging.ERROR)
 
@@ -108,6 +110,7 @@ def machines(address: str, first: int, count: int) -> None:
     import dask.config
     from distributed import Worker
 
+    end_with_parent()
     apply_settings()
     # Many machines begin at once on the processors of one.
     dask.config.set({"distributed.comm.timeouts.connect": f"{START_S}s"})
@@ -159,7 +162,8 @@ class Farm:
     def start(self, *words: str) -> None:
         """Start a process of the farm."""
         command = [sys.executable, "-m", "tests.benchmarks.bench_farm", *words]
-        self.processes.append(subprocess.Popen(command))
+        # Each is a session of its own, as on a machine of its own; it ends with this process.
+        self.processes.append(subprocess.Popen(command, start_new_session=True))
 
     def wait(self, over: Callable[[], bool], state: Callable[[], str]) -> None:
         """Wait for the farm to get on; SystemExit says in what state it is after ``START_S``."""

@@ -76,6 +76,16 @@ class Networks:
             name: ["nsenter", f"--net=/var/run/netns/{self.space(name)}"] for name in self.names
         }
 
+    def listening(self, name: str) -> list[str]:
+        """The addresses on which anything listens in a member's namespace."""
+        shown = subprocess.run(
+            [*self.prefixes[name], "ss", "--tcp", "--listening", "--numeric", "--no-header"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return [line.split()[3] for line in shown.stdout.splitlines()]
+
     def cut(self, name: str) -> None:
         """Cut a member off."""
         ip("link", "set", self.cable(name), "down")
@@ -121,13 +131,7 @@ def main() -> int:
                 status = [*collage, "farm", "status", farm.address]
                 subprocess.run(status, cwd=ROOT, env=farm.environment | {"COLUMNS": "150"})
             for name in networks.names:
-                found = [
-                    f"{one.laddr.ip}:{one.laddr.port}"
-                    for process in farm.everybody(name)
-                    for one in process.net_connections(kind="inet")
-                    if one.status == "LISTEN"
-                ]
-                print(f"{name} listens on {', '.join(found)}")
+                print(f"{name} listens on {', '.join(networks.listening(name))}", flush=True)
             return placing.returncode
         finally:
             farm.close()
