@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from collage_engine.farm.certificates import INSTALL, certificate_path, security
 from collage_engine.farm.member_calls import beside as run_beside
 from collage_engine.farm.member_calls import call as run_call
+from collage_engine.machine import logs
 from collage_engine.records.errors import FarmError
 from collage_engine.records.regular_file import read_regular
 
@@ -134,6 +135,12 @@ def apply_settings() -> None:
 
     dask.config.set(SETTINGS)
     _limit_messages()
+    for name in ("distributed", "distributed.client"):
+        # Dask shows stack traces on the screen; they belong into this program's log.
+        logger = logging.getLogger(name)
+        logger.handlers = list(logging.getLogger(logs.ROOT).handlers)
+        logger.propagate = False
+        logger.setLevel(logging.ERROR)
 
 
 def _limit_messages() -> None:
@@ -213,7 +220,6 @@ def connect(address: Address) -> Any:
     )
     if encrypted:
         where["security"] = security(address.certificate or certificate_path())
-    logging.getLogger("distributed").setLevel(logging.ERROR)
     make: Any = Client  # it has no types
     ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
     given_up = threading.Event()

@@ -93,7 +93,6 @@ def serve(
         raise FarmError(f"a farm needs the package distributed: {INSTALL}") from error
     apply_settings()
     scheme = "tls" if tls else "tcp"
-    logging.getLogger("distributed").setLevel(logging.ERROR)
 
     async def work() -> None:
         options: dict[str, Any] = {"security": security(certificate)} if certificate else {}

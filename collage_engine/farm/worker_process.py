@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 import socket
@@ -41,7 +40,6 @@ def main(address: str, name: str, certificate: str = "") -> int:
     end_with_parent()
     logs.configure(name="farm-worker")
     apply_settings()
-    logging.getLogger("distributed").setLevel(logging.ERROR)
     where = Address(address, Path(certificate) if certificate else None)
     options: dict[str, Any] = {}
     if where.encrypted:

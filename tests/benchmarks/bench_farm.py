@@ -16,7 +16,6 @@ import argparse
 import asyncio
 import itertools
 import json
-import logging
 import os
 import platform
 import random
@@ -82,7 +81,6 @@ def scheduler(ready: Path) -> None:
 
     end_with_parent()
     apply_settings()
-    logging.getLogger("distributed").setLevel(logging.ERROR)
 
     async def work() -> None:
         started = await Scheduler(host="tls://127.0.0.1", port=0, **options_of_dask())
@@ -114,7 +112,6 @@ def machines(address: str, first: int, count: int) -> None:
     apply_settings()
     # Many machines begin at once on the processors of one.
     dask.config.set({"distributed.comm.timeouts.connect": f"{START_S}s"})
-    logging.getLogger("distributed").setLevel(logging.ERROR)
     # Each of Dask's workers would count all connections of the process that they share.
     psutil.Process.num_fds = lambda self: 0  # type: ignore[method-assign]
     Member._hello = simulated_hello  # type: ignore[method-assign]

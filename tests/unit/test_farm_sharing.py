@@ -346,3 +346,26 @@ def test_what_dask_raises_is_said_in_words() -> None:
         said = why_lost(type(name, (Exception,), {})("of Dask"))
         assert name not in said and " " in said
     assert why_lost(ValueError("odd")) == ("its task ended without an answer (ValueError: odd)")
+
+
+def test_what_dask_logs_does_not_reach_the_screen(tmp_path) -> None:
+    pytest.importorskip("distributed", reason="the extra `farm` is not installed")
+    code = (
+        "import logging\n"
+        "from collage_engine.farm.carrier import apply_settings\n"
+        "from collage_engine.machine import logs\n"
+        "logs.configure()\n"
+        "apply_settings()\n"
+        "for name in ('distributed.scheduler', 'distributed.client', 'distributed.worker'):\n"
+        "    logging.getLogger(name).critical('of Dask')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"COLLAGE_CACHE_DIR": str(tmp_path)},
+        check=True,
+    )
+    assert not done.stdout and not done.stderr
+    assert (tmp_path / "logs" / "collage.log").read_text().count("of Dask") == 3
