@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -10,6 +11,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collage_gui.main_window.window import MainWindow
+
+
+FRAME_PX = 40
+"""Height that window managers take for a title bar, in pixels; chosen, a little more than usual: a
+window that does not fit on the screen together with it is maximised."""
+LOAD_MS = 100
+"""When what draws graphs is loaded, in ms after the window is shown; chosen: it is painted then."""
 
 
 def _seconds(text: str) -> int:
@@ -73,9 +81,18 @@ def start_with_files(window: MainWindow, paths: Sequence[str]) -> None:
     The order matters: a request that is made before the engine starts fails, while one that is
     made during its start waits for it.
     """
+    from PySide6.QtCore import QTimer
+
     window.engine.start()
     for path in paths:
         window.documents.open_path(path)
+    QTimer.singleShot(LOAD_MS, window, load_documents)
+
+
+def load_documents() -> None:
+    """Load what draws graphs and charts while the engine starts: no file need wait for it."""
+    for module in ("collage_gui.document_window.window", "pyqtgraph"):
+        importlib.import_module(module)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -117,10 +134,9 @@ def main(arguments: list[str] | None = None) -> int:
     import tempfile
 
     faulthandler.enable()
-    from PySide6.QtCore import QTimer
+    from PySide6.QtCore import QMargins, QTimer
     from PySide6.QtWidgets import QApplication
 
-    from collage_gui.automation import Automation
     from collage_gui.main_window.window import MainWindow
     from collage_gui.preferences import Preferences
     from collage_gui.single_instance import Handover, hand_over, server_name
@@ -153,11 +169,16 @@ def main(arguments: list[str] | None = None) -> int:
     ticker = QTimer(interval=250)
     ticker.timeout.connect(lambda: None)
     ticker.start()
-    if not automatic:  # pictures have one size, whatever the screen
-        window.resize(window.size().boundedTo(window.screen().availableSize()))
-    window.show()
+    available = window.screen().availableSize().shrunkBy(QMargins(0, 0, 0, FRAME_PX))
+    if not automatic and window.size().boundedTo(available) != window.size():
+        window.resize(window.size().boundedTo(available))
+        window.showMaximized()
+    else:  # pictures have one size, whatever the screen
+        window.show()
     automation = None
     if automatic:
+        from collage_gui.automation import Automation
+
         automation = Automation(
             window,
             path=options.files[0],

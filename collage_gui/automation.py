@@ -10,6 +10,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, QTimer
 from PySide6.QtWidgets import QApplication
 
+from collage_gui import words
 from collage_gui.document_window.window import DocumentWindow
 from collage_gui.main_window.window import MainWindow
 
@@ -41,7 +42,7 @@ class Automation(QObject):
         self.status = 0
         self._ended = False
         self._limit = QTimer(self, singleShot=True)
-        self._limit.timeout.connect(lambda: self.fail(f"not done after {limit_s:.0f} s"))
+        self._limit.timeout.connect(lambda: self.fail(words.not_done_after(limit_s)))
         self._limit.start(int(limit_s * 1000))
         self.page: DocumentWindow | None = None
 
@@ -80,7 +81,7 @@ class Automation(QObject):
             unknown = self.page.panels.run_settings.choose(self.toolchains)
             if unknown:
                 known = ", ".join(s.name for s in self.window.engine.states if s.available)
-                self.fail(f"no such toolchain here: {', '.join(unknown)} (there are {known})")
+                self.fail(words.no_such_toolchain(unknown, known))
                 return
         if not self.run:
             self._pictures()
@@ -152,7 +153,7 @@ class Automation(QObject):
     def _shoot(self, path: Path, then: Callable[[], None]) -> None:
         def take() -> None:
             if not self.window.grab().save(str(path)):
-                self.fail(f"{path} cannot be written")
+                self.fail(words.cannot_be_written(path))
             else:
                 then()
 

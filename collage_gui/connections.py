@@ -7,6 +7,8 @@ import sys
 from dataclasses import dataclass
 from typing import Literal
 
+from collage_gui import words
+
 Kind = Literal["local", "ssh", "python", "command"]
 
 
@@ -48,7 +50,7 @@ class Connection:
             "local": "this machine",
             "ssh": f"ssh {self.target}",
             "python": self.target,
-            "command": "a given command",
+            "command": words.GIVEN_COMMAND,
         }[self.kind]
 
     @property
@@ -72,6 +74,6 @@ def parse_connection(text: str) -> Connection:
     if kind in ("ssh", "python", "command") and target.strip():
         target = target.strip()
         if kind == "ssh" and target.startswith("-"):
-            raise ValueError(f"{target!r} is no host name")
+            raise ValueError(words.no_host_name(target))
         return Connection(kind, target)  # type: ignore[arg-type]
-    raise ValueError(f"{text!r}: a connection is local, ssh:HOST, python:PATH or command:…")
+    raise ValueError(words.no_connection(text))

@@ -22,10 +22,12 @@ from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signa
 from collage_engine.records.typed import decode
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import protocol
+from collage_gui import words
 from collage_gui.connections import Connection
 
-HELLO_S = 20.0
-"""An engine that has not greeted by then is given up, in seconds; chosen."""
+HELLO_S = 90.0
+"""An engine that has not greeted by then is given up, in seconds; chosen: on a machine whose
+processors other programs use, an engine was seen to take more than 20 s to start."""
 PING_AFTER_S = 6.0
 """An engine that owes an answer and is silent for so long, in seconds, is pinged; chosen."""
 PING_S = 4.0
@@ -140,7 +142,7 @@ class EngineClient(QObject):
         process, self._process = self._process, None
         self._stop_timers()
         self.state = "stopped"
-        self._fail_all("the engine was shut down")
+        self._fail_all(words.ENGINE_SHUT_DOWN)
         if process is None:
             return
         for signal in (
@@ -185,7 +187,7 @@ class EngineClient(QObject):
             self._waiting.append((method, params, on_result, on_error))
         elif on_error is not None:
             # Later, as every answer: callers need not expect it inside their own call.
-            QTimer.singleShot(0, self, lambda: on_error("the engine is not running: restart it"))
+            QTimer.singleShot(0, self, lambda: on_error(words.ENGINE_NOT_RUNNING))
 
     def _send(
         self, method: str, params: Any, on_result: OnResult | None, on_error: OnError | None
@@ -211,7 +213,7 @@ class EngineClient(QObject):
         arrived = self._process.readAllStandardOutput().data()
         self._buffer += arrived
         if len(self._buffer) > _MAX_LINE:
-            self._end("the engine sent a line longer than 256 MiB")
+            self._end(words.ENGINE_LINE_TOO_LONG)
             return
         if b"\n" not in arrived:
             return
@@ -233,7 +235,7 @@ class EngineClient(QObject):
             message = decode(line, _Message)
         except msgspec.MsgspecError:
             text = line[:200].decode("utf-8", "replace")
-            self.logged.emit(f"not a message of the protocol: {text}")
+            self.logged.emit(words.not_a_message(text))
             return
         if message.method is not None:
             self._notification(message.method, message.params)
@@ -245,15 +247,15 @@ class EngineClient(QObject):
         self.flush()
         if message.error is not None:
             if waiting.on_error is not None:
-                waiting.on_error(str(message.error.get("message", "the engine gave no reason")))
+                waiting.on_error(str(message.error.get("message", words.ENGINE_GAVE_NO_REASON)))
             return
         try:
             result: Any = decode(message.result or b"null", protocol.METHODS[waiting.method][1])
         except msgspec.MsgspecError as error:
             if waiting.method == "hello":
-                self._end(f"the engine speaks another protocol ({error})")
+                self._end(words.another_protocol(error))
             elif waiting.on_error is not None:
-                waiting.on_error(f"the engine's answer to {waiting.method} is malformed: {error}")
+                waiting.on_error(words.malformed_answer(waiting.method, error))
             return
         if waiting.on_result is not None:
             waiting.on_result(result)
@@ -265,7 +267,7 @@ class EngineClient(QObject):
         try:
             params: Any = decode(raw, kind)
         except msgspec.MsgspecError as error:
-            self.logged.emit(f"malformed notification {method}: {error}")
+            self.logged.emit(words.malformed_notification(method, error))
             return
         self._events.append((method, params))
         if not self._flush.isActive():
@@ -308,10 +310,7 @@ class EngineClient(QObject):
     def _greeted(self, answer: protocol.HelloAnswer) -> None:
         self._hello_timer.stop()
         if answer.version != SERVICE_PROTOCOL:
-            self._end(
-                f"the engine speaks protocol version {answer.version}, this window "
-                f"{SERVICE_PROTOCOL}: install the same version on both sides"
-            )
+            self._end(words.protocol_versions_differ(answer.version, SERVICE_PROTOCOL))
             return
         self.hello = answer
         self.state = "ready"
@@ -325,7 +324,7 @@ class EngineClient(QObject):
             self._end(reason)
 
     def _no_hello(self) -> None:
-        self._end(f"the engine ({self.connection.title}) did not answer within {HELLO_S:.0f} s")
+        self._end(words.engine_did_not_answer(self.connection.title, HELLO_S))
 
     def _watchdog(self) -> None:
         now = time.monotonic()
@@ -343,7 +342,7 @@ class EngineClient(QObject):
 
     def _failed(self, error: QProcess.ProcessError) -> None:
         if error == QProcess.ProcessError.FailedToStart:
-            self._end(f"the engine could not be started: {self.connection.command[0]} not found")
+            self._end(words.engine_not_started(self.connection.command[0]))
 
     def _finished(self, code: int, status: QProcess.ExitStatus) -> None:
         self._read_errors()
@@ -352,9 +351,9 @@ class EngineClient(QObject):
             self._line(self._lines.popleft())
         self.flush()
         if status == QProcess.ExitStatus.CrashExit:
-            what = f"the engine crashed (signal {code})" if code else "the engine crashed"
+            what = words.engine_crashed(code)
         else:
-            what = f"the engine ended with exit status {code}"
+            what = words.engine_ended(code)
         last = self._errors[-1] if self._errors else ""
         self._end(f"{what}: {last}" if last else what)
 

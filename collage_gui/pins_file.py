@@ -19,6 +19,7 @@ from collage_engine.records.errors import UsageError
 from collage_engine.records.pin import Pin, PinKind
 from collage_engine.records.placement import Placement
 from collage_engine.records.typed import convert, decode
+from collage_gui import words
 
 VERSION = 1
 """Version of the format; files of another one are refused."""
@@ -90,14 +91,14 @@ def apply(graph: OperatorGraph, content: bytes) -> Applied:
     try:
         data: Any = decode(content)
         if not isinstance(data, dict) or "collage_pins" not in data:
-            raise UsageError("this is no file of pins: it has no 'collage_pins'")
+            raise UsageError(words.no_file_of_pins(words.WITHOUT_PINS_FIELD))
         version = data["collage_pins"]
         if type(version) is not int or version != VERSION:
-            raise UsageError(f"this file of pins is of version {version}, not {VERSION}")
+            raise UsageError(words.pins_of_another_version(version, VERSION))
         raw_pins = convert(data.get("pins", []), list[Any])
         placement = convert(data.get("placement", {}), dict[str, str])
     except msgspec.MsgspecError as error:
-        raise UsageError(f"this is no file of pins: {error}") from error
+        raise UsageError(words.no_file_of_pins(error)) from error
     by_name: dict[str, int] = {}
     for at, call in enumerate(graph.calls):
         for name in (graph.name(at), *call.onnx_nodes):
@@ -113,10 +114,7 @@ def apply(graph: OperatorGraph, content: bytes) -> Applied:
     kept = {name: toolchain for name, toolchain in placement.items() if name in by_name}
     if len(kept) < len(placement):
         lost = len(placement) - len(kept)
-        problems.append(
-            f"{lost} of {counted(len(placement), 'node')} of the placement "
-            f"{'is' if lost == 1 else 'are'} gone."
-        )
+        problems.append(words.nodes_of_placement_gone(lost, counted(len(placement), "node")))
     return Applied(tuple(pins), kept, tuple(problems))
 
 
@@ -125,7 +123,7 @@ def _matched(number: int, raw: Any, by_name: Mapping[str, int]) -> tuple[Pin | N
     try:
         written = convert(raw, _FilePin)
     except msgspec.MsgspecError as error:
-        raise UsageError(f"pin {number} of the file is malformed: {error}") from error
+        raise UsageError(words.pin_malformed(number, error)) from error
     names = written.nodes
     kept = [n for n in names if n in by_name]
     pin = Pin(
@@ -137,11 +135,9 @@ def _matched(number: int, raw: Any, by_name: Mapping[str, int]) -> tuple[Pin | N
     )
     gone = [n for n in names if n not in by_name]
     if not kept:
-        what = "its node is not" if len(names) == 1 else f"none of its {len(names)} nodes is"
-        return None, f"Pin {number}: {what} in this model."
+        return None, words.pin_without_nodes(number, len(names))
     some = ", ".join(gone[:_NAMES_SHOWN])
     if gone and pin.kind in ("exactly", "together"):
-        are = "is" if len(gone) == 1 else "are"
-        return None, f"Pin {number} ({pin.kind}) was dropped, since {some} {are} gone."
-    more = f" and {len(gone) - _NAMES_SHOWN} more" if len(gone) > _NAMES_SHOWN else ""
-    return pin, f"Pin {number} was kept without {some}{more}." if gone else ""
+        return None, words.pin_dropped(number, pin.kind, some, len(gone))
+    left = max(0, len(gone) - _NAMES_SHOWN)
+    return pin, words.pin_kept_without(number, some, left) if gone else ""

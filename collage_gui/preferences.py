@@ -12,13 +12,15 @@ from typing import Any, Literal
 
 from PySide6.QtCore import QObject, QSettings, Signal
 
+from collage_gui import words
+
 Effect = Literal["repaint", "layout", "measure", "none"]
 
 EFFECTS: dict[Effect, str] = {
     "repaint": "repaints",
-    "layout": "lays out again",
-    "measure": "measures again on the next run",
-    "none": "takes effect at once",
+    "layout": words.LAYS_OUT_AGAIN,
+    "measure": words.MEASURES_AGAIN,
+    "none": words.TAKES_EFFECT_AT_ONCE,
 }
 
 
@@ -47,7 +49,7 @@ PREFERENCES: tuple[Preference, ...] = (
         "system",
         "repaint",
         (
-            ("system", "Follow the system"),
+            ("system", words.FOLLOW_THE_SYSTEM),
             ("light", "Light"),
             ("dark", "Dark"),
             ("contrast", "High contrast"),
@@ -65,43 +67,41 @@ PREFERENCES: tuple[Preference, ...] = (
         "Graph direction",
         "vertical",
         "layout",
-        (("vertical", "Top to bottom"), ("horizontal", "Left to right")),
+        (("vertical", words.TOP_TO_BOTTOM), ("horizontal", words.LEFT_TO_RIGHT)),
     ),
-    Preference("fold", "Fold long graphs into columns", True, "layout"),
+    Preference("fold", words.FOLD_LONG_GRAPHS, True, "layout"),
     Preference(
         "panels",
         "Panels",
         "fitting",
         "repaint",
         (
-            ("fitting", "As the window's size allows"),
-            ("around", "Around the graph"),
-            ("column", "In one column"),
+            ("fitting", words.PANELS_FITTING),
+            ("around", words.PANELS_AROUND),
+            ("column", words.PANELS_IN_A_COLUMN),
         ),
     ),
-    Preference("minimap", "Show the minimap", True, "repaint"),
-    Preference("search_on_pin", "Search again as soon as a pin changes", True, "none", page="Runs"),
+    Preference("minimap", words.SHOW_THE_MINIMAP, True, "repaint"),
+    Preference("search_on_pin", words.SEARCH_WHEN_A_PIN_CHANGES, True, "none", page="Runs"),
     Preference(
         "confirm_after_search",
-        "Confirm quickly in the background after such a search",
+        words.CONFIRM_AFTER_SEARCH,
         False,
         "measure",
         page="Runs",
     ),
-    Preference(
-        "threads", "Threads (0: physical cores)", 0, "measure", low=0, high=256, page="Runs"
-    ),
+    Preference("threads", words.THREADS_OR_CORES, 0, "measure", low=0, high=256, page="Runs"),
     Preference(
         "budget_s",
-        "Budget of a run, seconds",
+        words.BUDGET_IN_SECONDS,
         600,
         "none",
         low=1,
         high=36_000,
         page="Runs",
     ),
-    Preference("autosave", "Keep a recovery copy of every document", True, "none", page="Safety"),
-    Preference("ask_on_close", "Ask before closing what is not saved", True, "none", page="Safety"),
+    Preference("autosave", words.KEEP_A_RECOVERY_COPY, True, "none", page="Safety"),
+    Preference("ask_on_close", words.ASK_BEFORE_CLOSING, True, "none", page="Safety"),
 )
 
 BY_KEY = {preference.key: preference for preference in PREFERENCES}

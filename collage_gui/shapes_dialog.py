@@ -128,8 +128,8 @@ def parse_sizes(name: str, text: str) -> tuple[int, ...]:
         if not word:
             continue
         if not word.isdecimal() or int(word) < 1:
-            raise ValueError(f"{name}: {word!r} is no size; sizes are written 1, 4, 16")
+            raise ValueError(words.no_size(name, word))
         sizes[int(word)] = None
     if not sizes:
-        raise ValueError(f"{name} has no size yet; sizes are written 1, 4, 16")
+        raise ValueError(words.no_size_yet(name))
     return tuple(sizes)

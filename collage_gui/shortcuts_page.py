@@ -10,17 +10,6 @@ from PySide6.QtWidgets import QDialog, QLabel, QTextBrowser, QVBoxLayout, QWidge
 from collage_gui import words
 from collage_gui.actions import ACTIONS, MENUS
 
-MOUSE = (
-    ("Wheel", "Zoom at the pointer; with Shift scroll sideways; with two fingers pan"),
-    ("Drag", "Pan"),
-    ("Shift+drag", "Select what the rectangle touches"),
-    ("Ctrl+drag", "Zoom to an area"),
-    ("Shift+click", "Add to the selection"),
-    ("Double click", "Open a collapsed group, or select the partition"),
-    ("Arrows", "Walk along edges"),
-    ("Enter, Backspace", "Into a group, out of it"),
-)
-
 
 class ShortcutsPage(QDialog):
     """Lists every shortcut, by menu."""
@@ -45,7 +34,7 @@ class ShortcutsPage(QDialog):
 
 def shortcuts_html() -> str:
     """Return gestures and shortcuts as an HTML table."""
-    rows = _section("In the graph", MOUSE)
+    rows = _section(words.IN_THE_GRAPH, words.MOUSE_AND_KEYS)
     for menu in MENUS:
         rows += _section(
             menu,
@@ -66,5 +55,7 @@ def _section(name: str, rows: Iterable[tuple[str, str]]) -> list[str]:
         f"<tr><td width='190'>{escape(keys)}</td><td>{escape(what)}</td></tr>"
         for keys, what in rows
     ]
-    heading = f"<tr><td colspan='2'><br><b>{escape(name)}</b></td></tr>"
+    heading = (
+        f"<tr><td colspan='2'><br><span style='font-weight:600'>{escape(name)}</span></td></tr>"
+    )
     return [heading, *lines] if lines else []

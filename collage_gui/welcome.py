@@ -38,12 +38,6 @@ _TILES = (
 """The emblem's tiles: left, top, colour; of Okabe and Ito's colours, chosen."""
 
 
-STARTING = (
-    "Looking for toolchains… At the first start their adapters are compiled once, which takes "
-    "about half a minute. A model can be opened meanwhile."
-)
-
-
 class _Mark(QWidget):
     """Draws the product's mark: a chain of blocks in the toolchains' colours."""
 
@@ -119,14 +113,7 @@ class WelcomePage(QWidget):
         steps = QVBoxLayout()
         steps.setSpacing(7)
         for number, text in enumerate(
-            (
-                "Open a model: its operators are drawn as a graph.",
-                "Run: every sub-graph that a toolchain could take is measured, then the fastest "
-                "placement is searched and confirmed end to end.",
-                "Ask: select a node to see its candidates, their costs, and why one was chosen.",
-                "Pin: demand a toolchain for some nodes and see at once what it costs.",
-                "Export: a compiled module that runs without the explorer.",
-            ),
+            words.STEPS,
             1,
         ):
             row = QHBoxLayout()
@@ -139,7 +126,7 @@ class WelcomePage(QWidget):
             steps.addLayout(row)
         self.engine_title = QLabel(words.TOOLCHAINS_ON_THIS_MACHINE)
         self.engine_title.setProperty("heading", True)
-        self.engine = plain(QLabel(STARTING, wordWrap=True))
+        self.engine = plain(QLabel(words.STARTING, wordWrap=True))
         self.engine.setObjectName("welcomeEngine")
         self.engine.setProperty("quiet", True)
         self.engine.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
@@ -216,7 +203,7 @@ class WelcomePage(QWidget):
             card.setProperty("banner", "warning")
             row = QHBoxLayout(card)
             name = os.path.basename(copy.saved_as or copy.source) or "a document"
-            text = f"{name} was open when the explorer ended unexpectedly."
+            text = words.was_open_at_a_crash(name)
             row.addWidget(plain(QLabel(text, wordWrap=True)), 1)
             restore = QPushButton("Restore")
             restore.setObjectName("restore")

@@ -43,6 +43,7 @@ from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.text import bounded
 from collage_engine.service.engine import Engine
 from collage_engine.session.earlier import earlier_session
+from collage_engine.wording import command_line as words
 
 _LOG = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ def report_error(error: CollageError, options: argparse.Namespace) -> int:
     if isinstance(error, InfeasibleError) and getattr(options, "json", False):
         output.print_json({"infeasible": {"reason": str(error), **error.details}})
     if isinstance(error, Cancelled):
-        error = Cancelled("cancelled; what was measured is kept")
+        error = Cancelled(words.CANCELLED)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     _LOG.error("%s: %s", type(error).__name__, error, extra=SHOWN)
     complain(f"collage: {bounded('; '.join(lines))}")
@@ -166,7 +167,7 @@ def _toolchains(options: argparse.Namespace) -> int:
     if options.action == "check":
         return _check_toolchain(options)
     # The first time on a machine this builds the toolchains' runtimes: most of a minute.
-    with ERR.status("looking at what is on this machine"), interruptible_engine() as engine:
+    with ERR.status(words.LOOKING_AT_MACHINE), interruptible_engine() as engine:
         states = engine.toolchains(anew=True).toolchains
     if options.json:
         output.print_json({"toolchains": states})
@@ -192,7 +193,11 @@ def _check_toolchain(options: argparse.Namespace) -> int:
         output.print_json({"toolchain": options.name, "findings": found})
     else:
         passed = sum(finding.outcome == "passed" for finding in found)
-        say(f"{options.name}: {passed} of {len(found)} checks passed, {len(failed)} failed")
+        say(
+            words.CHECKS.format(
+                name=options.name, passed=passed, checks=len(found), failed=len(failed)
+            )
+        )
     return 1 if failed else 0
 
 
@@ -263,7 +268,7 @@ def _export(options: argparse.Namespace) -> int:
     out = Path(options.output)
     if options.verify is not None:
         verify_signature(out, Path(options.verify))
-        say(f"{out} is as it was signed by the owner of {options.verify}; nothing of it was run")
+        say(words.SIGNED_AS_IT_WAS.format(path=out, key=options.verify))
         return 0
     if options.session is None:
         raise UsageError("collage export needs a session file (or --verify KEY)")
@@ -281,7 +286,7 @@ def _export(options: argparse.Namespace) -> int:
             session.export_shapes(options.output, nearest=options.nearest)
     if signer is not None:
         signer.sign(out)
-    say(f"artifact: {options.output}" + (", signed" if signer is not None else ""))
+    say((words.ARTIFACT if signer is None else words.ARTIFACT_SIGNED).format(path=options.output))
     return 0
 
 
@@ -295,28 +300,36 @@ def _run(options: argparse.Namespace) -> int:
     if "entries" in result:
         output.print_entries(result["entries"])
         return 0
-    say(f"largest error against the sample: {result['max_rel_error']:.1e} (relative)")
+    say(words.SAMPLE_ERROR.format(error=f"{result['max_rel_error']:.1e}"))
     if "runs_per_s" in result:
         expected = result["expected_runs_per_s"]
-        say(
-            f"throughput: {significant(result['runs_per_s'])} runs per second by "
-            f"{counted(result['streams'], 'instance')} with "
-            f"{counted(result['threads'], 'thread')} each"
-            + (f"; {significant(expected)} when it was exported" if expected else "")
+        text = words.THROUGHPUT.format(
+            rate=significant(result["runs_per_s"]),
+            instances=counted(result["streams"], "instance"),
+            threads=counted(result["threads"], "thread"),
         )
+        if expected:
+            text = words.RATE_WHEN_EXPORTED.format(text=text, rate=significant(expected))
+        say(text)
     elif options.benchmark:
         say(
-            f"loaded in {time_text(result['load_s'] * 1e6)}, first result after "
-            f"{time_text(result['first_result_s'] * 1e6)}"
+            words.LOADED_IN.format(
+                load=time_text(result["load_s"] * 1e6),
+                first=time_text(result["first_result_s"] * 1e6),
+            )
         )
         say(
-            f"latency: p50 {time_text(result['p50_us'])}, p90 {time_text(result['p90_us'])}, "
-            f"p99 {time_text(result['p99_us'])} "
-            f"({counted(result['repeats'], 'run')}, {counted(result['threads'], 'thread')})"
+            words.LATENCY.format(
+                p50=time_text(result["p50_us"]),
+                p90=time_text(result["p90_us"]),
+                p99=time_text(result["p99_us"]),
+                runs=counted(result["repeats"], "run"),
+                threads=counted(result["threads"], "thread"),
+            )
         )
         expected = result.get("expected_us")
         if expected:
-            say(f"expected:  {time_text(expected)} when it was exported")
+            say(words.WHEN_EXPORTED.format(us=time_text(expected)))
     return 0
 
 

@@ -21,6 +21,7 @@ from collage_engine.records.farm import FarmStatus
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.service.engine import Engine
+from collage_engine.wording import command_line as words
 
 
 def farm(options: argparse.Namespace) -> int:
@@ -34,17 +35,17 @@ def _serve(options: argparse.Namespace) -> int:
     from collage_engine.farm.cluster import serve
 
     def started(address: str, certificate: Path | None, made: bool) -> None:
-        say(f"the farm {address} is served; Ctrl-C or `collage farm stop` ends it")
+        say(words.FARM_SERVED.format(address=address))
         if certificate is None:
-            say("without TLS only this machine can join: collage farm join " + address)
+            say(words.WITHOUT_TLS.format(address=address))
         else:
             if made:
-                say(f"its certificate was made: {certificate}")
+                say(words.CERTIFICATE_MADE.format(path=certificate))
                 say(TRUST)
-            join = f"collage farm join {address} --certificate -"
             # One line, so that the certificate needs no second one to reach the machine.
-            say(f"a machine joins with: ssh HOST {join} < {shlex.quote(str(certificate))}")
-            say(f"this machine ({socket.gethostname()}) joins with: collage farm join {address}")
+            path = shlex.quote(str(certificate))
+            say(words.MACHINE_JOINS_WITH.format(address=address, path=path))
+            say(words.THIS_MACHINE_JOINS_WITH.format(host=socket.gethostname(), address=address))
         sys.stdout.flush()
 
     serve(options.host, options.port, not options.no_tls, started)
@@ -89,7 +90,7 @@ def _stop(options: argparse.Namespace) -> int:
 
     address = options.address or current_address()
     machines = stop(address)
-    say(f"the farm {address} has stopped; {counted(machines, 'machine')} left it")
+    say(words.FARM_STOPPED.format(address=address, machines=counted(machines, "machine")))
     return 0
 
 
@@ -108,7 +109,7 @@ def print_status(status: FarmStatus) -> None:
         say(f"pool {pool.name}: {pool.description}, {count}{why}")
     for one in status.placements:
         parts = [one.state, one.stage, one.machine and f"on {one.machine}", one.reason]
-        measured = f"{counted(one.measured, 'group')} measured by other machines"
+        measured = words.MEASURED_BY_OTHERS.format(groups=counted(one.measured, "group"))
         say(f"{one.model}: {', '.join(filter(None, parts))}; {one.queued} waiting, {measured}")
     if status.last_error:
         say(f"last error: {status.last_error}", style="yellow")

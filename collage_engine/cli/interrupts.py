@@ -10,9 +10,7 @@ from typing import Any
 from collage_engine.cli.screen import ERR
 from collage_engine.farm.farms import DaskFarms
 from collage_engine.service.engine import Engine, Listener
-
-KEEPING = "ending with the best placement so far; another Ctrl-C stops at once"
-"""What is shown at the first Ctrl-C of a run."""
+from collage_engine.wording.command_line import ENDING
 
 
 @contextmanager
@@ -36,7 +34,7 @@ def interruptible_engine(
         nonlocal keeping
         if keeping and signalled == signal.SIGINT and engine.has_run:
             keeping = False
-            ERR.print(KEEPING, style="yellow")
+            ERR.print(ENDING, style="yellow")
             engine.keep()
             return
         for number in before:  # the next one ends the process

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from collage_engine import __version__
 from collage_engine.cli.parser import build_parser
 from collage_engine.records.errors import CollageError
+from collage_engine.wording.command_line import DEFECT
 
 _LOG = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get(TRACE):
             raise
         kind = type(error).__name__
-        return _fail(f"a defect of Collage Explorer: {kind}: {error} ({TRACE}=1 shows where)")
+        return _fail(DEFECT.format(kind=kind, reason=error, variable=TRACE))
 
 
 def _fail(text: str, status: int = 1) -> int:

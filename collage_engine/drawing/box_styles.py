@@ -31,6 +31,7 @@ from collage_engine.drawing.scene import Scene
 from collage_engine.records.cost import Cost
 from collage_engine.records.operator_titles import short_name
 from collage_engine.records.placement import Partition, Placement
+from collage_engine.wording import runs as words
 
 Mode = Literal[
     "toolchain",
@@ -78,9 +79,9 @@ CHANGES: dict[str, tuple[str, str, Pattern]] = {
 
 _SCALE_COLOURS = {
     "faster": diverging(-0.6),
-    "faster in the model": diverging(-0.6),
+    words.FASTER_IN_MODEL: diverging(-0.6),
     "slower": diverging(0.6),
-    "slower in the model": diverging(0.6),
+    words.SLOWER_IN_MODEL: diverging(0.6),
     "same": diverging(0.0),
     "as estimated": diverging(0.0),
 }
@@ -273,14 +274,15 @@ class _Colouring:
         return replace(
             style,
             tied=toolchain_look(other).colour,
-            note=f"{toolchain_title(partitions[0].toolchain)} is chosen; {toolchain_title(other)} "
-            "is tied with it: choosing it would lose less than measurements differ.",
+            note=words.TIED_WITH_CHOSEN.format(
+                chosen=toolchain_title(partitions[0].toolchain), other=toolchain_title(other)
+            ),
         )
 
     def _by_change(self, style: BoxStyle, operators: Sequence[int]) -> tuple[BoxStyle, str]:
         changes = self.data.changes
         if changes is None:
-            return replace(style, tag="?"), "there is no other run to compare with"
+            return replace(style, tag="?"), words.NO_OTHER_RUN
         kinds = {changes.get(o, "same") for o in operators}
         kind = next((kind for kind in CHANGES if kind in kinds), "same")
         colour, tag, pattern = CHANGES[kind]
@@ -348,7 +350,7 @@ class _Colouring:
         share = (now - before) / before
         label = "as estimated"
         if abs(share) > _AS_ESTIMATED:
-            label = "slower in the model" if share > 0 else "faster in the model"
+            label = words.SLOWER_IN_MODEL if share > 0 else words.FASTER_IN_MODEL
         # Half as long, or half as long again, has the full colour.
         colour = diverging(max(-1.0, min(1.0, share * 2)))
         return _coloured(style, colour, filled=True, value=gain_text(now, before)), label
@@ -419,7 +421,7 @@ def _toolchain_legend(operators: int, colouring: _Colouring) -> list[LegendEntry
         detail = str(count)
         if us is not None and None not in times.values() and colouring.total_us:
             share = us / colouring.total_us
-            detail = f"{counted(count, 'operator')} · {time_text(us)} · {share:.0%}"
+            detail = f"{counted(count, 'operator')} · {time_text(us)} · {100 * share:.0f} %"
         entries.append(
             LegendEntry(
                 look.title, look.colour, look.text, look.tag, look.pattern, count, name, detail

@@ -22,7 +22,9 @@ from dataclasses import dataclass
 from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.formatting import (
     counted,
+    duration_text,
     gain_text,
+    moment_text,
     number_text,
     signed_time,
     time_text,
@@ -435,9 +437,9 @@ def conditions(run: Run) -> list[tuple[str, str]]:
         ("device", run.device or run.target),
         ("threads", str(run.threads)),
         ("target", run.target),
-        ("measuring budget", f"{settings['budget_s']:g} s" if "budget_s" in settings else ""),
+        ("run budget", duration_text(settings["budget_s"]) if "budget_s" in settings else ""),
         ("precision", str(settings.get("precision", "float32"))),
-        ("started", run.started_at),
+        ("started", moment_text(run.started_at)),
         ("clocks", clocks_text(run.machine)),
         ("load", load_text(run.machine)),
         ("versions", versions),

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime
 
 from collage_engine.records.counted import counted as counted
 from collage_engine.records.graph import Node, TensorType
 from collage_engine.records.memory import MemoryUse
+from collage_engine.wording import runs as words
+from collage_engine.wording.runs import STAGE_TITLES as STAGE_TITLES
 
 MINUS = "\N{MINUS SIGN}"
 DASH = "\N{EN DASH}"
-STAGE_TITLES: dict[str, str] = {
-    "import": "Reading the model",
-    "enumerate": "Finding candidates",
-    "whole-models": "Timing whole models",
-    "measure": "Measuring",
-    "tune": "Tuning",
-    "search": "Searching",
-    "in-place": "Measuring in the model",
-    "accuracy": "Checking the accuracy",
-    "build": "Building",
-    "confirm": "Confirming end to end",
-    "export": "Writing the artifact",
-}
-"""What the stages of a run are called for people."""
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -50,6 +39,15 @@ def time_text(us: float | None) -> str:
     if abs(us) < 9_999_500:
         return f"{significant(us / 1e3)} ms"
     return f"{significant(us / 1e6)} s"
+
+
+def moment_text(moment: str) -> str:
+    """Return a moment in ISO 8601 to the minute: ``2026-11-22 10:00 UTC``; else what was given."""
+    try:
+        at = datetime.fromisoformat(moment)
+    except ValueError:
+        return moment
+    return f"{at:%Y-%m-%d %H:%M} {at.tzname() or ''}".rstrip()
 
 
 def signed_time(us: float | None) -> str:
@@ -144,24 +142,27 @@ def memory_text(memory: MemoryUse) -> str:
     seen, parts = memory.seen, []
     if seen.load_peak_bytes is not None and seen.run_peak_bytes is not None:
         parts.append(
-            f"at most {bytes_text(seen.load_peak_bytes)} while loading, "
-            f"{bytes_text(seen.run_peak_bytes)} while running"
+            words.PEAKS.format(
+                loading=bytes_text(seen.load_peak_bytes), running=bytes_text(seen.run_peak_bytes)
+            )
         )
     elif seen.peak_bytes is not None:
-        parts.append(f"at most {bytes_text(seen.peak_bytes)}")
+        parts.append(words.PEAK.format(bytes=bytes_text(seen.peak_bytes)))
     if parts and seen.base_bytes is not None:
-        parts.append(f"{bytes_text(seen.base_bytes)} of it before the model is loaded")
-    parts.append(f"weights {bytes_text(memory.weights_bytes)}")
+        parts.append(words.OF_IT_BEFORE_LOADING.format(bytes=bytes_text(seen.base_bytes)))
+    parts.append(words.WEIGHTS.format(bytes=bytes_text(memory.weights_bytes)))
     if seen.held:
         held = ", ".join(f"{name} {bytes_text(size)}" for name, size in seen.held.items())
-        parts.append(f"held by {held}")
+        parts.append(words.HELD_BY.format(held=held))
     if memory.repeated_bytes:
-        parts.append(f"{bytes_text(memory.repeated_bytes)} of weights stored for two partitions")
+        repeated = bytes_text(memory.repeated_bytes)
+        parts.append(words.STORED_FOR_TWO.format(bytes=repeated))
     if memory.artifact_bytes is not None:
         parts.append(
-            f"artifact {bytes_text(memory.artifact_bytes)}, "
-            f"of it runtimes {bytes_text(memory.library_bytes)}"
+            words.ARTIFACT_SIZE.format(
+                bytes=bytes_text(memory.artifact_bytes), runtimes=bytes_text(memory.library_bytes)
+            )
         )
     if memory.place_peak_bytes is not None:
-        parts.append(f"placing it took at most {bytes_text(memory.place_peak_bytes)}")
+        parts.append(words.PLACING_TOOK.format(bytes=bytes_text(memory.place_peak_bytes)))
     return "; ".join(parts)

@@ -23,6 +23,7 @@ from collage_engine.drawing.scene import (
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Placement
 
+# Names of patterns differ, since a page may hold both drawings and hide one of them.
 _LIGHT = {
     "canvas": "#fbfbfa",
     "box": "#ffffff",
@@ -30,6 +31,7 @@ _LIGHT = {
     "text": "#1d2126",
     "quiet": "#5d646d",
     "border": "#b9bec5",
+    "pattern": "pattern-",
 }
 _DARK = {
     "canvas": "#1b1d20",
@@ -38,6 +40,7 @@ _DARK = {
     "text": "#e8eaed",
     "quiet": "#a4abb4",
     "border": "#4b5057",
+    "pattern": "dark-pattern-",
 }
 _STRIP = 28.0
 """Width of a box's coloured strip, as on the screen; chosen."""
@@ -95,7 +98,8 @@ def render(
         f'font-family="Inter, system-ui, sans-serif" aria-label="{_attribute(title or "graph")}">',
         "<defs>",
         *(
-            f'<pattern id="pattern-{name}" width="6" height="6" patternUnits="userSpaceOnUse">'
+            f'<pattern id="{ink["pattern"]}{name}" width="6" height="6" '
+            f'patternUnits="userSpaceOnUse">'
             f'<g fill="none" stroke="#000" stroke-opacity="0.28" stroke-width="1">'
             f"{_PATTERNS[name]}</g></pattern>"
             for name in used
@@ -230,7 +234,7 @@ def _box(shown: Scene, box: int, style: BoxStyle, ink: dict[str, str]) -> str:
         )
         out.append(f'<path {shape} fill="{style.colour}"/>')
         if style.pattern != "solid":
-            out.append(f'<path {shape} fill="url(#pattern-{style.pattern})"/>')
+            out.append(f'<path {shape} fill="url(#{ink["pattern"]}{style.pattern})"/>')
         if style.tied:
             corner = f"{x + _STRIP:.1f},{y + h:.1f}"
             out.append(

@@ -9,10 +9,10 @@ from collage_engine.records.graph import GraphRecord, Node
 from collage_engine.records.operator_titles import onnx_type
 from collage_engine.records.pin import Pin
 from collage_engine.search.problem import Answer, Conflict, Infeasible
+from collage_engine.wording import constraints as say
 
 WithoutCandidates = Mapping[str, Mapping[int, str]]
 """Toolchain instance to operator number to the reason why it has no candidate for it."""
-NONE_LEFT = "no candidate is left for"
 NODES_NAMED = 3
 """Nodes that a sentence names one by one; the others are counted (chosen)."""
 
@@ -49,7 +49,7 @@ def infeasible_details(
         for conflict in conflicts
     )
     reasons = [str(conflict["reason"]) for conflict in (first, *further)]
-    return {**first, "reason": "; besides, ".join(reasons), "further": further}
+    return {**first, "reason": say.BESIDES.join(reasons), "further": further}
 
 
 def raise_infeasible(
@@ -61,7 +61,7 @@ def raise_infeasible(
         InfeasibleError: Always, with a sentence that names the pins or the nodes.
     """
     details = infeasible_details(graph, pins, answer, without_candidates)
-    raise InfeasibleError(f"no placement exists: {details['reason']}", details)
+    raise InfeasibleError(say.NO_PLACEMENT_EXISTS.format(reason=details["reason"]), details)
 
 
 def _reason(
@@ -78,25 +78,29 @@ def _reason(
     if found.limits:
         return _beyond_limits(calls, found, quoted)
     if len(blamed) == 1:
-        sentence = f"the pin {quoted[0]} cannot be honoured"
-        unsaid = not why or why.startswith(NONE_LEFT)
+        sentence = say.PIN_NOT_HONOURED.format(pin=quoted[0])
+        unsaid = not why or why.startswith(say.NONE_LEFT)
         if blamed[0].kind == "exactly" and unsaid:
-            why = "no candidate is exactly these nodes"
+            why = say.NONE_EXACTLY
         elif blamed[0].kind == "together" and unsaid:
-            why = "no candidate holds all of these nodes"
+            why = say.NONE_HOLDS_ALL
     else:
-        sentence = f"the pins {', '.join(quoted[:-1])} and {quoted[-1]} cannot hold together"
+        sentence = say.PINS_NOT_TOGETHER.format(pins=", ".join(quoted[:-1]), last=quoted[-1])
     if not why:
-        why = "every node has candidates left, but no combination of them is a placement"
-    return f"{sentence}: {why}"
+        why = say.NO_COMBINATION
+    return say.WITH_REASON.format(sentence=sentence, reason=why)
 
 
 def _beyond_limits(calls: Sequence[Node], found: Infeasible | Conflict, pins: Sequence[str]) -> str:
     """Name the limits that leave no placement, the pins that matter, and uncovered nodes."""
-    sentence = f"none keeps to {found.limits_text}"
+    sentence = say.NONE_KEEPS_TO.format(limits=found.limits_text)
     if pins:
-        sentence += f" together with the pin{'s' if len(pins) > 1 else ''} {' and '.join(pins)}"
-    return f"{sentence}: {NONE_LEFT} {_named(calls, found.nodes)}" if found.nodes else sentence
+        template = say.WITH_PINS if len(pins) > 1 else say.WITH_PIN
+        sentence = template.format(sentence=sentence, pins=" and ".join(pins))
+    if not found.nodes:
+        return sentence
+    reason = say.NONE_LEFT_FOR.format(nodes=_named(calls, found.nodes))
+    return say.WITH_REASON.format(sentence=sentence, reason=reason)
 
 
 def _why_nodes(
@@ -111,13 +115,13 @@ def _why_nodes(
     named = _named(calls, nodes)
     wanted = {pin.toolchain for pin in blamed if pin.kind in ("on", "exactly") and pin.toolchain}
     if len(blamed) == 1 and blamed[0].kind == "device":
-        return f"no candidate for {named} is on the device {blamed[0].device}; there is only cpu"
+        return say.NONE_ON_DEVICE.format(nodes=named, device=blamed[0].device)
     instances = [name for name in without_candidates if not wanted or _is_one_of(name, wanted)]
     if len(wanted) == 1 and not instances:
         used = ", ".join(dict.fromkeys(name.partition("[")[0] for name in without_candidates))
-        return f"{next(iter(wanted))} is not among the toolchains of this run ({used})"
+        return say.NOT_OF_THIS_RUN.format(toolchain=next(iter(wanted)), used=used)
     if len(wanted) > 1:
-        return f"{NONE_LEFT} {named}"
+        return say.NONE_LEFT_FOR.format(nodes=named)
     reasons = [
         f"{name}: {without_candidates[name][node]}"
         for node in nodes[:NODES_NAMED]
@@ -128,11 +132,12 @@ def _why_nodes(
         node not in without_candidates[i] for i in instances for node in nodes[:1]
     ):
         # Some toolchain takes it, so it is the pins, or a cost that is missing.
-        return f"{NONE_LEFT} {named}" if blamed else f"no candidate was measured for {named}"
+        return (say.NONE_LEFT_FOR if blamed else say.NOT_MEASURED_FOR).format(nodes=named)
     why = "; ".join(dict.fromkeys(reasons))
     if blamed:
-        return f"{next(iter(wanted), 'no toolchain')} has no candidate for {named} ({why})"
-    return f"no toolchain of this run takes {named} ({why}); allow more toolchains"
+        toolchain = next(iter(wanted), say.NO_TOOLCHAIN)
+        return say.HAS_NO_CANDIDATE.format(toolchain=toolchain, nodes=named, why=why)
+    return say.NOTHING_TAKES.format(nodes=named, why=why)
 
 
 def _is_one_of(instance: str, wanted: set[str]) -> bool:
@@ -145,10 +150,15 @@ def _named(calls: Sequence[Node], nodes: Sequence[int]) -> str:
     for number in nodes[:NODES_NAMED]:
         op = onnx_type(calls[number].op)
         names = calls[number].onnx_nodes
-        named.append(f"'{names[0]}' ({op})" if names else f"node {number} ({op})")
+        if names:
+            named.append(say.NAMED_NODE.format(name=names[0], type=op))
+        else:
+            named.append(say.NUMBERED_NODE.format(number=number, type=op))
     left = len(nodes) - NODES_NAMED
     text = ", ".join(named)
-    return f"{text} and {left} more node{'s' if left > 1 else ''}" if left > 0 else text
+    if left <= 0:
+        return text
+    return (say.MORE_NODES if left > 1 else say.ONE_MORE_NODE).format(nodes=text, left=left)
 
 
 def _text(pin: Pin) -> str:

@@ -37,19 +37,10 @@ from collage_engine.search.problem import (
 )
 from collage_engine.search.run_to_run_drift import DEFAULT_DRIFT
 from collage_engine.session.document import Document
+from collage_engine.wording import constraints as say
 
 RUNNERS_UP = 2
 """Covers beside the best that are shown, and confirmed end to end (a count; chosen)."""
-
-UNDECIDED = (
-    "the graph is too wide to find a placement in time, or to prove that there is none: "
-    "pin some nodes, or use fewer toolchains"
-)
-
-NOT_MEASURED = (
-    "what the pins ask for was left unmeasured, since it could not matter without them: "
-    "run again, which measures it"
-)
 
 LAUNCH = "launch"
 """Name, among a run's constants, of what launching a partition costs, in microseconds."""
@@ -293,7 +284,7 @@ def search_document(
     if answer.infeasible is None and answer.cost_us is None:
         return SearchAnswer(
             placement=None,
-            infeasible={"reason": UNDECIDED, "pins": [], "nodes": []},
+            infeasible={"reason": say.UNDECIDED, "pins": [], "nodes": []},
             verdicts=verdicts,
             optimal=False,
             seconds=answer.seconds,
@@ -303,9 +294,9 @@ def search_document(
             document.graph, document.pins, answer, document.without_candidates
         )
         if _is_only_unmeasured(problem):
-            details["reason"] = NOT_MEASURED
+            details["reason"] = say.NOT_MEASURED
             verdicts = tuple(
-                msgspec.structs.replace(v, state="pending", reason=NOT_MEASURED)
+                msgspec.structs.replace(v, state="pending", reason=say.NOT_MEASURED)
                 if v.state == "infeasible"
                 else v
                 for v in verdicts

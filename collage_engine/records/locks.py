@@ -11,8 +11,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 
 class HeldLock:
     """A lock on a file that is held from construction to ``release``, or to the process's end.
@@ -27,6 +25,9 @@ class HeldLock:
     """
 
     def __init__(self, path: str | Path, *, wait: bool = True) -> None:
+        # Here, since it takes a tenth of a second and most processes hold no lock.
+        from filelock import FileLock, Timeout
+
         self.path = Path(path)
         # No soft lock instead: a file that merely exists would outlive a process that is killed.
         self._lock = FileLock(self.path, thread_local=False, fallback_to_soft=False)

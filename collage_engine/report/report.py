@@ -28,7 +28,7 @@ from collage_engine.drawing.figures import (
     verdict_sentence,
     winner_title,
 )
-from collage_engine.drawing.formatting import gain_text, spread_text, time_text
+from collage_engine.drawing.formatting import gain_text, moment_text, spread_text, time_text
 from collage_engine.drawing.groups import COLLAPSE_ABOVE, partitions_help
 from collage_engine.drawing.latencies import latency_rows
 from collage_engine.drawing.objective import deployment_cells, objective_sentences
@@ -57,6 +57,9 @@ from collage_engine.session.document import Document
 from collage_engine.wording import report as words
 from collage_engine.wording.runs import EXPECTED, ISOLATED, LAST_RUN
 
+MOST_TWICE = 1500
+"""Nodes of a graph that is drawn twice, for light and for dark pages; larger ones are drawn for
+light pages only, so that the file stays small. Chosen."""
 Format = Literal["html", "csv", "latencies", "runs", "shapes", "json", "svg", "graphml", "md"]
 
 CANDIDATE_COLUMNS = (
@@ -324,6 +327,7 @@ def _html(document: Document, run: Run, peers: bytes | None) -> str:
     )
     environment.filters["time"] = time_text
     environment.filters["spread"] = spread_text
+    environment.filters["moment"] = moment_text
     environment.filters["capfirst"] = lambda text: text[:1].upper() + text[1:]
     return environment.get_template(template.name).render(
         **_context(document, run), peers=_peers(peers)
@@ -341,6 +345,11 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "partitions": _partitions(document, run),
         "matrix": transition_matrix(document, placement),
         "svg": placement_svg(document.graph, placement, most_operators=COLLAPSE_ABOVE),
+        "dark_svg": (
+            placement_svg(document.graph, placement, dark=True, most_operators=COLLAPSE_ABOVE)
+            if len(document.graph.nodes) <= MOST_TWICE
+            else ""
+        ),
         "instance": instance_name,
         "headline": verdict_sentence(run),
         "remarks": [*filter(None, [few_measured_sentence(run)]), *ending_sentences(run)],

@@ -17,6 +17,7 @@ from collage_engine.drawing.formatting import (
     bytes_text,
     counted,
     gain_text,
+    moment_text,
     number_text,
 )
 from collage_engine.drawing.memory_figures import partition_memory, toolchain_memory
@@ -124,7 +125,7 @@ def other_runs(document: Document, run: Run) -> list[dict[str, Any]]:
                 "regrouped": "" if is_this else number_text(changes.count("regrouped")),
                 "partitions": len(other.placement.partitions) if other.placement else 0,
                 "threads": other.threads,
-                "started": other.started_at,
+                "started": moment_text(other.started_at),
                 "note": other.note,
             }
         )

@@ -20,6 +20,7 @@ from collage_engine.records.results import Opened, RunUpdate
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.store.measurement import Measurement
 from collage_engine.timing.exchange import Exchange, Stored
+from collage_engine.wording import stages as say
 
 _LOG = logging.getLogger(__name__)
 
@@ -70,10 +71,7 @@ def serve(payload: tuple[str, dict[str, Any]], send: Callable[[object], None]) -
 def _in_words(error: OSError) -> CollageError:
     """Return what the system refused, as a sentence."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return CollageError(
-            f"no space left on the disk of {error.filename or tempfile.gettempdir()}, where a run "
-            "keeps what it needs on the way: free some, or set TMPDIR to a folder with more"
-        )
+        return CollageError(say.DISK_FULL.format(path=error.filename or tempfile.gettempdir()))
     where = f"{error.filename}: " if error.filename else ""
     return CollageError(f"{where}{error.strerror or error}")
 

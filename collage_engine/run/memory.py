@@ -9,6 +9,7 @@ from collage_engine.records.memory import MemorySeen, MemoryUse
 from collage_engine.records.settings import RunSettings
 from collage_engine.trials.confirmation import Confirmation
 from collage_engine.trials.contender import ContenderResult
+from collage_engine.wording import constraints as say
 
 
 def memory_use(
@@ -67,11 +68,13 @@ def memory_verdict(settings: RunSettings, confirmation: Confirmation) -> list[Li
     if winner.measured_us is not None:
         price = max(0.0, winner.measured_us - min(barred, default=winner.measured_us))
     taken = winner.memory.running_bytes if winner.memory is not None else None
-    text = f"at most {most / 1e6:.4g} MB of memory while running"
+    text = say.MOST_MEMORY.format(megabytes=f"{most / 1e6:.4g}")
     reason = None
     if taken is not None:
-        costs = f", price {price:.4g} µs" if price is not None else ""
-        reason = f"{text}: honoured with {taken / 1e6:.4g} MB{costs}"
+        template = say.HONOURED_WITH if price is None else say.HONOURED_WITH_AT
+        reason = template.format(
+            limit=text, megabytes=f"{taken / 1e6:.4g}", price=f"{price or 0.0:.4g}"
+        )
     return [
         LimitVerdict(
             constraint="max_memory",

@@ -8,6 +8,7 @@ from collage_engine.records.accuracy import RunTolerance
 from collage_engine.timing.messages import WRONG_NUMBERS
 from collage_engine.trials.contender import ContenderResult
 from collage_engine.trials.placement_process import NOT_ACCURATE
+from collage_engine.wording import stages as say
 
 MANY = 0.5
 """Share of the contenders that ran from which on it is said that their numbers were refused;
@@ -28,18 +29,21 @@ def tolerance_warnings(tolerance: RunTolerance, outcomes: Sequence[ContenderResu
     if tolerance.source == "user" and tolerance.noise:
         name, moved = max(tolerance.noise.items(), key=lambda one: one[1])
         said.append(
-            f"the model amplifies rounding: its output {name!r} moves by {moved:.1e} when inputs "
-            f"and weights change in the last bit, and the given tolerance of {tolerance.value:g} "
-            "is hardly more; what only computes in another order may be refused"
+            say.AMPLIFIES_ROUNDING.format(
+                output=name, moved=f"{moved:.1e}", tolerance=f"{tolerance.value:g}"
+            )
         )
     ran = [one for one in outcomes if one.max_rel_error is not None]
     refused = [one for one in ran if (one.reason or "").startswith((WRONG_NUMBERS, NOT_ACCURATE))]
     if refused and len(refused) >= MANY * len(ran):
         errors = sorted(one.max_rel_error or 0.0 for one in refused)
         said.append(
-            f"{len(refused)} of {len(ran)} contenders were refused because their outputs differ "
-            f"from the reference's by {errors[0]:.1e} to {errors[-1]:.1e}, more than the tolerance "
-            f"of {tolerance.value:g}; what is left may be much slower than they are "
-            "(--tolerance admits more)"
+            say.MANY_REFUSED.format(
+                refused=len(refused),
+                ran=len(ran),
+                least=f"{errors[0]:.1e}",
+                most=f"{errors[-1]:.1e}",
+                tolerance=f"{tolerance.value:g}",
+            )
         )
     return said

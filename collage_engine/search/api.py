@@ -200,7 +200,7 @@ def _regret_bounds_of_unmeasured(
     if not wanted or solution.cost is None:
         return {}
     limit = min(search.solver.time_limit_s, OPTIMISTIC_TIME_LIMIT_S)
-    optimistic = Search(problem, optimistic=True, time_limit_s=limit)
+    optimistic = search.with_unmeasured(limit)
     best = optimistic.find(problem.pins)
     least = search.to_us(solution.cost)
     bounds: dict[CandidateId, float] = {}

@@ -23,8 +23,9 @@ from collage_engine.search.limits import (
     limits_in_words,
     only_limits,
 )
-from collage_engine.search.pins import NODES_NAMED, describe
+from collage_engine.search.pins import describe, nodes_in_words
 from collage_engine.search.problem import Answer, Conflict, Infeasible, Verdict
+from collage_engine.wording import constraints as say
 
 if TYPE_CHECKING:
     from collage_engine.search.problem import ProblemPin
@@ -159,19 +160,21 @@ class _ConflictFilter:
         if sets is not None:
             words = limits_in_words(sets.limits)
             text = " and ".join(_with_context(name, words, sets.limits) for name in names)
-            reason = f"no placement keeps to {text}"
+            reason = say.NO_PLACEMENT_KEEPS_TO.format(limits=text)
             if pins:
-                reason += f" together with the pin{'s' if len(pins) > 1 else ''} {texts}"
+                template = say.WITH_PINS if len(pins) > 1 else say.WITH_PIN
+                reason = template.format(sentence=reason, pins=texts)
         elif len(core) == 1:
-            reason = f"the pin cannot be honoured: {texts}"
+            reason = say.THIS_PIN.format(pins=texts)
         else:
-            reason = f"these pins cannot hold together: {texts}"
+            reason = say.THESE_PINS.format(pins=texts)
         if nodes:
-            reason += f" (no candidate is left for {_nodes_in_words(nodes)})"
+            none_left = say.NONE_LEFT_FOR.format(nodes=nodes_in_words(nodes))
+            reason = say.IN_BRACKETS.format(sentence=reason, reason=none_left)
         elif sets is None:
-            reason += " (every node has candidates left, but no combination of them is a placement)"
+            reason = say.IN_BRACKETS.format(sentence=reason, reason=say.NO_COMBINATION)
         if self.undecided:
-            reason += "; there was no time to find out whether fewer of these are enough"
+            reason = say.MAYBE_FEWER.format(sentence=reason)
         return Conflict(
             reason=reason,
             pins=tuple(sorted(c for c in core if isinstance(c, int))),
@@ -188,7 +191,7 @@ def _verdict_of_pin(index: int, pin: ProblemPin, conflicts: Sequence[Conflict]) 
             return Verdict(
                 pin=index, state="infeasible", reason=conflict.reason, contradicts=others
             )
-    why = f"{describe(pin)}: it is not decided, since there is no placement to judge it by"
+    why = say.NOT_DECIDED.format(pin=describe(pin))
     return Verdict(pin=index, state="pending", reason=why)
 
 
@@ -207,15 +210,12 @@ def _infeasible_by_itself(search: Search) -> Infeasible:
     """Return why there is no cover even without pins and limits."""
     nodes = tuple(search.solver.uncovered(search.allowed([])))
     if nodes:
-        reason = f"no measured candidate covers {_nodes_in_words(nodes)}"
+        reason = say.NONE_COVERS.format(nodes=nodes_in_words(nodes))
     else:
         nodes = search.solver.furthest_uncovered()
-        reason = (
-            "every node has measured candidates, but no combination of them is a placement: "
-            "partitions would overlap or wait for each other, or a conversion does not exist"
-        )
+        reason = say.NO_COMBINATION_AT_ALL
         if nodes:
-            reason += f"; the search gets no further than {_nodes_in_words(nodes)}"
+            reason = say.NO_FURTHER_THAN.format(sentence=reason, nodes=nodes_in_words(nodes))
     return Infeasible(reason=reason, nodes=nodes)
 
 
@@ -223,16 +223,8 @@ def _with_context(name: LimitName, texts: Mapping[LimitName, str], limits: Runti
     """Return a limit that nothing keeps to in words, with what there is instead."""
     most, least = limits.max_bytes, limits.base_bytes
     if name == "max_bytes" and most is not None and least > most:
-        return f"{texts[name]} (the weights by themselves take {least / 1e6:.4g} MB)"
+        return say.WEIGHTS_ARE_LARGER.format(limit=texts[name], megabytes=f"{least / 1e6:.4g}")
     known = sorted({licence for each in limits.runtimes.values() for licence in each.licences})
     if name == "licences" and known:
-        return f"{texts[name]} (here there are {', '.join(known)})"
+        return say.LICENCES_HERE.format(limit=texts[name], licences=", ".join(known))
     return texts[name]
-
-
-def _nodes_in_words(nodes: Sequence[int]) -> str:
-    """Return ``node 3`` or ``nodes 3, 4 and 9 more``."""
-    shown = ", ".join(map(str, nodes[:NODES_NAMED]))
-    left = len(nodes) - NODES_NAMED
-    more = f" and {left} more" if left > 0 else ""
-    return ("node " if len(nodes) == 1 else "nodes ") + shown + more

@@ -12,6 +12,7 @@ from collage_engine.search.limits import (
     limits_in_words,
     without_limit,
 )
+from collage_engine.wording import constraints as say
 
 if TYPE_CHECKING:
     from collage_engine.search.problem import ProblemPin
@@ -43,7 +44,7 @@ def verdicts_of_limits(
                 text=text,
                 state="honoured",
                 price_us=price,
-                reason=f"{text}: {outcome}",
+                reason=say.VERDICT.format(what=text, outcome=outcome),
             )
         )
     return tuple(verdicts)
@@ -63,10 +64,12 @@ def _price_of(
         rest = RuntimeSets(search.problem, without_limit(sets.limits, name))
         free = branch_and_bound(search.restricted(pins), rest).best
     if free is None or not free.optimal or free.cost is None:
-        return None, "honoured; the graph is too wide to say what it costs exactly"
+        return None, say.TOO_WIDE_FOR_A_PRICE
     price = search.difference_us(solution.cost, free.cost)
     if price <= 0:
-        return price, "honoured, costs nothing"
+        return price, say.HONOURED_FREE
     total = search.to_us(free.cost)
-    share = f" ({100 * price / total:.1f} %)" if total > 0 else ""
-    return price, f"honoured, costs {price:.3g} µs{share}"
+    if total <= 0:
+        return price, say.HONOURED_AT.format(price=f"{price:.3g}")
+    share = f"{100 * price / total:.1f}"
+    return price, say.HONOURED_AT_SHARE.format(price=f"{price:.3g}", share=share)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from collage_engine.search.pins import describe
 from collage_engine.search.problem import Verdict
+from collage_engine.wording import constraints as say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +34,7 @@ def verdicts_of_pins(
     share = search.solver.time_limit_s / max(len(pins), 1)
     for index, pin in enumerate(pins):
         if not solution.optimal:
-            outcome = "honoured; the graph is too wide to say what it costs exactly"
+            outcome = say.TOO_WIDE_FOR_A_PRICE
             verdicts.append(_honoured(index, pin, outcome))
             continue
         rest = [p for other, p in enumerate(pins) if other != index]
@@ -42,18 +43,18 @@ def verdicts_of_pins(
         if without.optimal and without.cost is not None:
             price = search.difference_us(solution.cost, without.cost)
             if price > 0:
-                outcome = f"honoured, costs {price:.3g} µs"
+                outcome = say.HONOURED_AT.format(price=f"{price:.3g}")
             elif set(solution.cover) == set(without.cover):
-                outcome = "honoured; the best placement does that anyway"
+                outcome = say.HONOURED_ANYWAY
             else:
-                outcome = "honoured, costs nothing"
+                outcome = say.HONOURED_FREE
             verdicts.append(_honoured(index, pin, outcome, price))
         else:
-            outcome = "honoured; there was no time to say what it costs exactly"
+            outcome = say.NO_TIME_FOR_A_PRICE
             verdicts.append(_honoured(index, pin, outcome))
     return tuple(verdicts)
 
 
 def _honoured(index: int, pin: ProblemPin, outcome: str, price: float | None = None) -> Verdict:
-    reason = f"{describe(pin)}: {outcome}"
+    reason = say.VERDICT.format(what=describe(pin), outcome=outcome)
     return Verdict(pin=index, state="honoured", price_us=price, reason=reason)

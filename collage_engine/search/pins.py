@@ -6,6 +6,8 @@ depends on that candidate alone, and several pins forbid what any of them forbid
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from collage_engine.search.problem import (
     HOST,
     Problem,
@@ -13,6 +15,7 @@ from collage_engine.search.problem import (
     ProblemPin,
     toolchain_matches,
 )
+from collage_engine.wording import constraints as say
 
 NODES_NAMED = 8
 """Nodes that a sentence names one by one; the others are counted (chosen)."""
@@ -50,18 +53,22 @@ def honours(candidate: ProblemCandidate, pin: ProblemPin, wanted: set[int]) -> b
 
 def describe(pin: ProblemPin) -> str:
     """Return a pin in words: ``nodes 3, 4 on onednn``."""
-    nodes = ("node " if len(pin.nodes) == 1 else "nodes ") + ", ".join(
-        map(str, pin.nodes[:NODES_NAMED])
-    )
-    if len(pin.nodes) > NODES_NAMED:
-        nodes += f" and {len(pin.nodes) - NODES_NAMED} more"
+    nodes = nodes_in_words(pin.nodes)
     if pin.not_toolchain is not None:
-        return f"{nodes} not on {pin.not_toolchain}"
+        return say.NOT_ON.format(nodes=nodes, toolchain=pin.not_toolchain)
     if pin.device is not None:
-        return f"{nodes} on device {pin.device}"
-    on = f" on {pin.toolchain}" if pin.toolchain is not None else ""
+        return say.ON_DEVICE.format(nodes=nodes, device=pin.device)
+    text = nodes
     if pin.exactly:
-        return f"exactly {nodes} as one partition{on}"
-    if pin.together or pin.unsplit:
-        return f"{nodes} in one partition{on}"
-    return f"{nodes}{on}"
+        text = say.EXACTLY.format(nodes=nodes)
+    elif pin.together or pin.unsplit:
+        text = say.TOGETHER.format(nodes=nodes)
+    return say.ON.format(nodes=text, toolchain=pin.toolchain) if pin.toolchain is not None else text
+
+
+def nodes_in_words(nodes: Sequence[int]) -> str:
+    """Return ``node 3`` or ``nodes 3, 4 and 9 more``."""
+    shown = ", ".join(map(str, nodes[:NODES_NAMED]))
+    left = len(nodes) - NODES_NAMED
+    numbers = say.AND_MORE.format(shown=shown, left=left) if left > 0 else shown
+    return (say.NODE if len(nodes) == 1 else say.NODES).format(numbers=numbers)

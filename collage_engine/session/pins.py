@@ -10,11 +10,7 @@ from typing import Any
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin
-
-HOW = (
-    "write 'GLOB[,GLOB]=WHAT' with WHAT one of NAME, !NAME, exactly, exactly:NAME, together, "
-    "@DEVICE"
-)
+from collage_engine.wording import constraints as say
 
 
 def parse_pin(text: str, graph: GraphRecord, model: ModelRecord, known: Sequence[str]) -> Pin:
@@ -31,10 +27,10 @@ def parse_pin(text: str, graph: GraphRecord, model: ModelRecord, known: Sequence
     what += text[len(head) :]
     what = what.strip()
     if not equals or not left.strip() or not what:
-        raise UsageError(f"--pin {text!r} is not a pin: {HOW}")
+        raise UsageError(say.NO_PIN.format(pin=text, how=say.HOW_PINS_ARE_WRITTEN))
     globs = [glob.strip() for glob in left.split(",") if glob.strip()]
     if not globs:
-        raise UsageError(f"--pin {text!r} names no node: {HOW}")
+        raise UsageError(say.PIN_WITHOUT_NODES.format(pin=text, how=say.HOW_PINS_ARE_WRITTEN))
     operators: set[int] = set()
     names: dict[str, None] = {}
     for glob in globs:
@@ -54,7 +50,7 @@ def parse_pin(text: str, graph: GraphRecord, model: ModelRecord, known: Sequence
         return Pin(kind="exactly", toolchain=_toolchain(what[8:], text, known), **common)
     if what.startswith("@"):
         if len(what) == 1:
-            raise UsageError(f"--pin {text!r} names no device after '@': {HOW}")
+            raise UsageError(say.PIN_WITHOUT_DEVICE.format(pin=text, how=say.HOW_PINS_ARE_WRITTEN))
         return Pin(kind="device", device=what[1:], **common)
     if what.startswith("!"):
         return Pin(kind="never", toolchain=_toolchain(what[1:], text, known), **common)
@@ -64,9 +60,7 @@ def parse_pin(text: str, graph: GraphRecord, model: ModelRecord, known: Sequence
 def _toolchain(name: str, text: str, known: Sequence[str]) -> str:
     base = name.split("[", 1)[0].strip().lower()
     if base not in known:
-        raise UsageError(
-            f"--pin {text!r}: there is no toolchain {name!r}; known are {', '.join(known)}"
-        )
+        raise UsageError(say.UNKNOWN_TOOLCHAIN.format(pin=text, name=name, known=", ".join(known)))
     return base + name[len(base) :].strip() if "[" in name else base
 
 
@@ -90,14 +84,11 @@ def _nothing_matches(text: str, glob: str, graph: GraphRecord, model: ModelRecor
     pattern = re.compile(fnmatch.translate(glob.lower()))
     removed = [name for name in model.folded if pattern.match(name.lower())]
     if removed:
-        return (
-            f"--pin {text!r}: {glob!r} matches only {removed[0]!r}, which clean-up removed "
-            "(it is computed once, when the model is read)"
-        )
+        return say.CLEANED_UP.format(pin=text, glob=glob, node=removed[0])
     names = [name for node in graph.nodes for name in node.onnx_nodes]
     close = close_names(glob, names)
-    hint = f"; near are {', '.join(close)}" if close else ""
-    return f"--pin {text!r}: {glob!r} matches no node of the model{hint}"
+    template = say.MATCHES_NOTHING_NEAR if close else say.MATCHES_NOTHING
+    return template.format(pin=text, glob=glob, near=", ".join(close))
 
 
 def close_names(glob: str, names: list[str]) -> list[str]:
@@ -125,16 +116,16 @@ def rebind_pins(pins: Sequence[Pin], graph: GraphRecord) -> tuple[list[Pin], lis
     kept: list[Pin] = []
     report: list[str] = []
     for pin in pins:
-        label = pin.text or f"{pin.kind} pin on {', '.join(pin.onnx_nodes[:3])}"
+        label = pin.text or say.PIN_ON.format(kind=pin.kind, nodes=", ".join(pin.onnx_nodes[:3]))
         nodes: set[int] = set()
         missing = [name for name in pin.onnx_nodes if name not in by_name]
         for name in pin.onnx_nodes:
             nodes |= by_name.get(name, set())
         if not nodes:
-            report.append(f"{label}: none of its nodes is in this model; the pin is dropped")
+            report.append(say.PIN_DROPPED.format(pin=label))
             continue
         if missing:
-            report.append(f"{label}: no longer in the model: {', '.join(missing)}")
+            report.append(say.NODES_GONE.format(pin=label, nodes=", ".join(missing)))
         kept.append(
             Pin(
                 kind=pin.kind,

@@ -83,3 +83,50 @@ MEASUREMENTS = "measurements: {count}, of them {invalid} invalid"
 KIND = "  {name}: {count}"
 CONSTANTS = "constants of this machine: {count}"
 MEASURED_FROM_TO = "measured from {oldest} to {newest}"
+
+# -- toolchains check, export, run ---------------------------------------------------
+
+CANCELLED = "cancelled; what was measured is kept"
+LOOKING_AT_MACHINE = "looking at what is on this machine"
+CHECKS = "{name}: {passed} of {checks} checks passed, {failed} failed"
+SIGNED_AS_IT_WAS = "{path} is as it was signed by the owner of {key}; nothing of it was run"
+ARTIFACT_SIGNED = "artifact: {path}, signed"
+SAMPLE_ERROR = "largest error against the sample: {error} (relative)"
+THROUGHPUT = "throughput: {rate} runs per second by {instances} with {threads} each"
+RATE_WHEN_EXPORTED = "{text}; {rate} when it was exported"
+LOADED_IN = "loaded in {load}, first result after {first}"
+LATENCY = "latency: p50 {p50}, p90 {p90}, p99 {p99} ({runs}, {threads})"
+WHEN_EXPORTED = "expected:  {us} when it was exported"
+
+# -- Ctrl-C, defects -----------------------------------------------------------------
+
+ENDING = "ending with the best placement so far; another Ctrl-C stops at once"
+DEFECT = "a defect of Collage Explorer: {kind}: {reason} ({variable}=1 shows where)"
+
+# -- farm ----------------------------------------------------------------------------
+
+FARM_SERVED = "the farm {address} is served; Ctrl-C or `collage farm stop` ends it"
+WITHOUT_TLS = "without TLS only this machine can join: collage farm join {address}"
+CERTIFICATE_MADE = "its certificate was made: {path}"
+MACHINE_JOINS_WITH = (
+    "a machine joins with: ssh HOST collage farm join {address} --certificate - < {path}"
+)
+THIS_MACHINE_JOINS_WITH = "this machine ({host}) joins with: collage farm join {address}"
+FARM_STOPPED = "the farm {address} has stopped; {machines} left it"
+MEASURED_BY_OTHERS = "{groups} measured by other machines"
+
+# -- search ----------------------------------------------------------------------------
+
+SEARCHING = "searching; this takes at most about {seconds} s (--time-limit)"
+BESIDES = "besides: {reason}"
+NONE_FOUND_IN_TIME = (
+    "No placement was found in time, and none is proved not to exist (--time-limit)."
+)
+PLACEMENT_COSTS = "The placement costs {us} µs ({bound})."
+THE_LEAST = "the least"
+AT_LEAST = "at least {us} µs"
+ITS_CANDIDATES = "Its candidates are {names}"
+IS_A_PLACEMENT = "This is a placement that keeps to all pins and limits. It costs {us} µs."
+IS_NO_PLACEMENT = "This is no placement as asked for: {faults}."
+MORE_FAULTS = "and {faults} (--json lists all)"
+ITS_COST = "Its cost is {us} µs."

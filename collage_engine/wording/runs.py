@@ -166,3 +166,70 @@ TUNED_BETTER = "better than untuned"
 INVALID = "wrong, or not to be built"
 FROM_STORE = "{measured}, {stored} from the store"
 EXCLUDED = ": {proven} were excluded by certified bounds and {assumed} by heuristic bounds"
+
+# -- stages ----------------------------------------------------------------------
+
+STAGE_TITLES = {
+    "import": "Reading the model",
+    "enumerate": "Finding candidates",
+    "whole-models": "Timing whole models",
+    "measure": "Measuring",
+    "tune": "Tuning",
+    "search": "Searching",
+    "in-place": "Measuring in the model",
+    "accuracy": "Checking the accuracy",
+    "build": "Building",
+    "confirm": "Confirming end to end",
+    "export": "Writing the artifact",
+}
+"""What the stages of a run are called for people."""
+
+# -- memory ----------------------------------------------------------------------
+
+PEAKS = "at most {loading} while loading, {running} while running"
+PEAK = "at most {bytes}"
+OF_IT_BEFORE_LOADING = "{bytes} of it before the model is loaded"
+WEIGHTS = "weights {bytes}"
+HELD_BY = "held by {held}"
+STORED_FOR_TWO = "{bytes} of weights stored for two partitions"
+ARTIFACT_SIZE = "artifact {bytes}, of it runtimes {runtimes}"
+PLACING_TOOK = "placing it took at most {bytes}"
+
+# -- colours of the graph ----------------------------------------------------------
+
+TIED_WITH_CHOSEN = (
+    "{chosen} is chosen; {other} is tied with it: choosing it would lose less than measurements "
+    "differ."
+)
+NO_OTHER_RUN = "there is no other run to compare with"
+SLOWER_IN_MODEL = "slower in the model"
+FASTER_IN_MODEL = "faster in the model"
+
+# -- farms -------------------------------------------------------------------------
+
+MACHINE_STATES = {
+    "joining": "joining",
+    "idle": "idle",
+    "measuring": "measuring",
+    "paused": "paused: its speed has drifted",
+    "set aside": "set aside: it paused too often",
+    "refused": "refused: its software does not fit",
+    "lost": "lost: it does not answer",
+}
+"""What a machine of a farm does, by its state."""
+FARM = "{address}: {machines} in {pools}, {working} measuring."
+TASK_WAITS = "{tasks} waits for a machine."
+TASKS_WAIT = "{tasks} wait for a machine."
+MACHINES_WORKING = "{working} of {machines} measuring"
+
+# -- several shapes ------------------------------------------------------------------
+
+MEASURED_FOR_EARLIER_SHAPES = (
+    "{known} of the {distinct} distinct candidates of the shapes after the first had been measured "
+    "before"
+)
+MODULES_OF_SHAPES = (
+    "the modules of {shapes} shapes take {together} together; apart they would take {apart}"
+)
+PADDED_ALONG = "inputs that are smaller along {dimensions} are padded to the next larger shape"
+NOT_PADDED_ALONG = "inputs are not padded along {dimension}: {reason}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, Signal
 
@@ -12,18 +11,10 @@ from collage_engine.records.comparison import Comparison
 from collage_engine.records.placement import Baseline, Placement
 from collage_engine.service import protocol
 from collage_gui.document.cost_table import CostTable
+from collage_gui.document.reference import Reference
 from collage_gui.document.requests import EngineRequests
 from collage_gui.document.runs import Runs
 from collage_gui.document.shown_placement import ShownPlacement
-
-
-@dataclass(frozen=True)
-class Reference:
-    """What numbers are compared with: a run, or a baseline of the run that is shown."""
-
-    kind: str = "best"
-    """``best`` baseline, ``baseline`` by name, or ``run`` by id."""
-    name: str = ""
 
 
 class ReferenceComparison(QObject):
@@ -57,11 +48,12 @@ class ReferenceComparison(QObject):
         self._compare()
 
     def _compare(self) -> None:
-        self.result = None
+        had, self.result = self.result is not None, None
         shown = self._placement.shown
         run = shown.run if shown is not None else None
         if self.reference.kind != "run" or run is None or run == self.reference.name:
-            self.changed.emit()
+            if had:
+                self.changed.emit()
             return
 
         def arrived(answer: Comparison) -> None:

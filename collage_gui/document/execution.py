@@ -17,6 +17,7 @@ from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.typed import convert
 from collage_engine.service import protocol
+from collage_gui import words
 from collage_gui.document.cost_table import CostTable
 from collage_gui.document.log import DocumentLog
 from collage_gui.document.pin_set import PinSet
@@ -142,10 +143,7 @@ class Execution(QObject):
             reason: Why it did not finish.
         """
         self._stop()
-        took = {"finished": "The run ended", "cancelled": "The run was cancelled"}
-        self._log.add(
-            "info", f"{took.get(state, 'The run failed')}{f': {reason}' if reason else ''}"
-        )
+        self._log.add("info", words.how_a_run_ended(state, reason))
         self.measured.emit()
         self._costs.changed.emit()
         self._costs.refresh()
@@ -161,8 +159,9 @@ class Execution(QObject):
 
             self._runs.refresh(arrived)
             return
+        self._runs.end_provisional()
         self.running_changed.emit()
-        reason = reason or ("cancelled" if state == "cancelled" else "the run failed")
+        reason = reason or ("cancelled" if state == "cancelled" else words.RUN_FAILED)
         if state == "failed":
             self._requests.failed.emit(reason)
         self.finished.emit(state, reason)
@@ -171,6 +170,7 @@ class Execution(QObject):
         """The engine is gone: nothing runs any more."""
         if self.running or self.progress is not None:
             self._stop()
+            self._runs.end_provisional()
             self.running_changed.emit()
             self.progress_changed.emit()
 
@@ -183,7 +183,7 @@ class Execution(QObject):
             settings = convert(run.settings, RunSettings)
         except msgspec.ValidationError as error:
             title = self._runs.title_of(run)
-            self._log.add("warning", f"The settings of {title} cannot be read: {error}")
+            self._log.add("warning", words.settings_unreadable(title, error))
             return
         self.settings = msgspec.structs.replace(settings, name="", inputs_npz=None)
         self.own_placements = settings.placements
@@ -222,7 +222,7 @@ class Execution(QObject):
                 # What a run has measured already is not shown as an estimate once more.
                 if self.running or not self._runs.show_known(answer.placement, pins):
                     self._placement.show(
-                        Shown(answer.placement, "Search on stored costs", None, True, pins)
+                        Shown(answer.placement, words.SEARCH_ON_STORED_COSTS, None, True, pins)
                     )
             elif answer.infeasible is not None:
                 sentence = infeasible_sentence(answer.infeasible, self.settings, bool(pins))
@@ -284,7 +284,7 @@ class Execution(QObject):
             self._costs.candidates_changed.emit()
             valid = sum(c.cost.usable for c in answer.candidates)
             count = counted(len(answer.candidates), "candidate")
-            self._log.add("info", f"Measured {count}; {valid} of them valid.")
+            self._log.add("info", words.measured_and_valid(count, valid))
             self.progress_changed.emit()
 
         params = protocol.MeasureNow(
@@ -294,7 +294,7 @@ class Execution(QObject):
             longer=longer,
         )
         count = counted(len(params.nodes), "operator")
-        self._log.add("info", f"Measuring {count} as one partition.")
+        self._log.add("info", words.measuring_as_one_partition(count))
         self._requests.send("measure.now", params, arrived)
 
 
@@ -315,8 +315,4 @@ def infeasible_sentence(infeasible: Mapping[str, Any], settings: RunSettings, pi
         or settings.max_artifact_bytes
         or settings.licences
     )
-    demands = ["the pins"] * pinned + ["the limits"] * bool(limited)
-    return (
-        f"No placement satisfies {' and '.join(demands) or 'the model on these toolchains'}: "
-        f"{reason}"
-    )
+    return words.no_placement_satisfies(pinned, bool(limited), reason)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from collage_engine.drawing.figures import measuring_s
 from collage_engine.drawing.formatting import counted, signed_time
 from collage_engine.records.candidate import CandidateRecord
+from collage_gui import words
 from collage_gui.document.document import Document
 
 
@@ -33,13 +34,13 @@ class PinPrice:
         if self.reason:
             return self.reason
         if self.is_now:
-            return "as now"
+            return words.PIN_AS_NOW
         if self.us is None:
-            return f"{self.unmeasured} unmeasured" if self.unmeasured else ""
+            return words.unmeasured(self.unmeasured) if self.unmeasured else ""
         price = signed_time(self.us) if self.us else "+0 µs"
         if self.unmeasured:
-            return f"at most {price}, {self.unmeasured} unmeasured"
-        return f"at least {price}" if self.at_least else price
+            return words.at_most_with_unmeasured(price, self.unmeasured)
+        return words.at_least(price) if self.at_least else price
 
 
 def pin_prices(document: Document, toolchains: Iterable[str]) -> list[PinPrice]:
@@ -59,6 +60,7 @@ def pin_prices(document: Document, toolchains: Iterable[str]) -> list[PinPrice]:
     everywhere = all(n in owners for n in operators)
     candidates = list(document.questions.candidates)
     refused = refusals(document)
+    asked = {c.instance.toolchain for c in document.costs.candidates.values()}
     prices = []
     for name in toolchains:
         own = [c for c in candidates if c.instance.toolchain == name]
@@ -66,7 +68,8 @@ def pin_prices(document: Document, toolchains: Iterable[str]) -> list[PinPrice]:
         unmeasured = len(unmeasured_candidates(document, own, operators))
         reason = ""
         if candidates and not operators <= held:
-            reason = refused.get(name) or "no candidate here"
+            nothing = words.NO_CANDIDATE_HERE if name in asked else words.NOT_ASKED
+            reason = refused.get(name) or nothing
         us, at_least = _price(document, own, operators)
         prices.append(
             PinPrice(
@@ -139,7 +142,6 @@ def measure_text(document: Document, short: bool = False) -> str:
     if not same:
         return ""
     seconds = measuring_seconds(document, len(same))
-    about = f" (about {max(1, round(seconds))} s)" if seconds is not None else ""
     if short:
-        return f"Measure {len(same)} unmeasured{about}"
-    return f"Measure {counted(len(same), 'unmeasured candidate')} of exactly these{about}"
+        return words.measure_unmeasured(len(same), seconds)
+    return words.measure_of_exactly_these(counted(len(same), "unmeasured candidate"), seconds)

@@ -14,6 +14,7 @@ from collage_engine.drawing.palette import learn
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Placement, Run
 from collage_engine.service import protocol
+from collage_gui import words
 from collage_gui.document.commands import SetValue
 from collage_gui.document.cost_table import CostTable
 from collage_gui.document.pin_set import PinSet
@@ -61,7 +62,7 @@ class Runs(QObject):
     def title_of(self, run: Run) -> str:
         """A run's name, or its number among the runs."""
         if run not in self.all:
-            return "Best so far"
+            return words.BEST_SO_FAR if run.provisional else words.CANCELLED_RUN
         return run.name or f"Run {self.all.index(run) + 1}"
 
     def shown_or_last(self) -> Run | None:
@@ -70,6 +71,17 @@ class Runs(QObject):
         run = self.find(shown.run or shown.found_by) if shown is not None else None
         visible = self.visible
         return run or (visible[-1] if visible else None)
+
+    def end_provisional(self) -> None:
+        """Keep what a run has found that was cancelled: it does not go on."""
+        run = self.provisional
+        if run is None:
+            return
+        self.provisional = msgspec.structs.replace(run, provisional=False)
+        self.changed.emit()
+        shown = self._placement.shown
+        if shown is not None and shown.run == run.id:
+            self.show(run.id, shown.pins)
 
     def refresh(self, then: Callable[[], None] | None = None) -> None:
         """Ask the engine for the runs.
@@ -120,7 +132,7 @@ class Runs(QObject):
             self.show(run_id, under)
             return
         self._costs.by_candidate.update(run.costs)
-        title = f"{self.title_of(run)}, best of the search"
+        title = words.best_of_the_search_of(self.title_of(run))
         measured = found.measured_us is not None
         pins = self._pins_under(run) if under is None else under
         self._placement.show(Shown(found, title, None, not measured, pins, run.id))

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from PySide6.QtCore import QByteArray, Qt
 from PySide6.QtWidgets import QDockWidget, QMainWindow, QTabWidget, QWidget
 
+from collage_gui import words
+
 LAYOUT_VERSION = 5
 """Arrangements that were saved under another version are ignored; raised when docks change."""
-LEFT_SHARE, RIGHT_SHARE, BOTTOM_SHARE, CANDIDATES_SHARE = 0.2, 0.24, 0.3, 0.6
+LEFT_SHARE, RIGHT_SHARE, BOTTOM_SHARE, CANDIDATES_SHARE = 0.2, 0.24, 0.32, 0.6
 """Shares of the window that the docks take at first; chosen."""
 LEFT_LEAST, RIGHT_LEAST = 300, 330
 """Least widths of the side docks at first, in pixels; chosen so that their tables are readable."""
@@ -47,8 +49,8 @@ _AREAS = {
 _TITLES = {
     "outline": "Outline",
     "candidates": "Candidates",
-    "details": "Why and inside",
-    "runs": "Runs and log",
+    "details": words.WHY_AND_INSIDE,
+    "runs": words.RUNS_AND_LOG,
 }
 
 

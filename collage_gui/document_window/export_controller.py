@@ -59,7 +59,7 @@ class ExportController:
 
     def png_of_view(self) -> None:
         """Write the visible part of the graph as PNG."""
-        path = self._files.ask_save("Graph as PNG", f"{self._files.stem}.png", "PNG (*.png)")
+        path = self._files.ask_save(words.GRAPH_AS_PNG, f"{self._files.stem}.png", "PNG (*.png)")
         drawn = self._picture.drawn
         if path and drawn is not None:
             area = self._view.visible_area().intersected(drawn.bounds)
@@ -69,7 +69,7 @@ class ExportController:
     def png_of_selection(self) -> None:
         """Write the selected part of the graph as PNG."""
         name = f"{self._files.stem}-selection.png"
-        path = self._files.ask_save("Selection as PNG", name, "PNG (*.png)")
+        path = self._files.ask_save(words.SELECTION_AS_PNG, name, "PNG (*.png)")
         drawn = self._picture.drawn
         if not path or drawn is None:
             return
@@ -83,7 +83,7 @@ class ExportController:
     def png_of_graph(self) -> None:
         """Write the whole graph as PNG, in tiles when it is large."""
         name = f"{self._files.stem}.png"
-        path = self._files.ask_save("Whole graph as PNG", name, "PNG (*.png)")
+        path = self._files.ask_save(words.WHOLE_GRAPH_AS_PNG, name, "PNG (*.png)")
         drawn = self._picture.drawn
         if path and drawn is not None:
             self._files.write(lambda: exports.save_tiles(self._view, drawn, path), path)
@@ -91,7 +91,7 @@ class ExportController:
     def svg(self) -> None:
         """Write the whole graph as SVG."""
         stem = self._files.stem
-        path = self._files.ask_save("Graph as SVG", f"{stem}.svg", "SVG (*.svg)")
+        path = self._files.ask_save(words.GRAPH_AS_SVG, f"{stem}.svg", "SVG (*.svg)")
         drawn = self._picture.drawn
         if path and drawn is not None:
             dark = self._theme.colours.dark
@@ -100,7 +100,7 @@ class ExportController:
     def csv(self) -> None:
         """Write every table as CSV into a folder: whole tables, whatever the panels show."""
         folder = self._files.ask_save(
-            "Tables as CSV, into a folder", f"{self._files.stem}-tables", "Folder (*)"
+            words.TABLES_AS_CSV, f"{self._files.stem}-tables", "Folder (*)"
         )
         if folder:
             self.csv_to(folder)
@@ -152,7 +152,7 @@ class ExportController:
 
     def json(self) -> None:
         """Write everything that is known of the shown run as JSON."""
-        path = self._files.ask_save("Run as JSON", f"{self._files.stem}.json", "JSON (*.json)")
+        path = self._files.ask_save(words.RUN_AS_JSON, f"{self._files.stem}.json", "JSON (*.json)")
         if path:
             self._write("json", path)
 
@@ -191,7 +191,7 @@ class ExportController:
 
     def artifact(self) -> None:
         """Write the compiled module into a folder that the user names."""
-        folder = self._files.ask_folder("Export the compiled artifact")
+        folder = self._files.ask_folder(words.EXPORT_THE_ARTIFACT)
         if folder:
             self.artifact_to(folder)
 
@@ -205,7 +205,7 @@ class ExportController:
         document = self._document
         run = document.runs.shown_or_last()
         if run is None:
-            document.failed.emit("There is no run to export yet.")
+            document.failed.emit(words.NO_RUN_TO_EXPORT)
             return
         remote = document.client.connection.is_remote
 
@@ -250,7 +250,7 @@ def artifact_sentence(folder: str) -> str:
         for root, _, names in os.walk(folder)
         for name in names
     )
-    return f"Written: {folder} ({bytes_text(size)}). Run it: python {folder}/loader/run_artifact.py"
+    return words.artifact_written(folder, bytes_text(size))
 
 
 def open_folder(folder: str) -> None:

@@ -46,6 +46,10 @@ def find_operators(graph: OperatorGraph, text: str, regular: bool) -> list[int]:
     return matching
 
 
+LONGEST_COUNT = "9999 of 9999"
+"""The longest usual text of the count: there is always room for it."""
+
+
 class FindBar(QFrame):
     """The line above the graph; Enter and Shift+Enter step through results, Escape closes."""
 
@@ -75,6 +79,8 @@ class FindBar(QFrame):
         self.regular.setAccessibleName("Regular expression")
         self.count = QLabel()
         self.count.setObjectName("findCount")
+        # Nothing beside it moves while somebody steps through results.
+        self.count.setMinimumWidth(self.count.fontMetrics().horizontalAdvance(LONGEST_COUNT))
         self.before = QToolButton()
         self.before.setText("↑")
         self.before.setToolTip("Previous (Shift+Enter)")

@@ -35,6 +35,7 @@ class Panels:
 
     def tables(self) -> dict[str, str]:
         """Every table's CSV text by name."""
+        self.runs.in_model.refresh(self.runs.document.runs.shown_or_last())
         self.runs.roofline.refresh()
         self.runs.memory.refresh()
         return {

@@ -20,8 +20,9 @@ from collage_engine.drawing.hand_overs import hand_overs
 from collage_engine.drawing.memory_figures import partition_memory
 from collage_engine.drawing.roofline import PartitionRoof, partition_roofs
 from collage_engine.drawing.scene import layout_request, outlines, scene
-from collage_gui.document.comparison import Reference
+from collage_gui import words
 from collage_gui.document.document import Document
+from collage_gui.document.reference import Reference
 from collage_gui.document.shown_placement import Shown
 from collage_gui.document_window import collapsed_groups
 from collage_gui.graph_view.layout_client import LayoutClient
@@ -158,7 +159,7 @@ class PictureController(QObject):
     def _graph_changed(self) -> None:
         self.collapsed = self._document.first_collapsed
         self._partitions_collapsed = self._collapse_decided = False
-        self._view.message = "Laying out the graph…"
+        self._view.message = words.LAYING_OUT
         self.lay_out()
 
     def _preference_changed(self, key: str) -> None:
@@ -494,29 +495,5 @@ def stale_text(document: Document) -> str:
     if not document.stale:
         return ""
     if document.pins.infeasible is not None:
-        return "No placement satisfies the pins: this one was found without them."
-    return "This placement is older than the pins. Press Space to search again."
-
-
-def mode_refusal(document: Document, mode: Mode) -> str:
-    """Why colouring by a quantity would say nothing now; empty where it says something."""
-    shown = document.placement.shown
-    if mode == "toolchain":
-        return ""
-    if shown is None:
-        return "There is no placement yet."
-    partitions = shown.placement.partitions
-    if mode == "in-model" and all(p.in_place_us is None for p in partitions):
-        return "The shown placement was not profiled in a confirmed run."
-    known = document.costs.candidates
-    if mode == "roofline" and not any(
-        p.candidate in known and known[p.candidate].lower_bound_us is not None for p in partitions
-    ):
-        return "No partition has a certified lower bound."
-    if mode == "changes" and len(document.runs.visible) < 2:
-        return "There is no other run to compare with."
-    if mode == "device" and len({p.device for p in partitions}) < 2:
-        return "Everything runs on one device."
-    if mode == "gain" and not document.comparison.reference_partitions():
-        return "The reference has no measured time for the same operators."
-    return ""
+        return words.FOUND_WITHOUT_THE_PINS
+    return words.OLDER_THAN_THE_PINS

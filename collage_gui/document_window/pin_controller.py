@@ -110,25 +110,25 @@ class PinController:
 
     def pin_exactly(self) -> None:
         """Demand that the selection is one partition by itself."""
-        self._pin("exactly", "Pin as one partition")
+        self._pin("exactly", words.PIN_AS_ONE_PARTITION)
 
     def pin_together(self) -> None:
         """Demand that the selection is in one partition."""
-        self._pin("together", "Keep together")
+        self._pin("together", words.KEEP_TOGETHER)
 
     def keep_partition(self) -> None:
         """Pin the partition of the primary operator as it is now."""
         partition = self._document.placement.partition_of(self._document.selection.primary)
         if partition is not None:
             pin = make_pin(self._document, "exactly", partition.nodes, partition.toolchain)
-            self._document.pins.edit(with_pin(self._document, pin), "Keep this partition")
+            self._document.pins.edit(with_pin(self._document, pin), words.KEEP_THIS_PARTITION)
 
     def pin_all(self) -> None:
         """Pin every partition of the shown placement as it is now."""
         shown = self._document.placement.shown
         if shown is not None:
             pins = pins_as_now(self._document, shown.placement)
-            self._document.pins.edit(pins, "Pin all as now")
+            self._document.pins.edit(pins, words.PIN_ALL_AS_NOW)
 
     def free_selection(self) -> None:
         """Take the selected operators out of all pins."""
@@ -152,7 +152,7 @@ class PinController:
         document = self._document
         if document.operators is None:
             return
-        path = self._files.ask_save("Save pins and placement", "pins.json", "Pins (*.json)")
+        path = self._files.ask_save(words.SAVE_PINS, "pins.json", "Pins (*.json)")
         if path:
             shown = document.placement.shown
             content = pins_file.encode(
@@ -165,7 +165,7 @@ class PinController:
 
     def load(self) -> None:
         """Apply the pins of a file that the user names."""
-        path = self._files.ask_open("Apply pins from a file", "Pins (*.json)")
+        path = self._files.ask_open(words.APPLY_PINS, "Pins (*.json)")
         if path:
             self.apply_file(path)
 
@@ -187,7 +187,7 @@ class PinController:
         if applied.placement:
             execution = document.execution
             execution.own_placements = (*execution.own_placements, applied.placement)
-            document.log.add("info", "The file's placement is a baseline of the next run.")
+            document.log.add("info", words.FILE_PLACEMENT_IS_BASELINE)
         for problem in applied.problems:
             document.log.add("warning", problem)
         self._banner.show_message(
@@ -202,10 +202,5 @@ def applied_sentence(pins: int, problems: tuple[str, ...]) -> str:
         pins: How many pins were applied.
         problems: One sentence for each pin or node that no longer matches.
     """
-    count = counted(pins, "pin")
-    if not problems:
-        return f"{count} applied; all of them match."
-    text = f"{count} applied. " + " ".join(problems[:PROBLEMS_SHOWN])
-    if len(problems) > PROBLEMS_SHOWN:
-        text += f" The log lists {len(problems) - PROBLEMS_SHOWN} more."
-    return text
+    left = max(0, len(problems) - PROBLEMS_SHOWN)
+    return words.pins_applied(counted(pins, "pin"), problems[:PROBLEMS_SHOWN], left)

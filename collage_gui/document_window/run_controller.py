@@ -11,15 +11,13 @@ from collage_engine.drawing.figures import (
     enough_budget_s,
     few_measured_sentence,
 )
-from collage_engine.drawing.formatting import counted, duration_text, number_text
-from collage_engine.drawing.operators import OperatorGraph
-from collage_engine.records.answers import PreflightAnswer
+from collage_engine.drawing.formatting import duration_text
 from collage_gui import words
 from collage_gui.banner import Banner
-from collage_gui.document.comparison import Reference
 from collage_gui.document.document import Document
 from collage_gui.document.pin_edits import placement_by_hand
-from collage_gui.panels.run_settings import RunSettingsPanel
+from collage_gui.document.reference import Reference
+from collage_gui.panels.run_settings import RunSettingsPanel, preflight_sentence
 from collage_gui.preferences import Preferences
 
 
@@ -55,8 +53,8 @@ class RunController:
     def start(self) -> None:
         """Run with the settings of the panel."""
         if self._document.operators is not None and not self._document.running:
-            self._banner.clear("run")
-            self._banner.clear("few measured")
+            for topic in ("run", "few measured", "preflight"):
+                self._banner.clear(topic)
             if self._document.shapes.several:
                 self._document.shapes.start(self._settings.settings())
             else:
@@ -218,7 +216,7 @@ class RunController:
 
     def _show_preflight(self) -> None:
         preflight, graph = self._document.execution.preflight, self._document.operators
-        if preflight is None or graph is None:
+        if preflight is None or graph is None or self._document.running:
             return
         text = preflight_sentence(preflight, graph)
         kind = "warning" if preflight.uncovered else "info"
@@ -233,22 +231,3 @@ def sentence(text: str) -> str:
     """A text with a capital at its beginning and a full stop at its end."""
     text = text.strip()
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}"
-
-
-def preflight_sentence(preflight: PreflightAnswer, graph: OperatorGraph) -> str:
-    """What a run would do: how many candidates, how many are stored, how long it takes.
-
-    Args:
-        preflight: The engine's answer.
-        graph: The operators, for the names of those that no toolchain takes.
-    """
-    if preflight.uncovered:
-        names = ", ".join(graph.name(n) for n in preflight.uncovered[:5])
-        left = len(preflight.uncovered) - 5
-        more = f" and {left} more" if left > 0 else ""
-        return f"A run would fail: no chosen toolchain has a candidate for {names}{more}."
-    return (
-        f"{counted(preflight.candidates, 'candidate')}, {number_text(preflight.distinct)} of them "
-        f"distinct and {number_text(preflight.stored)} measured already. Expected: "
-        f"{duration_text(preflight.expected_s)}."
-    )

@@ -230,7 +230,7 @@ class SplitController(QObject):
                 found.append(Choice(f"run:{run.id}", title, shown, run))
             best = best_found(run)
             if best is not None and run.winner != "collage":
-                name = f"{title}, best of the search"
+                name = words.best_of_the_search_of(title)
                 shown = Shown(best, name, None, best.measured_us is None, found_by=run.id)
                 found.append(Choice(f"found:{run.id}", name, shown, run))
         for number, placement in enumerate(document.placement.runners_up, 1):

@@ -9,6 +9,7 @@ from PySide6.QtGui import QAction, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QMainWindow, QMenu, QTabWidget, QVBoxLayout, QWidget
 
 from collage_engine.records.toolchain import ToolchainState
+from collage_gui import words
 from collage_gui.banner import Banner
 from collage_gui.document.document import Document
 from collage_gui.document_window.context_menu import context_menu
@@ -29,6 +30,8 @@ from collage_gui.panels.progress import ProgressStrip
 from collage_gui.preferences import Preferences
 from collage_gui.theme import Theme
 
+UNTIL_EXPOSED_MS = 20
+"""How often a window looks whether it is on the screen, in ms; chosen."""
 ARRANGEMENT_KEY = "document/state"
 """Below which the settings file keeps the sizes of the docks, by arrangement."""
 
@@ -63,7 +66,7 @@ class DocumentWindow(QMainWindow):
         self.find_bar = FindBar()
         self.view = GraphView()
         self.view.minimap_wanted = preferences.get("minimap")
-        self.view.message = "Reading the model…"
+        self.view.message = words.READING_THE_MODEL
         self.split_widget = SplitWidget(self.view)
         self.strip = ProgressStrip(document)
         self.setCentralWidget(self._centre())
@@ -163,6 +166,12 @@ class DocumentWindow(QMainWindow):
             QTimer.singleShot(0, self, self._size_docks)
 
     def _size_docks(self) -> None:
+        handle = self.window().windowHandle()
+        if handle is not None and not handle.isExposed():
+            # Sizes that are given before the window manager has placed the window would grow with
+            # it, at the cost of the graph.
+            QTimer.singleShot(UNTIL_EXPOSED_MS, self, self._size_docks)
+            return
         key = f"{ARRANGEMENT_KEY}/{self.docks.arrangement}"
         if not self.docks.restore(self._preferences.store.value(key)):
             self.docks.set_default_sizes()

@@ -376,7 +376,7 @@ class Canvas(QAbstractScrollArea):
             QImage.Format.Format_ARGB32_Premultiplied,
         )
         if image.isNull():
-            raise MemoryError("the picture is too large")
+            raise MemoryError(words.PICTURE_TOO_LARGE)
         painter = QPainter(image)
         painter.scale(scale, scale)
         painter.translate(-area.topLeft())

@@ -100,13 +100,13 @@ class _MarkRow(QWidget):
         super().__init__(legend)
         self._mark, self._theme = mark, theme
         self.setObjectName(f"legend-{mark}")
-        self.setAccessibleName(MARKS[mark])
-        self.setToolTip(MARK_TIPS[mark])
+        self.setAccessibleName(words.MARKS[mark])
+        self.setToolTip(words.ABOUT_MARKS[mark])
 
     def sizeHint(self) -> QSize:
         metrics = self.fontMetrics()
         return QSize(
-            36 + metrics.horizontalAdvance(MARKS[self._mark]), max(ROW, metrics.height() + 6)
+            36 + metrics.horizontalAdvance(words.MARKS[self._mark]), max(ROW, metrics.height() + 6)
         )
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -118,7 +118,7 @@ class _MarkRow(QWidget):
         painter.setPen(QColor(c.quiet))
         painter.setFont(self.font())
         rest = QRectF(33, 0, self.width() - 33, self.height())
-        painter.drawText(rest, Qt.AlignmentFlag.AlignVCenter, MARKS[self._mark])
+        painter.drawText(rest, Qt.AlignmentFlag.AlignVCenter, words.MARKS[self._mark])
 
 
 def _paint_tie(painter: QPainter, sample: QRectF, c: Colours) -> None:
@@ -155,23 +155,6 @@ def _paint_hand_over(painter: QPainter, sample: QRectF, c: Colours) -> None:
     painter.drawPolygon(QPolygonF(tip))
 
 
-MARKS = {
-    "hand-over": "hand-over",
-    "tie": "tie",
-    "expected": "expected, not confirmed",
-    "pin": "pinned",
-    "measured now": "being measured",
-}
-"""Marks of the picture that the legend explains, where they occur."""
-MARK_TIPS = {
-    "hand-over": "A value passes to another toolchain, format or device: its size, the conversion "
-    "and its cost stand beside the arrow.",
-    "tie": "Another toolchain is within noise of the chosen one: measurements do not decide. The "
-    "corner has its colour.",
-    "expected": "Dashed boxes belong to a placement that no run has confirmed yet.",
-    "pin": "A pin demands or forbids something here.",
-    "measured now": "The run measures a candidate that consists of these operators.",
-}
 _MARK_PAINTERS: dict[str, Callable[[QPainter, QRectF, Colours], None]] = {
     "hand-over": _paint_hand_over,
     "tie": _paint_tie,
@@ -218,7 +201,7 @@ class Legend(QWidget):
         """Explain the marks that occur in the picture.
 
         Args:
-            marks: Keys of ``MARKS``.
+            marks: Keys of ``words.MARKS``.
         """
         if self._theme is None or marks == [row.objectName()[7:] for row in self._marks]:
             return

@@ -408,7 +408,7 @@ class _BoxPainter:
         """One line, as large as it can be read at this scale."""
         self.painter.setPen(self._text_colour(style))
         self.painter.setFont(self.theme.sized(min(25.0, max(17.0, 11 / self.scale)), bold=True))
-        title = style.value if style.kind == "group" and style.value else style.title
+        title = middle_title(style, self.picture.shows_partitions)
         name = self._elided(title, area.width())
         self.painter.drawText(area, Qt.AlignmentFlag.AlignVCenter, name)
 
@@ -445,6 +445,17 @@ class _BoxPainter:
         self, text: str, width: float, where: Qt.TextElideMode = Qt.TextElideMode.ElideRight
     ) -> str:
         return self.painter.fontMetrics().elidedText(text, where, int(width))
+
+
+def middle_title(style: BoxStyle, by_cost: bool) -> str:
+    """The one text of a box where there is no room for several: its title, or its cost.
+
+    Args:
+        style: The box.
+        by_cost: Whether partitions are drawn as one box each.
+    """
+    wanted = style.kind == "group" or by_cost
+    return style.value if wanted and style.value else style.title
 
 
 def _badge(painter: QPainter, mark: str, r: QRectF, scale: float, theme: PaintTheme) -> None:

@@ -93,6 +93,11 @@ class Picture:
         self.styles: list[BoxStyle] = [BoxStyle(title="")] * len(self.rectangles)
         self.legend: list[LegendEntry] = []
         self.outlines: tuple[Outline, ...] = ()
+        self.shows_partitions = any(
+            box.kind == "group" and str(box.group).startswith("partition:")
+            for box in scene.display.boxes
+        )
+        """Whether partitions are drawn as one box each, also those of one operator."""
         self.is_scale = False
         """Whether colours are steps of a scale and not toolchains."""
         self.colour_of = np.zeros(len(self.rectangles), dtype=int)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QActionGroup, QKeyEvent, QKeySequence, QUndoStack
 from PySide6.QtWidgets import QWidget
 
 from collage_gui.actions import ACTIONS, ActionSpec, is_single_key
-from collage_gui.document.document import Document
 from collage_gui.main_window.enablement import available
 from collage_gui.preferences import Preferences
+
+if TYPE_CHECKING:
+    from collage_gui.document.document import Document
 
 
 class ActionSet:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from PySide6.QtCore import QFileSystemWatcher, QObject, Qt, Signal
 from PySide6.QtGui import QAction, QIcon
@@ -13,15 +14,15 @@ from PySide6.QtWidgets import QFileDialog, QMessageBox, QTabWidget, QWidget
 from collage_gui import recovery, words
 from collage_gui.assets import asset
 from collage_gui.banner import Banner
-from collage_gui.document.document import Document
-from collage_gui.document_window.window import DocumentWindow
 from collage_gui.elided_label import plain_tip
 from collage_gui.engine_client import EngineClient
 from collage_gui.main_window.recovery_copies import RecoveryCopies
 from collage_gui.preferences import Preferences
 from collage_gui.theme import Theme
 
-KINDS = "Models and sessions (*.onnx *.collage);;All files (*)"
+if TYPE_CHECKING:
+    from collage_gui.document_window.window import DocumentWindow
+
 SAMPLES = ("mnist.onnx", "mnist-12.onnx")
 
 
@@ -74,20 +75,18 @@ class Documents(QObject):
     @property
     def current(self) -> DocumentWindow | None:
         """Return the page in front."""
-        page = self.tabs.currentWidget()
-        return page if isinstance(page, DocumentWindow) else None
+        return cast("DocumentWindow | None", self.tabs.currentWidget())
 
     @property
     def pages(self) -> list[DocumentWindow]:
         """Return all pages, from the left."""
-        pages = (self.tabs.widget(at) for at in range(self.tabs.count()))
-        return [page for page in pages if isinstance(page, DocumentWindow)]
+        return [cast("DocumentWindow", self.tabs.widget(at)) for at in range(self.tabs.count())]
 
     # -- opening -----------------------------------------------------------------------
 
     def open_dialog(self) -> None:
         """Open files that the user chooses."""
-        paths, _ = QFileDialog.getOpenFileNames(self._window, "Open", "", KINDS)
+        paths, _ = QFileDialog.getOpenFileNames(self._window, "Open", "", words.MODELS_AND_SESSIONS)
         for path in paths:
             self.open_path(path)
 
@@ -114,6 +113,10 @@ class Documents(QObject):
             if path in (page.document.path, page.document.session_path) and copy is None:
                 self.tabs.setCurrentWidget(page)
                 return page
+        # Here, since loading what draws graphs takes longer than all of the first window.
+        from collage_gui.document.document import Document
+        from collage_gui.document_window.window import DocumentWindow
+
         document = Document(self._client, self)
         page = DocumentWindow(document, self._theme, self._preferences, self._actions)
         self._connect(page)
@@ -257,9 +260,9 @@ class Documents(QObject):
 
     def close(self, number: int) -> None:
         """Close a page by its number, unless the user wants to keep unsaved work."""
-        page = self.tabs.widget(number)
-        if not isinstance(page, DocumentWindow):
+        if not 0 <= number < self.tabs.count():
             return
+        page = self.pages[number]
         if self.may_close([page], partial(self.remove, page)):
             self.remove(page)
 
@@ -369,5 +372,5 @@ def closing_sentence(running: bool) -> str:
     Args:
         running: Whether a run is under way.
     """
-    text = "Without saving, pins, runs and notes are lost; measurements stay in the store."
-    return f"A run is under way: it will be stopped. {text}" if running else text
+    text = words.LOST_WITHOUT_SAVING
+    return f"{words.RUN_WILL_BE_STOPPED} {text}" if running else text

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from collage_engine.drawing.figures import best_found
 from collage_gui.actions import Need
-from collage_gui.document.document import Document
+
+if TYPE_CHECKING:
+    from collage_gui.document.document import Document
 
 
 def available(document: Document | None) -> frozenset[Need]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QInputDialog, QLineEdit, QWidget
@@ -13,13 +14,13 @@ from collage_engine.service import protocol
 from collage_gui import words
 from collage_gui.banner import Banner
 from collage_gui.connections import parse_connection
-from collage_gui.document.document import Document
-from collage_gui.document_window.window import DocumentWindow
 from collage_gui.engine_client import EngineClient
 from collage_gui.main_window.documents import Documents
 from collage_gui.main_window.recovery_copies import RecoveryCopies
 
-RESTART = "Restart the engine"
+if TYPE_CHECKING:
+    from collage_gui.document.document import Document
+    from collage_gui.document_window.window import DocumentWindow
 
 
 class Engine(QObject):
@@ -44,6 +45,8 @@ class Engine(QObject):
         self._copies, self._banner, self._window = recovery_copies, banner, window
         self.states: tuple[ToolchainState, ...] = ()
         """The engine's toolchains; empty until it has named them."""
+        self._unopened: list[str] = []
+        """Files that wait for an engine, since the first one did not start."""
         client.ready.connect(self._ready)
         client.stopped.connect(self._stopped)
         client.unresponsive.connect(self._unresponsive)
@@ -97,7 +100,7 @@ class Engine(QObject):
         """The device of the engine, or what the engine does."""
         hello = self._client.hello if self._client.state == "ready" else None
         if hello is None:
-            return "starting the engine…" if self._client.state == "starting" else "no engine"
+            return words.STARTING_THE_ENGINE if self._client.state == "starting" else "no engine"
         connection = self._client.connection
         where = f" on {hello.host}" if connection.kind == "ssh" else ""
         text = hello.device.description or hello.device.name
@@ -125,6 +128,9 @@ class Engine(QObject):
             self._show_device(page)
             if not page.document.handle and page.document.is_open:
                 self._reopen(page.document)
+        waiting, self._unopened = self._unopened, []
+        for path in waiting:
+            self._documents.open_path(path)
         self.changed.emit()
 
     def _reopen(self, document: Document) -> None:
@@ -153,15 +159,16 @@ class Engine(QObject):
             if page.document.is_open:
                 page.document.engine_lost()
             else:
+                if self._client.hello is None:
+                    self._unopened.append(page.document.path)
                 self._documents.remove(page)
-        text = reason + (f" while measuring {measuring}" if measuring else "")
-        self._offer_restart(f"{text}. What was measured is kept.", "error")
+        self._offer_restart(words.engine_lost(reason, measuring), "error")
         self.lost.emit(reason)
         self.changed.emit()
 
     def _unresponsive(self, silent: bool) -> None:
         if silent:
-            self._offer_restart("The engine does not answer. What was measured is kept.", "warning")
+            self._offer_restart(words.ENGINE_DOES_NOT_ANSWER, "warning")
         else:
             self._banner.clear("engine")
 
@@ -185,7 +192,9 @@ class Engine(QObject):
             self._banner.show_message(reason, "error", topic="open")
 
     def _offer_restart(self, text: str, kind: str) -> None:
-        self._banner.show_message(text, kind, RESTART, self.restart, topic="engine")
+        self._banner.show_message(
+            text, kind, words.RESTART_THE_ENGINE, self.restart, topic="engine"
+        )
 
     def _forget_handles(self) -> None:
         for page in self._documents.pages:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from PySide6.QtCore import QObject, QTimer
 
-from collage_gui import recovery
-from collage_gui.document.document import Document
+from collage_gui import recovery, words
 from collage_gui.engine_client import EngineClient
 from collage_gui.preferences import Preferences
+
+if TYPE_CHECKING:
+    from collage_gui.document.document import Document
 
 EVERY_MS = 20_000
 """Time between two copies of a document that stays unsaved; chosen."""
@@ -83,7 +87,7 @@ class RecoveryCopies(QObject):
             try:
                 copy = recovery.new_copy(document.path, document.session_path)
             except OSError as error:
-                document.log.add("warning", f"No recovery copy could be written: {error}")
+                document.log.add("warning", words.no_recovery_copy(error))
                 return
             self.copies[document] = copy
         document.save_recovery_copy(str(copy.session))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QAction, QStandardItemModel
@@ -17,20 +18,19 @@ from PySide6.QtWidgets import (
 
 from collage_engine.drawing.box_styles import MODES
 from collage_gui import words
-from collage_gui.document.comparison import Reference
-from collage_gui.document.document import Document
-from collage_gui.document_window.picture_controller import mode_refusal
-from collage_gui.document_window.window import DocumentWindow
+from collage_gui.document.reference import Reference
+from collage_gui.document_window.mode_refusal import mode_refusal
 from collage_gui.fields import DurationField, keep_from_wheel
 from collage_gui.panels.references import fill_references
-from collage_gui.panels.run_settings import BUDGET_TIP
 from collage_gui.preferences import Preferences
 from collage_gui.theme import pad_spin_boxes
 
+if TYPE_CHECKING:
+    from collage_gui.document.document import Document
+    from collage_gui.document_window.window import DocumentWindow
+
 CHOICE_LETTERS = 14
 """Letters that the lists of the toolbar show; chosen, so that the toolbar fits 1024 pixels."""
-LONGEST_BUDGET = "Budget: 9 h 59 min 0"
-"""The longest text of the budget's field, with room for its arrows; it sets the field's width."""
 
 
 class Toolbar(QToolBar):
@@ -73,8 +73,8 @@ class Toolbar(QToolBar):
         self.budget = DurationField(600, prefix="Budget: ")
         self.budget.setObjectName("toolbarBudget")
         self.budget.setAccessibleName("Budget")
-        self.budget.setToolTip(BUDGET_TIP)
-        self.budget.setMinimumWidth(self.fontMetrics().horizontalAdvance(LONGEST_BUDGET))
+        self.budget.setToolTip(words.ABOUT_BUDGET)
+        self.budget.setMinimumWidth(self.fontMetrics().horizontalAdvance(words.LONGEST_BUDGET))
         self.budget.valueChanged.connect(self._budget_changed)
         for field in (self.threads, self.budget):
             self.addWidget(field)

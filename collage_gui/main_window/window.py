@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from operator import attrgetter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QByteArray, Qt
 from PySide6.QtGui import (
@@ -31,7 +32,6 @@ from collage_gui.actions import ActionSpec
 from collage_gui.banner import Banner
 from collage_gui.command_palette import CommandPalette
 from collage_gui.connections import Connection, parse_connection
-from collage_gui.document.document import Document
 from collage_gui.elided_label import ElidedLabel
 from collage_gui.engine_client import EngineClient
 from collage_gui.main_window.action_set import ActionSet
@@ -45,6 +45,9 @@ from collage_gui.preferences_page import PreferencesPage
 from collage_gui.shortcuts_page import ShortcutsPage
 from collage_gui.theme import Theme
 from collage_gui.welcome import WelcomePage
+
+if TYPE_CHECKING:
+    from collage_gui.document.document import Document
 
 FIRST_SIZE = (1480, 940)
 """Width and height of the first window, in pixels; chosen."""

@@ -10,17 +10,12 @@ from collage_engine.drawing.figures import (
     winner_title,
     without_drift_us,
 )
+from collage_engine.drawing.formatting import moment_text
 from collage_engine.records.placement import Run
 from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
-
-ABOUT_DRIFT = (
-    "How much slower the baselines were than in the shown run: the median over those that both "
-    "runs timed. It is the machine's doing, not the placement's."
-)
-ABOUT_WITHOUT = "The latency at the speed that the machine had for the shown run"
 
 
 class AllRunsPage(QWidget):
@@ -34,8 +29,16 @@ class AllRunsPage(QWidget):
                 Column("Run", document.runs.title_of, width=120),
                 Column("Latency", lambda r: latency_us(r.placement), "time", width=100),
                 Column("Against shown", self._gain, "percent", width=130),
-                Column("Drift", self._drift, "percent", width=80, about=ABOUT_DRIFT),
-                Column("Without drift", self._without, "time", width=124, about=ABOUT_WITHOUT),
+                Column(
+                    "Drift", self._drift, "percent", width=80, about=words.ABOUT_DRIFT_OF_BASELINES
+                ),
+                Column(
+                    "Without drift",
+                    self._without,
+                    "time",
+                    width=124,
+                    about=words.ABOUT_WITHOUT_DRIFT,
+                ),
                 Column(
                     "Expected",
                     lambda r: r.placement.estimated_us if r.placement else None,
@@ -50,7 +53,12 @@ class AllRunsPage(QWidget):
                 ),
                 Column("Exported", winner_title, width=140),
                 Column("Threads", lambda r: r.threads, "number", width=74),
-                Column("Started", lambda r: r.started_at, width=190),
+                Column(
+                    "Started",
+                    lambda r: r.started_at,
+                    text=lambda r: moment_text(r.started_at),
+                    width=170,
+                ),
                 Column("Note", lambda r: r.note, width=160),
             ]
         )

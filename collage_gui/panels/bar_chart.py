@@ -177,7 +177,10 @@ class _BarDrawing:
         axis.setTickFont(self._font)
         axis.setPen(QColor(self._colours.line))
         axis.setTextPen(QColor(self._colours.text))
-        axis.setStyle(tickLength=0, tickTextOffset=6, autoExpandTextSpace=True)
+        axis.setStyle(tickLength=0, tickTextOffset=6, autoExpandTextSpace=False)
+        # An axis that learns its width while it is painted is first painted without labels.
+        widest = max(self._metrics.horizontalAdvance(label) for label in labels)
+        axis.setWidth(math.ceil(widest) + 12)
         axis.setTicks([[(-place, label) for place, label in enumerate(labels)]])
 
     def _unknown(self, bar: Bar, y: int) -> None:

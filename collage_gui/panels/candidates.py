@@ -18,7 +18,7 @@ from collage_engine.drawing.formatting import DASH, counted, duration_text, sign
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_look, toolchain_title
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.format import border_words
+from collage_engine.records.format import brief_border_words
 from collage_engine.wording.runs import ABOUT_EXPECTED, ABOUT_ISOLATED, ABOUT_REGRET
 from collage_gui import words
 from collage_gui.document.document import Document
@@ -42,8 +42,8 @@ STATES = (
 
 def candidate_title(record: CandidateRecord) -> str:
     """A candidate among those of the same operators: toolchain, options, formats if not plain."""
-    words = border_words(record.takes, record.gives).removeprefix("input and output ")
-    return toolchain_title(record.instance.id) + (f" · {words}" if words else "")
+    formats = brief_border_words(record.takes, record.gives)
+    return toolchain_title(record.instance.id) + (f" · {formats}" if formats else "")
 
 
 def operators_tip(record: CandidateRecord, graph: OperatorGraph | None) -> str:
@@ -81,7 +81,7 @@ class CandidatesPanel(QWidget):
                 Column(
                     "Operators",
                     self._operators,
-                    width=118,
+                    width=84,
                     stretches=True,
                     tip=lambda r: operators_tip(r, d.operators),
                     also_found_by=lambda r: r.label,
@@ -120,6 +120,7 @@ class CandidatesPanel(QWidget):
                     width=84,
                     about=words.ABOUT_SPREAD,
                 ),
+                Column("Formats", self._formats, width=136, optional=True),
                 Column("State", self._state, width=90, tip=lambda r: cost_tip(d.costs.of(r.id))),
                 Column("Reason", lambda r: d.costs.of(r.id).reason or "", width=260),
             ]
@@ -150,10 +151,11 @@ class CandidatesPanel(QWidget):
         self.state.currentIndexChanged.connect(self._filter)
         self.count = QLabel()
         self.count.setProperty("small", True)
-        self.measure = QPushButton(words.MEASURE_ON_EVERY_TOOLCHAIN)
+        self.measure = QPushButton(words.MEASURE_NOW)
         self.measure.setObjectName("measureNow")
         self.measure.clicked.connect(lambda: self.measure_wanted.emit(False))
-        self.again = QPushButton(words.MEASURE_AGAIN_LONGER)
+        self.again = QPushButton(words.MEASURE_LONGER)
+        self.again.setToolTip(words.ABOUT_MEASURE_LONGER)
         self.again.setObjectName("measureLonger")
         self.again.clicked.connect(lambda: self.measure_wanted.emit(True))
         self.heading = QLabel("Candidates")
@@ -191,11 +193,13 @@ class CandidatesPanel(QWidget):
         self.refresh()
 
     def _operators(self, record: CandidateRecord) -> str:
-        """Operators of a candidate by ONNX type and name, and its formats if not plain."""
+        """Operators of a candidate by ONNX type and name."""
         graph = self.document.operators
-        words = border_words(record.takes, record.gives)
-        text = graph.label_with_name(record.nodes) if graph is not None else record.label
-        return text + (f" ({words})" if words else "")
+        return graph.label_with_name(record.nodes) if graph is not None else record.label
+
+    def _formats(self, record: CandidateRecord) -> str | None:
+        """Formats of what a candidate takes and gives; None where all is plain."""
+        return brief_border_words(record.takes, record.gives) or None
 
     def _ordered(self) -> None:
         self._own_order = True
@@ -292,12 +296,10 @@ class CandidatesPanel(QWidget):
 
     def _empty_text(self) -> str:
         if self.document.graph is None:
-            return "Open a model to see what could run it."
+            return words.OPEN_A_MODEL_FIRST
         preflight = self.document.execution.preflight
-        expected = f" It takes about {duration_text(preflight.expected_s)}." if preflight else ""
-        return (
-            "Nothing is measured yet. A run finds every sub-graph that a toolchain could take, "
-            f"measures each, and searches for the fastest placement.{expected}"
+        return words.nothing_measured_yet(
+            duration_text(preflight.expected_s) if preflight is not None else ""
         )
 
     def _bars(self) -> None:
@@ -349,8 +351,8 @@ class CandidatesPanel(QWidget):
             and bool(self.document.handle)
         )
         short = measure_text(self.document, short=True)
-        self.measure.setText(short or words.MEASURE_ON_EVERY_TOOLCHAIN)
-        self.measure.setToolTip(measure_text(self.document))
+        self.measure.setText(short or words.MEASURE_NOW)
+        self.measure.setToolTip(measure_text(self.document) or words.ABOUT_MEASURE_NOW)
         self.measure.setEnabled(free)
         self.again.setEnabled(free)
 

@@ -79,16 +79,17 @@ class ChangesPage(QWidget):
                 f"{toolchain_title(t)} {a} → {b}" for t, (a, b) in comparison.by_toolchain.items()
             )
             before = self.document.comparison.reference_time()[0]
-            return (
-                f"Against {before}: {counts['moved']} moved, {counts['regrouped']} regrouped, "
-                f"{counts['same']} same · "
-                f"{signed_time(comparison.delta_us)} · partitions: {per}"
+            return words.changes_against(
+                before,
+                counts["moved"],
+                counts["regrouped"],
+                counts["same"],
+                signed_time(comparison.delta_us),
+                per,
             )
         if self.document.comparison.reference.kind == "run":
-            return "Show another run to compare it with this one."
-        return (
-            "Choose a run in “Against” in the toolbar, to see which nodes moved between toolchains."
-        )
+            return words.SHOW_ANOTHER_RUN
+        return words.CHOOSE_A_RUN_IN_AGAINST
 
     def _node_name(self, node: int) -> str:
         graph = self.document.operators

@@ -7,6 +7,7 @@ from collage_engine.drawing.formatting import DASH, counted, time_text
 from collage_engine.records.cost import Cost
 from collage_engine.records.placement import Partition
 from collage_engine.wording.runs import EXPECTED, ISOLATED, LAST_RUN
+from collage_gui import words
 
 
 def cost_tip(cost: Cost) -> str:
@@ -14,24 +15,24 @@ def cost_tip(cost: Cost) -> str:
     if cost.state == "invalid":
         return f"Invalid: {cost.reason}"
     if cost.state == "unknown":
-        return "Not measured yet"
+        return words.NOT_MEASURED_YET
     repeats = counted(cost.count, "repeat")
-    lines = [f"{time_text(cost.median_us)} {ISOLATED}, the median of {repeats}"]
+    lines = [words.median_of(f"{time_text(cost.median_us)} {ISOLATED}", repeats)]
     if cost.in_place:
         lines = [
             f"{time_text(cost.median_us)} {EXPECTED}, {_source(cost)}",
-            f"{time_text(cost.alone_us)} {ISOLATED}, the median of {repeats}",
+            words.median_of(f"{time_text(cost.alone_us)} {ISOLATED}", repeats),
         ]
     if cost.low_us is not None and cost.high_us is not None:
-        lines.append(f"20th–80th percentile {time_text(cost.low_us)} – {time_text(cost.high_us)}")
+        lines.append(words.percentiles(time_text(cost.low_us), time_text(cost.high_us)))
     if cost.cold_us is not None:
-        lines.append(f"With cold weights {time_text(cost.cold_us)}")
+        lines.append(words.with_cold_weights(time_text(cost.cold_us)))
     if cost.max_rel_error is not None:
-        lines.append(f"Largest relative error {cost.max_rel_error:.1e}")
+        lines.append(words.largest_error(f"{cost.max_rel_error:.1e}"))
     if cost.threads is not None:
         lines.append(f"{counted(cost.threads, 'thread')}, device {cost.fingerprint or DASH}")
     if cost.measured_at:
-        lines.append(f"Measured {cost.measured_at}{', from the store' if cost.from_store else ''}")
+        lines.append(words.measured_at(cost.measured_at, cost.from_store))
     return "\n".join(lines)
 
 
@@ -55,4 +56,4 @@ def partition_text(partition: Partition, cost: Cost) -> str:
 
 def _source(cost: Cost) -> str:
     """Where an in-model cost comes from."""
-    return "measured in whole placements" if cost.in_place == "seen" else "predicted from them"
+    return words.SEEN_IN_MODEL if cost.in_place == "seen" else words.PREDICTED_IN_MODEL

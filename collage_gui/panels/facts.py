@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QFont
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTreeWidget, QTreeWidgetItem
 
 from collage_engine.drawing.facts import (
@@ -83,5 +84,5 @@ class FactsTable(QTreeWidget):
 
 def _bold(item: QTreeWidgetItem, column: int) -> None:
     font = item.font(column)
-    font.setBold(True)
+    font.setWeight(QFont.Weight.DemiBold)
     item.setFont(column, font)

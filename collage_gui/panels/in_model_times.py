@@ -9,6 +9,7 @@ from PySide6.QtCore import Qt
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.placement import Run
 from collage_engine.wording.runs import ABOUT_DIFFERENCE, ABOUT_EXPECTED, ABOUT_LAST_RUN
+from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
@@ -63,7 +64,7 @@ class InModelTable(Table):
                 ),
             ]
         )
-        super().__init__(model, "inModelTable", "Partitions in the model", theme)
+        super().__init__(model, "inModelTable", words.PARTITIONS_IN_THE_MODEL, theme)
         self.selectionModel().selectionChanged.connect(self._select)
 
     def refresh(self, run: Run | None) -> None:

@@ -25,7 +25,6 @@ from collage_gui.panels.tables import toolchain_icon
 
 MEGABYTE = 1_000_000
 """Bytes of the unit in which the artifact's size and the memory are limited."""
-ANY = "any of the toolchains above"
 
 
 class LimitsForm(QWidget):
@@ -36,7 +35,7 @@ class LimitsForm(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("limitsForm")
-        self.runtimes = QPushButton(ANY)
+        self.runtimes = QPushButton(words.ANY_OF_THE_TOOLCHAINS)
         self.runtimes.setObjectName("allowRuntimes")
         self.runtimes.setToolTip(words.ABOUT_ALLOWED_TOOLCHAINS)
         self._menu = QMenu(self)
@@ -123,4 +122,4 @@ class LimitsForm(QWidget):
 
     def _allow(self, names: tuple[str, ...]) -> None:
         self._allowed = names
-        self.runtimes.setText(", ".join(map(toolchain_title, names)) or ANY)
+        self.runtimes.setText(", ".join(map(toolchain_title, names)) or words.ANY_OF_THE_TOOLCHAINS)

@@ -11,11 +11,6 @@ from collage_gui.elided_label import plain
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
 
-ABOUT_DRIFT = "How much slower its last speed probe was than its reference"
-ABOUT_WAITING = "Groups of candidates that wait for a machine"
-ABOUT_MEASURED = "Groups of candidates that other machines have measured for it"
-ABOUT_MACHINE = "Where whole models are run and the placement is confirmed"
-
 
 class MachinesPanel(QWidget):
     """One line about the farm, its last error, and tables of machines, pools and placements."""
@@ -42,7 +37,7 @@ class MachinesPanel(QWidget):
                     lambda m: None if m.drift is None else 100 * m.drift,
                     "percent",
                     width=76,
-                    about=ABOUT_DRIFT,
+                    about=words.ABOUT_DRIFT_OF_MACHINE,
                 ),
                 Column("Processor", lambda m: m.processor, width=160),
                 Column("Cores", lambda m: m.cores or None, "number", width=60),
@@ -68,9 +63,23 @@ class MachinesPanel(QWidget):
                 Column("Model", lambda p: p.model, width=130, stretches=True),
                 Column("State", lambda p: p.state, width=84),
                 Column("Stage", lambda p: p.stage, width=90),
-                Column("Waiting", lambda p: p.queued, "number", width=76, about=ABOUT_WAITING),
-                Column("Measured", lambda p: p.measured, "number", width=82, about=ABOUT_MEASURED),
-                Column("Machine", lambda p: p.machine, width=110, about=ABOUT_MACHINE),
+                Column(
+                    "Waiting",
+                    lambda p: p.queued,
+                    "number",
+                    width=76,
+                    about=words.ABOUT_WAITING_GROUPS,
+                ),
+                Column(
+                    "Measured",
+                    lambda p: p.measured,
+                    "number",
+                    width=82,
+                    about=words.ABOUT_MEASURED_GROUPS,
+                ),
+                Column(
+                    "Machine", lambda p: p.machine, width=110, about=words.ABOUT_MACHINE_OF_A_RUN
+                ),
                 Column("Reason", lambda p: p.reason, width=220),
             ]
         )

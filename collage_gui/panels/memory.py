@@ -105,10 +105,9 @@ class MemoryPage(QWidget):
             self.theme.scaled(HEADER_PX + ROW_PX * min(len(rows), TOOLCHAIN_ROWS))
         )
         measured = (
-            f"Measured in the last run: {memory_text(use)}."
+            words.measured_memory(memory_text(use))
             if use is not None
-            else "No run has measured the memory of this placement: only what can be counted from "
-            "the types of its values is shown."
+            else words.MEMORY_NOT_MEASURED
         )
         self.summary.setText(measured)
 

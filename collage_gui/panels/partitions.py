@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QItemSelectionModel
+from PySide6.QtCore import QItemSelectionModel, Qt
 from PySide6.QtWidgets import (
     QLabel,
     QLineEdit,
@@ -14,7 +14,7 @@ from collage_engine.drawing.accuracy import precision_text
 from collage_engine.drawing.figures import latency_text, partition_figures, partition_sum_text
 from collage_engine.drawing.formatting import counted, time_text
 from collage_engine.drawing.palette import toolchain_title
-from collage_engine.records.format import border_words
+from collage_engine.records.format import border_words, brief_border_words
 from collage_engine.records.placement import Partition
 from collage_engine.records.precision import FLOAT32, short
 from collage_engine.wording.runs import (
@@ -48,37 +48,49 @@ class PartitionsPanel(QWidget):
                     lambda r: r.instance,
                     toolchain=lambda r: r.toolchain,
                     text=lambda r: toolchain_title(r.instance),
-                    width=146,
+                    width=120,
                     tip=lambda r: toolchain_title(r.instance),
                 ),
                 Column(
                     "Expected",
                     lambda r: r.estimated_us,
                     "time",
-                    width=108,
+                    width=100,
                     about=ABOUT_EXPECTED,
                     tip=lambda r: cost_tip(document.costs.of(r.candidate)),
                 ),
                 Column(
                     "Operators",
                     self._label,
-                    width=124,
+                    width=84,
                     stretches=True,
                     tip=lambda r: "\n".join(
                         [*filter(None, [border_words(r.takes, r.gives)]), *r.onnx_nodes[:20]]
                     ),
                 ),
-                Column("Ops", lambda r: len(r.nodes), "number", width=48, about="Operators"),
+                Column("Ops", lambda r: len(r.nodes), "number", width=44, about="Operators"),
                 Column(
                     "Precision",
                     lambda r: short(r.precision),
                     width=84,
                     tip=lambda r: precision_text(r.precision, r.max_rel_error),
                 ),
-                Column("Formats", lambda r: border_words(r.takes, r.gives), width=136),
-                Column("Last run", lambda r: r.in_place_us, "time", width=96, about=ABOUT_LAST_RUN),
+                Column("Formats", lambda r: brief_border_words(r.takes, r.gives), width=100),
                 Column(
-                    "Difference", self._difference, "signed-time", width=104, about=ABOUT_DIFFERENCE
+                    "Last run",
+                    lambda r: r.in_place_us,
+                    "time",
+                    width=96,
+                    about=ABOUT_LAST_RUN,
+                    optional=True,
+                ),
+                Column(
+                    "Difference",
+                    self._difference,
+                    "signed-time",
+                    width=104,
+                    about=ABOUT_DIFFERENCE,
+                    optional=True,
                 ),
                 Column(
                     "Reference",
@@ -86,6 +98,7 @@ class PartitionsPanel(QWidget):
                     "time",
                     width=100,
                     tip=lambda r: words.ABOUT_REFERENCE,
+                    optional=True,
                 ),
                 Column(
                     "Next best",
@@ -94,6 +107,7 @@ class PartitionsPanel(QWidget):
                     width=104,
                     about=ABOUT_REGRET,
                     tip=lambda r: words.ABOUT_NEXT_BEST,
+                    optional=True,
                 ),
             ]
         )
@@ -101,6 +115,7 @@ class PartitionsPanel(QWidget):
         self.table.selectionModel().selectionChanged.connect(self._picked)
         self.summary = QLabel(wordWrap=True)
         self.summary.setProperty("quiet", True)
+        self.summary.setAlignment(Qt.AlignmentFlag.AlignTop)
         self.filter = QLineEdit(placeholderText="Filter partitions", clearButtonEnabled=True)
         self.filter.setObjectName("partitionsFilter")
         self.filter.setAccessibleName("Filter partitions")
@@ -156,11 +171,12 @@ class PartitionsPanel(QWidget):
                 converted = counted(len(placement.conversions), "value")
                 text += f" · {converted} converted once, {time_text(sum(times))}"
             if placement.estimated_us is not None:
-                text += f" · with hand-overs {time_text(placement.estimated_us)} expected"
+                text += f" · {words.with_hand_overs(time_text(placement.estimated_us))}"
             if placement.measured_us is not None:
                 text += f" · {latency_text(placement)}"
             self.summary.setText(text)
         self.filter.setVisible(shown is not None)
+        self.table.setVisible(shown is not None)
         self._show_selection()
 
     def _index(self) -> None:

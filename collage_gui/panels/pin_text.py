@@ -5,6 +5,7 @@ from __future__ import annotations
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.pin import Pin
+from collage_gui import words
 
 MARKS = {"on": "●", "never": "⊘", "exactly": "▣", "together": "∪", "device": "@"}
 """Kind of a pin → its mark in the graph and in tables."""
@@ -12,14 +13,9 @@ MARKS = {"on": "●", "never": "⊘", "exactly": "▣", "together": "∪", "devi
 
 def pin_demand(pin: Pin) -> str:
     """What a pin demands, e.g. ``never on oneDNN``."""
-    return {
-        "on": f"on {toolchain_title(pin.toolchain)}",
-        "never": f"never on {toolchain_title(pin.toolchain)}",
-        "exactly": "exactly one partition"
-        + (f" of {toolchain_title(pin.toolchain)}" if pin.toolchain else ""),
-        "together": "together in one partition",
-        "device": f"on device {pin.device}",
-    }[pin.kind]
+    kind = "exactly on" if pin.kind == "exactly" and pin.toolchain else pin.kind
+    template = words.PIN_DEMANDS[kind]
+    return template.format(toolchain=toolchain_title(pin.toolchain), device=pin.device)
 
 
 def command_line_text(graph: OperatorGraph | None, pin: Pin) -> str:

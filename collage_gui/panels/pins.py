@@ -47,7 +47,7 @@ class PinsPanel(QWidget):
                     "Verdict",
                     lambda r: self._state(r[0]),
                     text=lambda r: self._verdict(r[0]),
-                    width=112,
+                    width=150,
                     tip=lambda r: self._reason(r[0]) or words.ABOUT_PRICE,
                 ),
                 Column(
@@ -55,7 +55,7 @@ class PinsPanel(QWidget):
                     lambda r: " ".join(self._names(r[1])),
                     text=lambda r: self._nodes(r[1]),
                     stretches=True,
-                    width=180,
+                    width=70,
                     tip=lambda r: "\n".join(self._names(r[1])[:20]),
                 ),
                 Column(
@@ -150,15 +150,14 @@ class PinsPanel(QWidget):
     def _reason(self, at: int) -> str:
         verdict = self._of(at)
         if verdict is None:
-            return "Search again or run to see what it costs."
+            return words.SEARCH_FOR_THE_PRICE
         text = verdict.reason or ""
         left = self._unmeasured(at) if verdict.price_us is not None else 0
         if left:
-            are = "candidate is" if left == 1 else "candidates are"
-            text = f"{text} {left} {are} unmeasured: the price may be lower.".strip()
+            text = f"{text} {words.price_may_be_lower(left)}".strip()
         if verdict.contradicts and len(verdict.contradicts) > 1:
             others = ", ".join(str(n + 1) for n in verdict.contradicts if n != at)
-            text += f" (contradicts pin {others})"
+            text += f" {words.contradicts_pins(others)}"
         return text
 
     def refresh(self) -> None:
@@ -179,13 +178,10 @@ class PinsPanel(QWidget):
         shown = document.placement.shown
         if document.stale:
             infeasible = document.pins.infeasible is not None
-            text += (
-                " · no placement satisfies them"
-                if infeasible
-                else " · the placement is older than the pins: press Space"
-            )
+            what = words.NO_PLACEMENT_SATISFIES_THEM if infeasible else words.PLACEMENT_IS_OLDER
+            text += f" · {what}"
         elif shown is not None and prices:
-            text += f" · with them {time_text(shown.placement.estimated_us)} estimated"
+            text += f" · {words.expected_with_pins(time_text(shown.placement.estimated_us))}"
             if len(prices) == 1 and shown.placement.estimated_us:
                 now = shown.placement.estimated_us
                 text += f" ({gain_text(now, now - prices[0])}, {signed_time(prices[0])})"

@@ -17,11 +17,11 @@ from collage_engine.records.precision import (
 from collage_gui import words
 
 MEANINGS = {
-    FLOAT32: "float32 everywhere",
-    TF32: "products on tensor cores, operands rounded to ten bits of mantissa",
-    FLOAT16: "operands of products rounded to half precision, where that is faster",
-    BFLOAT16: "operands of products rounded to bfloat16, where that is faster",
-    INT8: "for models that mark themselves what is rounded to 8 bits (QDQ)",
+    FLOAT32: words.FLOAT32_EVERYWHERE,
+    TF32: words.TF32_PRODUCTS,
+    FLOAT16: words.FLOAT16_PRODUCTS,
+    BFLOAT16: words.BFLOAT16_PRODUCTS,
+    INT8: words.INT8_MARKED,
 }
 """Precisions in the order in which they are offered, and what they mean."""
 

@@ -19,7 +19,7 @@ STEPS = {
     "measure": "Measure",
     "tune": "Tune",
     "search": "Search",
-    "in-place": "In the model",
+    "in-place": words.IN_THE_MODEL,
     "accuracy": "Accuracy",
     "confirm": "Confirm",
 }
@@ -29,8 +29,10 @@ USUAL = ("enumerate", "whole-models", "measure", "search", "confirm")
 """The stages that every run has: they stand in the row before they begin."""
 
 
-LONG_TIME_LEFT = "59 min 59 s left"
-LONG_BEST = "Best so far: 999 ms measured"
+BAR_MOST = 120
+"""Largest width of the bar, in pixels; chosen, so that the texts beside it have room."""
+LONG_TIME_LEFT = words.time_left("59 min 59 s")
+LONG_BEST = words.best_so_far("999 ms measured")
 """The longest usual texts of the time left and of the best placement: there is always room for
 them."""
 
@@ -57,7 +59,7 @@ class ProgressStrip(QWidget):
         self.bar.setObjectName("progressBar")
         self.bar.setAccessibleName("Progress")
         self.bar.setMinimumWidth(40)
-        self.bar.setMaximumWidth(220)
+        self.bar.setMaximumWidth(BAR_MOST)
         self.counts = PartsLabel(LONG_TIME_LEFT)
         self.counts.setObjectName("progressCounts")
         self.now = ElidedLabel()
@@ -79,11 +81,11 @@ class ProgressStrip(QWidget):
         first, second = QHBoxLayout(), QHBoxLayout()
         for line in (first, second):
             line.setSpacing(14)
-        first.addWidget(self.stage, 3)
+        first.addWidget(self.stage, 4)
         first.addWidget(self.bar, 2, Qt.AlignmentFlag.AlignVCenter)
         first.addWidget(self.counts, 6)
         first.addWidget(self.now, 2)
-        second.addWidget(self.steps, 3)
+        second.addWidget(self.steps, 5)
         second.addWidget(self.best, 4)
         lines = QVBoxLayout()
         lines.setSpacing(2)
@@ -150,7 +152,7 @@ class ProgressStrip(QWidget):
                 continue
             mark = "▸" if stage == now else "✓" if begun is not None and begun.done else "·"
             marks.append(f"{mark} {title}")
-        return "   ".join(marks)
+        return "  ".join(marks)
 
     def _best(self) -> list[tuple[str, int]]:
         """Return a line such as ``Best so far: 16.8 ms measured · 1 partition, TVM``."""
@@ -158,10 +160,10 @@ class ProgressStrip(QWidget):
         parts = []
         if run is not None and run.placement is not None:
             placement = run.placement
-            parts.append((f"Best so far: {latency_text(placement)}", 0))
+            parts.append((words.best_so_far(latency_text(placement)), 0))
             parts.append((toolchains_text(placement), 2))
         elif self._execution.running:
-            parts.append(("No placement is timed yet", 0))
+            parts.append((words.NO_PLACEMENT_TIMED, 0))
         shape, (number, count) = self._document.shapes.shown, self._document.shapes.place
         if shape is not None and count > 1 and self._execution.running:
             parts.insert(0, (f"{shape.choice.text}, shape {number} of {count}", 1))
@@ -184,7 +186,7 @@ def progress_parts(progress: Progress) -> list[tuple[str, int]]:
     if progress.rate:
         parts.append((f"{progress.rate:.1f}/s", 3))
     if progress.left_s is not None:
-        parts.append((f"{duration_text(progress.left_s)} left", 0))
+        parts.append((words.time_left(duration_text(progress.left_s)), 0))
     if progress.run_left_s is not None:
-        parts.append((f"at most {duration_text(progress.run_left_s)} for the whole run", 1))
+        parts.append((words.at_most_for_the_run(duration_text(progress.run_left_s)), 1))
     return parts

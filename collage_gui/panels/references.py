@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from PySide6.QtWidgets import QComboBox
 
 from collage_engine.drawing.baselines import baseline_title
-from collage_gui.document.comparison import Reference
-from collage_gui.document.document import Document
+from collage_gui.document.reference import Reference
+
+if TYPE_CHECKING:
+    from collage_gui.document.document import Document
 
 
 def fill_references(combo: QComboBox, document: Document | None, prefix: str = "") -> None:

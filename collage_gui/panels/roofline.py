@@ -35,7 +35,13 @@ class RooflinePage(QWidget):
                 ),
                 Column("Operators", self._operators, width=112, stretches=True),
                 Column(words.LEFT_TO_WIN, lambda r: r.left_us, "time", width=104, about=ABOUT_LEFT),
-                Column("Time", lambda r: r.us, "time", width=86, about=ABOUT_TIME),
+                Column(
+                    "Time",
+                    lambda r: r.us,
+                    "time",
+                    width=86,
+                    about=words.time_of_last_run_or(ABOUT_EXPECTED),
+                ),
                 Column("Bound", lambda r: r.bound_us, "time", width=86, about=ABOUT_BOUND),
                 Column(
                     words.OF_THE_ROOFLINE,
@@ -81,6 +87,3 @@ class RooflinePage(QWidget):
         nodes = [node for row in self.table.chosen() for node in row.partition.nodes]
         if nodes:
             self.document.selection.select(nodes)
-
-
-ABOUT_TIME = f"The time in the last run; where that was not profiled: {ABOUT_EXPECTED}"

@@ -7,6 +7,7 @@ from collage_engine.drawing.figures import best_found, drift_text, latency_us
 from collage_engine.drawing.formatting import counted, gain_text
 from collage_engine.drawing.palette import toolchain_look
 from collage_engine.records.placement import Baseline, Run
+from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.panels.bar_chart import Bar
 
@@ -86,15 +87,15 @@ def _found_bars(document: Document, run: Run | None, own_colour: str) -> list[Ba
     chosen = run.placement.measured_us if run.placement is not None else None
     notes = [counted(len(found.partitions), "partition")]
     if found.measured_us is None:
-        notes.append("expected, not measured")
+        notes.append(words.EXPECTED_NOT_MEASURED)
     elif "collage" in run.tied:
-        notes.append("tied with what is exported")
+        notes.append(words.TIED_WITH_EXPORTED)
     elif chosen is not None:
-        notes.append(f"{gain_text(found.measured_us, chosen)} against what is exported")
+        notes.append(words.against_exported(gain_text(found.measured_us, chosen)))
     shown = document.placement.shown
     return [
         Bar(
-            "Best of the search",
+            words.BEST_OF_THE_SEARCH,
             latency_us(found),
             low,
             high,
@@ -136,4 +137,4 @@ def _baseline_note(run: Run, baseline: Baseline) -> str:
         return baseline.reason or ""
     if baseline.name == run.winner:
         return "exported"
-    return "tied with what is exported" if baseline.name in run.tied else ""
+    return words.TIED_WITH_EXPORTED if baseline.name in run.tied else ""

@@ -20,6 +20,8 @@ from collage_engine.drawing.figures import (
     winner_title,
 )
 from collage_engine.records.placement import Run
+from collage_engine.wording.runs import RUN_GOES_ON
+from collage_gui import words
 from collage_gui.document.document import Document
 
 
@@ -27,8 +29,8 @@ def headline(document: Document) -> str:
     """Return latency and gain as a text: ``441 µs measured, −12.0 % against TVM only``."""
     if document.placement.shown is None:
         if document.execution.running:
-            return "The first run is under way"
-        return "There is no run yet"
+            return words.FIRST_RUN_UNDER_WAY
+        return words.NO_RUN_YET
     placement = document.placement.shown.placement
     name, reference = document.comparison.reference_time()
     baseline = document.comparison.reference_baseline()
@@ -42,10 +44,7 @@ def detail(document: Document, run: Run | None) -> str:
     """Partitions, estimate, winner, lower bound, accuracy, what was left out, limits."""
     shown = document.placement.shown
     if shown is None:
-        return (
-            "A run measures the candidates, searches for the fastest placement and confirms it "
-            "end to end against every baseline."
-        )
+        return words.WHAT_A_RUN_DOES
     parts = [shown.title, toolchains_text(shown.placement), partition_sum_text(shown.placement)]
     if shown.placement.measured_us is not None:
         parts.append(estimate_text(shown.placement))
@@ -55,9 +54,11 @@ def detail(document: Document, run: Run | None) -> str:
 
 
 def _run_texts(document: Document, run: Run) -> list[str]:
+    if run is document.runs.provisional:
+        return []
     parts = []
     if run.winner != "collage":
-        parts.append(f"{winner_title(run)} is exported")
+        parts.append(words.is_exported(winner_title(run)))
     parts.append(bound_text(run))
     parts += accuracy_sentences(run)[1:]
     parts.append(unmeasured_text(run.candidates))
@@ -74,5 +75,7 @@ def remark(document: Document, run: Run | None) -> str:
     shown = document.placement.shown
     if run is None or shown is None or shown.run != run.id:
         return ""
+    if run is document.runs.provisional:
+        return RUN_GOES_ON if run.provisional else words.FOUND_BEFORE_CANCELLING
     sentences = [few_measured_sentence(run), *ending_sentences(run), why_not_found(run)]
     return " ".join(filter(None, sentences))

@@ -22,7 +22,9 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.drawing.formatting import counted, duration_text
+from collage_engine.drawing.formatting import counted, duration_text, number_text
+from collage_engine.drawing.operators import OperatorGraph
+from collage_engine.records.answers import PreflightAnswer
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui import words
@@ -36,15 +38,8 @@ from collage_gui.panels.toolchain_list import ToolchainList
 from collage_gui.preferences import Preferences
 from collage_gui.theme import pad_spin_boxes
 
-BUDGET_TIP = (
-    "How long the whole run may take, from its start to the exported artifact: 30 s, 10 min, 1 h. "
-    "Its best placement so far is kept when the time is over."
-)
-
-FARM_TIP = (
-    "Address of a farm's scheduler, such as tls://10.0.0.1:8786, or path of its scheduler file. "
-    "Its machines then measure the candidates."
-)
+NAMES_SHOWN = 5
+"""Operators without a candidate that a sentence names; the others are counted. Chosen."""
 
 
 class RunSettingsPanel(QWidget):
@@ -77,7 +72,7 @@ class RunSettingsPanel(QWidget):
         self.threads.setToolTip(words.ABOUT_THREADS)
         self.budget = DurationField(preferences.get("budget_s"))
         self.budget.setObjectName("budget")
-        self.budget.setToolTip(BUDGET_TIP)
+        self.budget.setToolTip(words.ABOUT_BUDGET)
         self.tune = DurationField(0, least=0, none="no tuning")
         self.tune.setObjectName("tuneBudget")
         self.measure = QComboBox()
@@ -108,7 +103,7 @@ class RunSettingsPanel(QWidget):
         self.inputs.clicked.connect(self._choose_inputs)
         self.farm = QLineEdit(placeholderText=words.NO_FARM_CHOSEN)
         self.farm.setObjectName("farm")
-        self.farm.setToolTip(FARM_TIP)
+        self.farm.setToolTip(words.ABOUT_FARM)
         self.farm.editingFinished.connect(self._farm_edited)
         self.name = QLineEdit(placeholderText=words.NAME_OF_THE_RUN)
         self.name.setObjectName("newRunName")
@@ -318,20 +313,7 @@ class RunSettingsPanel(QWidget):
         graph = self.document.operators
         if preflight is None or graph is None:
             return
-        lines = [
-            f"{counted(preflight.candidates, 'candidate')}, {preflight.distinct} of them distinct.",
-            f"{preflight.stored} {'is' if preflight.stored == 1 else 'are'} already measured.",
-            f"Expected: {duration_text(preflight.expected_s)}.",
-        ]
-        if preflight.uncovered:
-            names = ", ".join(graph.name(n) for n in preflight.uncovered[:5])
-            more = (
-                f" and {len(preflight.uncovered) - 5} more" if len(preflight.uncovered) > 5 else ""
-            )
-            lines.append(
-                f"No chosen toolchain has a candidate for {names}{more}: a run would fail."
-            )
-        self.report.setText("\n".join(lines))
+        self.report.setText(preflight_sentence(preflight, graph))
 
     def _enable(self) -> None:
         free = bool(self.document.handle) and not self.document.running
@@ -339,3 +321,21 @@ class RunSettingsPanel(QWidget):
         self.check.setEnabled(free)
         self.shapes.setEnabled(free and not self.document.shapes.several)
         self.dimensions.setEnabled(free)
+
+
+def preflight_sentence(preflight: PreflightAnswer, graph: OperatorGraph) -> str:
+    """What a run would do: how many candidates, how many are stored, how long it takes.
+
+    Args:
+        preflight: The engine's answer.
+        graph: The operators, for the names of those that no toolchain takes.
+    """
+    if preflight.uncovered:
+        names = [graph.name(n) for n in preflight.uncovered[:NAMES_SHOWN]]
+        return words.run_would_fail(names, len(preflight.uncovered) - len(names))
+    return words.what_a_run_would_do(
+        counted(preflight.candidates, "candidate"),
+        number_text(preflight.distinct),
+        number_text(preflight.stored),
+        duration_text(preflight.expected_s),
+    )

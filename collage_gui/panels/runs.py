@@ -17,8 +17,8 @@ from PySide6.QtWidgets import (
 
 from collage_engine.records.placement import Run
 from collage_gui import words
-from collage_gui.document.comparison import Reference
 from collage_gui.document.document import Document
+from collage_gui.document.reference import Reference
 from collage_gui.elided_label import plain
 from collage_gui.panels.all_runs import AllRunsPage
 from collage_gui.panels.bar_chart import BarChart
@@ -168,17 +168,18 @@ class RunsPanel(QWidget):
         self.all_runs.refresh()
         self.shapes.refresh()
         self._offer_shapes()
-        self.in_model.refresh(run)
         self.transitions.refresh()
         self._refresh_front()
         self.facts.show_facts(run)
 
     def _refresh_front(self) -> None:
-        """Count what the roofline or the memory page shows, where one of them is in front.
+        """Show what takes long on a large graph where it is in front: times, roofline, memory.
 
-        On a large graph that takes a good part of the time of showing another placement.
+        Otherwise they would take a good part of the time of showing another placement.
         """
-        if self.tabs.currentWidget() is self.roofline:
+        if self.tabs.currentWidget() is self.in_model:
+            self.in_model.refresh(self.document.runs.shown_or_last())
+        elif self.tabs.currentWidget() is self.roofline:
             self.roofline.refresh()
         elif self.tabs.currentWidget() is self.memory:
             self.memory.refresh()
@@ -189,7 +190,7 @@ class RunsPanel(QWidget):
 
     def _fields(self, run: Run | None) -> None:
         for widget in (self.name, self.note, self.delete):
-            widget.setVisible(run is not None)
+            widget.setVisible(run is not None and run is not self.document.runs.provisional)
         if run is not None and self.document.placement.shown is not None:
             self.name.setPlaceholderText(self.document.runs.title_of(run))
             for field, value in ((self.name, run.name), (self.note, run.note)):

@@ -26,6 +26,7 @@ from PySide6.QtCore import (
 from PySide6.QtGui import (
     QBrush,
     QColor,
+    QFont,
     QGuiApplication,
     QIcon,
     QKeyEvent,
@@ -71,6 +72,8 @@ class Column:
     """A text that the filter finds as well, though it is not shown."""
     stretches: bool = False
     """Whether it takes the width that the other columns leave."""
+    optional: bool = False
+    """Whether it is hidden while no row has a value."""
 
 
 class RowsModel(QAbstractTableModel):
@@ -264,7 +267,7 @@ class RowsModel(QAbstractTableModel):
             return toolchain_icon(name) if name else None
         if role == Qt.ItemDataRole.FontRole and self.bold is not None and self.bold(row):
             font = QGuiApplication.font()
-            font.setBold(True)
+            font.setWeight(QFont.Weight.DemiBold)
             return font
         if role == Qt.ItemDataRole.ForegroundRole and self.faded is not None and self.faded(row):
             return QGuiApplication.palette().placeholderText()
@@ -319,7 +322,7 @@ def toolchain_icon(toolchain: str) -> QIcon:
         painter.drawRect(QRectF(5, 2, 18, 12))
         font = QGuiApplication.font()
         font.setPixelSize(10)
-        font.setBold(True)
+        font.setWeight(QFont.Weight.DemiBold)
         painter.setFont(font)
         painter.setPen(QColor(look.text))
         painter.drawText(whole, Qt.AlignmentFlag.AlignCenter, look.tag)
@@ -363,7 +366,10 @@ class Table(QTableView):
         self.copying = Copying(self)
         self.setItemDelegate(_ChosenRows(self))
         self.selectionModel().selectionChanged.connect(lambda *_: self.viewport().update())
+        model.modelReset.connect(self._show_known)
+        model.layoutChanged.connect(self._show_known)
         self.scaled()
+        self._show_known()
         theme.changed.connect(self.scaled)
 
     def scaled(self) -> None:
@@ -378,14 +384,26 @@ class Table(QTableView):
         super().resizeEvent(event)
         self._stretch()
 
+    def _show_known(self) -> None:
+        """Hide the optional columns that would hold dashes only."""
+        rows = self.rows_model.rows
+        for at, column in enumerate(self.rows_model.columns):
+            if column.optional:
+                self.setColumnHidden(at, all(column.value(row) is None for row in rows))
+        self._stretch()
+
     def _stretch(self) -> None:
         columns = self.rows_model.columns
         wide = next((at for at, column in enumerate(columns) if column.stretches), None)
         if wide is None:
             return
-        others = sum(self.columnWidth(at) for at in range(len(columns)) if at != wide)
-        least = self.theme.scaled(columns[wide].width)
-        self.setColumnWidth(wide, max(least, self.viewport().width() - others))
+        widths = [self.columnWidth(at) for at in range(len(columns))]  # 0 where it is hidden
+        least, room = self.theme.scaled(columns[wide].width), self.viewport().width()
+        left = room - (sum(widths) - widths[wide])
+        if left < least:
+            # The others are reached by scrolling: this one ends where the view does.
+            left = room - sum(widths[:wide])
+        self.setColumnWidth(wide, max(least, left))
 
     def chosen(self) -> list[Any]:
         """Return the rows with a selected cell, from the top."""

@@ -93,11 +93,11 @@ class ToolchainList(QListWidget):
         if state.available or state.builds:
             title = f"{title}  {state.version or ''}"
         if not state.serves(self._kind):
-            return [title, f"only for {' and '.join(DEVICES.get(t, t) for t in state.targets)}"]
+            return [title, words.only_for([DEVICES.get(t, t) for t in state.targets])]
         if state.available:
             return [title]
         if state.builds:
-            return [title, "no device here: compiles for one, without measuring"]
+            return [title, words.COMPILES_WITHOUT_MEASURING]
         return [title, state.reason or "not available", *filter(None, [state.install])]
 
     def _fit(self) -> None:

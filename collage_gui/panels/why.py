@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 
 from PySide6.QtCore import QSize, QUrl
@@ -25,6 +26,8 @@ from collage_gui.document.document import Document
 from collage_gui.panels.cost_text import partition_text
 from collage_gui.theme import Theme
 
+UNITS = re.compile(r"(?<=\d) (?=(?:µs|ms|s|%|B|KiB|MiB|GiB)\b|%)")
+"""The spaces between numbers and units."""
 MOST_LINKS = 12
 """Producers or consumers that are named; the others are counted. Chosen."""
 
@@ -64,7 +67,7 @@ class WhyPanel(QWidget):
                 *self._explanation(primary),
                 *self._neighbours(graph, primary),
             ]
-        self.text.setHtml("".join([self._style_sheet(), *body]))
+        self.text.setHtml(self._style_sheet() + _unbroken("".join(body)))
 
     def _style_sheet(self) -> str:
         c = self.theme.colours
@@ -93,7 +96,7 @@ class WhyPanel(QWidget):
         times = partition_text(partition, self.document.costs.of(partition.candidate))
         name = escape(partition.id, quote=True)
         sentence = words.IN_PARTITION.format(
-            toolchain=f"<b>{escape(toolchain_title(partition.toolchain))}</b>",
+            toolchain=_strong(toolchain_title(partition.toolchain)),
             partition=f"<a href='partition:{name}'>{name}</a>",
             operators=counted(len(partition.nodes), "operator"),
             times=escape(times),
@@ -143,7 +146,7 @@ class WhyPanel(QWidget):
         if not explanation.not_offered:
             return []
         rows = (
-            f"<tr><td><b>{escape(toolchain_title(each.toolchain))}</b></td>"
+            f"<tr><td>{_strong(toolchain_title(each.toolchain))}</td>"
             f"<td>{escape(each.reason)}</td></tr>"
             for each in explanation.not_offered
         )
@@ -214,7 +217,7 @@ class WhyPanel(QWidget):
         ):
             if operators:
                 links = ", ".join(
-                    f"<a href='node:{n}'>{escape(graph.name(n))}</a>"
+                    f"<a href='node:{n}'>{escape(graph.title(n))} · {escape(graph.name(n))}</a>"
                     for n in operators[:MOST_LINKS]
                 )
                 left = len(operators) - MOST_LINKS
@@ -243,6 +246,16 @@ class WhyPanel(QWidget):
         hint = super().sizeHint()
         hint.setHeight(200)
         return hint
+
+
+def _strong(text: str) -> str:
+    """A text in the weight of headings: the font has no bolder one."""
+    return f"<span style='font-weight:600'>{escape(text)}</span>"
+
+
+def _unbroken(html: str) -> str:
+    """Text whose lines do not break between a number and its unit."""
+    return UNITS.sub("&nbsp;", html)
 
 
 def same_or(gain: str) -> str:

@@ -31,6 +31,7 @@ from PySide6.QtWidgets import QApplication
 
 from collage_engine.records.graph import ModelRecord
 from collage_engine.service import protocol
+from collage_gui.app import load_documents
 from collage_gui.connections import Connection
 from collage_gui.document.document import Document
 from collage_gui.document.shown_placement import Shown
@@ -48,6 +49,7 @@ def measure(named: str = "large") -> dict[str, float]:
         named: Name of a canned model, ``5k`` or ``large``.
     """
     app = QApplication.instance() or QApplication([])
+    load_documents()  # as the program does before the first file is opened
     with tempfile.TemporaryDirectory() as folder:
         preferences = Preferences(folder + "/settings.ini")
         theme = Theme(preferences)

@@ -139,7 +139,7 @@ def tell(folder: Path, theme: str, real: str | None, limit_s: float) -> None:
         story.rest(1.0)
         page.runs.compare_with_shown()
         first = document.runs.visible[0].id
-        from collage_gui.document.comparison import Reference
+        from collage_gui.document.reference import Reference
 
         document.comparison.set_reference(Reference("run", first))
         page.picture.show_changes()

@@ -389,3 +389,21 @@ def test_the_table_model_obeys_qt_and_sorts_fifty_thousand_rows(qtbot) -> None:
     assert 0 < model.rowCount() < 60
     assert DASH in {model.data(model.index(r, 1)) for r in range(model.rowCount())} | {DASH}
     del tester
+
+
+def test_columns_without_a_value_are_hidden_and_the_names_fill_the_view(drive) -> None:
+    d = drive()
+    page = d.open()
+    table = page.panels.partitions.table
+    assert not table.isVisibleTo(page.panels.partitions), "there is nothing in it yet"
+    d.run(page)
+    titles = [column.title for column in table.rows_model.columns]
+    last_run, operators = titles.index("Last run"), titles.index("Operators")
+    assert table.isVisibleTo(page.panels.partitions) and not table.isColumnHidden(last_run)
+    parts = page.document.placement.shown.placement.partitions
+    table.rows_model.set_rows([msgspec.structs.replace(p, in_place_us=None) for p in parts])
+    assert table.isColumnHidden(last_run)
+    page.docks.reveal("partitions")
+    d.qtbot.wait(20)
+    end = table.columnViewportPosition(operators) + table.columnWidth(operators)
+    assert end <= table.viewport().width(), "no name is cut by the edge of the view"

@@ -10,21 +10,34 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from collage_engine.cli import output
 from collage_engine.cli import print_run as cli
 from collage_engine.drawing import figures
-from collage_engine.drawing.formatting import gain_text, time_text
+from collage_engine.drawing.figures import winner_title
+from collage_engine.drawing.formatting import (
+    bytes_text,
+    counted,
+    gain_text,
+    signed_time,
+    time_text,
+)
 from collage_engine.drawing.latencies import latency_rows
+from collage_engine.planning.explanation import explain_document
 from collage_engine.records.graph import ModelRecord
+from collage_engine.records.memory import MemorySeen, MemoryUse
+from collage_engine.records.operator_titles import operator_titles
 from collage_engine.records.placement import Placement, Run
-from collage_engine.report.report import latencies_csv, render
+from collage_engine.report.report import latencies_csv, render, runs_csv
+from collage_engine.session.compare import compare_runs
 from collage_engine.session.document import Document
 from collage_engine.wording.runs import EXPECTED, ISOLATED, LAST_RUN
+from collage_gui.document.reference import Reference
 from tests.gui.canned import World
 
 
 @pytest.fixture
 def world() -> World:
-    made = World("small.onnx")
+    made = World("small")  # the graph that the window opens, too
     made.enumerate()
     for candidate in list(made.candidates):
         made.cost(candidate)
@@ -118,6 +131,143 @@ def test_the_three_times_of_a_partition_are_the_same_on_every_face(drive, sessio
         assert values["Difference"] == pytest.approx(times.difference_us)
     for word in (ISOLATED, EXPECTED, LAST_RUN):
         assert f">{word}</th>" in html
+
+
+def test_the_figures_of_a_run_are_the_same_on_every_face(drive, session, capsys) -> None:
+    memory = MemoryUse(
+        seen=MemorySeen(peak_bytes=10**8, base_bytes=10**7, loaded_bytes=5 * 10**7),
+        weights_bytes=3 * 10**6,
+        artifact_bytes=7 * 10**6,
+    )
+    run = msgspec.structs.replace(
+        session.runs[0],
+        model={"nodes": 19},
+        memory=memory,
+        max_rel_error=3e-6,
+        lower_bound_us=2345.0,
+    )
+    session.runs[0] = run
+    html = render(session, "html", run).decode()
+    json_run = json.loads(render(session, "json", run))["run"]
+    (row,) = cells(runs_csv(session))
+    cli.print_run(run)
+    printed = capsys.readouterr().out
+    d = drive()
+    page = d.open()
+    page.document.runs._take(type("Answer", (), {"runs": (run,)}))
+    page.document.runs.show(run.id)
+    panel = page.panels.runs
+    shown = " ".join(part.text() for part in (panel.headline, panel.remark, panel.detail))
+    facts = " ".join(
+        item.text(1)
+        for group in range(panel.facts.topLevelItemCount())
+        for item in map(
+            panel.facts.topLevelItem(group).child,
+            range(panel.facts.topLevelItem(group).childCount()),
+        )
+    )
+    placement = run.placement
+    count = counted(len(placement.partitions), "partition")
+    # the time of what is exported
+    assert json_run["placement"]["measured_us"] == placement.measured_us
+    assert float(row["measured_us"]) == placement.measured_us
+    for face in (html, printed, shown):
+        assert time_text(placement.measured_us) in face
+    # what was expected of it, and how far that was off
+    assert json_run["placement"]["estimated_us"] == float(row["expected_us"])
+    for face in (html, printed, shown):
+        assert time_text(placement.estimated_us) in face
+    # its parts
+    assert len(json_run["placement"]["partitions"]) == int(row["partitions"])
+    assert count in printed and count in shown and f">{len(placement.partitions)}<" in html
+    # the bound, the error, the memory
+    assert json_run["lower_bound_us"] == float(row["lower_bound_us"]) == 2345.0
+    for face in (html, shown):
+        assert time_text(2345.0) in face
+    assert json_run["max_rel_error"] == float(row["max_rel_error"]) == 3e-6
+    for face in (html, printed, facts):
+        assert "3.0e-06" in face
+    for size in (memory.weights_bytes, memory.artifact_bytes):
+        for face in (html, printed, facts):
+            assert bytes_text(size) in face
+    # who is exported, on how many threads
+    assert row["exported"] == winner_title(run) and json_run["winner"] == run.winner
+    for face in (html, printed, shown):
+        assert winner_title(run) in face
+    assert int(row["threads"]) == json_run["threads"] == run.threads
+    assert counted(run.threads, "thread") in printed
+
+
+def test_the_times_of_partitions_are_those_of_json_and_of_the_explanation(
+    drive, session, capsys
+) -> None:
+    run = session.runs[0]
+    session.candidates = [
+        msgspec.structs.replace(c, cost=run.costs.get(c.id, c.cost)) for c in session.candidates
+    ]
+    json_parts = json.loads(render(session, "json", run))["run"]["placement"]["partitions"]
+    d = drive()
+    page = d.open()
+    page.document.runs._take(type("Answer", (), {"runs": (run,)}))
+    page.document.costs.add(session.candidates)
+    page.document.runs.show(run.id)
+    for part, written in zip(run.placement.partitions, json_parts, strict=True):
+        times = figures.partition_figures(part, run.costs)
+        assert written["estimated_us"] == times.expected_us
+        assert written["in_place_us"] == times.last_run_us
+    candidate = next(c for c in session.candidates if c.cost.usable)
+    answer, _ = explain_document(session, candidate.nodes[0])
+    output.print_explanation(answer, operator_titles(session.graph))
+    printed = capsys.readouterr().out
+    page.document.selection.select([candidate.nodes[0]])
+    model = page.panels.candidates.model
+    titles = [column.title for column in model.columns]
+    rows = {row.id: row for row in model.rows}
+    for each in answer.candidates:
+        if not each.cost.usable:
+            continue
+        assert time_text(each.cost.median_us) in printed
+        values = {
+            title: column.value(rows[each.id])
+            for title, column in zip(titles, model.columns, strict=True)
+        }
+        assert values["Expected"] == each.cost.median_us
+        assert values["Isolated"] == figures.isolated_us(each.cost)
+
+
+def test_two_runs_differ_by_the_same_on_every_face(drive, session, capsys) -> None:
+    before = session.runs[0]
+    first, *rest = before.placement.partitions
+    moved = msgspec.structs.replace(first, toolchain="openblas", candidate="elsewhere")
+    after = msgspec.structs.replace(
+        before,
+        id="run-2",
+        name="again",
+        placement=msgspec.structs.replace(
+            before.placement, measured_us=2000.0, partitions=(moved, *rest)
+        ),
+    )
+    session.runs.append(after)
+    difference = compare_runs(before, after)
+    gain = gain_text(2000.0, before.placement.measured_us)
+    output.print_comparison(difference, ("Run 1", "again"))
+    printed = capsys.readouterr().out
+    html = render(session, "html", before).decode()
+    d = drive()
+    page = d.open()
+    page.document.runs._take(type("Answer", (), {"runs": (before, after)}))
+    page.document.runs.show(after.id)
+    page.document.comparison.set_reference(Reference("run", before.id))
+    page.document.comparison.result = difference
+    page.document.comparison.changed.emit()
+    panel = page.panels.runs
+    count = sum(change.change == "moved" for change in difference.nodes)
+    assert count == len(first.nodes)
+    assert f"{count} moved" in panel.changes.note.text() and f"{count} node" in printed
+    assert f'<td class="n">{count}</td>' in html
+    assert gain in html and gain in panel.headline.text()
+    for face in (printed, panel.changes.note.text()):
+        assert signed_time(2000.0 - before.placement.measured_us) in face
 
 
 def test_the_best_mix_is_a_bar_and_a_view_when_a_baseline_won(drive, session) -> None:

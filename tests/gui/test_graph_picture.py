@@ -8,8 +8,10 @@ import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt
 
 from collage_engine.drawing.box_styles import LegendEntry
+from collage_engine.drawing.formatting import time_text
 from collage_engine.drawing.palette import toolchain_look
 from collage_gui.graph_view.legend import Legend
+from collage_gui.graph_view.painter import middle_title
 from collage_gui.graph_view.view import boxes_outside
 
 
@@ -174,6 +176,23 @@ def test_scopes_and_partitions_collapse_and_expand(drive) -> None:
     )
     d.trigger("expand_all")
     d.until(lambda: not page.picture.busy and len(page.picture.drawn.rectangles) == full)
+
+
+def test_collapsed_partitions_show_their_cost_also_those_of_one_operator(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    single = next(
+        p for p in page.document.placement.shown.placement.partitions if len(p.nodes) == 1
+    )
+    assert not page.picture.drawn.shows_partitions
+    d.trigger("collapse_partitions")
+    d.until(lambda: not page.picture.busy and page.picture.drawn.shows_partitions)
+    box = page.picture.drawn.scene.display.box_of[single.nodes[0]]
+    style = page.picture.drawn.styles[box]
+    assert style.kind == "operator" and style.value == time_text(single.estimated_us)
+    assert middle_title(style, by_cost=True) == style.value
+    assert middle_title(style, by_cost=False) == style.title
 
 
 def test_backspace_leaves_a_group_and_enter_goes_in(drive) -> None:

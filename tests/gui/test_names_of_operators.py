@@ -21,6 +21,7 @@ def test_every_table_names_operators_by_onnx_type_and_name(drive) -> None:
     page = d.open()
     d.run(page)
     panels = page.panels
+    panels.runs.tabs.setCurrentWidget(panels.runs.in_model)
     for model_ in (
         panels.partitions.model,
         panels.candidates.model,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 
 from collage_engine.records.event import Progress
+from collage_engine.wording.runs import RUN_GOES_ON
 from collage_gui.elided_label import PartsLabel
 from collage_gui.panels.progress import LONG_TIME_LEFT, progress_parts
 
@@ -38,10 +39,27 @@ def test_a_cancelled_run_leaves_its_best_placement_on_the_screen(drive) -> None:
     page = d.open("resnet50.onnx")
     page.runs.start()
     d.until(lambda: page.document.execution.provisional is not None)
+    panel = page.panels.runs
+    assert panel.remark.text() == RUN_GOES_ON, "nothing is said of a search that has not ended"
     page.runs.cancel()
     d.until(lambda: not page.document.execution.running)
-    assert page.document.placement.shown.placement.measured_us == 5000.0
+    shown = page.document.placement.shown
+    assert shown.placement.measured_us == 5000.0 and shown.title == "Cancelled run"
+    assert panel.remark.text().startswith("The run was cancelled.")
+    assert "Cancelled run" in {bar.label for bar in panel.chart.bars}
+    assert not panel.delete.isVisible(), "it is not kept, so there is nothing to delete"
     assert page.document.runs.visible == []
+
+
+def test_the_answer_to_check_first_goes_when_the_run_starts(drive) -> None:
+    d = drive("--slow", "0.05")
+    page = d.open()
+    d.trigger("preflight")
+    d.until(lambda: page.banner.isVisible() and "Expected" in page.banner.label.text())
+    page.runs.start()
+    assert page.banner.topic != "preflight" or not page.banner.isVisible()
+    page.runs.cancel()
+    d.until(lambda: not page.document.execution.running)
 
 
 def test_one_key_confirms_a_pin_quickly(drive) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collage_engine.drawing.formatting import bytes_text
 from collage_engine.drawing.memory_figures import partition_memory
 from collage_engine.drawing.roofline import partition_roofs
-from collage_gui.document_window.picture_controller import mode_refusal
+from collage_gui.document_window.mode_refusal import mode_refusal
 
 
 def test_the_roofline_table_and_the_colours_show_the_same_figures(drive) -> None:

@@ -20,7 +20,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "control": ("records",),
     "machine": ("records",),
     "drawing": ("records", "wording"),
-    "session": ("records",),
+    "session": ("records", "wording"),
     "search": ("records", "wording"),
     "model": ("machine",),
     "report": ("drawing", "model", "resources", "session", "wording"),

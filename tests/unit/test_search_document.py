@@ -6,7 +6,7 @@ import msgspec
 
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.explanation import explain_document
-from collage_engine.planning.search_problem import NOT_MEASURED, search_document
+from collage_engine.planning.search_problem import search_document
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.graph import ModelRecord
@@ -15,6 +15,7 @@ from collage_engine.records.placement import CandidateCounts, Partition, Placeme
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 from collage_engine.session.document import Document
+from collage_engine.wording.constraints import NOT_MEASURED
 from tests.support.graphs import chain
 
 GRAPH = chain("nn.relu", "nn.relu")

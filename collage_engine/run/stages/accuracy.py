@@ -40,6 +40,7 @@ from collage_engine.trials.tolerance import (
     is_promised,
     summary_of,
 )
+from collage_engine.wording import stages as say
 
 WORTH_TRYING_S = 10.0
 """Seconds below which no cover is run for its error; chosen: one is built and loaded in some."""
@@ -137,7 +138,7 @@ class KeepTolerance:
             for tried in chosen_covers(kept)
         )
         if not found:
-            control.warn(f"no placement was found that keeps the tolerance of {inputs.tolerance:g}")
+            control.warn(say.TOLERANCE_NOT_KEPT.format(tolerance=f"{inputs.tolerance:g}"))
         return AccuracyResult(
             data=data,
             counts=inputs.measuring.counts,

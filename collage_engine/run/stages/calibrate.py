@@ -28,6 +28,7 @@ from collage_engine.trials.objective import trial_settings
 from collage_engine.trials.proposals import Trial, run_proposals
 from collage_engine.trials.runner import NOT_REACHED
 from collage_engine.trials.whole_models import WholeModels
+from collage_engine.wording import stages as say
 
 CALIBRATION_SHARE = 0.7
 """Share of the time for improving the answer that calibration may take; chosen: the rest is for
@@ -102,7 +103,7 @@ def _calibrated(
         try:
             result = find_covers(data.with_costs(costs), inputs.menu.without_candidates)
         except InfeasibleError as error:
-            control.log(f"no search on the costs within the model: {error}")
+            control.log(say.NO_SEARCH_WITHIN_MODEL.format(reason=error))
             return None
         return result.answer, list(result.placements)
 

@@ -33,6 +33,7 @@ from collage_engine.records.placement import Placement
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.trials.baselines import unmeasured_choices
 from collage_engine.trials.contender import Contender
+from collage_engine.wording import stages as say
 
 UNMEASURED = "unmeasured"
 """The ``winner`` of a run in which nothing could be timed."""
@@ -81,12 +82,9 @@ class CompileOnly:
         """
         opened, menu, data = inputs.open_model, inputs.menu, inputs.data
         reason = menu.unmeasurable or ""
-        control.warn(
-            f"nothing was measured ({reason}): the placement follows the order of the toolchains, "
-            "and nobody knows whether it is fastest"
-        )
+        control.warn(say.NOTHING_MEASURED.format(reason=reason))
         if data.settings.tune_budget_s > 0:
-            control.warn(f"nothing was tuned ({reason}): kernels are tuned by timing them there")
+            control.warn(say.NOTHING_TUNED.format(reason=reason))
         contenders = unmeasured_choices(
             call_graph(opened.model.graph), menu, data.settings, pinned_to_host(data.pins)
         )

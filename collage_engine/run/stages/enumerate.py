@@ -28,6 +28,7 @@ from collage_engine.search.api import solve
 from collage_engine.toolchains.at_risk import asking, left_out
 from collage_engine.toolchains.registry import about
 from collage_engine.trials.baselines import check_placements
+from collage_engine.wording import stages as say
 
 SET_UP_SHARE = 0.35
 """Share of the time left that compiling what toolchains need, once per machine, may take; chosen:
@@ -70,10 +71,10 @@ class Enumerate:
         """
         model, settings = inputs.open_model.model, inputs.settings
         with control.stage("enumerate") as report:
-            report.progress(0, 1, "what the toolchains can run of the model")
+            report.progress(0, 1, say.WHAT_TOOLCHAINS_RUN)
 
             def on_probe(name: str) -> None:
-                what = f"looking for {name}; what it needs is compiled, once per machine"
+                what = say.LOOKING_FOR.format(toolchain=name)
                 report.progress(0, 1, what)
 
             probing = Probing(
@@ -84,7 +85,9 @@ class Enumerate:
             menu = inputs.open_model.menu(settings, pinned_to_host(inputs.pins), probing)
             missed = [n for n in menu.not_ready if _compiles_for(n, menu.target.kind)]
             absent = [not_ready_in_words(missed)] if missed else []
-            absent += [f"{n} is left out of this run: {why}" for n, why in left_out().items()]
+            absent += [
+                say.LEFT_OUT.format(toolchain=n, reason=why) for n, why in left_out().items()
+            ]
             for sentence in absent:
                 control.warn(sentence)
             distinct = len({candidate.key for candidate in menu.candidates})
@@ -132,12 +135,8 @@ def _compiles_for(name: str, kind: str) -> bool:
 
 def not_ready_in_words(names: Sequence[str]) -> str:
     """A sentence about toolchains that the run does without, since they are not compiled yet."""
-    are = "is" if len(names) == 1 else "are"
-    return (
-        f"{', '.join(names)} {are} left out of this run: what toolchains need is compiled once per "
-        f"machine, and that takes longer than {SET_UP_SHARE:.0%} of the budget; run `collage "
-        "toolchains` once, which compiles it, or give a larger --budget"
-    )
+    template = say.NOT_READY_ONE if len(names) == 1 else say.NOT_READY
+    return template.format(toolchains=", ".join(names), share=f"{SET_UP_SHARE:.0%}")
 
 
 @contextlib.contextmanager

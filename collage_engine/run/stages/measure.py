@@ -42,6 +42,7 @@ from collage_engine.timing.precompile import make_ready
 from collage_engine.timing.timing_costs import repeats_apart
 from collage_engine.transitions.transitions import transition_constants
 from collage_engine.trials.baselines import baselines
+from collage_engine.wording import stages as say
 
 MEASURING_SHARE = 0.65
 """Share of the time for improving the answer that isolated measuring may take; chosen: the rest is
@@ -151,9 +152,11 @@ class Measure:
                 control.cut("measure")
             data = work.data
             counts = measuring.counts
-            report.detail = (
-                f"{counts.measured} measured, {counts.from_store} from the store, "
-                f"{counts.invalid} invalid, {counts.skipped} left unmeasured"
+            report.detail = say.MEASURED.format(
+                measured=counts.measured,
+                stored=counts.from_store,
+                invalid=counts.invalid,
+                skipped=counts.skipped,
             )
             control.emit(RunUpdate(candidates=data.records(), constants=dict(data.constants)))
         return MeasureResult(data=data, measuring=measuring, counts=counts)
@@ -201,7 +204,7 @@ def _measure_all(
 ) -> ProblemData:
     if any(not data.costs.known(c.id) for c in data.candidates):
         total = len({c.key for c in data.candidates})
-        report.progress(0, total, "recording the model's own values")
+        report.progress(0, total, say.RECORDING_VALUES)
     return data.with_costs(measuring.add(data.candidates, data.costs, budget.deadline))
 
 

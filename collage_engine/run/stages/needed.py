@@ -33,6 +33,7 @@ from collage_engine.search.limits import limits_in_words, without_limit
 from collage_engine.search.problem import CandidateId, Problem
 from collage_engine.timing.candidate_timing import in_order
 from collage_engine.timing.measurer import CandidateGroup, group_candidates
+from collage_engine.wording import constraints as say
 
 AUDIT_SIZE, AUDIT_SHARE = 6, 0.02
 """Candidates that one audit measures: so many, or this share of those left out, whichever is more;
@@ -232,14 +233,14 @@ class Needed:
 
     def _why_not(self, result: LazyResult) -> str:
         if time.monotonic() >= self._deadline:
-            return "the budget was spent"
+            return say.BUDGET_SPENT
         if result.ended == "search limit":
-            text = f"the graph is too wide to prove in {SEARCH_S:.0f} s that they cannot matter"
+            text = say.TOO_WIDE_TO_PROVE.format(seconds=f"{SEARCH_S:.0f}")
             if result.cost_us and result.lower_bound_us is not None:
                 gap = max(0.0, 1.0 - result.lower_bound_us / result.cost_us)
-                text += f"; by their bounds, a placement with them costs at most {gap:.2%} less"
+                text = say.COST_AT_MOST_LESS.format(text=text, gap=f"{gap:.2%}")
             return text
-        return "they could not be measured"
+        return say.COULD_NOT_BE_MEASURED
 
     def _answer(self, ids: list[CandidateId]) -> dict[CandidateId, float | None]:
         """Measured costs of these candidates and of all with the same keys."""
@@ -298,15 +299,16 @@ class Needed:
         left = sum(key not in self._costs for key in self._members)
         if not left:
             return None
-        be = "is" if left == 1 else "are"
         if not self.certified:
-            return f"{counted(left, 'candidate')} {be} left unmeasured: {self._unproven}"
-        text = f"{left} of {counted(len(self._members), 'candidate')} {be} left unmeasured"
+            template = say.LEFT_UNMEASURED_ONE if left == 1 else say.LEFT_UNMEASURED
+            return template.format(candidates=counted(left, "candidate"), reason=self._unproven)
+        template = say.LEFT_OF_ONE if left == 1 else say.LEFT_OF
+        text = template.format(left=left, candidates=counted(len(self._members), "candidate"))
         grounds = []
         if self.proven:
-            grounds.append(
-                f"{len(self.proven)} are excluded by certified bounds (bytes and operations)"
-            )
+            grounds.append(say.BY_CERTIFIED_BOUNDS.format(count=len(self.proven)))
         if self.assumed:
-            grounds.append(f"{len(self.assumed)} are excluded by heuristic bounds, {ASSUMPTION}")
+            grounds.append(
+                say.BY_HEURISTIC_BOUNDS.format(count=len(self.assumed), assumption=ASSUMPTION)
+            )
         return ": ".join([text, " and ".join(grounds)] if grounds else [text])

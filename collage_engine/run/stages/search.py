@@ -10,13 +10,14 @@ import msgspec
 from collage_engine.candidates.menu import Menu
 from collage_engine.control.run_control import RunControl
 from collage_engine.planning.infeasible import infeasible_details
-from collage_engine.planning.search_problem import UNDECIDED
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.placement import Placement
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.api import reuse, solve
 from collage_engine.search.problem import Answer
+from collage_engine.wording import stages as say
+from collage_engine.wording.constraints import UNDECIDED
 
 WithoutCandidates = Mapping[str, Mapping[int, str]]
 """By instance id, the operators that it has no candidate for, with the reason."""
@@ -102,8 +103,7 @@ def _missing_costs(
     ]
     if any(cost.state == "unknown" for cost in costs.values()) and not reasons:
         return InfeasibleError(
-            "the budget was spent before every node had a measured candidate: "
-            "give a larger --budget; what was measured is kept",
+            say.BUDGET_BEFORE_A_COVER,
             details,
         )
     more = f" ({'; '.join(reasons[:3])})" if reasons else ""

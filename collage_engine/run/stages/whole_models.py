@@ -31,6 +31,7 @@ from collage_engine.trials.confirmation_plan import kept_back
 from collage_engine.trials.contender import Contender, ContenderResult, Sample
 from collage_engine.trials.objective import trial_settings
 from collage_engine.trials.whole_models import TrialTime, WholeModels, time_whole_models
+from collage_engine.wording import stages as say
 
 LARGEST_SHARE = 0.75
 """Share of the run's time that whole models may take once there is an answer; chosen: what wins is
@@ -103,7 +104,7 @@ class TimeWholeModels:
             def announce(known: WholeModels) -> None:
                 best = known.best
                 assert best is not None
-                report.detail = f"{best.contender.name} is the fastest so far"
+                report.detail = say.FASTEST_SO_FAR.format(name=best.contender.name)
                 facts = ProvisionalInputs(
                     run_id=inputs.run_id,
                     started_at=inputs.started_at,
@@ -143,11 +144,13 @@ class TimeWholeModels:
 
 
 def _detail(known: WholeModels) -> str:
-    tried = counted(len(known.results), "whole model") + " tried"
+    models = counted(len(known.results), "whole model")
     best = known.best
     if best is None or best.measured_us is None:
-        return f"{tried}, none of which can be exported"
-    return f"{tried}, the fastest is {best.contender.name} with {best.measured_us / 1000:.3g} ms"
+        return say.NONE_EXPORTABLE.format(models=models)
+    return say.WHOLE_MODELS_TRIED.format(
+        models=models, name=best.contender.name, ms=f"{best.measured_us / 1000:.3g}"
+    )
 
 
 def with_trial_costs(

@@ -1,0 +1,143 @@
+"""The sentences about what a user demands: pins, limits on what is deployed, and their verdicts."""
+
+from __future__ import annotations
+
+# -- pins in words -----------------------------------------------------------------
+
+NODE = "node {numbers}"
+NODES = "nodes {numbers}"
+AND_MORE = "{shown} and {left} more"
+NOT_ON = "{nodes} not on {toolchain}"
+ON_DEVICE = "{nodes} on device {device}"
+ON = "{nodes} on {toolchain}"
+EXACTLY = "exactly {nodes} as one partition"
+TOGETHER = "{nodes} in one partition"
+NAMED_NODE = "'{name}' ({type})"
+NUMBERED_NODE = "node {number} ({type})"
+MORE_NODES = "{nodes} and {left} more nodes"
+ONE_MORE_NODE = "{nodes} and 1 more node"
+
+# -- limits in words ---------------------------------------------------------------
+
+ALLOWED_RUNTIMES = "only the runtimes {names}"
+MOST_RUNTIMES = "at most {runtimes}"
+MOST_BYTES = "at most {megabytes} MB"
+MOST_MEMORY = "at most {megabytes} MB of memory while running"
+HONOURED_WITH = "{limit}: honoured with {megabytes} MB"
+HONOURED_WITH_AT = "{limit}: honoured with {megabytes} MB, price {price} µs"
+ALLOWED_LICENCES = "only the licences {names}"
+NOTHING = "(none)"
+WEIGHTS_ARE_LARGER = "{limit} (the weights by themselves take {megabytes} MB)"
+LICENCES_HERE = "{limit} (here there are {licences})"
+
+# -- verdicts ----------------------------------------------------------------------
+
+VERDICT = "{what}: {outcome}"
+HONOURED_AT = "honoured, costs {price} µs"
+HONOURED_AT_SHARE = "honoured, costs {price} µs ({share} %)"
+HONOURED_FREE = "honoured, costs nothing"
+HONOURED_ANYWAY = "honoured; the best placement does that anyway"
+TOO_WIDE_FOR_A_PRICE = "honoured; the graph is too wide to say what it costs exactly"
+NO_TIME_FOR_A_PRICE = "honoured; there was no time to say what it costs exactly"
+NOT_DECIDED = "{pin}: it is not decided, since there is no placement to judge it by"
+
+# -- why there is no placement -----------------------------------------------------
+
+NO_PLACEMENT_EXISTS = "no placement exists: {reason}"
+BESIDES = "; besides, "
+NONE_LEFT = "no candidate is left for"
+NONE_LEFT_FOR = "no candidate is left for {nodes}"
+WITH_REASON = "{sentence}: {reason}"
+PIN_NOT_HONOURED = "the pin {pin} cannot be honoured"
+PINS_NOT_TOGETHER = "the pins {pins} and {last} cannot hold together"
+NONE_EXACTLY = "no candidate is exactly these nodes"
+NONE_HOLDS_ALL = "no candidate holds all of these nodes"
+NO_COMBINATION = "every node has candidates left, but no combination of them is a placement"
+NONE_KEEPS_TO = "none keeps to {limits}"
+WITH_PIN = "{sentence} together with the pin {pins}"
+WITH_PINS = "{sentence} together with the pins {pins}"
+NONE_ON_DEVICE = "no candidate for {nodes} is on the device {device}; there is only cpu"
+NOT_OF_THIS_RUN = "{toolchain} is not among the toolchains of this run ({used})"
+NOT_MEASURED_FOR = "no candidate was measured for {nodes}"
+HAS_NO_CANDIDATE = "{toolchain} has no candidate for {nodes} ({why})"
+NO_TOOLCHAIN = "no toolchain"
+NOTHING_TAKES = "no toolchain of this run takes {nodes} ({why}); allow more toolchains"
+UNDECIDED = (
+    "the graph is too wide to find a placement in time, or to prove that there is none: pin some "
+    "nodes, or use fewer toolchains"
+)
+NOT_MEASURED = (
+    "what the pins ask for was left unmeasured, since it could not matter without them: run again, "
+    "which measures it"
+)
+
+# -- the same, in the search, which knows numbers of nodes only ------------------------
+
+NO_PLACEMENT_KEEPS_TO = "no placement keeps to {limits}"
+THIS_PIN = "the pin cannot be honoured: {pins}"
+THESE_PINS = "these pins cannot hold together: {pins}"
+IN_BRACKETS = "{sentence} ({reason})"
+MAYBE_FEWER = "{sentence}; there was no time to find out whether fewer of these are enough"
+NONE_COVERS = "no measured candidate covers {nodes}"
+NO_COMBINATION_AT_ALL = (
+    "every node has measured candidates, but no combination of them is a placement: partitions "
+    "would overlap or wait for each other, or a conversion does not exist"
+)
+NO_FURTHER_THAN = "{sentence}; the search gets no further than {nodes}"
+
+# -- a placement or an artifact beyond a limit -------------------------------------
+
+ARTIFACT_TOO_LARGE = (
+    "the artifact has {megabytes} MB, more than the {most} MB asked for: its weights and runtime "
+    "libraries fit, its code, samples and licences come on top"
+)
+BEYOND_LIMITS = "beyond the limits: {limits}"
+NOT_AMONG_RUNTIMES = "{names} is not among the runtimes"
+MEGABYTES = "{megabytes} MB"
+BRINGS_LICENCES = "{runtime} brings {licences}"
+
+# -- pins as they are typed ----------------------------------------------------------
+
+HOW_PINS_ARE_WRITTEN = (
+    "write 'GLOB[,GLOB]=WHAT' with WHAT one of NAME, !NAME, exactly, exactly:NAME, together, "
+    "@DEVICE"
+)
+NO_PIN = "--pin {pin!r} is not a pin: {how}"
+PIN_WITHOUT_NODES = "--pin {pin!r} names no node: {how}"
+PIN_WITHOUT_DEVICE = "--pin {pin!r} names no device after '@': {how}"
+UNKNOWN_TOOLCHAIN = "--pin {pin!r}: there is no toolchain {name!r}; known are {known}"
+CLEANED_UP = (
+    "--pin {pin!r}: {glob!r} matches only {node!r}, which clean-up removed (it is computed once, "
+    "when the model is read)"
+)
+MATCHES_NOTHING = "--pin {pin!r}: {glob!r} matches no node of the model"
+MATCHES_NOTHING_NEAR = "--pin {pin!r}: {glob!r} matches no node of the model; near are {near}"
+PIN_ON = "{kind} pin on {nodes}"
+PIN_DROPPED = "{pin}: none of its nodes is in this model; the pin is dropped"
+NODES_GONE = "{pin}: no longer in the model: {nodes}"
+
+# -- what was left unmeasured, and why ----------------------------------------------
+
+BUDGET_SPENT = "the budget was spent"
+TOO_WIDE_TO_PROVE = "the graph is too wide to prove in {seconds} s that they cannot matter"
+COST_AT_MOST_LESS = "{text}; by their bounds, a placement with them costs at most {gap} less"
+COULD_NOT_BE_MEASURED = "they could not be measured"
+LEFT_UNMEASURED_ONE = "{candidates} is left unmeasured: {reason}"
+LEFT_UNMEASURED = "{candidates} are left unmeasured: {reason}"
+LEFT_OF_ONE = "{left} of {candidates} is left unmeasured"
+LEFT_OF = "{left} of {candidates} are left unmeasured"
+BY_CERTIFIED_BOUNDS = "{count} are excluded by certified bounds (bytes and operations)"
+BY_HEURISTIC_BOUNDS = "{count} are excluded by heuristic bounds, {assumption}"
+
+# -- what is wrong with a placement that was given -------------------------------------
+
+IN_NO_CANDIDATE = "node {node} is in no candidate of the placement"
+WAIT_FOR_EACH_OTHER = "candidates {names} wait for each other"
+NO_SUCH_CANDIDATE = "there is no candidate {name}"
+CANNOT_BE_CHOSEN = "candidate {name} is {state}, so it cannot be chosen"
+IN_TWO_CANDIDATES = "node {node} is in candidate {one} and in candidate {other}"
+USES_OTHERS = "it uses {names}, which is not allowed"
+USES_MORE = "it uses {runtimes}; at most {most} are allowed"
+TAKES_MORE = "it takes {bytes} bytes; at most {most} are allowed"
+LICENCE_NOT_ALLOWED = "{name} is under {licence}, which is not allowed"
+NO_CONVERSION = "the value of node {node} cannot be converted from {source} to {target}"

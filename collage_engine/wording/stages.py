@@ -1,0 +1,61 @@
+"""The sentences that a run says while it goes on: details of its stages, and its warnings."""
+
+from __future__ import annotations
+
+# -- details of stages ---------------------------------------------------------------
+
+WHAT_TOOLCHAINS_RUN = "what the toolchains can run of the model"
+LOOKING_FOR = "looking for {toolchain}; what it needs is compiled, once per machine"
+FASTEST_SO_FAR = "{name} is the fastest so far"
+WHOLE_MODELS_TRIED = "{models} tried, the fastest is {name} with {ms} ms"
+NONE_EXPORTABLE = "{models} tried, none of which can be exported"
+RECORDING_VALUES = "recording the model's own values"
+MEASURED = (
+    "{measured} measured, {stored} from the store, {invalid} invalid, {skipped} left unmeasured"
+)
+NO_SEARCH_WITHIN_MODEL = "no search on the costs within the model: {reason}"
+
+# -- warnings ------------------------------------------------------------------------
+
+LEFT_OUT = "{toolchain} is left out of this run: {reason}"
+NOT_READY_ONE = (
+    "{toolchains} is left out of this run: what toolchains need is compiled once per machine, and "
+    "that takes longer than {share} of the budget; run `collage toolchains` once, which compiles "
+    "it, or give a larger --budget"
+)
+NOT_READY = (
+    "{toolchains} are left out of this run: what toolchains need is compiled once per machine, and "
+    "that takes longer than {share} of the budget; run `collage toolchains` once, which compiles "
+    "it, or give a larger --budget"
+)
+NOTHING_MEASURED = (
+    "nothing was measured ({reason}): the placement follows the order of the toolchains, and "
+    "nobody knows whether it is fastest"
+)
+NOTHING_TUNED = "nothing was tuned ({reason}): kernels are tuned by timing them there"
+TOLERANCE_NOT_KEPT = "no placement was found that keeps the tolerance of {tolerance}"
+AMPLIFIES_ROUNDING = (
+    "the model amplifies rounding: its output {output!r} moves by {moved} when inputs and weights "
+    "change in the last bit, and the given tolerance of {tolerance} is hardly more; what only "
+    "computes in another order may be refused"
+)
+MANY_REFUSED = (
+    "{refused} of {ran} contenders were refused because their outputs differ from the reference's "
+    "by {least} to {most}, more than the tolerance of {tolerance}; what is left may be much slower "
+    "than they are (--tolerance admits more)"
+)
+UNSCHEDULED = (
+    "the exported placement runs {kernels} as TVM's plain loops, which are tens of times slower "
+    "than scheduled kernels: none of our rules could write them"
+)
+
+# -- why a run ends without a placement ------------------------------------------------
+
+BUDGET_BEFORE_A_COVER = (
+    "the budget was spent before every node had a measured candidate: give a larger --budget; what "
+    "was measured is kept"
+)
+DISK_FULL = (
+    "no space left on the disk of {path}, where a run keeps what it needs on the way: free some, "
+    "or set TMPDIR to a folder with more"
+)

@@ -1,0 +1,14 @@
+"""What the numbers of a document are compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What numbers are compared with: a run, or a baseline of the run that is shown."""
+
+    kind: str = "best"
+    """``best`` baseline, ``baseline`` by name, or ``run`` by id."""
+    name: str = ""
