@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 BINS = 4
 """Bins of draws by one candidate's cost, for what knowing that cost would gain (a count; chosen:
 few enough that each has dozens of the usual draws)."""
+MOST_AWAY = 50.0
+"""Natural logarithm of a drawn cost over the known one, at most; chosen: it only has to be one that
+a number can hold, whatever the drift."""
 NINE_OF_TEN = 1.645
 """Standard deviations within which nine of ten draws of a normal distribution lie."""
 TWENTY_TO_EIGHTY = 0.8416
@@ -186,7 +189,8 @@ class _Scatter:
         )
         if self.repeats:
             again = median(rng.choices(self.repeats, k=len(self.repeats)))
-            return again / self.centre * math.exp(off * self.drift / NINE_OF_TEN)
+            away = off * self.drift / NINE_OF_TEN
+            return again / self.centre * math.exp(max(-MOST_AWAY, min(away, MOST_AWAY)))
         return rng.gauss(1.0, self.sigma)
 
 

@@ -23,11 +23,11 @@ from tests.support.toolchain_models import convolutions
 LONG = bool(os.environ.get("COLLAGE_LONG_TESTS"))
 PATIENCE = float(os.environ.get("COLLAGE_PATIENCE", "1"))
 """How many times as long a run may take: more than 1 on a machine that much else uses."""
-LONGEST_S = 280.0 * PATIENCE
+LONGEST_S = 480.0 * PATIENCE
 """Seconds of a run whose toolchain hangs at several places in turn, on a busy machine."""
-BUDGET = f"{100 * PATIENCE:.0f}s"
+BUDGET = f"{200 * PATIENCE:.0f}s"
 """Of a run, which comes to its end before; it is long so that every place is reached."""
-pytestmark = pytest.mark.timeout(300 * PATIENCE)
+pytestmark = pytest.mark.timeout(500 * PATIENCE)
 
 FEW = [("abort", "hand-over"), ("segfault", "supports"), ("exit", "trial"), ("abort", "rules")]
 EVERY = [
@@ -57,7 +57,8 @@ def test_a_toolchain_that_misbehaves_costs_itself_only(environment, tmp_path, mo
     onnx.save(convolutions(), tmp_path / "model.onnx")
     command = [sys.executable, "-m", "collage_engine", "place", "model.onnx", "-o", str(out)]
     command += ["--toolchains", "evil,onnxruntime", "--budget", BUDGET, "--json"]
-    command += ["--confirm", "quick", "--no-in-place"]  # whole models are trials, too
+    # Not --confirm quick, which measures nothing where the whole model has a time.
+    command += ["--no-in-place"]
     if place == "probe":  # what is asked for by name and is not there is an error of the user's
         command[command.index("evil,onnxruntime")] = "onnxruntime"
     began = time.monotonic()

@@ -24,7 +24,7 @@ from collage_engine.partition.call_graph import call_graph
 from collage_engine.planning.search_problem import DRIFT_CONSTANT, RUNNERS_UP
 from collage_engine.records.cost import Cost
 from collage_engine.records.cost_table import in_model_of
-from collage_engine.records.errors import Cancelled
+from collage_engine.records.errors import Cancelled, MeasureError
 from collage_engine.records.placement import CandidateCounts, Run
 from collage_engine.records.precision import is_reduced
 from collage_engine.records.results import RunUpdate
@@ -144,10 +144,7 @@ class Measure:
                 work.take_stored(_stored_constants(inputs, control))
                 work.judge_stored()
             else:
-                try:
-                    work.run(Budget(seconds), report)
-                except Cancelled:
-                    work.is_cut = True
+                work.run_as_far_as_possible(Budget(seconds), report)
             if work.is_cut:
                 control.cut("measure")
             data = work.data
@@ -239,13 +236,30 @@ class _Measurement:
 
         Raises:
             Cancelled: The time was over, or the user stopped it; ``data`` holds what is known.
+            MeasureError: The model cannot be opened for measuring; the same holds.
         """
         try:
             self.measure(budget, report)
-        except Cancelled:
+        except (Cancelled, MeasureError):
             costs = self.open_model.with_stored_costs(self.data.candidates, self.data.costs)
             self.data = self.data.with_costs(costs)
             raise
+
+    def run_as_far_as_possible(self, budget: Budget, report: StageReport) -> None:
+        """Measure, also where that comes to an early end; ``is_cut`` says so then.
+
+        Raises:
+            MeasureError: Nothing can be measured, and what is known makes no cover.
+        """
+        try:
+            self.run(budget, report)
+        except Cancelled:
+            self.is_cut = True
+        except MeasureError as error:
+            if not has_cover(self.data):
+                raise
+            self.is_cut = True
+            self.control.warn(f"measuring came to an early end: {error}")
 
     def take_stored(self, constants: Mapping[str, float]) -> None:
         """Measure nothing: the costs of the store are what there is."""
