@@ -33,13 +33,15 @@ def watched_memory(step_s: float = STEP_S) -> Iterator[Callable[[], int | None]]
         yield lambda: None
         return
     largest = 0
-    ended = threading.Event()
+    ended, lock = threading.Event(), threading.Lock()
 
     def look() -> int:
         nonlocal largest
         here = os.getpid()
-        largest = max(largest, sum(map(private_bytes, (here, *descendants(here)))))
-        return largest
+        now = sum(map(private_bytes, (here, *descendants(here))))
+        with lock:  # the watching thread and the caller look at the same time
+            largest = max(largest, now)
+            return largest
 
     def watch() -> None:
         while not ended.wait(step_s):

@@ -48,6 +48,7 @@ UNSCHEDULED = (
     "the exported placement runs {kernels} as TVM's plain loops, which are tens of times slower "
     "than scheduled kernels: none of our rules could write them"
 )
+MEASURING_ENDED_EARLY = "measuring came to an early end: {error}"
 
 # -- why a run ends without a placement ------------------------------------------------
 

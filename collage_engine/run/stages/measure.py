@@ -259,7 +259,7 @@ class _Measurement:
             if not has_cover(self.data):
                 raise
             self.is_cut = True
-            self.control.warn(f"measuring came to an early end: {error}")
+            self.control.warn(say.MEASURING_ENDED_EARLY.format(error=error))
 
     def take_stored(self, constants: Mapping[str, float]) -> None:
         """Measure nothing: the costs of the store are what there is."""
