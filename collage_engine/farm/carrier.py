@@ -278,13 +278,13 @@ def _why_unreachable(address: Address, error: Exception) -> str:
 
 LOST_BY = {
     "KilledWorker": "its worker died",
-    "CancelledError": "the scheduler has dropped its task",
-    "FutureCancelledError": "the scheduler has dropped its task",
     "CommClosedError": "the connection broke",
     "NoValidWorkerError": "it has left the farm",
     "TimeoutError": "its answer did not arrive",
 }
 """What Dask's exceptions say of a machine, by the names of their classes, as parts of sentences."""
+DROPPED = ("CancelledError", "FutureCancelledError")
+"""Names of the classes of Dask's exceptions which say that a task was cancelled."""
 
 
 def why_lost(error: Exception) -> str:
@@ -447,6 +447,11 @@ class DaskCarrier:
         try:
             answer = future.result(timeout=CONNECT_S)
         except Exception as error:  # whatever Dask raises: the task gave no answer
+            if type(error).__name__ in DROPPED:
+                # Tasks that nobody here cancelled are dropped with their scheduler, which may have
+                # been started again meanwhile. Its machines are not at fault, and have left it.
+                self._report_closed(f"the scheduler {self.address} has dropped its tasks")
+                return
             done(MachineLost(why_lost(error)))
             return
         done(answer if isinstance(answer, bytes) else MachineLost("it sent no answer in bytes"))

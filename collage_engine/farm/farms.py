@@ -132,6 +132,7 @@ class FarmJobs:
         best: Placing | None = None
         while True:
             placing: Placing | None = None
+            connection: Connection | None = None
             try:
                 connection = self._connection()
                 pool = connection.coordinator.wait_for_pool(
@@ -153,7 +154,9 @@ class FarmJobs:
             except FarmError as error:
                 if placing is not None and placing.answer is not None:
                     best = placing
-                pause_s = next(attempts, None) if self._is_gone() else None
+                # The connection that was used says it: a new one may be there already.
+                gone = connection is None or connection.lost
+                pause_s = next(attempts, None) if gone else None
                 if pause_s is None:
                     if best is None:
                         raise
@@ -162,13 +165,6 @@ class FarmJobs:
                 on_event(Log(level="warning", text=text))
                 if ticket.cancelled.wait(pause_s):
                     raise Cancelled("cancelled; what was measured is kept") from None
-
-    def _is_gone(self) -> bool:
-        """Return whether the scheduler is gone, so that it is worth trying again."""
-        try:
-            return self._connection().lost
-        except FarmError:
-            return True
 
     def cancel(self, ticket: Ticket | None = None) -> bool:
         """Stop a run, or all of them; False if there was none to stop."""

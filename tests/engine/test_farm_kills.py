@@ -42,6 +42,36 @@ def stages(address: str) -> list[str]:
 
 
 @pytest.mark.timeout(1800)
+def test_a_scheduler_that_is_started_again_at_once_costs_the_run_no_machine(
+    tmp_path, monkeypatch
+) -> None:
+    """Dask's client finds the new scheduler by itself, and its tasks and machines are gone."""
+    farm = FarmProcesses(tmp_path, ["one", "two"], shares=True)
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(farm.cache))
+    out = tmp_path / "out"
+    words = ["place", str(MNIST), "-o", str(out), "--farm", farm.address, "--budget", "60s"]
+    words += ["--toolchains", "tvm,onednn", "--threads", "1"]
+    try:
+        with subprocess.Popen(
+            [sys.executable, "-m", "collage_engine", *words],
+            stderr=subprocess.PIPE,
+            cwd=ROOT,
+            env=farm.environment,
+        ) as command:
+            while not any(stages(farm.address)):
+                assert command.poll() is None
+                time.sleep(0.2)
+            farm.processes["serve"].kill()
+            farm.processes["serve"].wait()
+            farm.serve()
+            _, said = command.communicate()
+        assert command.returncode == 0, said.decode()
+        assert "the scheduler" in said.decode() and (out / "manifest.json").is_file()
+    finally:
+        farm.close()
+
+
+@pytest.mark.timeout(1800)
 def test_a_pool_of_one_machine_that_is_lost_leaves_what_the_run_had(tmp_path, monkeypatch) -> None:
     """The command runs on the processor of the machine, so that both are of one kind."""
     farm = FarmProcesses(tmp_path, ["one"])

@@ -153,9 +153,9 @@ class FarmCampaign:
         self.report = Report()
         self.clock = Awake()
         self.names = ["one", "two"]
-        self.farm = FarmProcesses(folder, self.names, shares=True)
         self.requests = folder / "requests.json"
         self.requests.write_bytes(prepare(MNIST, TOOLCHAINS))
+        self.farm = FarmProcesses(folder, self.names, shares=True)
         self.coordinator: subprocess.Popen[bytes] | None = None
         self.wholes = 0
         self.stores = 0

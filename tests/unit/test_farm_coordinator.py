@@ -31,6 +31,7 @@ from collage_engine.farm.messages import (
 from collage_engine.records.errors import Cancelled, CollageError, FarmError, InfeasibleError
 from collage_engine.records.event import Log, Provisional
 from collage_engine.records.placement import CandidateCounts, Partition, Placement, Run
+from collage_engine.records.results import RunUpdate
 from collage_engine.records.settings import RunSettings
 from collage_engine.store.store import Store
 from tests.support.farm_carrier import ENGINE, LIBRARIES, FakeCarrier, Sent, hello
@@ -604,3 +605,33 @@ def test_a_run_whose_artifact_was_not_fetched_in_time_has_it_built_again(losing,
 def test_a_lost_pool_without_an_answer_is_an_error(losing) -> None:
     with pytest.raises(FarmError, match="no machine of the pool"):
         losing("a", has_answer=False).place(hello(), None)
+
+
+def test_a_scheduler_that_is_back_at_once_is_tried_again(losing, tmp_path, monkeypatch) -> None:
+    """The next connection is a new one, which nothing is wrong with."""
+    monkeypatch.setattr("collage_engine.farm.farms.RECONNECT_S", (0.01,))
+    gone = SimpleNamespace(
+        coordinator=Coordinator(FakeCarrier(), ENGINE, LIBRARIES, QUICK), lost=False
+    )
+
+    def place(placing: object, out: str | None) -> RunUpdate:
+        gone.lost = True
+        raise FarmError("the scheduler is gone")
+
+    gone.place, gone.store = place, None
+    gone.coordinator.carrier.join("a")
+    run = RunUpdate(run=provisional_run())
+    back = SimpleNamespace(
+        coordinator=gone.coordinator, lost=False, store=None, place=lambda placing, out: run
+    )
+    model = tmp_path / "model.onnx"
+    model.write_bytes(b"model")
+    settings = RunSettings(farm="fake")
+    events: list[Any] = []
+    jobs: Any = FarmJobs(lambda: back if gone.lost else gone, settings)  # type: ignore
+    arguments = {"path": str(model), "shapes": {}, "settings": settings, "out": None}
+    try:
+        assert jobs.job("run", on_event=events.append, run_id="r1", **arguments) is run
+    finally:
+        gone.coordinator.close()
+    assert "the scheduler is gone; trying again in 0 s" in events[0].text

@@ -164,7 +164,7 @@ class Heard:
 def watched(monkeypatch) -> Iterator[tuple[Client, Heard]]:
     monkeypatch.setattr(carrier_module, "WATCH_S", 0.01)
     client, heard = Client(), Heard()
-    made = DaskCarrier(client, "topic")
+    made = heard.carrier = DaskCarrier(client, "topic")
     made.start(heard)
     assert heard.said.get(timeout=10) == ("joined", "tls://a", "a")
     yield client, heard
@@ -207,6 +207,46 @@ def test_workers_and_events_of_odd_forms_are_taken_as_far_as_they_go(watched) ->
             client.scheduler.subscribed[topic](event)
     client.scheduler.subscribed["topic"]((1.0, b"news"))
     assert heard.said.get(timeout=10) == ("news", "news")
+
+
+class Cancelled:
+    """A future whose scheduler is gone."""
+
+    def __init__(self) -> None:
+        self.callbacks: list[Callable[[Any], None]] = []
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        self.callbacks.append(callback)
+
+    def result(self, timeout: float) -> None:
+        raise type("FutureCancelledError", (Exception,), {})("scheduler-connection-lost")
+
+    def cancel(self) -> None:
+        pass
+
+
+def test_a_task_that_its_scheduler_has_dropped_is_no_fault_of_its_machine(watched) -> None:
+    """A scheduler that is restarted at once has nothing but this to be known by."""
+    client, heard = watched
+    carrier, lost = heard.carrier, []
+    future = Cancelled()
+    client.submit = lambda *arguments, **options: future
+    carrier.submit("tls://a", "run", "lease", b"", b"", lost.append)
+    (ended,) = future.callbacks
+    ended(future)
+    what, reason = heard.said.get(timeout=10)
+    assert what == "closed" and "has dropped its tasks" in reason and not lost
+
+
+def test_a_task_that_was_cancelled_here_says_nothing(watched) -> None:
+    client, heard = watched
+    carrier, lost = heard.carrier, []
+    future = Cancelled()
+    client.submit = lambda *arguments, **options: future
+    carrier.submit("tls://a", "run", "lease", b"", b"", lost.append)
+    carrier.cancel("lease")
+    future.callbacks[0](future)
+    assert heard.said.empty() and not lost
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from collage_engine.cli.main import main
-from collage_engine.farm.carrier import Address, why_lost
+from collage_engine.farm.carrier import DROPPED, Address, why_lost
 from collage_engine.farm.certificates import keep_certificate, make_certificate, security
 from collage_engine.farm.placing import arrived
 from collage_engine.farm.pools import why_not_alike
@@ -338,13 +338,15 @@ def test_measurer_and_shared_measurer_are_used_alike() -> None:
 def test_what_dask_raises_is_said_in_words() -> None:
     for module, name in (
         ("distributed.scheduler", "KilledWorker"),
-        ("distributed.client", "FutureCancelledError"),
         ("distributed.comm", "CommClosedError"),
         ("distributed.scheduler", "NoValidWorkerError"),
     ):
         assert hasattr(pytest.importorskip(module), name), "Dask calls it otherwise now"
         said = why_lost(type(name, (Exception,), {})("of Dask"))
         assert name not in said and " " in said
+    client = pytest.importorskip("distributed.client")
+    assert ("CancelledError", client.FutureCancelledError.__name__) == DROPPED
+    assert issubclass(client.FutureCancelledError, client.CancelledError)
     assert why_lost(ValueError("odd")) == ("its task ended without an answer (ValueError: odd)")
 
 
