@@ -50,8 +50,8 @@ def fresh_cache(folder: Path, *, constants: bool = True) -> Path:
         return folder
     found: dict[str, str] = {}
     listed = Path(shared) / STORES
-    for store in listed.read_text().splitlines() if listed.exists() else ():
-        found |= _constants(Path(store))
+    for path in listed.read_text().splitlines() if listed.exists() else ():
+        found |= _constants(Path(path))
     if found:
         with Store(folder / FILE_NAME) as store:
             for name, value in found.items():

@@ -13,10 +13,12 @@ def quantized_weight(
     values = np.random.default_rng(seed).integers(-7, 8, (rows, columns)).astype(np.float32)
     weight = helper.make_tensor("w", element, [rows, columns], values.ravel())
     scale = np.full(columns if per_channel else (), 0.1, np.float32)
-    more = {"axis": 1} if per_channel else {}
+    weights_as_floats = helper.make_node("DequantizeLinear", ["w", "scale"], ["f"], name="weight")
+    if per_channel:
+        weights_as_floats.attribute.append(helper.make_attribute("axis", 1))
     graph = helper.make_graph(
         [
-            helper.make_node("DequantizeLinear", ["w", "scale"], ["f"], name="weight", **more),
+            weights_as_floats,
             helper.make_node("MatMul", ["x", "f"], ["m"], name="product"),
             helper.make_node("Relu", ["m"], ["y"]),
         ],
