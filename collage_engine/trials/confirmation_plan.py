@@ -42,6 +42,9 @@ chosen: they tell one percent, measuring may find several."""
 OTHERS_SHARE = 0.35
 """Share of the time left within which time for such baselines is kept as well; chosen: they are
 shown, and hardly ever win."""
+NEAR_FACTOR = 1.1
+"""Whole models whose trials took at most so many times the fastest one's may be the fastest: the
+few rounds of a trial distinguish 10 % (``WholeModelSettings.rounds``)."""
 UNTRIED = 3
 """Rank, among contenders, of baselines that were not tried before."""
 AT_ONCE = 2
@@ -360,8 +363,9 @@ def _promise(
 ) -> tuple[bool, int, float, int]:
     """Sorts the most promising first.
 
-    The best whole model and the best placement come first, then the other placements, then
-    baselines by the times of their trials, last those that were not tried.
+    The best whole model and the best placement come first, then the whole models that may be as
+    fast, then the other placements, then baselines by the times of their trials, last those that
+    were not tried.
     """
     outcome = known.by_key.get(replace(contender, python_session=False).key)
     us = outcome.measured_us if outcome is not None and outcome.reason is None else None
@@ -371,6 +375,8 @@ def _promise(
     elif contender.kind == "collage":
         rank = 0 if contender.order == 0 else 1
     elif contender.kind == "user":
+        rank = 1
+    elif known.best is not None and us <= NEAR_FACTOR * (known.best.measured_us or 0.0):
         rank = 1
     else:
         rank = 2 if math.isfinite(us) else UNTRIED

@@ -68,6 +68,13 @@ def test_with_little_time_the_best_whole_model_and_the_best_placement_are() -> N
     assert plan.settings.budget_s < 4.0
 
 
+def test_whole_models_that_trials_cannot_tell_apart_are_timed_before_further_covers() -> None:
+    near = WholeModels(results=(tried(A, 900.0), tried(B, 500.0), tried(C, 540.0)))
+    plan = plan_confirmation(EVERYBODY, near, 11.0)
+    assert {"collage 0", "b", "c"} <= names(plan.contenders)
+    assert "collage 1" in names(plan.left_out)
+
+
 def test_what_is_built_already_is_cheaper_than_what_is_not() -> None:
     plan = plan_confirmation([placement(0), A, B, C], KNOWN, 4.0)
     assert names(plan.contenders) == {"b", "c"}, "there is no time to build a placement"
