@@ -374,9 +374,9 @@ def _promise(
         rank = 0
     elif contender.kind == "collage":
         rank = 0 if contender.order == 0 else 1
-    elif contender.kind == "user":
-        rank = 1
-    elif known.best is not None and us <= NEAR_FACTOR * (known.best.measured_us or 0.0):
+    elif contender.kind == "user" or (
+        known.best is not None and us <= NEAR_FACTOR * (known.best.measured_us or 0.0)
+    ):
         rank = 1
     else:
         rank = 2 if math.isfinite(us) else UNTRIED
