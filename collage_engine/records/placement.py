@@ -229,8 +229,9 @@ class Run(msgspec.Struct, kw_only=True):
     """What became of the promise on accuracy, where one was made."""
     tied: list[str] = []
     """``collage`` and baselines whose times cannot be told from those of what is exported: the
-    interval of their paired differences contains 0 in one of the two sets of rounds, or they differ
-    by less than equal modules in different processes do."""
+    interval of their paired differences contains 0 in one of the two sets of rounds (in those of
+    their trials, where these decided), or they differ by less than equal modules in different
+    processes do."""
     tie_coverage: float | None = None
     """How often the least certain of these intervals holds the true difference (0.96, say), as its
     number of rounds allows; None where nothing was compared, or by an older version."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
@@ -261,7 +261,7 @@ def tied_with_winner(confirmation: Confirmation) -> list[str]:
     equal_us = RANKING.near * (winner.measured_us or 0.0)
     most_us = (SAME_WORK_FACTOR - 1) * winner.measured_us if winner.measured_us else math.inf
     by_name = {outcome.contender.name: outcome for outcome in confirmation.results}
-    timed_as = {by_name[name].contender.key: name for name in differences if name in by_name}
+    timed_as = {_timed_key(by_name[name]): name for name in differences if name in by_name}
     tied = {
         name
         for name, apart in differences.items()
@@ -276,8 +276,14 @@ def tied_with_winner(confirmation: Confirmation) -> list[str]:
         for name, outcome in by_name.items()
         if name != winner.contender.name
         and (name == "collage" or outcome.contender.kind != "collage")
-        and timed_as.get(outcome.contender.key) in tied
+        and timed_as.get(_timed_key(outcome)) in tied
     ]
+
+
+def _timed_key(outcome: ContenderResult) -> tuple[object, ...]:
+    """Return the key of the module whose rounds are shown: a trial times no Python session."""
+    contender = outcome.contender
+    return replace(contender, python_session=False).key if outcome.from_trial else contender.key
 
 
 def _longer_us(outcome: ContenderResult, winner: ContenderResult) -> float:

@@ -126,7 +126,8 @@ class Confirmation:
         winner: what is exported.
         named: ``collage``, or the name of the baseline that won: what the user hears.
         tied: names of the contenders that the selection could not tell from the fastest.
-        differences: the winner less each other contender, on the fresh rounds.
+        differences: the winner less each other contender, on the fresh rounds; where there was no
+            time for any, on those of the trials.
         in_place_us: µs of each partition (execution order) inside the real run.
         residual: kernels outside every partition.
     """

@@ -313,18 +313,21 @@ def plan_confirmation(
 def confirmation_of_trials(known: WholeModels) -> Confirmation:
     """Return what the trials of whole models say, where there is no time for a confirmation.
 
+    The fastest wins; those that its few rounds cannot tell from it are tied with it.
+
     Raises:
         ToolchainError: No whole model ran with right numbers.
     """
     best = known.best
     if best is None:
         raise nothing_runs((one.contender.name, one.reason) for one in known.results)
+    differences = known.differences()
     return Confirmation(
         results=(best,),
         winner=best,
         named=best.contender.name,
-        tied=(),
-        differences={},
+        tied=tuple(name for name, apart in differences.items() if apart.tied),
+        differences=differences,
         in_place_us=(),
         residual=(),
     )

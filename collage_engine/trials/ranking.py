@@ -66,6 +66,19 @@ class Difference:
         """Tell whether the interval holds 0."""
         return self.low_us <= 0.0 <= self.high_us
 
+    def __add__(self, other: Difference) -> Difference:
+        """Return ``a − c``, where this is ``a − b`` and the other one ``b − c``.
+
+        Its interval holds the sum of the true medians wherever both intervals hold theirs.
+        """
+        return Difference(
+            us=self.us + other.us,
+            low_us=self.low_us + other.low_us,
+            high_us=self.high_us + other.high_us,
+            coverage=max(0.0, self.coverage + other.coverage - 1.0),
+            rounds=min(self.rounds, other.rounds),
+        )
+
 
 def difference(
     a: Sequence[float],

@@ -11,13 +11,14 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from collage_engine.machine.worker import WorkerError
 from collage_engine.records.errors import ToolchainError
 from collage_engine.trials.contender import Contender, ContenderResult
 from collage_engine.trials.placement_process import PlacementProcess
+from collage_engine.trials.ranking import RANKING, Difference, RankingSettings, difference
 from collage_engine.trials.rounds import InterleavedRounds, Rounds, WithdrawalSettings, median_of
 from collage_engine.trials.runner import NOT_REACHED, Module, TrialRunner
 
@@ -47,10 +48,13 @@ class WholeModels:
     Attributes:
         results: what came of each contender that was tried, in the order of the trials.
         unreached: contenders that were left out for want of time.
+        sets: the rounds of those that were timed together, set by set, by their keys: in each round
+            of a set all of them ran within the same second or two.
     """
 
     results: tuple[ContenderResult, ...] = ()
     unreached: tuple[Contender, ...] = ()
+    sets: tuple[Mapping[tuple[object, ...], Sequence[float]], ...] = ()
 
     @property
     def timed(self) -> tuple[ContenderResult, ...]:
@@ -62,6 +66,37 @@ class WholeModels:
     def best(self) -> ContenderResult | None:
         """Return the fastest that may be exported; None: none ran with right numbers."""
         return next((one for one in self.timed if one.contender.eligible), None)
+
+    def differences(self, settings: RankingSettings = RANKING) -> dict[str, Difference]:
+        """Return the fastest that may be exported less each other one that was timed, by name.
+
+        Two that were timed together are compared round by round. Others are compared through those
+        that were timed with both, since the fastest so far takes part in the next rounds.
+        """
+        best = self.best
+        if best is None:
+            return {}
+        found: dict[tuple[object, ...], Difference | None] = {best.contender.key: None}
+        waiting = [best.contender.key]
+        while waiting:
+            one = waiting.pop(0)
+            for other in (key for key in self.by_key if key not in found):
+                together = [taken for taken in self.sets if one in taken and other in taken]
+                apart = difference(
+                    [us for taken in together for us in taken[one]],
+                    [us for taken in together for us in taken[other]],
+                    settings,
+                    fixed_rounds=True,
+                )
+                if apart is not None:
+                    before = found[one]
+                    found[other] = apart if before is None else before + apart
+                    waiting.append(other)
+        return {
+            one.contender.name: apart
+            for one in self.timed
+            if (apart := found.get(one.contender.key)) is not None
+        }
 
     @property
     def by_key(self) -> dict[tuple[object, ...], ContenderResult]:
@@ -133,6 +168,7 @@ class _WholeModelTrials:
         self.total = len(self.waiting)
         self.rounds: Rounds[PlacementProcess] = {}
         """All rounds of every process, one set after the other."""
+        self.sets: list[Rounds[PlacementProcess]] = []
         self.parts_us: dict[PlacementProcess, tuple[float, ...]] = {}
         self.tried: list[PlacementProcess] = []
         self.best: PlacementProcess | None = None
@@ -187,6 +223,7 @@ class _WholeModelTrials:
         taken = InterleavedRounds(
             entrants, self.runner.timed_round, lambda one: one.can_win, settings.withdrawal
         ).run(settings.rounds, settings.rounds_s)
+        self.sets.append(taken)
         for process, rounds in taken.items():
             self.rounds.setdefault(process, []).extend(rounds)
         eligible = [one for one in taken if one.can_win]
@@ -214,7 +251,11 @@ class _WholeModelTrials:
     def known(self) -> WholeModels:
         """Return what is known so far."""
         return WholeModels(
-            results=tuple(map(self.result_of, self.tried)), unreached=tuple(self.waiting)
+            results=tuple(map(self.result_of, self.tried)),
+            unreached=tuple(self.waiting),
+            sets=tuple(
+                {one.contender.key: rounds for one, rounds in taken.items()} for taken in self.sets
+            ),
         )
 
     def result_of(self, process: PlacementProcess) -> ContenderResult:

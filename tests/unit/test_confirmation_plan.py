@@ -9,6 +9,7 @@ import pytest
 
 from collage_engine.build.built import BuiltModule
 from collage_engine.records.errors import ToolchainError
+from collage_engine.run.run_document import tied_with_winner
 from collage_engine.trials.confirmation import Confirmation
 from collage_engine.trials.confirmation_plan import (
     LARGEST_SHARE,
@@ -88,6 +89,29 @@ def test_without_time_nothing_is_confirmed_and_the_trials_decide() -> None:
     assert by_name["a"].measured_us == 900.0 and by_name["a"].from_trial
     assert by_name["collage 0"].reason == NOT_REACHED
     assert by_name["greedy"].reason == NOT_REACHED
+
+
+def test_trials_that_cannot_tell_contenders_apart_declare_a_tie() -> None:
+    def known(rounds_of_a: tuple[float, ...]) -> WholeModels:
+        rounds = {A.key: rounds_of_a, B.key: (500.0, 520.0, 480.0, 500.0, 510.0)}
+        return WholeModels(
+            results=tuple(
+                replace(tried(one, 0.0), rounds_us=rounds[one.key]) for one in (A, B)
+            ),
+            sets=(rounds,),
+        )
+
+    def tied(rounds_of_a: tuple[float, ...]) -> list[str]:
+        session = replace(A, python_session=True)
+        whose = [replace(placement(0), name="collage", cover=A.cover), session, B]
+        trials = known(rounds_of_a)
+        confirmation = with_left_out(confirmation_of_trials(trials), whose, trials)
+        assert confirmation.winner.contender is B
+        return tied_with_winner(confirmation)
+
+    assert tied((490.0, 530.0, 505.0, 495.0, 512.0)) == ["collage", "a"]
+    assert tied((520.0, 540.0, 495.0, 520.0, 530.0)) == [], "it took more in every round"
+    assert tied((900.0, 300.0, 700.0, 600.0, 510.0)) == [], "they scatter, but are far apart"
 
 
 def test_without_any_answer_one_is_tried_whatever_it_takes() -> None:

@@ -143,3 +143,28 @@ def test_a_trial_replaces_a_cost_from_a_busy_moment_and_no_other() -> None:
     assert not replaces(3600.0, slow, alone=True), "what else the machine does adds time"
     assert not replaces(1900.0, slow, alone=False), "a part of a trial is no isolated cost"
     assert not replaces(1900.0, wrong, alone=True)
+
+
+def test_two_that_ran_together_are_compared_round_by_round(script: Script, tmp_path: Path) -> None:
+    script.us.update(
+        a=lambda number: 1000.0 * (1 + number % 2),  # what slows the machine slows both
+        b=lambda number: 1010.0 * (1 + number % 2),
+    )
+    known = tried(script, tmp_path, Listener(1e6), whole("a"), whole("b"))
+    assert known.best is not None and known.best.contender.name == "a"
+    apart = known.differences()["b"]
+    assert apart.rounds == 5 and apart.high_us < 0.0, "paired, they are told apart"
+    assert apart.us == pytest.approx(-10.0)
+
+
+def test_who_did_not_run_with_the_fastest_is_compared_through_who_ran_with_both(
+    script: Script, tmp_path: Path
+) -> None:
+    script.us.update(a=300.0, b=200.0, c=250.0, d=100.0)
+    known = tried(script, tmp_path, Listener(1e6), *map(whole, "abcd"))
+    apart = known.differences()
+    assert set(apart) == {"a", "b", "c"}, "d is the fastest"
+    assert apart["b"].us == pytest.approx(-100.0)
+    assert apart["a"].us == pytest.approx(-200.0), "a ran with b, and b with d"
+    assert apart["a"].coverage == pytest.approx(2 * apart["b"].coverage - 1)
+    assert not any(one.tied for one in apart.values())
