@@ -47,7 +47,8 @@ STEP_S = 10.0, 30.0
 the child is ended; between them the run's measuring budget counts. Chosen: a step takes a second or
 two on a busy machine."""
 ATTEMPTS = 2
-"""How often a pair is measured when the child is killed from outside meanwhile; chosen."""
+"""How often a pair is measured, or a child started, when the child is killed from outside meanwhile;
+chosen."""
 PAIRS = 2
 """Pairs of a toolchain whose chains end the child before all of its chains are left out; chosen."""
 
@@ -149,8 +150,9 @@ class _Measurement:
         self.step_s = step_s
         self.left_out: dict[str, str] = {}
         """Toolchain → how it ended, after "it"."""
-        self.killed: Counter[Pair] = Counter()
-        """How often a child was killed from outside while it measured a pair."""
+        self.killed: Counter[Pair | None] = Counter()
+        """How often a child was killed from outside while it measured a pair; None: while no pair
+        was at risk, as at its start."""
 
     @property
     def from_outside(self) -> bool:
@@ -185,14 +187,16 @@ class _Measurement:
                         return found, self.left_out
                     except (WorkerCrashed, WorkerTimeout) as error:
                         place, _ = marker.get()
-                        over = time.monotonic() >= deadline
-                        if over or not 0 <= place < len(self.request.pairs):
+                        if time.monotonic() >= deadline:
                             raise
-                        pair = self.request.pairs[place]
+                        at_risk = 0 <= place < len(self.request.pairs)
+                        pair = self.request.pairs[place] if at_risk else None
                         if isinstance(error, WorkerCrashed) and error.from_outside:
                             self.killed[pair] += 1
                             if self.killed[pair] < ATTEMPTS:
                                 continue
+                        if pair is None:
+                            raise
                         self.leave_out(pair, error)
             finally:
                 marker.close()

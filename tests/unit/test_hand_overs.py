@@ -68,15 +68,18 @@ WAYS = ("abort", "segfault", "exit", "hang", "slow")
 
 
 def again(name: str) -> bool:
-    """Whether "killed_2" was tried no more than twice, by all children."""
+    """Whether "killed_2" or "early_killed_2" was tried no more than twice, by all children."""
     path = Path(os.environ["COLLAGE_CACHE_DIR"]) / name
     times = int(path.read_text()) + 1 if path.exists() else 1
     path.write_text(str(times))
-    return times <= int(name.removeprefix("killed_"))
+    return times <= int(name.rpartition("_")[2])
 
 
 def misbehave(request: HandoverRequest, send) -> dict[str, float]:
     """Runs in the child: the toolchain named after a way to misbehave does so when it is alone."""
+    for instance in request.instances:
+        if instance.toolchain.startswith("early_killed") and again(instance.toolchain):
+            os.kill(os.getpid(), signal.SIGKILL)
     marker = Marker(request.marker_path)
     for place, (first, last) in enumerate(request.pairs):
         if (first, last) in request.without:
@@ -151,6 +154,17 @@ def test_a_child_that_is_killed_from_outside_costs_no_toolchain(tmp_path, monkey
         _, told = measured_beside(monkeypatch, store, "killed_2")
         assert len(told) == 1 and "killed by SIGKILL" in told[0]
         found, told = measured_beside(monkeypatch, store, "killed_2")
+        assert found and not told, "it is measured again in the next run"
+
+
+def test_a_child_that_is_killed_before_it_measures_a_pair_is_started_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path))
+    with Store(tmp_path / "m.db") as store:
+        found, told = measured_beside(monkeypatch, store, "early_killed_1")
+        assert found and not told
+        found, told = measured_beside(monkeypatch, store, "early_killed_2")
+        assert not found and len(told) == 1 and "killed by SIGKILL" in told[0]
+        found, told = measured_beside(monkeypatch, store, "early_killed_2")
         assert found and not told, "it is measured again in the next run"
 
 
