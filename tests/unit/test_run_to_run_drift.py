@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.stages.measure import SECOND_PROCESS_FROM_S, remeasure
-from collage_engine.search.api import solve
+from collage_engine.search.api import Search, solve
 from collage_engine.search.explain import explain_node
 from collage_engine.search.problem_json import problem_from
 from collage_engine.search.run_to_run_drift import BUSY_DRIFT, required_drift
@@ -186,5 +187,31 @@ def test_a_run_that_measures_for_long_learns_the_drift_from_a_second_process(
         assert after.problem().drift == pytest.approx(0.3)
         # Both processes count equally.
         assert {round(after.costs.cost(c.id).at(), 3) for c in data.candidates} == {11.5, 34.5}
+    finally:
+        store.close()
+
+
+def test_a_store_whose_drift_is_huge_ends_no_run(tmp_path: Path) -> None:
+    graph = chain("nn.relu")
+    rows = [
+        row(made, cost_of_repeats([us * 0.999, us, us * 1.001] * 3), key=made.id)
+        for name, us in (("a", 10.0), ("b", 30.0))
+        for made in [make_candidate(graph, ToolchainInstance(toolchain=name), (0,), rule="region")]
+    ]
+    store = Store(tmp_path / "store.sqlite")
+    try:
+        # As where a process was frozen while it measured what takes a microsecond.
+        learn(store, 1, [moved(1e6)] * ENOUGH_CANDIDATES)
+        found = {DRIFT_CONSTANT: drift(recall(store, 1), 0.2)}
+        data = data_of(graph, rows, settings=RunSettings(threads=1)).with_constants(found)
+        measuring, budget = Remeasuring(data.costs), Budget(600.0)
+        budget.started -= SECOND_PROCESS_FROM_S + 1
+        _, again = remeasure(data, measuring, store, budget, 0.2)
+        assert again and measuring.asked == [({c.key for c in data.candidates}, True)]
+        problem = data.problem()
+        sure = data.certainty(problem, solve(problem), Search(problem))
+        assert problem.drift == pytest.approx(1e6)
+        assert 0.0 < sure.probability[rows[0].id] < 1.0, "it may as well be the other one"
+        assert math.isfinite(sure.loss_us)
     finally:
         store.close()

@@ -1,0 +1,94 @@
+"""A run whose measuring child is lost for good goes on with what it knows, if that makes a cover."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from collage_engine.control.budget import RunBudget
+from collage_engine.control.run_control import RunControl
+from collage_engine.partition.candidate import make_candidate
+from collage_engine.records.candidate import Candidate
+from collage_engine.records.cost import UNKNOWN, Cost
+from collage_engine.records.cost_table import CostTable
+from collage_engine.records.errors import MeasureError
+from collage_engine.records.placement import CandidateCounts
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.run.problem_data import ProblemData
+from collage_engine.run.stages import measure
+from collage_engine.run.stages.measure import Measure, MeasureInputs
+from collage_engine.store.store import Store
+from tests.support.candidates import data_of, row
+from tests.support.graphs import chain
+
+ENDED = "the model could not be opened for measuring: killed by SIGKILL"
+IN_TRIAL = Cost(state="measured", median_us=100.0)
+ARRIVED = Cost(state="measured", median_us=7.0)
+
+
+class LostMeasuring:
+    """Measures nothing: its child was killed whenever it was started."""
+
+    counts = CandidateCounts()
+
+    def add(self, candidates: Sequence[Candidate], costs: CostTable, deadline: float) -> CostTable:
+        raise MeasureError(ENDED)
+
+
+@pytest.fixture
+def lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but the measuring of candidates is replaced by what it would find in an instant."""
+    monkeypatch.setattr(measure, "busy", lambda: None)
+    monkeypatch.setattr(measure, "transition_constants", lambda *_: {})
+    monkeypatch.setattr(measure, "make_ready", lambda *_: None)
+    monkeypatch.setattr(measure, "Measuring", lambda *_: nullcontext(LostMeasuring()))
+
+
+def a_run(store: Path, whole: Cost) -> tuple[MeasureInputs, ProblemData]:
+    """Two operators; what both take in one partition is as given, and of the parts one arrives."""
+    graph = chain("nn.relu", "nn.relu")
+    costs = {(0, 1): whole, (0,): UNKNOWN, (1,): UNKNOWN}
+    rows = [
+        row(made, cost, key=made.id)
+        for nodes, cost in costs.items()
+        for made in [make_candidate(graph, ToolchainInstance(toolchain="a"), nodes, rule="region")]
+    ]
+    settings = RunSettings(threads=1, measure="all", budget_s=600.0)
+    data = data_of(graph, rows, settings=settings)
+    arrived = {c.id: ARRIVED for c in data.candidates if c.nodes == (0,)}
+    opened = SimpleNamespace(
+        store=Store(store), with_stored_costs=lambda _, costs: costs.with_isolated(arrived)
+    )
+    inputs = MeasureInputs(
+        open_model=cast("Any", opened),
+        menu=cast("Any", None),
+        data=data,
+        model_inputs={},
+        budget=RunBudget.of(settings),
+        previous=None,
+        exchange=None,
+    )
+    return inputs, data
+
+
+@pytest.mark.usefixtures("lost")
+def test_with_a_cover_the_run_goes_on_and_says_so(tmp_path: Path) -> None:
+    inputs, data = a_run(tmp_path / "store.sqlite", IN_TRIAL)
+    control = RunControl()
+    after = Measure().run(inputs, control).data
+    assert [after.costs.cost(c.id).median_us for c in data.candidates] == [100.0, 7.0, None]
+    assert control.cut_short == ["measure"]
+    assert control.warnings == [f"measuring came to an early end: {ENDED}"]
+
+
+@pytest.mark.usefixtures("lost")
+def test_without_one_the_run_ends_with_the_reason(tmp_path: Path) -> None:
+    inputs, _ = a_run(tmp_path / "store.sqlite", UNKNOWN)
+    with pytest.raises(MeasureError, match="killed by SIGKILL"):
+        Measure().run(inputs, RunControl())
