@@ -47,8 +47,8 @@ STEP_S = 10.0, 30.0
 the child is ended; between them the run's measuring budget counts. Chosen: a step takes a second or
 two on a busy machine."""
 ATTEMPTS = 2
-"""How often a pair is measured, or a child started, when the child is killed from outside meanwhile;
-chosen."""
+"""How often a pair is measured, or a child started, when the child is killed from outside
+meanwhile; chosen."""
 PAIRS = 2
 """Pairs of a toolchain whose chains end the child before all of its chains are left out; chosen."""
 

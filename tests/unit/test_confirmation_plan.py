@@ -95,9 +95,7 @@ def test_trials_that_cannot_tell_contenders_apart_declare_a_tie() -> None:
     def known(rounds_of_a: tuple[float, ...]) -> WholeModels:
         rounds = {A.key: rounds_of_a, B.key: (500.0, 520.0, 480.0, 500.0, 510.0)}
         return WholeModels(
-            results=tuple(
-                replace(tried(one, 0.0), rounds_us=rounds[one.key]) for one in (A, B)
-            ),
+            results=tuple(replace(tried(one, 0.0), rounds_us=rounds[one.key]) for one in (A, B)),
             sets=(rounds,),
         )
 

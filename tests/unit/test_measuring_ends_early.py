@@ -1,4 +1,4 @@
-"""A run whose measuring child is lost for good goes on with what it knows, if that makes a cover."""
+"""A run whose measuring child is lost for good goes on with what it knows, if that is a cover."""
 
 from __future__ import annotations
 
