@@ -44,7 +44,7 @@ from collage_engine.toolchains.capabilities import (
     border_formats,
     composites_of,
 )
-from collage_engine.toolchains.registry import NOT_READY, ON_DEMAND, get, known_names, probe_all
+from collage_engine.toolchains.registry import NOT_READY, get, known_names, probe_all
 from collage_engine.toolchains.sources import source_hash
 
 _LOG = logging.getLogger(__name__)
@@ -74,7 +74,8 @@ class Menu:
     """What can be chosen from, for one set of settings."""
 
     states: tuple[ToolchainState, ...]
-    """Every known toolchain, present or not."""
+    """Every known toolchain, present or not; where the settings name toolchains, only those, and
+    those that the run has to know besides."""
     sources: tuple[CandidateSource, ...]
     """The toolchain instances that candidates are enumerated for."""
     candidates: tuple[Candidate, ...]
@@ -171,9 +172,7 @@ def _menu(
     probing: Probing,
 ) -> Menu:
     graph = model.graph
-    on_demand = [name for name in settings.toolchains if name in ON_DEMAND]
-    states = [*_states(settings, target, probing)]
-    states += probe_all(on_demand, on_child=probing.on_probe)
+    states = _states(settings, target, probing)
     choice = _chosen_toolchains({state.name: state for state in states}, settings, target)
     threads = threads_of(settings)
     sources = [
@@ -214,12 +213,25 @@ def _menu(
 
 
 def _states(settings: RunSettings, target: TargetChoice, probing: Probing) -> list[ToolchainState]:
-    """States of all toolchains; some may not be ready, but never all of those for the target."""
+    """States of the toolchains that the settings name, or of all that are used unasked.
+
+    Where the settings name some, those that pins and own placements speak of are looked for too:
+    what a run says of them depends on whether they are here. Some toolchains may not be ready, but
+    never all of those for the target.
+    """
     waited_for = {*settings.toolchains, *probing.waited_for}
+    names = None
+    if settings.toolchains:
+        names = [name for name in known_names() if name in waited_for]
 
     def ask() -> list[ToolchainState]:
         return [
-            *probe_all(on_child=probing.on_probe, ready_by=probing.ready_by, waited_for=waited_for)
+            *probe_all(
+                names,
+                on_child=probing.on_probe,
+                ready_by=probing.ready_by,
+                waited_for=waited_for,
+            )
         ]
 
     states = ask()

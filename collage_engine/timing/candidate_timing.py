@@ -278,6 +278,7 @@ class Measuring:
             device=self._menu.device_text,
             versions={state.name: state.version or "" for state in self._menu.states},
             model_hash=opened.model.record.sha256,
+            weights_bytes=opened.model.record.weights_bytes,
         )
         self._measurer = (
             local

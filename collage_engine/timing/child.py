@@ -12,6 +12,7 @@ from collage_engine.lowering.virtual_machine import virtual_machine_environment
 from collage_engine.machine.processes import private_bytes
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout
 from collage_engine.records.errors import MeasureError
+from collage_engine.machine.time_limits import with_weights
 from collage_engine.records.flag import Flag
 from collage_engine.store.store import Store, StoreReader
 from collage_engine.timing.messages import Marker, OpenRequest, Phase, TimingReply, TimingRequest
@@ -21,7 +22,8 @@ from collage_engine.timing.speed_probe import Reading
 _LOG = logging.getLogger(__name__)
 
 OPEN_LIMIT_S = 600.0
-"""Seconds for importing a model in the child; chosen, some ten times the largest seen."""
+"""Seconds for importing a model in the child, besides those for its weights (``with_weights``);
+chosen, some ten times the largest seen."""
 OPEN_LEAST_S = 120.0
 """Seconds for the same where less than that is left of the time for measuring; chosen."""
 OPEN_ATTEMPTS = 3
@@ -70,6 +72,7 @@ class MeasuringChild:
         store: Store | None,
         env: Mapping[str, str] | None,
         candidate_limit_s: float,
+        weights_bytes: int,
         memory_limit_bytes: int | None,
         job: str,
     ) -> None:
@@ -80,12 +83,15 @@ class MeasuringChild:
                 child's own.
             store: has the probe's reference of this machine, or gets it.
             env: variables of the child's environment.
-            candidate_limit_s: seconds without a sign of life after which the child is ended.
+            candidate_limit_s: seconds without a sign of life after which the child is ended, for a
+                model without large weights.
+            weights_bytes: size of the model's weights, which lengthens every limit.
             memory_limit_bytes: of the child; None: a share of what the machine has.
             job: the worker's target.
         """
         self._store = store
-        self.candidate_limit_s = candidate_limit_s
+        self._weights_bytes = weights_bytes
+        self.candidate_limit_s = with_weights(candidate_limit_s, weights_bytes)
         self._folder = tempfile.TemporaryDirectory(prefix="collage-measure-")
         marker_path = Path(self._folder.name) / "marker"
         self._marker = Marker(marker_path, create=True)
@@ -128,7 +134,7 @@ class MeasuringChild:
         if not self._worker.alive or self._opened != self._worker.generation:
             self._marker.clear()
             limit_s = min(OPEN_LIMIT_S, max(OPEN_LEAST_S, timeout_s or OPEN_LIMIT_S))
-            reference = self._open_model(limit_s, cancel)
+            reference = self._open_model(with_weights(limit_s, self._weights_bytes), cancel)
             self._opened = self._worker.generation
             self.fresh = True
             if self._open.probe_reference is None and reference is not None:

@@ -48,7 +48,8 @@ TRY_AGAIN = 2.0
 """How many times as long as before a run must be able to wait for such a candidate to try it again;
 chosen."""
 CANDIDATE_LIMIT_S = 60.0
-"""Seconds that a candidate may take to be compiled, and to be run; chosen."""
+"""Seconds that a candidate may take to be compiled, and to be run, besides those for the model's
+weights (``machine.time_limits``); chosen."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ class Measurer:
         model_hash: str = "",
         settings: ProtocolSettings | None = None,
         candidate_limit_s: float = CANDIDATE_LIMIT_S,
+        weights_bytes: int = 0,
         memory_limit_bytes: int | None = None,
         job: str = JOB,
     ) -> None:
@@ -116,7 +118,9 @@ class Measurer:
             versions: toolchain → library version, kept beside costs for readers.
             model_hash: tells models apart in the store where a result holds for one model only.
             settings: of the timing.
-            candidate_limit_s: bounds a candidate's compilation, and its run, each.
+            candidate_limit_s: bounds a candidate's compilation, and its run, each, for a model
+                without large weights.
+            weights_bytes: size of the model's weights, which lengthens every limit.
             memory_limit_bytes: of the child; None: a share of what the machine has.
             job: the worker's target.
         """
@@ -137,6 +141,7 @@ class Measurer:
             store=store,
             env=env,
             candidate_limit_s=candidate_limit_s,
+            weights_bytes=weights_bytes,
             memory_limit_bytes=memory_limit_bytes,
             job=job,
         )

@@ -23,6 +23,7 @@ from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
 from collage_engine.timing.protocol import ProtocolSettings, TimedCall, time_interleaved
 from collage_engine.toolchains.registry import format_converter
+from collage_engine.toolchains.sources import source_hash
 from collage_engine.transitions.chain_bench import EVERYONE
 
 JOB = "collage_engine.transitions.conversions:run_job"
@@ -78,7 +79,7 @@ def conversion_constants(
     wanted = {conversion_constant(*each): each for each in conversions}
     about = [
         threads,
-        context.sources.get(format_converter().name, ""),
+        source_hash(type(format_converter())),
         context.tvm_version,
         context.target,
         context.fingerprint,

@@ -18,6 +18,7 @@ import msgspec
 from collage_engine.build.build_job import BuildCover
 from collage_engine.build.built import MODULE_FILE, BuiltModule, attribute_kernels
 from collage_engine.lowering.npz import write_npz
+from collage_engine.machine.time_limits import with_weights
 from collage_engine.machine.worker import Worker
 from collage_engine.records.errors import Cancelled, CollageError, ModelError
 from collage_engine.records.flag import Flag
@@ -43,10 +44,11 @@ of another one begins with ``WRONG_NUMBERS``."""
 BUILD_JOB = "collage_engine.build.build_job:BuildJob"
 TRIAL_JOB = "collage_engine.trials.trial_job:TrialJob"
 BUILD_TIMEOUT_S = 900.0
-"""Seconds for building one placement; chosen, some ten times the longest seen."""
+"""Seconds for building one placement, besides those for its weights (``with_weights``); chosen,
+some ten times the longest seen."""
 LOAD_TIMEOUT_S = 120.0
-"""Seconds for loading a placement and running it on every sample; chosen, some ten times the
-longest seen."""
+"""Seconds for loading a placement and running it on every sample, besides those for its weights
+(``with_weights``); chosen, some ten times the longest seen."""
 CALL_LEAST_S, CALL_LOADS = 20.0, 10.0
 """Seconds for a round or a profile: so many at least, or so many times what loading took, which
 runs the placement too; chosen."""
@@ -254,7 +256,10 @@ class PlacementProcess:
         self._worker: Any = None
         self._rests = False
         """Whether it was unloaded for others and is loaded again when it is asked for something."""
-        self._call_s = LOAD_TIMEOUT_S
+        weights = files.model.weights_bytes
+        self._build_limit_s = with_weights(BUILD_TIMEOUT_S, weights)
+        self._load_limit_s = with_weights(LOAD_TIMEOUT_S, weights, max(1, deployed.streams))
+        self._call_s = self._load_limit_s
         self.suspects = suspects or Suspects()
 
     @property
@@ -295,13 +300,13 @@ class PlacementProcess:
         )
         began = time.monotonic()
         try:
-            self.built = builder.call(request, BUILD_TIMEOUT_S, cancelled or self._cancelled)
+            self.built = builder.call(request, self._build_limit_s, cancelled or self._cancelled)
             self.folder = self._module_folder
             self.build_s = time.monotonic() - began
         except (Cancelled, ModelError):
             raise
         except CollageError as error:
-            self.failure = self.suspects.sentence(self.contender, error)
+            self.failure = self.suspects.sentence(self.contender, error, "it was built")
 
     def load(self) -> None:
         """Start the process, load the placement and check its numbers on every sample.
@@ -315,8 +320,7 @@ class PlacementProcess:
         began = time.monotonic()
         self._start()
         try:
-            self._call_s = LOAD_TIMEOUT_S
-            errors: OutputErrors = self._call(self._opening())
+            errors: OutputErrors = self._open()
             self.load_s = time.monotonic() - began
             self._call_s = max(CALL_LEAST_S, CALL_LOADS * self.load_s)
             self.suspects.runs(self.contender)
@@ -327,7 +331,8 @@ class PlacementProcess:
         except Cancelled:
             raise
         except CollageError as error:
-            self.failure = self.suspects.sentence(self.contender, error)
+            doing = "it was loaded and run on the samples"
+            self.failure = self.suspects.sentence(self.contender, error, doing)
         if self.failure is not None:
             self.close()
 
@@ -446,11 +451,18 @@ class PlacementProcess:
         """Note in ``memory`` what the process has taken so far."""
         self.memory = self._call(PeakMemory())
 
+    def _open(self) -> OutputErrors:
+        """Have the process load the placement; the errors of its outputs on the samples."""
+        found: OutputErrors = self._worker.call(
+            self._opening(), self._load_limit_s, self._cancelled
+        )
+        return found
+
     def _call(self, request: Any) -> Any:
         if self._rests:
             self._rests = False
             self._start()
-            self._worker.call(self._opening(), LOAD_TIMEOUT_S, self._cancelled)
+            self._open()
         return self._worker.call(request, self._call_s, self._cancelled)
 
     def close(self) -> None:

@@ -22,14 +22,23 @@ class Suspects:
         self._good: set[str] = set()
         self._lock = Lock()
 
-    def sentence(self, contender: Contender, error: CollageError) -> str:
-        """Return why a placement failed; names its toolchains where its process ended early."""
+    def sentence(
+        self, contender: Contender, error: CollageError, doing: str = "it was timed"
+    ) -> str:
+        """Return why a placement failed; names its toolchains where its process ended early.
+
+        Args:
+            contender: The placement.
+            error: What its process or its builder raised.
+            doing: What happened to the placement meanwhile: follows "while".
+        """
         if not isinstance(error, (WorkerCrashed, WorkerTimeout)):
             return str(error)
         names = _toolchains(contender)
         if isinstance(error, WorkerTimeout):
             with self._lock:
                 self._hung.update(names)
+            return f"{' with '.join(names)}: {error} while {doing}"
         return f"{' with '.join(names)}: {error}"
 
     def runs(self, contender: Contender) -> None:

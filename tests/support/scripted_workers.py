@@ -82,6 +82,8 @@ class Script:
         self.built: list[str] = []
         self.closed: list[str] = []
         self.environments: dict[str, dict[str, str]] = {}
+        self.limits_s: dict[type, list[float]] = defaultdict(list)
+        """Seconds that requests of a class were given."""
 
     def worker(
         self, target: str, *, env: dict[str, str] | None = None, name: str = ""
@@ -138,6 +140,7 @@ class ScriptedWorker:
         if cancel is not None and cancel.is_set():
             raise Cancelled("stopped")
         script = self.script
+        script.limits_s[type(request)].append(timeout_s)
         if isinstance(request, BuildCover):
             return self._build(request)
         if isinstance(request, OpenPlacement):

@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from threading import Event
+from typing import Any
 
+import numpy as np
 import pytest
 
+from collage_engine.build.build_job import BuildCover
+from collage_engine.machine.time_limits import WEIGHTS_BYTES_PER_S
 from collage_engine.machine.tree_memory import watched_memory
+from collage_engine.machine.worker import WorkerTimeout
 from collage_engine.trials import placement_process
 from collage_engine.trials.confirmation import ROUNDS_ALONE, ConfirmationSettings, confirm
-from collage_engine.trials.contender import Contender
-from tests.support.scripted_workers import Script, cover
+from collage_engine.trials.contender import Contender, Sample
+from collage_engine.trials.placement_process import (
+    BUILD_TIMEOUT_S,
+    LOAD_TIMEOUT_S,
+    Deployment,
+    PlacementProcess,
+    RoundSettings,
+    TrialFiles,
+)
+from collage_engine.trials.proposals import Proposal
+from collage_engine.trials.trial_job import OpenPlacement
+from tests.support.scripted_workers import Script, ScriptedWorker, cover, trial_model
 
 
 def contenders(names: str) -> list[Contender]:
@@ -29,6 +46,49 @@ def test_one_placement_is_loaded_at_a_time(tmp_path: Path, monkeypatch: pytest.M
     assert script.most_loaded == 1
     assert script.opened["b"] >= ROUNDS_ALONE, "it was loaded anew for its rounds"
     assert len(done.results) == 3 and all(one.reason is None for one in done.results)
+
+
+def test_limits_of_time_follow_from_the_weights(tmp_path: Path) -> None:
+    weights = 3_200_000_000
+    script = Script()
+    model = replace(trial_model(), weights_bytes=weights)
+    one = np.ones(1, "float32")
+    files = TrialFiles(model, [Sample({"x": one}, {"y": one})], tmp_path / "samples")
+    process = PlacementProcess(
+        contenders("a")[0],
+        files,
+        tmp_path / "module",
+        1e-4,
+        Event(),
+        script.worker,
+        deployed=Deployment(streams=2),
+    )
+    process.build(script.worker(""))
+    process.load()
+    assert process.failure is None
+    read_s = weights / WEIGHTS_BYTES_PER_S
+    assert script.limits_s[BuildCover] == [BUILD_TIMEOUT_S + read_s]
+    assert script.limits_s[OpenPlacement] == [LOAD_TIMEOUT_S + 2 * read_s]
+    process.rest()
+    process.timed_round(RoundSettings())
+    assert script.limits_s[OpenPlacement] == [LOAD_TIMEOUT_S + 2 * read_s] * 2, "loaded again"
+    process.close()
+
+
+def test_what_is_not_loaded_in_time_is_said_to_be_loading(tmp_path: Path) -> None:
+    class Slow(ScriptedWorker):
+        def call(self, request: Any, timeout_s: float, cancel: Any = None) -> Any:
+            if isinstance(request, OpenPlacement):
+                raise WorkerTimeout(timeout_s)
+            return super().call(request, timeout_s, cancel)
+
+    script = Script()
+    script.worker = lambda target, *, env=None, name="": Slow(script, env or {})  # type: ignore[method-assign]
+    with script.runner(tmp_path) as runner:
+        trial = runner.run(Proposal(cover=cover("a")))
+    (why,) = trial.failures
+    limit = f"no answer within {LOAD_TIMEOUT_S:g} s"
+    assert why.endswith(f"{limit} while it was loaded and run on the samples")
 
 
 def test_small_placements_are_loaded_together(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from collage_engine.machine.time_limits import WEIGHTS_BYTES_PER_S
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import MeasureError, ModelError
 from collage_engine.records.event import Log, Measured, Progress
@@ -182,6 +183,13 @@ def test_a_hanging_candidate_is_killed_and_the_rest_goes_on(tmp_path):
     found = bed.measure(candidate("good", 1), hanging, candidate("good", 2))
     assert found.costs[hanging.key].reason == "gave no answer within 0.5 s while compiling"
     assert found.invalid == 1 and found.measured == 3
+    bed.measurer.close()
+
+
+def test_large_weights_lengthen_the_limits(tmp_path):
+    bed = Bed(tmp_path, candidate_limit_s=0.0, weights_bytes=int(60 * WEIGHTS_BYTES_PER_S))
+    assert bed.measurer.child.candidate_limit_s == pytest.approx(60.0)
+    assert bed.measure(candidate("good", 1)).measured == 1
     bed.measurer.close()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import pytest
 
@@ -34,7 +34,7 @@ def nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """No toolchain is ready in time; those that are waited for are."""
 
     def probe_all(
-        names: Collection[str] = NAMES,
+        names: Collection[str] | None = None,
         *,
         waited_for: Collection[str] = (),
         ready_by: float = math.inf,
@@ -44,15 +44,15 @@ def nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
             ToolchainState(name=name, available=True, targets=("cpu",))
             if name in waited_for or ready_by > time.monotonic()
             else ToolchainState(name=name, available=False, reason=NOT_READY)
-            for name in names
+            for name in (NAMES if names is None else names)
         )
 
     monkeypatch.setattr(menu, "probe_all", probe_all)
 
 
-def ready(settings: RunSettings, probing: Probing) -> list[str]:
+def ready(settings: RunSettings, probing: Probing, asked: Sequence[str] = NAMES) -> list[str]:
     states = menu._states(settings, CPU, probing)
-    assert [state.name for state in states] == list(NAMES)
+    assert [state.name for state in states] == list(asked)
     return [state.name for state in states if state.available]
 
 
@@ -66,7 +66,16 @@ def test_one_toolchain_is_waited_for_where_none_is_ready() -> None:
 def test_what_the_user_names_or_pins_is_waited_for() -> None:
     late = Probing(ready_by=time.monotonic(), waited_for=frozenset({"onednn"}))
     assert ready(RunSettings(), late) == ["onednn"]
-    assert ready(RunSettings(toolchains=("openvino",)), late) == ["onednn", "openvino"]
+
+
+@pytest.mark.usefixtures("nothing_is_compiled")
+def test_toolchains_that_nobody_named_are_not_looked_for() -> None:
+    late = Probing(ready_by=time.monotonic(), waited_for=frozenset({"onednn"}))
+    named = RunSettings(toolchains=("openvino",))
+    assert ready(named, Probing(), ["openvino"]) == ["openvino"]
+    assert ready(named, late, ["onednn", "openvino"]) == ["onednn", "openvino"]
+    on_demand = RunSettings(toolchains=("example", "openvino"))
+    assert ready(on_demand, late, ["onednn", "openvino", "example"])[-1] == "example"
 
 
 @pytest.mark.usefixtures("nothing_is_compiled")

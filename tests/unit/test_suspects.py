@@ -23,7 +23,8 @@ def test_a_process_that_ended_early_is_told_with_the_toolchains_in_it():
     both = contender("evil", "tvm", "evil")
     crashed = suspects.sentence(both, WorkerCrashed("killed by SIGABRT: evil: abort"))
     assert crashed == "evil with tvm: killed by SIGABRT: evil: abort"
-    assert suspects.sentence(both, WorkerTimeout(20)) == "evil with tvm: no answer within 20 s"
+    late = suspects.sentence(both, WorkerTimeout(20), "it was built")
+    assert late == "evil with tvm: no answer within 20 s while it was built"
     assert suspects.sentence(both, CollageError("wrong numbers")) == "wrong numbers"
 
 
