@@ -10,9 +10,9 @@ from pathlib import Path
 
 from collage_engine.lowering.virtual_machine import virtual_machine_environment
 from collage_engine.machine.processes import private_bytes
+from collage_engine.machine.time_limits import with_weights
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout
 from collage_engine.records.errors import MeasureError
-from collage_engine.machine.time_limits import with_weights
 from collage_engine.records.flag import Flag
 from collage_engine.store.store import Store, StoreReader
 from collage_engine.timing.messages import Marker, OpenRequest, Phase, TimingReply, TimingRequest
