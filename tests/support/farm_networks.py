@@ -2,15 +2,19 @@
 
 Each namespace has one interface, whose other end hangs on a bridge of this machine; the scheduler
 listens on the bridge's address. ``python -m tests.support.farm_networks MODEL.onnx`` places a model
-on two such members over TLS, and prints what ``collage farm status`` says meanwhile.
+on two such members over TLS, and prints what ``collage farm status`` says meanwhile. With
+``--freeze 60`` or ``--cut 60`` the member that does the run is frozen, or cut off, after a minute,
+and it is printed after how long the other one does it.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,6 +22,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from collage_engine.cli.farm_command import print_status
+from collage_engine.farm.farms import look_at
+from collage_engine.records.errors import FarmError
 from tests.support.farm_cluster import ROOT, FarmProcesses
 
 NETWORK = "10.213.0"
@@ -103,12 +110,56 @@ class Networks:
             ip("link", "del", self.bridge)
 
 
+def watch(
+    placing: subprocess.Popen[bytes],
+    farm: FarmProcesses,
+    networks: Networks,
+    options: argparse.Namespace,
+) -> None:
+    """Print the farm's state until the placing has ended, and disturb a member if that is asked."""
+    began = time.monotonic()
+    at_s = options.freeze or options.cut or math.inf
+    first, disturbed_s = "", math.inf
+    while placing.poll() is None:
+        time.sleep(options.every if disturbed_s == math.inf else 1.0)
+        now_s = time.monotonic() - began
+        try:
+            known = look_at(farm.address)
+        except FarmError as error:
+            print(f"--- after {now_s:.0f} s: {error}", flush=True)
+            continue
+        print(f"--- after {now_s:.0f} s", flush=True)
+        print_status(known)
+        doing = next((one.machine for one in known.placements if one.machine), "")
+        if not first and doing and now_s >= at_s:
+            first, disturbed_s = doing, time.monotonic()
+            disturb(farm, networks, first, options.cut is not None)
+            print(f"{first} is {'cut off' if options.cut is not None else 'frozen'}", flush=True)
+        elif first and doing not in ("", first) and disturbed_s < math.inf:
+            took_s = time.monotonic() - disturbed_s
+            print(f"the run has begun on {doing} after {took_s:.0f} s", flush=True)
+            disturbed_s = math.inf
+
+
+def disturb(farm: FarmProcesses, networks: Networks, name: str, cut: bool) -> None:
+    """Cut a member off, or freeze its worker with everything below it."""
+    if cut:
+        networks.cut(name)
+    else:
+        for process in farm.everybody(name):
+            process.send_signal(signal.SIGSTOP)
+
+
 def main() -> int:
     """Place a model on two members in namespaces of their own."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
     parser.add_argument("--budget", default="2m")
     parser.add_argument("--toolchains", default="tvm,onednn,onnxruntime")
+    parser.add_argument("--every", type=float, default=15.0, help="seconds between two looks")
+    disturbed = parser.add_mutually_exclusive_group()
+    disturbed.add_argument("--freeze", type=float, metavar="S", help="after so many seconds")
+    disturbed.add_argument("--cut", type=float, metavar="S", help="after so many seconds")
     options = parser.parse_args()
     networks = Networks(["one", "two"])
     with tempfile.TemporaryDirectory(prefix="collage-networks-") as folder:
@@ -123,13 +174,9 @@ def main() -> int:
         words = ["place", options.model, "-o", f"{folder}/out", "--farm", farm.address]
         words += ["--budget", options.budget, "--toolchains", options.toolchains, "--threads", "1"]
         try:
-            began = time.monotonic()
+            os.environ |= {"COLLAGE_CACHE_DIR": str(farm.cache), "COLUMNS": "150"}
             placing = subprocess.Popen([*collage, *words], cwd=ROOT, env=farm.environment)
-            while placing.poll() is None:
-                time.sleep(15)
-                print(f"--- after {time.monotonic() - began:.0f} s", flush=True)
-                status = [*collage, "farm", "status", farm.address]
-                subprocess.run(status, cwd=ROOT, env=farm.environment | {"COLUMNS": "150"})
+            watch(placing, farm, networks, options)
             for name in networks.names:
                 print(f"{name} listens on {', '.join(networks.listening(name))}", flush=True)
             return placing.returncode
