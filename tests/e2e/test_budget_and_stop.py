@@ -92,7 +92,8 @@ def test_after_a_pin_a_quick_confirmation_compares_with_the_run_before(
     monkeypatch.setenv("COLLAGE_CACHE_DIR", str(cache))
     onnx.save(convolutions(), tmp_path / "model.onnx")
     with api.open_model(tmp_path / "model.onnx") as session:
-        first = session.place(api.RunSettings(toolchains=SOME, in_place=False))
+        quick = api.RunSettings(toolchains=SOME, in_place=False, confirmation="quick")
+        first = session.place(quick)
         assert first.placement is not None
         used = first.placement.partitions[0].toolchain
         other = "onednn" if used != "onednn" else "onnxruntime"

@@ -36,10 +36,12 @@ FIELDS = (
 
 
 def figures(data: Any) -> Iterator[tuple[Any, Any]]:
-    """Every (container, key) of a number in a JSON value."""
+    """Every (container, key) of a number in a JSON value; of equal rows, those of the first one."""
     for key, value in data.items() if isinstance(data, dict) else enumerate(data):
         if isinstance(value, dict | list):
-            yield from figures(value)
+            is_another_row = isinstance(data, list) and key > 0 and isinstance(value, dict)
+            if not is_another_row:
+                yield from figures(value)
         elif isinstance(value, int | float) and not isinstance(value, bool):
             yield data, key
 
