@@ -321,7 +321,8 @@ def ending_sentences(run: Run) -> list[str]:
         if what:
             sentences.append(words.BUDGET_ENDED.format(left=" and ".join(what)))
     if run.confirmation == "quick":
-        sentences.append(words.CONFIRMED_QUICKLY)
+        asked = run.settings.get("confirmation") == "quick"
+        sentences.append(words.CONFIRMED_QUICKLY if asked else words.CONFIRMED_IN_FEW_ROUNDS)
     elif run.confirmation == "trial" and not run.provisional:
         sentences.append(words.CONFIRMED_BY_TRIAL)
     return sentences

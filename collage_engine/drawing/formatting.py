@@ -9,36 +9,11 @@ from collage_engine.records.counted import counted as counted
 from collage_engine.records.graph import Node, TensorType
 from collage_engine.records.memory import MemoryUse
 from collage_engine.wording import runs as words
+from collage_engine.wording.amounts import DASH as DASH
+from collage_engine.wording.amounts import MINUS as MINUS
+from collage_engine.wording.amounts import significant as significant
+from collage_engine.wording.amounts import time_text as time_text
 from collage_engine.wording.runs import STAGE_TITLES as STAGE_TITLES
-
-MINUS = "\N{MINUS SIGN}"
-DASH = "\N{EN DASH}"
-
-
-def significant(value: float, digits: int = 3) -> str:
-    """Return a number with that many significant digits, never in exponent form."""
-    if value == 0:
-        return "0"
-    if not math.isfinite(value):
-        return "∞" if value > 0 else DASH
-    places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    text = f"{abs(value):.{places}f}"
-    if len(text.replace(".", "").lstrip("0")) > digits and "." in text:
-        text = f"{abs(value):.{max(0, places - 1)}f}"
-    return (MINUS if value < 0 else "") + text
-
-
-def time_text(us: float | None) -> str:
-    """A time given in µs, in µs below 1 ms, in ms below 10 s, else in s; unknown is a dash."""
-    if us is None or math.isnan(us):
-        return DASH
-    if math.isinf(us):
-        return "∞"
-    if abs(us) < 999.5:
-        return f"{significant(us)} µs"
-    if abs(us) < 9_999_500:
-        return f"{significant(us / 1e3)} ms"
-    return f"{significant(us / 1e6)} s"
 
 
 def moment_text(moment: str) -> str:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from collage_engine.planning.conversions import conversions_of
 from collage_engine.planning.device_reasons import device_words
-from collage_engine.planning.search_problem import make_placement, make_problem, with_conversions
+from collage_engine.planning.document_search import DocumentSearch, search_of
 from collage_engine.records.answers import ExplainAnswer, NoCandidate
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.cost_table import table_of
 from collage_engine.records.counted import counted
 from collage_engine.records.format import border_words
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.operator_titles import joined_titles, onnx_type, operator_titles
 from collage_engine.records.placement import Run
-from collage_engine.search.api import Search, k_best, reuse, solve
-from collage_engine.search.explain import Labels, explain_node, us
+from collage_engine.search.explain import Labels, explain_node
 from collage_engine.search.problem import CandidateId, Problem
 from collage_engine.search.run_to_run_drift import remeasured_median_interval
 from collage_engine.session.document import Document
 from collage_engine.wording import why as words
+from collage_engine.wording.amounts import time_text
 
 Amount = TypeVar("Amount", float, float | None)
 
@@ -32,8 +31,8 @@ OPERATORS_NAMED = 6
 
 
 def explain_document(
-    document: Document, node: int, previous: Search | None = None
-) -> tuple[ExplainAnswer, Search | None]:
+    document: Document, node: int, previous: DocumentSearch | None = None
+) -> tuple[ExplainAnswer, DocumentSearch | None]:
     """Explain why a node runs where it does.
 
     Args:
@@ -46,7 +45,6 @@ def explain_document(
         alternatives in words; the runner-up placement; why other toolchains have no candidate. And
         the search for the next call.
     """
-    holding = [c for c in document.candidates if node in c.nodes]
     refusals = {
         instance: reasons[node]
         for instance, reasons in document.without_candidates.items()
@@ -54,51 +52,33 @@ def explain_document(
     }
     not_offered = tuple(NoCandidate(toolchain=i, reason=r) for i, r in refusals.items())
     if not any(c.cost.usable for c in document.candidates):
+        holding = [c for c in document.candidates if node in c.nodes]
         return ExplainAnswer(
             words=(words.NOTHING_MEASURED,),
             candidates=tuple(holding[:MOST_CANDIDATES]),
             not_offered=not_offered,
         ), previous
-    costs = table_of(document.candidates)
-    problem = make_problem(
-        document.graph,
-        document.candidates,
-        costs,
-        document.pins,
-        document.constants,
-        document.settings,
-    )
-    search = reuse(problem, previous)
-    answer = solve(problem, previous=search)
+    search = search_of(document, document.settings, previous)
+    problem, answer, by_id = search.problem, search.answer, search.by_id
     shown = _exported_cover(document, problem)
-    ranked = k_best(problem, 2, previous=search)
-    second = ranked[1] if len(ranked) > 1 else None
-    labels = labels_of(document)
+    cover = shown or answer.cover
+    second = search.ranked[1] if len(search.ranked) > 1 else None
+    holding = [c for c in search.searched.candidates if node in c.nodes]
+    named = {c.id for c in holding}.union(cover, answer.cover, second.cover if second else ())
+    labels = labels_of(document, [by_id[str(name)] for name in named])
     explanation = explain_node(
         problem, answer, node, labels, refusals=refusals, runner_up=second, shown=shown
     )
-    cover = shown or answer.cover
-    by_id = {c.id: c for c in document.candidates}
     order = {str(line.candidate): place for place, line in enumerate(explanation.lines)}
     holding.sort(key=lambda c: order[c.id])
-    runner_up = None
-    if second is not None:
-        runner_up = make_placement(
-            document.graph,
-            by_id,
-            costs,
-            [str(i) for i in second.cover],
-            second.cost_us,
-            document.settings.percentile,
-        )
-        runner_up = with_conversions(runner_up, problem)
+    chosen = by_id.get(str(explanation.chosen))
     return ExplainAnswer(
         words=(
             *_of_the_run(document, node, labels, explanation.chosen),
             *explanation.text[:1],
-            *_when_remeasured(by_id.get(str(explanation.chosen)), problem.drift),
+            *_when_remeasured(chosen, problem.drift),
             *explanation.text[1:],
-            *_calls(document, by_id.get(str(explanation.chosen)), labels),
+            *_calls(document, chosen, labels),
             *device_words(problem, cover, node),
             *_converted(problem, [str(i) for i in cover], node, labels),
         ),
@@ -106,7 +86,7 @@ def explain_document(
         regrets=_of_shown(answer.regrets, holding[:MOST_CANDIDATES]),
         regret_bounds=_of_shown(answer.regret_bounds, holding[:MOST_CANDIDATES]),
         chosen=None if explanation.chosen is None else str(explanation.chosen),
-        runner_up=runner_up,
+        runner_up=None if second is None else search.placements[1],
         not_offered=not_offered,
         ties=tuple(str(line.candidate) for line in explanation.lines if line.tie),
     ), search
@@ -153,7 +133,7 @@ def _of_the_run(
     text = words.EXPORTED_BASELINE.format(baseline=baseline, toolchain=toolchain)
     if ours is not None and took is not None:
         sentence = words.BASELINE_FASTER if took <= ours else words.BASELINE_TIED
-        text = sentence.format(text=text, took=us(took), ours=us(ours))
+        text = sentence.format(text=text, took=time_text(took), ours=time_text(ours))
     if part.candidate == str(chosen):
         return [f"{text}."]
     return [f"{text}. {words.ABOUT_LEAST_EXPECTED}"]
@@ -173,7 +153,7 @@ def _when_remeasured(chosen: CandidateRecord | None, drift: float) -> list[str]:
         return []
     low, high = remeasured_median_interval(chosen.cost.isolated().repeats_us, drift=drift)
     what = words.ISOLATED_COST if chosen.cost.in_place else words.COST
-    return [words.REMEASURED.format(what=what, low=us(low), high=us(high))]
+    return [words.REMEASURED.format(what=what, low=time_text(low), high=time_text(high))]
 
 
 def _calls(document: Document, chosen: CandidateRecord | None, labels: Labels) -> list[str]:
@@ -214,7 +194,10 @@ def _converted(problem: Problem, cover: Sequence[str], node: int, labels: Labels
     near = inside | {i for n in problem.nodes if n.id in inside for i in n.inputs}
     return [
         (words.CONVERTED if each.us is None else words.CONVERTED_IN).format(
-            node=labels.node(each.node), source=each.source, target=each.target, cost=us(each.us)
+            node=labels.node(each.node),
+            source=each.source,
+            target=each.target,
+            cost=time_text(each.us),
         )
         for each in conversions_of(problem, cover)
         if each.node in near
@@ -242,8 +225,8 @@ def node_names(graph: GraphRecord) -> dict[int, str]:
     return names
 
 
-def labels_of(document: Document) -> Labels:
-    """Return what nodes, candidates and toolchains are called in sentences."""
+def labels_of(document: Document, candidates: Iterable[CandidateRecord]) -> Labels:
+    """Return what nodes, toolchains and some candidates are called in sentences."""
     instances = {c.instance.id for c in document.candidates} | document.without_candidates.keys()
     toolchains = {}
     for instance in sorted(instances):
@@ -254,6 +237,6 @@ def labels_of(document: Document) -> Labels:
     names, titles = node_names(document.graph), operator_titles(document.graph)
     return Labels(
         nodes=names,
-        candidates={c.id: _label(c, names, titles) for c in document.candidates},
+        candidates={c.id: _label(c, names, titles) for c in candidates},
         toolchains=toolchains,
     )

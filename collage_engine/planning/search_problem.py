@@ -15,18 +15,16 @@ from collage_engine.planning.conversions import (
     format_transitions,
     input_copies_us,
 )
-from collage_engine.planning.deployment_limits import limit_verdicts, runtime_limits
+from collage_engine.planning.deployment_limits import runtime_limits
 from collage_engine.planning.device_reasons import with_devices
 from collage_engine.planning.hand_overs import hand_overs
-from collage_engine.planning.infeasible import infeasible_details
-from collage_engine.records.answers import SearchAnswer
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.cost_table import CostTable, table_of
+from collage_engine.records.cost_table import CostTable
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.records.settings import RunSettings
-from collage_engine.search.api import Search, k_best, reuse, solve
+from collage_engine.search.api import Search, k_best
 from collage_engine.search.problem import (
     Answer,
     Problem,
@@ -35,9 +33,8 @@ from collage_engine.search.problem import (
     ProblemPin,
     Transitions,
 )
+from collage_engine.search.ranked_covers import RankedCover
 from collage_engine.search.run_to_run_drift import DEFAULT_DRIFT
-from collage_engine.session.document import Document
-from collage_engine.wording import constraints as say
 
 RUNNERS_UP = 2
 """Covers beside the best that are shown, and confirmed end to end (a count; chosen)."""
@@ -257,86 +254,6 @@ def make_placement(
     return Placement(partitions=tuple(partitions), estimated_us=estimated_us)
 
 
-def search_document(
-    document: Document, settings: RunSettings, previous: Search | None = None
-) -> tuple[SearchAnswer, Search]:
-    """Search on the costs at hand, under the document's pins.
-
-    Args:
-        document: The document.
-        settings: The settings of the search.
-        previous: The search that the last call returned; after a change of pins alone most of it
-            is used again.
-
-    Returns:
-        The answer, and the search for the next call.
-    """
-    candidates = document.candidates
-    if settings.toolchains:
-        candidates = [c for c in candidates if c.instance.toolchain in settings.toolchains]
-    costs = table_of(candidates)
-    problem = make_problem(
-        document.graph, candidates, costs, document.pins, document.constants, settings
-    )
-    search = reuse(problem, previous)
-    answer = solve(problem, previous=search)
-    verdicts = tuple(pin_verdicts(document.pins, answer))
-    if answer.infeasible is None and answer.cost_us is None:
-        return SearchAnswer(
-            placement=None,
-            infeasible={"reason": say.UNDECIDED, "pins": [], "nodes": []},
-            verdicts=verdicts,
-            optimal=False,
-            seconds=answer.seconds,
-        ), search
-    if answer.infeasible is not None:
-        details = infeasible_details(
-            document.graph, document.pins, answer, document.without_candidates
-        )
-        if _is_only_unmeasured(problem):
-            details["reason"] = say.NOT_MEASURED
-            verdicts = tuple(
-                msgspec.structs.replace(v, state="pending", reason=say.NOT_MEASURED)
-                if v.state == "infeasible"
-                else v
-                for v in verdicts
-            )
-        return SearchAnswer(
-            placement=None,
-            infeasible=details,
-            verdicts=verdicts,
-            limits=tuple(limit_verdicts(answer)),
-            seconds=answer.seconds,
-        ), search
-    by_id = {c.id: c for c in candidates}
-    placements = best_placements(document.graph, by_id, costs, problem, search, settings)
-    return SearchAnswer(
-        placement=placements[0],
-        verdicts=verdicts,
-        limits=tuple(limit_verdicts(answer)),
-        regrets={str(i): us for i, us in answer.regrets.items()},
-        regret_bounds={str(i): us for i, us in answer.regret_bounds.items()},
-        runners_up=tuple(placements[1:]),
-        lower_bound_us=answer.lower_bound_us,
-        optimal=answer.optimal,
-        seconds=answer.seconds,
-    ), search
-
-
-def _is_only_unmeasured(problem: Problem) -> bool:
-    """Tell whether a problem without a cover has one of candidates that were left unmeasured."""
-    if all(candidate.state != "unknown" for candidate in problem.candidates):
-        return False
-    optimistic = tuple(
-        msgspec.structs.replace(c, state="measured", cost_us=c.lower_bound_us or 0.0)
-        if c.state == "unknown"
-        else c
-        for c in problem.candidates
-    )
-    answer = solve(msgspec.structs.replace(problem, candidates=optimistic))
-    return answer.infeasible is None and answer.cost_us is not None
-
-
 def best_placements(
     graph: GraphRecord,
     by_id: Mapping[str, Candidate],
@@ -355,20 +272,27 @@ def best_placements(
         search: A search of it.
         settings: The settings of the run.
     """
-    return [
-        with_conversions(
-            make_placement(
-                graph,
-                by_id,
-                costs,
-                [str(i) for i in ranked.cover],
-                ranked.cost_us,
-                settings.percentile,
-            ),
-            problem,
-        )
-        for ranked in k_best(problem, RUNNERS_UP + 1, previous=search)
-    ]
+    covers = best_covers(problem, search)
+    return [ranked_placement(graph, by_id, costs, problem, each, settings) for each in covers]
+
+
+def best_covers(problem: Problem, search: Search) -> list[RankedCover]:
+    """Return the least-cost cover and its runners-up, the best first."""
+    return k_best(problem, RUNNERS_UP + 1, previous=search)
+
+
+def ranked_placement(
+    graph: GraphRecord,
+    by_id: Mapping[str, Candidate],
+    costs: CostTable,
+    problem: Problem,
+    cover: RankedCover,
+    settings: RunSettings,
+) -> Placement:
+    """Return one of the least-cost covers as a placement; see :func:`best_placements`."""
+    names = [str(name) for name in cover.cover]
+    placement = make_placement(graph, by_id, costs, names, cover.cost_us, settings.percentile)
+    return with_conversions(placement, problem)
 
 
 def with_conversions(placement: Placement, problem: Problem) -> Placement:

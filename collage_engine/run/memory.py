@@ -10,6 +10,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.trials.confirmation import Confirmation
 from collage_engine.trials.contender import ContenderResult
 from collage_engine.wording import constraints as say
+from collage_engine.wording.amounts import time_text
 
 
 def memory_use(
@@ -73,7 +74,7 @@ def memory_verdict(settings: RunSettings, confirmation: Confirmation) -> list[Li
     if taken is not None:
         template = say.HONOURED_WITH if price is None else say.HONOURED_WITH_AT
         reason = template.format(
-            limit=text, megabytes=f"{taken / 1e6:.4g}", price=f"{price or 0.0:.4g}"
+            limit=text, megabytes=f"{taken / 1e6:.4g}", price=time_text(price or 0.0)
         )
     return [
         LimitVerdict(

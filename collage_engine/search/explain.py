@@ -13,6 +13,7 @@ import msgspec
 from collage_engine.search.problem import CandidateId
 from collage_engine.search.uncertainty import is_tie, spread_of
 from collage_engine.wording import why as words
+from collage_engine.wording.amounts import time_text
 
 if TYPE_CHECKING:
     from collage_engine.search.problem import Answer, Problem, ProblemCandidate
@@ -121,7 +122,8 @@ def explain_node(
     holding = [c for c in problem.candidates if node in c.nodes]
     cover = {str(name) for name in answer.cover}
     chosen = next((c for c in holding if str(c.id) in cover), None)
-    explained = [_explained(problem, answer, c, labels) for c in holding]
+    owner = {n: c for c in problem.candidates if str(c.id) in cover for n in c.nodes}
+    explained = [_explained(problem, answer, c, owner, labels) for c in holding]
     lines = tuple(sorted(explained, key=_by_regret))
     text: list[str] = []
     if chosen is None:
@@ -169,7 +171,7 @@ def _headline(
     text = words.RUNS.format(
         toolchain=labels.toolchain(chosen.toolchain),
         operators=labels.candidate(chosen),
-        cost=us(chosen.cost_us),
+        cost=time_text(chosen.cost_us),
     )
     others = [
         c
@@ -186,13 +188,13 @@ def _headline(
         if abs(more) < 0.005:
             text += words.AS_LONG.format(other=name)
         elif more > 0:
-            text += words.SHORTER.format(less=us(more), other=name)
+            text += words.SHORTER.format(less=time_text(more), other=name)
         else:
             reason = _why_not(other, answer)
-            text += words.LONGER.format(other=name, less=us(-more), reason=reason)
+            text += words.LONGER.format(other=name, less=time_text(-more), reason=reason)
     if answer.optimal or answer.gap_us is None:
         return f"{text}."
-    return f"{words.PROVEN_WITHIN.format(text=text, gap=us(answer.gap_us))}."
+    return f"{words.PROVEN_WITHIN.format(text=text, gap=time_text(answer.gap_us))}."
 
 
 def _why_not(other: ProblemCandidate, answer: Answer) -> str:
@@ -201,25 +203,31 @@ def _why_not(other: ProblemCandidate, answer: Answer) -> str:
     if regret == 0:
         return words.IN_LEAST_EXPECTED
     if regret is not None:
-        return words.HAND_OVERS_COST.format(more=us(regret))
+        return words.HAND_OVERS_COST.format(more=time_text(regret))
     bound = answer.regret_bounds.get(other.id)
     if bound is not None:
-        return words.AT_LEAST_LONGER.format(more=us(bound))
+        return words.AT_LEAST_LONGER.format(more=time_text(bound))
     if regret_state(answer, other.id) == "not known":
         return words.NO_TIME
     return words.RULED_OUT
 
 
 def _explained(
-    problem: Problem, answer: Answer, candidate: ProblemCandidate, labels: Labels
+    problem: Problem,
+    answer: Answer,
+    candidate: ProblemCandidate,
+    owner: Mapping[int, ProblemCandidate],
+    labels: Labels,
 ) -> ExplainedCandidate:
+    """Explain one candidate; ``owner``: node to the candidate of the cover that holds it."""
     regret = answer.regrets.get(candidate.id)
     bound = answer.regret_bounds.get(candidate.id)
     name = words.CANDIDATE.format(
         toolchain=labels.toolchain(candidate.toolchain), operators=labels.candidate(candidate)
     )
-    with_cost = words.WITH_COST.format(name=name, cost=us(candidate.cost_us))
-    chosen = str(candidate.id) in {str(each) for each in answer.cover}
+    with_cost = words.WITH_COST.format(name=name, cost=time_text(candidate.cost_us))
+    holder = owner.get(candidate.nodes[0])
+    chosen = holder is not None and holder.id == candidate.id
     tie = False
     if candidate.state == "invalid":
         reason = candidate.reason or words.INVALID_WITHOUT_REASON
@@ -227,11 +235,11 @@ def _explained(
     elif candidate.state == "unknown":
         text = _unmeasured_in_words(name, candidate, bound)
     elif chosen:
-        text = words.CHOSEN.format(name=name, cost=us(candidate.cost_us))
+        text = words.CHOSEN.format(name=name, cost=time_text(candidate.cost_us))
     elif regret is not None:
-        tie, text = _loss_in_words(with_cost, candidate, regret, problem, answer)
+        tie, text = _loss_in_words(with_cost, candidate, regret, owner, problem.drift)
     elif bound is not None:
-        text = words.AT_LEAST.format(name=name, more=us(bound))
+        text = words.AT_LEAST.format(name=name, more=time_text(bound))
     elif regret_state(answer, candidate.id) == "not known":
         text = words.NOT_KNOWN.format(name=with_cost)
     else:
@@ -278,25 +286,29 @@ def _unmeasured_in_words(name: str, candidate: ProblemCandidate, bound: float | 
     if bound == 0:
         return words.UNMEASURED_AS_GOOD.format(name=name)
     if reason:
-        return words.UNMEASURED_AT_LEAST_BECAUSE.format(name=name, more=us(bound), reason=reason)
-    return words.UNMEASURED_AT_LEAST.format(name=name, more=us(bound))
+        return words.UNMEASURED_AT_LEAST_BECAUSE.format(
+            name=name, more=time_text(bound), reason=reason
+        )
+    return words.UNMEASURED_AT_LEAST.format(name=name, more=time_text(bound))
 
 
 def _loss_in_words(
-    name: str, candidate: ProblemCandidate, regret: float, problem: Problem, answer: Answer
+    name: str,
+    candidate: ProblemCandidate,
+    regret: float,
+    owner: Mapping[int, ProblemCandidate],
+    drift: float,
 ) -> tuple[bool, str]:
     """Return whether a candidate that was not chosen is tied, and what it loses by in words."""
-    cover = {str(each) for each in answer.cover}
-    owner = {n: c for c in problem.candidates if str(c.id) in cover for n in c.nodes}
     ours = list({str(owner[n].id): owner[n] for n in candidate.nodes}.values())
-    tie = is_tie(ours, candidate, regret, problem.drift)
+    tie = is_tie(ours, candidate, regret, drift)
     if regret == 0:
         return tie, words.NO_EXTRA.format(name=name)
     if is_tie(ours, candidate, regret):
-        return tie, words.WITHIN_SCATTER.format(name=name, more=us(regret))
+        return tie, words.WITHIN_SCATTER.format(name=name, more=time_text(regret))
     if tie:
-        return tie, words.WITHIN_DRIFT.format(name=name, more=us(regret))
-    return tie, words.EXTRA.format(name=name, more=us(regret))
+        return tie, words.WITHIN_DRIFT.format(name=name, more=time_text(regret))
+    return tie, words.EXTRA.format(name=name, more=time_text(regret))
 
 
 def _of_the_least(problem: Problem, least: Answer, shown: Answer, labels: Labels, node: int) -> str:
@@ -315,7 +327,7 @@ def _of_the_least(problem: Problem, least: Answer, shown: Answer, labels: Labels
         return next((c for c in problem.candidates if node in c.nodes and str(c.id) in cover), None)
 
     one, other = holder(least), holder(shown)
-    cost = us(least.cost_us)
+    cost = time_text(least.cost_us)
     if one is None or (other is not None and one.id == other.id):
         return words.LEAST_EXPECTED_SAME.format(cost=cost)
     name = words.CANDIDATE.format(
@@ -360,23 +372,10 @@ def explain_ranked_cover(
         left = len(parts) - NAMED
         return words.AND_MORE.format(names=names, count=left) if left > 0 else names
 
-    more = us(other.regret_us)
+    more = time_text(other.regret_us)
     time = words.TIME_LONGER.format(more=more) if other.regret_us > 0 else words.TIME_EQUAL
     if node is not None and not any(node in c.nodes for c in come):
         return words.SECOND_HAS_SAME.format(
             node=labels.node(node), theirs=listed(come), ours=listed(gone), time=time
         )
     return words.SECOND_HAS.format(theirs=listed(come), ours=listed(gone), time=time)
-
-
-def us(amount: float | None) -> str:
-    """Return microseconds with as many digits as matter: 0.42 µs, 41 µs, 1.32 ms, 25.3 ms."""
-    if amount is None:
-        return "unknown"
-    if amount >= 10_000:
-        return f"{amount / 1000:.1f} ms"
-    if amount >= 1000:
-        return f"{amount / 1000:.2f} ms"
-    if amount >= 100 or amount == int(amount):
-        return f"{amount:.0f} µs"
-    return f"{amount:.2g} µs" if amount < 1 else f"{amount:.1f} µs"

@@ -13,6 +13,7 @@ from collage_engine.search.limits import (
     without_limit,
 )
 from collage_engine.wording import constraints as say
+from collage_engine.wording.amounts import time_text
 
 if TYPE_CHECKING:
     from collage_engine.search.problem import ProblemPin
@@ -70,6 +71,6 @@ def _price_of(
         return price, say.HONOURED_FREE
     total = search.to_us(free.cost)
     if total <= 0:
-        return price, say.HONOURED_AT.format(price=f"{price:.3g}")
+        return price, say.HONOURED_AT.format(price=time_text(price))
     share = f"{100 * price / total:.1f}"
-    return price, say.HONOURED_AT_SHARE.format(price=f"{price:.3g}", share=share)
+    return price, say.HONOURED_AT_SHARE.format(price=time_text(price), share=share)

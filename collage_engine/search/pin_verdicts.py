@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from collage_engine.search.pins import describe
 from collage_engine.search.problem import Verdict
 from collage_engine.wording import constraints as say
+from collage_engine.wording.amounts import time_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +44,7 @@ def verdicts_of_pins(
         if without.optimal and without.cost is not None:
             price = search.difference_us(solution.cost, without.cost)
             if price > 0:
-                outcome = say.HONOURED_AT.format(price=f"{price:.3g}")
+                outcome = say.HONOURED_AT.format(price=time_text(price))
             elif set(solution.cover) == set(without.cover):
                 outcome = say.HONOURED_ANYWAY
             else:

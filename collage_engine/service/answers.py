@@ -6,8 +6,8 @@ to show.
 
 from __future__ import annotations
 
+from collage_engine.planning.document_search import search_document
 from collage_engine.planning.explanation import explain_document
-from collage_engine.planning.search_problem import search_document
 from collage_engine.records.answers import ExplainAnswer, SearchAnswer
 from collage_engine.records.checks import pin_fault
 from collage_engine.records.comparison import Comparison

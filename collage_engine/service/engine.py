@@ -19,7 +19,7 @@ import msgspec
 
 from collage_engine import __version__
 from collage_engine.machine.scratch import Scratch
-from collage_engine.planning.search_problem import search_document
+from collage_engine.planning.document_search import search_document
 from collage_engine.records.answers import InsideAnswer, PreflightAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import (

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from collage_engine.planning.document_search import DocumentSearch
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.checks import settings_fault
 from collage_engine.records.cost import Cost
@@ -23,7 +24,6 @@ from collage_engine.records.results import RunUpdate
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice, ShapeRow
 from collage_engine.records.typed import convert
-from collage_engine.search.api import Search
 from collage_engine.service.run_client import Ticket
 from collage_engine.session.document import Document, PlacedShape
 from collage_engine.session.file import save_session
@@ -52,8 +52,8 @@ class OpenDocument:
     """Candidate id → place in the document's list."""
     temporary: tempfile.TemporaryDirectory[str] | None = None
     """Of a model that came by value: its file is there."""
-    search: Search | None = None
-    """Of the last search: what a change of pins leaves as it was."""
+    search: DocumentSearch | None = None
+    """The last search: it answers until costs, pins or settings change."""
     regrets: dict[str, float | None] = field(default_factory=dict)
     """Of the last search; replaced by every search."""
     regret_bounds: dict[str, float] = field(default_factory=dict)

@@ -25,10 +25,10 @@ from collage_engine.records.counted import counted
 from collage_engine.records.placement import Placement
 from collage_engine.records.precision import is_reduced
 from collage_engine.search.api import Search, check, k_best
-from collage_engine.search.explain import us
 from collage_engine.search.problem import Answer, Problem
 from collage_engine.trials.in_model_costs import InModelCosts, Observation, fit, moved_bytes
 from collage_engine.trials.proposals import Proposal, Proposer, Trial
+from collage_engine.wording.amounts import time_text
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
@@ -197,7 +197,7 @@ class _Calibration:
         detail = (
             f"{counted(len(self.tried - self.failed), 'placement')} run, "
             f"{counted(len(self.observed), 'candidate')} measured there; "
-            f"the best took {us(self.best_us)} in {counted(len(self.best), 'partition')}"
+            f"the best took {time_text(self.best_us)} in {counted(len(self.best), 'partition')}"
         )
         return Calibrated(
             costs=costs,
@@ -276,7 +276,7 @@ class _Calibration:
             return key not in self.failed
         now = f"placement {len(self.tried) + 1}, {counted(len(cover), 'partition')}"
         if self.best:
-            now += f" (the best so far took {self.best_us / 1000:.3g} ms)"
+            now += f" (the best so far took {time_text(self.best_us)})"
         self.given.on_cover(len(self.tried), self.most, now)
         self.tried.add(key)
         trial: Trial = yield cover

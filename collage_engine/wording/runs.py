@@ -64,6 +64,10 @@ PLACEMENTS_LEFT = "{placements} untimed"
 CONFIRMED_QUICKLY = (
     "It was confirmed quickly: against the last run and the best baseline, in few rounds."
 )
+CONFIRMED_IN_FEW_ROUNDS = (
+    "It was confirmed against the few placements that matter most, in few rounds: there was no "
+    "more time."
+)
 CONFIRMED_BY_TRIAL = "It was timed in the first stage only; nothing confirmed it later."
 
 # -- ties, drift, conditions -------------------------------------------------------

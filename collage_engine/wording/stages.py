@@ -7,7 +7,7 @@ from __future__ import annotations
 WHAT_TOOLCHAINS_RUN = "what the toolchains can run of the model"
 LOOKING_FOR = "looking for {toolchain}; what it needs is compiled, once per machine"
 FASTEST_SO_FAR = "{name} is the fastest so far"
-WHOLE_MODELS_TRIED = "{models} tried, the fastest is {name} with {ms} ms"
+WHOLE_MODELS_TRIED = "{models} tried, the fastest is {name} with {took}"
 NONE_EXPORTABLE = "{models} tried, none of which can be exported"
 RECORDING_VALUES = "recording the model's own values"
 MEASURED = (

@@ -323,6 +323,7 @@ class Document(QObject):
         visible = self.runs.visible
         if visible:
             self.runs.show(visible[-1].id)
+            self.execution.ask_regrets()
 
     # -- saving and closing ------------------------------------------------------------
 

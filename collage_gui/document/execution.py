@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from PySide6.QtCore import QObject, Signal
 
+from collage_engine.drawing.figures import latency_us
 from collage_engine.drawing.formatting import STAGE_TITLES, counted, duration_text
 from collage_engine.records.answers import PreflightAnswer, SearchAnswer
 from collage_engine.records.event import Progress, Stage
@@ -20,7 +21,7 @@ from collage_engine.service import protocol
 from collage_gui import words
 from collage_gui.document.cost_table import CostTable
 from collage_gui.document.log import DocumentLog
-from collage_gui.document.pin_set import PinSet
+from collage_gui.document.pin_set import PinSet, same_demands
 from collage_gui.document.requests import EngineRequests
 from collage_gui.document.runs import Runs
 from collage_gui.document.shown_placement import Shown, ShownPlacement
@@ -111,13 +112,21 @@ class Execution(QObject):
             self._requests.send("run.cancel", params)
 
     def show_provisional(self, run: Run) -> None:
-        """Show what the run under way has found so far; later stages may improve it."""
+        """Take what the run under way has found so far; later stages may improve it.
+
+        It is shown unless a placement stays on the screen that was measured to be faster under the
+        same pins, such as that of the run before.
+        """
         if not self.running:
             return
         self.provisional = self._runs.provisional = run
         self.progress_changed.emit()
         self._runs.changed.emit()
-        self._runs.show(run.id, self._pins_at_start)
+        shown = self._placement.shown
+        ours, theirs = latency_us(run.placement), self._measured_us(self._pins_at_start)
+        of_this_run = shown is not None and shown.run == run.id
+        if of_this_run or theirs is None or (ours is not None and ours < theirs):
+            self._runs.show(run.id, self._pins_at_start)
 
     def show_stage(self, event: Stage) -> None:
         """Take the engine's news that a stage began or ended."""
@@ -155,7 +164,7 @@ class Execution(QObject):
                 self._runs.show(run)
                 self.running_changed.emit()
                 self.finished.emit("finished", "")
-                self._ask_regrets()
+                self.ask_regrets()
 
             self._runs.refresh(arrived)
             return
@@ -189,6 +198,13 @@ class Execution(QObject):
         self.own_placements = settings.placements
         self.settings_restored.emit()
 
+    def _measured_us(self, pins: tuple[Pin, ...]) -> float | None:
+        """The measured latency of the shown placement; None for an estimate or under other pins."""
+        shown = self._placement.shown
+        if shown is None or not same_demands(shown.pins, pins):
+            return None
+        return shown.placement.measured_us
+
     def _stop(self) -> None:
         self.running = self.cancelling = self.stopping = False
         self.progress = self.provisional = None
@@ -205,7 +221,8 @@ class Execution(QObject):
         """Search again on stored costs; the answer is an estimate until a run confirms it.
 
         Args:
-            quiet: Whether a failure is not worth a message.
+            quiet: Whether it only prepares a run: its failure is not worth a message, and a
+                measured placement stays on the screen.
         """
         pins = self._pins.current
 
@@ -219,8 +236,10 @@ class Execution(QObject):
             sentence = ""
             if answer.placement is not None:
                 self._placement.runners_up = answer.runners_up
-                # What a run has measured already is not shown as an estimate once more.
-                if self.running or not self._runs.show_known(answer.placement, pins):
+                # What a run has measured already is not shown as an estimate once more, and the
+                # search at the start of a run takes nothing away that was measured.
+                kept = quiet and self._measured_us(pins) is not None
+                if not kept and not self._runs.show_known(answer.placement, pins):
                     self._placement.show(
                         Shown(answer.placement, words.SEARCH_ON_STORED_COSTS, None, True, pins)
                     )
@@ -238,8 +257,12 @@ class Execution(QObject):
         params = protocol.RunSearch(document=self._requests.handle, settings=self.settings)
         self._requests.send("run.search", params, arrived, failed, topic="search")
 
-    def _ask_regrets(self) -> None:
-        """Ask for regrets and runners-up of what a run measured; the shown placement stays."""
+    def ask_regrets(self) -> None:
+        """Ask for regrets and runners-up of what a run measured; the shown placement stays.
+
+        The engine keeps what it searches for this, so that the first click on a node after a run,
+        or after a session was opened, is answered as quickly as later ones.
+        """
 
         def arrived(answer: SearchAnswer) -> None:
             self._costs.take_regrets(answer)

@@ -187,8 +187,8 @@ class RunController:
 
     def _show_warnings(self) -> None:
         visible = self._document.runs.visible
-        if not visible:
-            return
+        if not visible or self._document.execution.running:
+            return  # while a run goes on nothing is said of the one before
         run = visible[-1]
         few, budget_s = few_measured_sentence(run), enough_budget_s(run)
         text = " ".join(sentence(warning) for warning in run.warnings)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from PySide6.QtCore import QPointF, QRectF, Qt, QTimer, Signal
+from PySide6.QtCore import QPointF, QRect, QRectF, Qt, QTimer, Signal
 from PySide6.QtGui import (
     QColor,
     QImage,
@@ -33,14 +33,29 @@ SLOWEST_DIRECT_S = 0.018
 gesture lasts; chosen, a little more than one frame of a 60 Hz screen."""
 SHARP_AFTER_MS = 60
 """How long a gesture must rest before the sharp picture is painted; chosen."""
+CLEAR_AFTER_MS = 250
+"""How long the view must rest before the minimap goes out of the way of boxes, in ms; chosen, so
+that it does not jump during a gesture."""
 OVERVIEW_AFTER_MS = 120
 """How long nothing must happen before the overview for gestures is made; chosen."""
 OVERVIEW_SIZE = (1100, 800)
 """Pixels of the overview; chosen."""
+MINIMAP_CORNERS = (
+    Qt.Corner.BottomRightCorner,
+    Qt.Corner.TopRightCorner,
+    Qt.Corner.BottomLeftCorner,
+    Qt.Corner.TopLeftCorner,
+)
+"""Where the minimap may be, the usual place first; chosen."""
 LARGEST_SCALE, SMALLEST_SCALE = 4.0, 0.002
 """Bounds on the pixels of one scene unit; chosen."""
 READABLE_SCALE = 0.3
 """Below this scale a box that is gone to is shown at ``GO_TO_SCALE``; chosen."""
+OVERLAY_MARGIN = 12
+"""Pixels between the minimap and the borders of the view; chosen."""
+PRIMARY_WEIGHT = 1000
+"""As how many boxes the primary one counts where the minimap looks for a corner; chosen, more than
+there are boxes below it."""
 GO_TO_SCALE = 0.8
 """The scale at which a box is read well; chosen."""
 
@@ -84,6 +99,10 @@ class Canvas(QAbstractScrollArea):
         self._prepare.timeout.connect(self._make_overview)
         self.minimap = Minimap(self, self)
         self.minimap_wanted = True
+        self._corner = Qt.Corner.BottomRightCorner
+        """Where the minimap is."""
+        self._clear = QTimer(self, interval=CLEAR_AFTER_MS, singleShot=True)
+        self._clear.timeout.connect(self._clear_boxes)
         self.legend_wanted = True
         """Whether the legend below explains the colours; a second view of a graph needs none."""
         self.legend = Legend(self)
@@ -125,6 +144,7 @@ class Canvas(QAbstractScrollArea):
         """Draw other marks over the boxes."""
         self.marks = marks
         self._sharp = None
+        self._clear.start()
         self.viewport().update()
 
     # -- geometry ----------------------------------------------------------------------
@@ -223,6 +243,7 @@ class Canvas(QAbstractScrollArea):
             self._rest.start()
         self.minimap.setVisible(self._minimap_useful())
         self.minimap.update()
+        self._clear.start()
         self.viewport().update()
         self.moved.emit()
 
@@ -240,11 +261,42 @@ class Canvas(QAbstractScrollArea):
         return not self.visible_area().contains(self.picture.bounds.adjusted(60, 60, -60, -60))
 
     def _place_overlays(self) -> None:
-        area = self.viewport().rect()
-        self.minimap.move(
-            area.right() - self.minimap.width() - 12, area.bottom() - self.minimap.height() - 12
-        )
+        self.minimap.move(self._minimap_area(self._corner).topLeft())
         self.minimap.setVisible(self._minimap_useful())
+        self._clear.start()
+
+    def _minimap_area(self, corner: Qt.Corner) -> QRect:
+        """The pixels of the viewport that the minimap takes in a corner."""
+        m = OVERLAY_MARGIN
+        inside, area = self.viewport().rect().adjusted(m, m, -m, -m), self.minimap.rect()
+        if corner in (Qt.Corner.BottomRightCorner, Qt.Corner.BottomLeftCorner):
+            area.moveBottom(inside.bottom())
+        else:
+            area.moveTop(inside.top())
+        if corner in (Qt.Corner.BottomRightCorner, Qt.Corner.TopRightCorner):
+            area.moveRight(inside.right())
+        else:
+            area.moveLeft(inside.left())
+        return area
+
+    def _clear_boxes(self) -> None:
+        """Move the minimap to the corner in which it covers the fewest boxes; the same if equal."""
+        picture = self.picture
+        if picture is None or not self.minimap.isVisible():
+            return
+        if self.minimap.underMouse():  # it does not move away from a hand that uses it
+            self._clear.start()
+            return
+        primary = self.marks.primary
+
+        def covered(corner: Qt.Corner) -> int:
+            area = QRectF(self._minimap_area(corner))
+            boxes = picture.boxes_in(self.area_in_scene(area))
+            return len(boxes) + PRIMARY_WEIGHT * (primary is not None and primary in boxes)
+
+        corners = sorted(MINIMAP_CORNERS, key=lambda corner: corner != self._corner)
+        self._corner = min(corners, key=covered)
+        self.minimap.move(self._minimap_area(self._corner).topLeft())
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Fits the graph again, if it was fitted, and moves the minimap to its corner."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt
 
+from collage_engine.drawing.formatting import time_text
 from collage_engine.records.event import Progress
 from collage_engine.wording.runs import RUN_GOES_ON
 from collage_gui.elided_label import PartsLabel
@@ -32,6 +33,49 @@ def test_the_best_placement_so_far_is_shown_and_kept_when_the_run_is_stopped(dri
     assert "The run was stopped" in page.panels.runs.remark.text()
     assert "Best so far" not in {bar.label for bar in page.panels.runs.chart.bars}
     assert any("Measuring began" in line for _, line in page.document.log.lines)
+
+
+def test_a_faster_run_stays_on_the_screen_until_the_next_one_has_ended(drive) -> None:
+    d = drive("--slow", "0.05", "--model", "resnet", "--provisional")
+    page = d.open("resnet50.onnx")
+    d.run(page)
+    document, panel = page.document, page.panels.runs
+    d.until(lambda: document.placement.shown.title == "Run 1")
+    first = document.placement.shown
+    slower = time_text(2 * first.placement.measured_us)
+    during = []
+
+    def note() -> None:
+        bars = {bar.label: bar.strong for bar in panel.chart.bars}
+        if "Best so far" in bars:
+            during.append((document.placement.shown.run, page.strip.best.text(), bars))
+
+    document.execution.progress_changed.connect(note)  # the next stage comes after the answer
+    page.runs.start()
+    d.until(lambda: not document.execution.running and len(document.runs.visible) == 2)
+    d.until(lambda: document.placement.shown.title == "Run 2")
+    assert len(during) > 1, "stages came after the answer"
+    for run, best, bars in during:
+        assert run == first.run, "what takes twice as long is no better"
+        assert f"Best so far: {slower} measured" in best
+        assert bars["Run 1"] and not bars["Best so far"]
+
+
+def test_a_placement_under_other_pins_gives_way_to_what_a_run_finds(drive) -> None:
+    d = drive("--slow", "0.05", "--model", "resnet", "--provisional")
+    page = d.open("resnet50.onnx")
+    d.run(page)
+    document = page.document
+    d.until(lambda: document.placement.shown.title == "Run 1")
+    d.preferences.set("search_on_pin", False)
+    document.selection.select([0])
+    page.pins.pin_never("onednn")
+    d.until(lambda: document.stale)
+    page.runs.start()
+    d.until(lambda: document.execution.provisional is not None)
+    assert document.placement.shown.title == "Best so far"
+    page.runs.cancel()
+    d.until(lambda: not document.execution.running)
 
 
 def test_a_cancelled_run_leaves_its_best_placement_on_the_screen(drive) -> None:

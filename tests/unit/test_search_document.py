@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from collage_engine.partition.candidate import make_candidate
+from collage_engine.planning.document_search import search_document
 from collage_engine.planning.explanation import explain_document
-from collage_engine.planning.search_problem import search_document
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.graph import ModelRecord
@@ -61,6 +61,30 @@ def test_a_pin_on_what_was_measured_is_honoured_at_its_price():
     assert found.verdicts[0].state == "honoured" and found.verdicts[0].price_us == 3.0
 
 
+def test_what_was_searched_answers_until_costs_pins_or_settings_change():
+    each = [candidate((0,), MEASURED), candidate((1,), MEASURED)]
+    together = candidate((0, 1), Cost(state="measured", median_us=4.0, low_us=3.9, high_us=4.1))
+    opened = document(together, *each, pin=FIRST_ALONE)
+    opened.pins = []
+    told, first = explain_document(opened, 0)
+    assert told.chosen == together.id
+    other, again = explain_document(opened, 1, first)
+    assert again is first, "another node is another question about the same search"
+    assert other == explain_document(opened, 1)[0]
+    assert search_document(opened, opened.settings, first)[1] is first
+    opened.pins = [FIRST_ALONE]
+    told, pinned = explain_document(opened, 0, first)
+    assert told.chosen == each[0].id and pinned.search is first.search
+    opened.pins = []
+    faster = Cost(state="measured", median_us=1.0, low_us=0.9, high_us=1.1)
+    opened.candidates = [together, *(msgspec.structs.replace(c, cost=faster) for c in each)]
+    told, costed = explain_document(opened, 0, pinned)
+    assert told.chosen == each[0].id and costed.search is not first.search
+    limited = msgspec.structs.replace(opened.settings, toolchains=("tvm",))
+    found, _ = search_document(opened, limited, costed)
+    assert found.infeasible is not None, "oneDNN's candidates do not take part"
+
+
 def test_the_explanation_is_about_the_placement_that_the_run_exported():
     faster = Cost(state="measured", median_us=1.0, low_us=0.9, high_us=1.1)
     each = [candidate((0,), faster), candidate((1,), faster)]
@@ -99,7 +123,7 @@ def test_the_explanation_is_about_the_placement_that_the_run_exported():
     assert told.chosen == together.id
     assert told.words[0].startswith("oneDNN runs ")
     least = [text for text in told.words if "the least expected latency" in text]
-    assert len(least) == 1 and "(2 µs) has" in least[0]
+    assert len(least) == 1 and "(2.00 µs) has" in least[0]
     opened.pins = [FIRST_ALONE]  # the run was made without this pin
     told, _ = explain_document(opened, 0)
     assert told.words[0].startswith("The run exported another placement of the search")

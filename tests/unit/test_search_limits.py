@@ -382,7 +382,7 @@ def test_limits_in_words_and_their_price() -> None:
     assert answer.cover == ("b0", "b1") and answer.cost_us == 6.0
     (verdict,) = answer.limit_verdicts
     assert verdict.price_us == 3.0
-    assert verdict.reason == "at most 1 runtime: honoured, costs 3 µs (100.0 %)"
+    assert verdict.reason == "at most 1 runtime: honoured, costs 3.00 µs (100.0 %)"
     data["constraints"] = {"max_runtimes": 2, "max_bytes": 5, "base_bytes": 6}
     answer = solve(problem_from(data))
     assert answer.infeasible is not None and answer.infeasible.limits == ("max_bytes",)

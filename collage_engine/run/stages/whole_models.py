@@ -32,6 +32,7 @@ from collage_engine.trials.contender import Contender, ContenderResult, Sample
 from collage_engine.trials.objective import trial_settings
 from collage_engine.trials.whole_models import TrialTime, WholeModels, time_whole_models
 from collage_engine.wording import stages as say
+from collage_engine.wording.amounts import time_text
 
 LARGEST_SHARE = 0.75
 """Share of the run's time that whole models may take once there is an answer; chosen: what wins is
@@ -149,7 +150,7 @@ def _detail(known: WholeModels) -> str:
     if best is None or best.measured_us is None:
         return say.NONE_EXPORTABLE.format(models=models)
     return say.WHOLE_MODELS_TRIED.format(
-        models=models, name=best.contender.name, ms=f"{best.measured_us / 1000:.3g}"
+        models=models, name=best.contender.name, took=time_text(best.measured_us)
     )
 
 
