@@ -67,17 +67,16 @@ class PartsLabel(ElidedLabel):
     tip always have all of them.
     """
 
-    SEPARATOR = " · "
-
-    def __init__(self, least: str = "") -> None:
+    def __init__(self, least: str = "", separator: str = " · ") -> None:
         """Make an empty label.
 
         Args:
             least: A text of the width that the label always has; it does not depend on what is
                 shown, so that the window keeps its size.
+            separator: What stands between two parts.
         """
         super().__init__()
-        self._least = least
+        self._least, self._separator = least, separator
         self._parts: tuple[tuple[str, int], ...] = ()
 
     def set_parts(self, parts: Sequence[tuple[str, int]]) -> None:
@@ -88,7 +87,7 @@ class PartsLabel(ElidedLabel):
                 ranks are left out first.
         """
         self._parts = tuple(part for part in parts if part[0])
-        self.setText(self.SEPARATOR.join(text for text, _ in self._parts))
+        self.setText(self._separator.join(text for text, _ in self._parts))
         self.setToolTip(plain_tip(self.text()))
         self.update()
 
@@ -103,7 +102,7 @@ class PartsLabel(ElidedLabel):
         chosen: set[str] = set()
         fitting = ""
         for wanted, _ in sorted(self._parts, key=lambda part: part[1]):
-            text = self.SEPARATOR.join(t for t, _ in self._parts if t in chosen or t == wanted)
+            text = self._separator.join(t for t, _ in self._parts if t in chosen or t == wanted)
             if not chosen or self.fontMetrics().horizontalAdvance(text) <= width:
                 chosen.add(wanted)
                 fitting = text

@@ -279,9 +279,13 @@ def enough_budget_s(run: Run) -> float | None:
     return 60.0 * math.ceil((took + more) / 60)
 
 
-def unmeasured_text(counts: CandidateCounts) -> str:
-    """``1 240 candidates are unmeasured: 178 cannot win, …``; empty where none is."""
-    if not counts.skipped:
+def unmeasured_text(run: Run) -> str:
+    """``1 240 candidates are unmeasured: 178 cannot win, …``; empty where none is.
+
+    It is empty, too, for a quick confirmation, which measures no candidates.
+    """
+    counts = run.candidates
+    if not counts.skipped or _was_wanted_quickly(run):
         return ""
     are = "candidate is" if counts.skipped == 1 else "candidates are"
     text = words.UNMEASURED.format(candidates=f"{number_text(counts.skipped)} {are}")
@@ -296,6 +300,11 @@ def unmeasured_text(counts: CandidateCounts) -> str:
     if rest > 0:
         reasons.append(words.LEFT_OUT.format(count=number_text(rest)))
     return f"{text}: {', '.join(reasons)}" if reasons else text
+
+
+def _was_wanted_quickly(run: Run) -> bool:
+    """Tell whether the user asked for a quick confirmation."""
+    return bool(run.settings.get("confirmation") == "quick")
 
 
 def ending_sentences(run: Run) -> list[str]:
@@ -321,8 +330,8 @@ def ending_sentences(run: Run) -> list[str]:
         if what:
             sentences.append(words.BUDGET_ENDED.format(left=" and ".join(what)))
     if run.confirmation == "quick":
-        asked = run.settings.get("confirmation") == "quick"
-        sentences.append(words.CONFIRMED_QUICKLY if asked else words.CONFIRMED_IN_FEW_ROUNDS)
+        quickly = _was_wanted_quickly(run)
+        sentences.append(words.CONFIRMED_QUICKLY if quickly else words.CONFIRMED_IN_FEW_ROUNDS)
     elif run.confirmation == "trial" and not run.provisional:
         sentences.append(words.CONFIRMED_BY_TRIAL)
     return sentences

@@ -371,7 +371,7 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
             "mine": next((k for k, row in enumerate(run.deployments) if row.run == run.id), -1),
         },
         "sum": partition_sum_text(placement) if placement else "",
-        "unmeasured": unmeasured_text(run.candidates),
+        "unmeasured": unmeasured_text(run),
         "words": {"isolated": ISOLATED, "expected": EXPECTED, "last_run": LAST_RUN},
         "accuracy": [
             *tolerance_sentences(run),

@@ -275,7 +275,9 @@ def plan_confirmation(
     possible = [one for one in contenders if one.reason is None]
     ordered = sorted(possible, key=lambda one: _promise(one, known, earlier_us or {}))
     if quick:
-        ordered = _few(ordered)
+        ordered = _few(
+            ordered, {id(one): _promise(one, known, earlier_us or {})[2] for one in ordered}
+        )
     settings = ConfirmationSettings()
     reloading_s = settings.most_reloaded * predicted.load_s / AT_ONCE
     # What was not tried is left out before those that may win lack processes and rounds.
@@ -334,12 +336,21 @@ def confirmation_of_trials(known: WholeModels) -> Confirmation:
 
 
 def with_left_out(
-    confirmation: Confirmation, contenders: Sequence[Contender], known: WholeModels
+    confirmation: Confirmation,
+    contenders: Sequence[Contender],
+    known: WholeModels,
+    reason: str = NOT_REACHED,
 ) -> Confirmation:
     """Return a confirmation with an outcome for every contender.
 
     Whole models that took no part keep the times of their trials; others say that they were not
     timed.
+
+    Args:
+        confirmation: what was timed.
+        contenders: all that could be.
+        known: the trials of whole models.
+        reason: why the others were left out.
     """
     confirmed = {id(one.contender): one for one in confirmation.results}
     by_key = {one.contender.key: one for one in confirmation.results if one.reason != NOT_REACHED}
@@ -354,7 +365,7 @@ def with_left_out(
         tried = by_key.get(module) or known.by_key.get(module)
         if tried is not None:
             return replace(tried, contender=contender)
-        return ContenderResult(contender=contender, reason=NOT_REACHED)
+        return ContenderResult(contender=contender, reason=reason)
 
     results = tuple(map(outcome_of, contenders))
     named = name_of(confirmation.winner.contender, contenders)
@@ -386,7 +397,17 @@ def _promise(
     return (not contender.eligible, rank, us, contender.order)
 
 
-def _few(ordered: Sequence[Contender]) -> list[Contender]:
-    """Return the placements and the first baseline."""
+def _few(ordered: Sequence[Contender], us: Mapping[int, float]) -> list[Contender]:
+    """Return the placements and the fastest baseline, also one that breaks a pin.
+
+    What a pin costs is seen against what there would be without it.
+
+    Args:
+        ordered: the contenders, the most promising first.
+        us: identity of a contender to what it took before, in µs.
+    """
     placements = [one for one in ordered if one.kind == "collage"]
-    return [*placements, *[one for one in ordered if one.kind != "collage"][:1]]
+    baselines = [one for one in ordered if one.kind != "collage"]
+    if placements:  # without one it is the first that may be exported
+        baselines.sort(key=lambda one: us[id(one)])
+    return [*placements, *baselines[:1]]

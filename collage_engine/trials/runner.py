@@ -43,6 +43,8 @@ ALONE_WARM_S, ALONE_ROUND_S = 0.5, 0.5
 small beside the seconds that loading gigabytes takes."""
 NOT_REACHED = "not timed: the run ended before its turn came"
 """Why a placement was left out for want of time."""
+NOT_AMONG_FEW = "not timed: a quick confirmation times the fastest baseline only"
+"""Why a baseline takes no part in a confirmation that the user wants to be quick."""
 
 
 @dataclass(frozen=True, kw_only=True)

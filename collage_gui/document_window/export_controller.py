@@ -7,8 +7,7 @@ import os
 import tarfile
 from collections.abc import Callable
 
-from PySide6.QtCore import QRectF, QUrl
-from PySide6.QtGui import QDesktopServices
+from PySide6.QtCore import QRectF
 
 from collage_engine.drawing.formatting import bytes_text
 from collage_engine.drawing.shape_table import artifact_sentences
@@ -18,7 +17,7 @@ from collage_engine.service.protocol import ReportFormat
 from collage_gui import exports, words
 from collage_gui.banner import Banner
 from collage_gui.document.document import Document
-from collage_gui.document_window.files import DocumentFiles
+from collage_gui.document_window.files import DocumentFiles, open_with_the_system
 from collage_gui.document_window.picture_controller import PictureController
 from collage_gui.graph_view.view import GraphView
 from collage_gui.theme import Theme
@@ -221,7 +220,9 @@ class ExportController:
                     said = " ".join(f"{each[:1].upper()}{each[1:]}." for each in sentences)
                     text = f"{text}. {said}"
                     document.runs.refresh()
-                self._banner.show_message(text, "info", "Open folder", lambda: open_folder(written))
+                self._banner.show_message(
+                    text, "info", "Open folder", lambda: open_with_the_system(written)
+                )
             if then is not None:
                 then()
 
@@ -251,8 +252,3 @@ def artifact_sentence(folder: str) -> str:
         for name in names
     )
     return words.artifact_written(folder, bytes_text(size))
-
-
-def open_folder(folder: str) -> None:
-    """Show a folder in the system's file manager."""
-    QDesktopServices.openUrl(QUrl.fromLocalFile(folder))

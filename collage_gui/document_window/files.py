@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from PySide6.QtCore import QUrl
+from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QFileDialog, QWidget
 
 from collage_gui import words
 from collage_gui.banner import Banner
 from collage_gui.document.document import Document
+
+VIEWABLE = (".html", ".png", ".svg")
+"""Ends of the names of files that a browser or a viewer shows."""
 
 
 class DocumentFiles:
@@ -57,4 +62,18 @@ class DocumentFiles:
             name = os.path.basename(path)
             self._banner.show_message(words.not_written(name, str(error)), "error")
             return
-        self._banner.show_message(f"Written: {path}", "info")
+        shown = path if os.path.isfile(path) and path.endswith(VIEWABLE) else _folder_of(path)
+        label = "Open" if shown == path and not os.path.isdir(path) else "Open folder"
+        self._banner.show_message(
+            f"Written: {path}", "info", label, lambda: open_with_the_system(shown)
+        )
+
+
+def open_with_the_system(path: str) -> None:
+    """Show a file, or a folder, in the program that the system has for it."""
+    QDesktopServices.openUrl(QUrl.fromLocalFile(path))
+
+
+def _folder_of(path: str) -> str:
+    """Return a folder itself, or the folder of a file."""
+    return path if os.path.isdir(path) else os.path.dirname(path)

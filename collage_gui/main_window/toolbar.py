@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 CHOICE_LETTERS = 14
 """Letters that the lists of the toolbar show; chosen, so that the toolbar fits 1024 pixels."""
 
+RUN, STOP = "▶  Run", "■  Stop"
+
 
 class Toolbar(QToolBar):
     """Acts on the current page."""
@@ -62,6 +64,13 @@ class Toolbar(QToolBar):
         self.addWidget(spacer)
         self.addAction(actions["find"])
         keep_from_wheel(self)
+
+    def _keep_run_button_wide(self) -> None:
+        """Give the button the width of its longest text, so that nothing beside it moves."""
+        button = self.run_button
+        metrics = button.fontMetrics()
+        around = button.sizeHint().width() - metrics.horizontalAdvance(button.text())
+        button.setMinimumWidth(around + max(map(metrics.horizontalAdvance, (RUN, STOP))))
 
     def _add_run_fields(self) -> None:
         self.threads = QSpinBox(minimum=0, maximum=256, prefix="Threads: ")
@@ -99,7 +108,8 @@ class Toolbar(QToolBar):
         document = page.document if page is not None else None
         graph = document is not None and document.operators is not None
         running = document is not None and document.running
-        self.run_button.setText("■  Stop" if running else "▶  Run")
+        self.run_button.setText(STOP if running else RUN)
+        self._keep_run_button_wide()
         self.run_button.setEnabled(running or bool(graph and document and document.handle))
         self.run_button.setAccessibleName(words.STOP_THE_RUN if running else "Run")
         settings = page.panels.run_settings if page is not None else None

@@ -29,7 +29,7 @@ class PinsPanel(QWidget):
             [
                 Column(
                     "Pin",
-                    lambda r: r[0],
+                    lambda r: r[0] + 1,
                     "number",
                     text=lambda r: MARKS[r[1].kind],
                     width=38,

@@ -64,7 +64,7 @@ class ProgressStrip(QWidget):
         self.counts.setObjectName("progressCounts")
         self.now = ElidedLabel()
         self.now.setProperty("quiet", True)
-        self.steps = ElidedLabel()
+        self.steps = PartsLabel(separator="  ")
         self.steps.setObjectName("progressSteps")
         self.steps.setProperty("small", True)
         self.best = PartsLabel(LONG_BEST)
@@ -114,7 +114,7 @@ class ProgressStrip(QWidget):
         self.keep.setVisible(execution.running)
         under_way = [s.stage for s in execution.stages.values() if not s.done]
         stage = under_way[-1] if under_way else progress.stage if progress is not None else ""
-        self.steps.setText(self._steps(stage))
+        self.steps.set_parts(self._steps(stage))
         self.best.set_parts(self._best())
         if execution.cancelling:
             self.stage.setText("Cancelling…")
@@ -140,19 +140,25 @@ class ProgressStrip(QWidget):
             return progress.now
         return graph.label_with_name(progress.nodes)
 
-    def _steps(self, now: str) -> str:
-        """``✓ Candidates  ✓ Whole models  ▸ Measure  · Search  · Confirm``."""
+    def _steps(self, now: str) -> list[tuple[str, int]]:
+        """``✓ Candidates  ✓ Whole models  ▸ Measure  · Search  · Confirm``, with ranks.
+
+        What is done now is the most important one, and its neighbours come next. A stage that was
+        passed over, as in a quick confirmation, is not shown.
+        """
         if not self._execution.running:
-            return ""
-        stages = self._execution.stages
-        marks = []
-        for stage, title in STEPS.items():
-            begun = stages.get(stage)
-            if begun is None and stage not in USUAL:
+            return []
+        stages, order = self._execution.stages, list(STEPS)
+        begun = [at for at, stage in enumerate(order) if stage in stages]
+        here = order.index(now) if now in order else max(begun, default=0)
+        parts = []
+        for at, (stage, title) in enumerate(STEPS.items()):
+            known = stages.get(stage)
+            if known is None and (stage not in USUAL or at < max(begun, default=0)):
                 continue
-            mark = "▸" if stage == now else "✓" if begun is not None and begun.done else "·"
-            marks.append(f"{mark} {title}")
-        return "  ".join(marks)
+            mark = "▸" if stage == now else "✓" if known is not None and known.done else "·"
+            parts.append((f"{mark} {title}", 2 * abs(at - here) - (at > here)))
+        return parts
 
     def _best(self) -> list[tuple[str, int]]:
         """Return a line such as ``Best so far: 16.8 ms measured · 1 partition, TVM``."""

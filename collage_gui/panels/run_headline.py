@@ -61,7 +61,7 @@ def _run_texts(document: Document, run: Run) -> list[str]:
         parts.append(words.is_exported(winner_title(run)))
     parts.append(bound_text(run))
     parts += accuracy_sentences(run)[1:]
-    parts.append(unmeasured_text(run.candidates))
+    parts.append(unmeasured_text(run))
     parts += [limit.reason or limit.text for limit in run.limits]
     reference = document.comparison.reference
     other = document.runs.find(reference.name) if reference.kind == "run" else None

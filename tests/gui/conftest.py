@@ -72,12 +72,15 @@ class Driver:
         return page
 
     def run(self, page: DocumentWindow) -> None:
+        document = page.document
+        before = len(document.runs.all)
         page.runs.start()
         self.until(
             lambda: (
-                not page.document.execution.running
-                and page.document.placement.shown is not None
-                and page.document.placement.shown.run is not None
+                not document.execution.running
+                and len(document.runs.all) > before
+                and document.placement.shown is not None
+                and document.placement.shown.run == document.runs.all[-1].id
             )
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 
 from collage_engine.drawing.formatting import time_text
-from collage_engine.records.event import Progress
+from collage_engine.records.event import Progress, Stage
 from collage_engine.wording.runs import RUN_GOES_ON
 from collage_gui.elided_label import PartsLabel
 from collage_gui.panels.progress import LONG_TIME_LEFT, progress_parts
@@ -119,6 +119,21 @@ def test_one_key_confirms_a_pin_quickly(drive) -> None:
     assert page.document.runs.visible[-1].confirmation == "quick"
     assert "confirmed quickly" in page.panels.runs.remark.text()
     assert page.panels.run_settings.settings().confirmation == "full", "the next run is a full one"
+
+
+def test_the_row_of_stages_shows_the_present_one_where_there_is_no_room_for_all(drive) -> None:
+    d = drive()
+    page = d.open()
+    execution, steps = page.document.execution, page.strip.steps
+    execution.running = True
+    for stage in ("enumerate", "measure", "search"):
+        execution.show_stage(Stage(stage=stage, done=True))
+    execution.show_stage(Stage(stage="confirm"))
+    assert steps.text() == "✓ Candidates  ✓ Measure  ✓ Search  ▸ Confirm", "nothing passed over"
+    steps.resize(steps.fontMetrics().horizontalAdvance("✓ Search  ▸ Confirm") + 8, 20)
+    assert steps.fitting() == "✓ Search  ▸ Confirm"
+    execution.running = False
+    execution.running_changed.emit()
 
 
 def test_the_time_left_is_that_of_the_stage_and_of_the_budget() -> None:

@@ -52,10 +52,14 @@ def test_long_texts_of_a_run_never_change_the_windows_size(drive) -> None:
     d.window.resize(1024, 700)
     page = d.open()
     execution = page.document.execution
+    toolbar = d.window.toolbar
+    threads = toolbar.threads.mapTo(d.window, QPoint(0, 0))
     execution.running = True
     execution.running_changed.emit()
     execution.show_stage(Stage(stage="in-place"))
     d.qtbot.wait(20)
+    assert "Stop" in toolbar.run_button.text()
+    assert toolbar.threads.mapTo(d.window, QPoint(0, 0)) == threads, "nor does the toolbar"
     cancel = page.strip.cancel.mapTo(d.window, QPoint(0, 0))
     for number in (1, 10_000, 123_456_789):
         now = "oneDNN on " + "conv2d+add+relu+" * number if number < 1000 else "x" * 400

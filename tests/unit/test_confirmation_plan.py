@@ -132,6 +132,14 @@ def test_a_quick_one_knows_baselines_from_the_run_before() -> None:
     assert names(plan.contenders) == {"collage 0", "c"}
 
 
+def test_a_quick_one_takes_the_best_baseline_also_where_it_breaks_a_pin() -> None:
+    barred = replace(A, eligible=False)
+    plan = plan_confirmation(
+        [placement(0), barred, B], WholeModels(), 60.0, quick=True, earlier_us={"a": 4.0, "b": 9.0}
+    )
+    assert names(plan.contenders) == {"collage 0", "a"}
+
+
 def test_what_breaks_a_pin_is_confirmed_last() -> None:
     outcomes = (tried(replace(A, eligible=False), 100.0), tried(B, 500.0))
     plan = plan_confirmation([replace(A, eligible=False), B], WholeModels(results=outcomes), 2.5)

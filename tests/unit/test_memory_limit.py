@@ -38,7 +38,7 @@ def test_the_fastest_that_keeps_the_limit_wins_and_the_price_is_said(tmp_path: P
     assert large.contender.barred == ("beyond the limits: 700 MB while running, 500 MB are allowed")
     (verdict,) = memory_verdict(RunSettings(max_memory_bytes=500 * MB), done)
     assert (verdict.state, verdict.price_us) == ("honoured", pytest.approx(30.0))
-    assert "300 MB" in str(verdict.reason) and "30 µs" in str(verdict.reason)
+    assert "300 MB" in str(verdict.reason) and "30.0 µs" in str(verdict.reason)
 
 
 def test_who_may_not_win_anyway_is_no_part_of_the_price(tmp_path: Path) -> None:

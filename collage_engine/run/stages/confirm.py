@@ -34,7 +34,7 @@ from collage_engine.trials.confirmation_plan import (
 )
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.objective import confirming_settings
-from collage_engine.trials.runner import NOT_REACHED, Module
+from collage_engine.trials.runner import NOT_AMONG_FEW, NOT_REACHED, Module
 from collage_engine.trials.whole_models import WholeModels
 
 
@@ -203,7 +203,8 @@ class Confirm:
                     )
             else:
                 confirmation = confirmation_of_trials(known)
-            confirmation = with_left_out(confirmation, inputs.contenders, known)
+            reason = NOT_AMONG_FEW if quick else NOT_REACHED
+            confirmation = with_left_out(confirmation, inputs.contenders, known, reason)
             if plan.contenders and inputs.data.settings.objective != "latency":
                 confirmation = without_trial_times(confirmation)
             report.detail = f"{confirmation.named} wins"
