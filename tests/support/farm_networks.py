@@ -27,6 +27,8 @@ from collage_engine.farm.farms import look_at
 from collage_engine.records.errors import FarmError
 from tests.support.farm_cluster import ROOT, FarmProcesses
 
+LOOK_S = 1.0
+"""Seconds between two looks at the farm; chosen."""
 NETWORK = "10.213.0"
 """The first three numbers of all addresses; chosen: hardly anybody uses them."""
 
@@ -119,25 +121,26 @@ def watch(
     """Print the farm's state until the placing has ended, and disturb a member if that is asked."""
     began = time.monotonic()
     at_s = options.freeze or options.cut or math.inf
-    first, disturbed_s = "", math.inf
+    first, disturbed_s, shown_s = "", math.inf, 0.0
     while placing.poll() is None:
-        time.sleep(options.every if disturbed_s == math.inf else 1.0)
+        time.sleep(LOOK_S)
         now_s = time.monotonic() - began
         try:
             known = look_at(farm.address)
         except FarmError as error:
             print(f"--- after {now_s:.0f} s: {error}", flush=True)
             continue
-        print(f"--- after {now_s:.0f} s", flush=True)
-        print_status(known)
+        if now_s - shown_s >= options.every:
+            print(f"--- after {now_s:.0f} s", flush=True)
+            print_status(known)
+            shown_s = now_s
         doing = next((one.machine for one in known.placements if one.machine), "")
         if not first and doing and now_s >= at_s:
-            first, disturbed_s = doing, time.monotonic()
+            first, disturbed_s = doing, now_s
             disturb(farm, networks, first, options.cut is not None)
             print(f"{first} is {'cut off' if options.cut is not None else 'frozen'}", flush=True)
         elif first and doing not in ("", first) and disturbed_s < math.inf:
-            took_s = time.monotonic() - disturbed_s
-            print(f"the run has begun on {doing} after {took_s:.0f} s", flush=True)
+            print(f"the run began on {doing} {now_s - disturbed_s:.0f} s later", flush=True)
             disturbed_s = math.inf
 
 
@@ -156,7 +159,7 @@ def main() -> int:
     parser.add_argument("model")
     parser.add_argument("--budget", default="2m")
     parser.add_argument("--toolchains", default="tvm,onednn,onnxruntime")
-    parser.add_argument("--every", type=float, default=15.0, help="seconds between two looks")
+    parser.add_argument("--every", type=float, default=15.0, help="seconds between two prints")
     disturbed = parser.add_mutually_exclusive_group()
     disturbed.add_argument("--freeze", type=float, metavar="S", help="after so many seconds")
     disturbed.add_argument("--cut", type=float, metavar="S", help="after so many seconds")
