@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from collage_engine.machine import logs
 from collage_engine.machine.cgroups import memory_bytes
@@ -36,6 +36,8 @@ JOB_MEMORY_SHARE = 0.9
 that a candidate that takes too much costs only itself."""
 
 log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 
 class WorkerError(CollageError):
@@ -295,6 +297,26 @@ def _error_from(body: dict[str, Any]) -> Exception:
     return RemoteError(body["type"], body["message"], body["traceback"])
 
 
+def unless_killed(call: Callable[[], Result], again: Callable[[], object] = lambda: None) -> Result:
+    """Return what a call to a child returns, once more where something outside killed the child.
+
+    Args:
+        call: Calls the child.
+        again: Is called before the second attempt: makes what the killed child held.
+
+    Raises:
+        WorkerCrashed: The child was killed in the second attempt too, or ended by itself.
+    """
+    try:
+        return call()
+    except WorkerCrashed as error:
+        if not error.from_outside:
+            raise
+        log.warning("%s: it is tried again", error)
+    again()
+    return call()
+
+
 def call_in_child(
     target: str,
     payload: Any,
@@ -305,6 +327,9 @@ def call_in_child(
     env: Mapping[str, str] | None = None,
     memory_limit_bytes: int | None = None,
 ) -> Any:
-    """Run one request in a child of its own; errors are those of ``Worker.call``."""
+    """Run one request in a child of its own; errors are those of ``Worker.call``.
+
+    The request is made a second time where something outside kills the child.
+    """
     with Worker(target, env=env, memory_limit_bytes=memory_limit_bytes) as worker:
-        return worker.call(payload, timeout_s, cancel, on_message)
+        return unless_killed(lambda: worker.call(payload, timeout_s, cancel, on_message))

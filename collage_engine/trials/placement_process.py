@@ -7,6 +7,7 @@ another's time. The process sleeps on its pipe until it is asked for something.
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from collage_engine.build.build_job import BuildCover
 from collage_engine.build.built import MODULE_FILE, BuiltModule, attribute_kernels
 from collage_engine.lowering.npz import write_npz
 from collage_engine.machine.time_limits import with_weights
-from collage_engine.machine.worker import Worker
+from collage_engine.machine.worker import Worker, unless_killed
 from collage_engine.records.errors import Cancelled, CollageError, ModelError
 from collage_engine.records.flag import Flag
 from collage_engine.records.memory import MemorySeen
@@ -300,7 +301,10 @@ class PlacementProcess:
         )
         began = time.monotonic()
         try:
-            self.built = builder.call(request, self._build_limit_s, cancelled or self._cancelled)
+            self.built = unless_killed(
+                lambda: builder.call(request, self._build_limit_s, cancelled or self._cancelled),
+                lambda: shutil.rmtree(self._module_folder, ignore_errors=True),
+            )
             self.folder = self._module_folder
             self.build_s = time.monotonic() - began
         except (Cancelled, ModelError):
@@ -453,17 +457,22 @@ class PlacementProcess:
 
     def _open(self) -> OutputErrors:
         """Have the process load the placement; the errors of its outputs on the samples."""
-        found: OutputErrors = self._worker.call(
-            self._opening(), self._load_limit_s, self._cancelled
-        )
-        return found
+        opening = self._opening()
+
+        def load() -> OutputErrors:
+            found: OutputErrors = self._worker.call(opening, self._load_limit_s, self._cancelled)
+            return found
+
+        return unless_killed(load)
 
     def _call(self, request: Any) -> Any:
         if self._rests:
             self._rests = False
             self._start()
             self._open()
-        return self._worker.call(request, self._call_s, self._cancelled)
+        return unless_killed(
+            lambda: self._worker.call(request, self._call_s, self._cancelled), self._open
+        )
 
     def close(self) -> None:
         """End the process; the module stays."""

@@ -68,6 +68,8 @@ class Script:
         self.peak_bytes: dict[str, int] = defaultdict(lambda: 1 << 20)
         """Resident memory while running."""
         self.crash_in_round: dict[str, int] = {}
+        self.kills: list[tuple[str, type]] = []
+        """Placements and requests in which something outside kills the process, once for each."""
         self.profile_raises: dict[str, Exception] = {}
         self.views: set[tuple[str, int]] = set()
         """Name of a placement and place of a partition without a kernel."""
@@ -121,6 +123,7 @@ class ScriptedWorker:
     def __init__(self, script: Script, env: dict[str, str]) -> None:
         self.script, self.env = script, env
         self.name: str | None = None
+        self.is_open = False
         self.parts = 0
 
     def __enter__(self) -> ScriptedWorker:
@@ -148,6 +151,8 @@ class ScriptedWorker:
             if request.module:
                 self.name, parts = Path(request.module).read_text().split()
             self.parts = int(parts)
+            self._be_killed(request, self.name)
+            self.is_open = True
             script.environments[self.name] = self.env
             script.loaded.add(self.name)
             script.opened[self.name] += 1
@@ -155,7 +160,8 @@ class ScriptedWorker:
             absolute, relative = script.errors.get(self.name, (1e-6, 1e-6))
             by_output = script.output_errors.get(self.name, {"y": relative})
             return OutputErrors(max_abs=absolute, max_rel=relative, by_output=by_output)
-        assert self.name is not None
+        assert self.name is not None and self.is_open, "a new process has to load it"
+        self._be_killed(request, self.name)
         if isinstance(request, RunRound):
             number = script.rounds[self.name]
             script.rounds[self.name] += 1
@@ -180,6 +186,12 @@ class ScriptedWorker:
             *kernels[1:],
         ]
 
+    def _be_killed(self, request: Any, name: str) -> None:
+        if (name, type(request)) in self.script.kills:
+            self.script.kills.remove((name, type(request)))
+            self.is_open = False
+            raise WorkerCrashed("killed by SIGKILL", from_outside=True)
+
     def _build(self, request: BuildCover) -> BuiltModule:
         name = request.cover[0].instance.option("name") if request.cover else "nothing"
         if name in self.script.refuse_build:
@@ -188,6 +200,7 @@ class ScriptedWorker:
         folder = Path(request.folder)
         folder.mkdir(parents=True)
         (folder / "model.so").write_text(f"{name} {len(request.cover)}")
+        self._be_killed(request, name)
         return BuiltModule(
             parts=tuple(
                 Part(candidate=c.id, instance=c.instance, operators=c.nodes) for c in request.cover

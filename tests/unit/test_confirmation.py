@@ -6,10 +6,12 @@ import threading
 
 import pytest
 
+from collage_engine.build.build_job import BuildCover
 from collage_engine.records.errors import Cancelled, ToolchainError
 from collage_engine.trials.confirmation import ConfirmationSettings, RoomSettings, confirm, joined
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.rounds import WithdrawalSettings
+from collage_engine.trials.trial_job import OpenPlacement, ProfilePlacement, RunRound
 from tests.support.scripted_workers import Script, cover
 
 
@@ -98,6 +100,25 @@ def test_one_that_nobody_comes_near_is_not_opened_again(script, tmp_path):
     script.us["far"] = 150.0
     go(script, tmp_path, [contender("fast"), contender("far", kind="whole-model")])
     assert script.opened == {"fast": 1, "far": 1}
+
+
+REQUESTS = [BuildCover, OpenPlacement, RunRound, ProfilePlacement]
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda kind: kind.__name__)
+def test_a_process_that_is_killed_from_outside_is_started_again(script, tmp_path, request_):
+    script.kills.append(("only", request_))
+    done = go(script, tmp_path, [contender("only", kind="whole-model")])
+    assert done.winner.contender.name == "only" and done.in_place_us == (5.0,)
+    assert not script.kills and not script.loaded
+
+
+@pytest.mark.parametrize("request_", REQUESTS[:3], ids=lambda kind: kind.__name__)
+def test_one_that_is_killed_again_and_again_is_left_out(script, tmp_path, request_):
+    script.kills += [("often", request_)] * 2
+    done = go(script, tmp_path, [contender("often"), contender("tvm", kind="whole-model")])
+    assert done.named == "tvm"
+    assert done.results[0].reason == "x: killed by SIGKILL"
 
 
 def test_in_place_times_and_strangers_are_told(script, tmp_path):
