@@ -11,6 +11,8 @@ class RunParts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Calibration has a setting of its own (``in_place``).
     """
 
+    mixes: bool = True
+    """Operator groups are profiled inside the model, and mixes that follow from that are tried."""
     isolated_costs: bool = True
     """Candidates are measured in isolation; without, a run rests on trials of whole models."""
     heuristic_bounds: bool = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -29,13 +30,12 @@ def chosen_placement(
 
     Args:
         data: All candidates with their costs.
-        placements: The covers that were confirmed, in the order of their contenders.
+        placements: The covers that were confirmed.
         confirmation: What came of it.
     """
     winner = confirmation.winner
-    if winner.contender.kind == "collage":
-        placement = placements[winner.contender.order]
-    else:
+    placement = _searched(placements, winner)
+    if placement is None:
         placement = baseline_placement(with_profiled_costs(data, confirmation), winner)
     in_model_us = dict(enumerate(confirmation.in_place_us))
     parts = placement.partitions
@@ -76,13 +76,28 @@ def with_profiled_costs(data: ProblemData, confirmation: Confirmation) -> Proble
 
 
 def runners_up(placements: Sequence[Placement], confirmation: Confirmation) -> list[Placement]:
-    """Return the search's covers that did not win, with their end-to-end times, in their order."""
-    return [
-        with_times(placements[outcome.contender.order], outcome)
+    """Return the covers of several toolchains that did not win, with their end-to-end times.
+
+    The search's best one comes first, unless another took less time.
+    """
+    found = [
+        with_times(placement, outcome)
         for outcome in confirmation.results
         if outcome.contender.kind == "collage"
         and outcome.contender.key != confirmation.winner.contender.key
+        and (placement := _searched(placements, outcome)) is not None
     ]
+    fastest = min(found, key=lambda one: one.measured_us or math.inf, default=None)
+    return sorted(found, key=lambda one: one is not fastest)
+
+
+def _searched(placements: Sequence[Placement], outcome: ContenderResult) -> Placement | None:
+    """Return the placement that has a contender's cover; None: it is a baseline's."""
+    if outcome.contender.kind != "collage":
+        return None
+    cover = {candidate.id for candidate in outcome.contender.cover}
+    covers = (one for one in placements if {part.candidate for part in one.partitions} == cover)
+    return next(covers, None)
 
 
 def with_times(placement: Placement, outcome: ContenderResult) -> Placement:

@@ -29,6 +29,7 @@ from collage_engine.run.stages.confirm import Confirm, ListContenders
 from collage_engine.run.stages.enumerate import Enumerate
 from collage_engine.run.stages.export import Export, quiet_enough
 from collage_engine.run.stages.measure import Measure
+from collage_engine.run.stages.mixes import TryMixes
 from collage_engine.run.stages.samples import DrawSamples
 from collage_engine.run.stages.search import SearchCovers
 from collage_engine.run.stages.tune import Tune
@@ -38,6 +39,7 @@ from collage_engine.timing.exchange import Exchange
 STAGES = (
     DrawSamples(),  # the reference's outputs, which placements are compared with
     TimeWholeModels(),  # each toolchain alone: from here on there is an answer
+    TryMixes(),  # what groups of operators take inside the model, and the mixes that follow
     Measure(),  # isolated costs of the candidates that could matter
     Tune(),  # better kernels for those that tuning could bring into the best cover
     SearchCovers(),  # the covers with the least cost

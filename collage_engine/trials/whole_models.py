@@ -12,7 +12,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from collage_engine.machine.worker import WorkerError
 from collage_engine.records.errors import ToolchainError
@@ -97,6 +97,31 @@ class WholeModels:
             for one in self.timed
             if (apart := found.get(one.contender.key)) is not None
         }
+
+    def joined_by(self, later: WholeModels) -> WholeModels:
+        """Return these with the fastest that was tried later, beside the fastest of these.
+
+        The machine may have been faster or slower then. The later one's times are what it would
+        have taken before, by what the fastest of these took both times.
+
+        Args:
+            later: trials in which the fastest of these took part once more.
+        """
+        best = self.best
+        again = later.by_key.get(best.contender.key) if best is not None else None
+        others = [one for one in later.timed if one.contender.key not in self.by_key]
+        fastest = next((one for one in others if one.contender.eligible), None)
+        if best is None or again is None or fastest is None:
+            return self
+        if best.measured_us is None or again.measured_us is None:
+            return self
+        factor = best.measured_us / again.measured_us
+        added = replace(
+            fastest,
+            rounds_us=tuple(us * factor for us in fastest.rounds_us),
+            parts_us=tuple(us * factor for us in fastest.parts_us),
+        )
+        return replace(self, results=(*self.results, added), sets=(*self.sets, *later.sets))
 
     @property
     def by_key(self) -> dict[tuple[object, ...], ContenderResult]:

@@ -177,6 +177,7 @@ STAGE_TITLES = {
     "import": "Reading the model",
     "enumerate": "Finding candidates",
     "whole-models": "Timing whole models",
+    "mixes": "Trying mixes",
     "measure": "Measuring",
     "tune": "Tuning",
     "search": "Searching",

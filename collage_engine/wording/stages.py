@@ -9,6 +9,13 @@ LOOKING_FOR = "looking for {toolchain}; what it needs is compiled, once per mach
 FASTEST_SO_FAR = "{name} is the fastest so far"
 WHOLE_MODELS_TRIED = "{models} tried, the fastest is {name} with {took}"
 NONE_EXPORTABLE = "{models} tried, none of which can be exported"
+PROFILING_GROUPS_ON = "what each group of operators takes on {toolchain}, inside the model"
+NO_MIX_PROMISES = "{groups} of operators, of which no mix of toolchains promises a gain"
+NO_MIX_RAN = "{groups} of operators; no mix of toolchains could be timed"
+FASTEST_MIX = (
+    "{groups} of operators; the fastest mix has {partitions} and takes {ms} ms, {share} % against "
+    "the fastest toolchain alone"
+)
 RECORDING_VALUES = "recording the model's own values"
 MEASURED = (
     "{measured} measured, {stored} from the store, {invalid} invalid, {skipped} left unmeasured"

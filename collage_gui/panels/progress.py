@@ -16,6 +16,7 @@ from collage_gui.elided_label import ElidedLabel, PartsLabel, plain_tip
 STEPS = {
     "enumerate": "Candidates",
     "whole-models": "Whole models",
+    "mixes": "Mixes",
     "measure": "Measure",
     "tune": "Tune",
     "search": "Search",

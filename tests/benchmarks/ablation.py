@@ -1,12 +1,13 @@
 """What each part of a run earns: configurations of ever more parts, in equal time.
 
     python -m tests.benchmarks.ablation --models FILE … [--budget 40] [--threads 1]
-        [--configurations abcde] [--core N] [--log ablation.jsonl] [--work FOLDER]
+        [--configurations ambcde] [--core N] [--log ablation.jsonl] [--work FOLDER]
     python -m tests.benchmarks.ablation --table ablation.jsonl …
 
 The configurations, each with the parts of those before it:
 
 * a: whole models and their trials, then the confirmation;
+* m: + profiles of operator groups inside the model, and the mixes that follow from them;
 * b: + isolated costs, and the covers with the least of them;
 * c: + heuristic bounds, which leave out candidates that certified bounds do not;
 * d: + calibration within the model;
@@ -58,7 +59,11 @@ Line = dict[str, Any]
 """A line of the log."""
 
 PARTS = {
-    "a": (RunParts(isolated_costs=False, heuristic_bounds=False, repeats=False), False),
+    "a": (
+        RunParts(mixes=False, isolated_costs=False, heuristic_bounds=False, repeats=False),
+        False,
+    ),
+    "m": (RunParts(isolated_costs=False, heuristic_bounds=False, repeats=False), False),
     "b": (RunParts(heuristic_bounds=False, repeats=False), False),
     "c": (RunParts(repeats=False), False),
     "d": (RunParts(repeats=False), True),
@@ -347,7 +352,7 @@ def main() -> None:
     options.add_argument("--models", nargs="+", type=Path, default=[])
     options.add_argument("--budget", type=float, default=40.0, help="seconds of each run")
     options.add_argument("--threads", type=int, default=1)
-    options.add_argument("--configurations", default="abcde")
+    options.add_argument("--configurations", default="ambcde")
     options.add_argument("--core", type=int, help="bind everything to this processor")
     options.add_argument("--log", type=Path, default=Path("ablation.jsonl"))
     options.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "ablation")

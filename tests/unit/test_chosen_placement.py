@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from collage_engine.build.built import BuiltModule, Part
 from collage_engine.records.cost import Cost
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.settings import RunSettings
-from collage_engine.run.chosen_placement import baseline_placement, chosen_placement
+from collage_engine.run.chosen_placement import (
+    baseline_placement,
+    chosen_placement,
+    runners_up,
+)
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.trials.confirmation import Confirmation
 from collage_engine.trials.contender import Contender, ContenderResult
@@ -83,3 +89,24 @@ def test_costs_that_were_measured_stay_what_they_are() -> None:
 def test_without_a_profile_nothing_is_made_up() -> None:
     placement = chosen_placement(data(10.0, None, 30.0), [], confirmed())
     assert placement.estimated_us is None and placement.partitions[1].estimated_us is None
+
+
+def result(name: str, *cover: int, us: float) -> ContenderResult:
+    """A cover of several toolchains by the numbers of its partitions."""
+    contender = Contender(name=name, kind="collage", cover=tuple(PARTS[number] for number in cover))
+    return ContenderResult(contender=contender, rounds_us=(us,) * 3)
+
+
+def test_a_placement_is_found_by_its_cover_whatever_its_place_in_the_list() -> None:
+    given = data(10.0, 20.0, 30.0)
+    first, second, third = (
+        result("collage", 0, us=80.0),
+        result("collage 2", 1, us=90.0),
+        result("collage 3", 2, us=70.0),
+    )
+    placements = [baseline_placement(given, one) for one in (third, first, second)]
+    confirmation = replace(confirmed(), results=(first, second, third), winner=second)
+    chosen = chosen_placement(given, placements, confirmation)
+    assert [part.candidate for part in chosen.partitions] == [PARTS[1].id]
+    others = runners_up(placements, confirmation)
+    assert [one.measured_us for one in others] == [70.0, 80.0], "the fastest is the first"

@@ -20,7 +20,7 @@ from collage_engine.records.candidate import Candidate
 from collage_engine.records.counted import counted
 from collage_engine.records.placement import Placement, Run
 from collage_engine.run.candidates_of_run import candidates_of_run
-from collage_engine.run.chosen_placement import chosen_placement
+from collage_engine.run.chosen_placement import baseline_placement, chosen_placement
 from collage_engine.run.contenders import with_eligibility
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.trials_of_run import trial_runner
@@ -47,6 +47,7 @@ class ContenderInputs:
     data: ProblemData
     measuring: Measuring
     placements: tuple[Placement, ...]
+    whole_models: WholeModels
     previous: Run | None
 
 
@@ -75,6 +76,7 @@ class ListContenders:
             if data.settings.confirmation == "quick":
                 graph = inputs.open_model.model.graph
                 found = [*found[:1], *_placement_before(inputs.previous, graph, inputs.menu)]
+            found += _mixes_tried(inputs, [cover for _, cover in found])
             covers = [
                 with_eligibility(
                     data,
@@ -98,6 +100,19 @@ class ListContenders:
         return ContenderList(
             contenders=(*covers, *others), placements=tuple(placement for placement, _ in found)
         )
+
+
+def _mixes_tried(
+    inputs: ContenderInputs, covers: Sequence[tuple[Candidate, ...]]
+) -> list[tuple[Placement, tuple[Candidate, ...]]]:
+    """The mixes whose trials ran, as placements, but for those that the search has found too."""
+    known = {frozenset(candidate.id for candidate in cover) for cover in covers}
+    return [
+        (baseline_placement(inputs.data, one), one.contender.cover)
+        for one in inputs.whole_models.timed
+        if one.contender.kind == "collage"
+        and frozenset(candidate.id for candidate in one.contender.cover) not in known
+    ]
 
 
 def _placement_before(

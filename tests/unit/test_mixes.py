@@ -1,0 +1,192 @@
+"""Mixes follow from what groups take inside the model; each promises what its groups' times say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from collage_engine.partition.call_graph import call_graph
+from collage_engine.records.candidate import Candidate
+from collage_engine.records.numbering import OperatorNumber
+from collage_engine.trials.contender import Contender
+from collage_engine.trials.mixes import (
+    Group,
+    GroupTimes,
+    Mix,
+    MixSettings,
+    groups_of,
+    profile_groups,
+    suggested_mixes,
+)
+from collage_engine.trials.proposals import Proposal, Trial, run_proposals
+from collage_engine.trials.whole_models import TrialTime, WholeModels, time_whole_models
+from tests.support.covers import candidate_on
+from tests.support.graphs import chain, instance
+from tests.support.scripted_workers import Script, cover
+
+LENGTH = 5
+CALLS = call_graph(chain(*("anchor" for _ in range(LENGTH))))
+GROUPS: list[Group] = [(OperatorNumber(number),) for number in range(LENGTH)]
+SETTINGS = MixSettings(least_saving_us=1.0)
+
+
+def candidate(name: str, group: Group) -> Candidate:
+    return candidate_on(instance(name), group)
+
+
+def times(**us: list[float | None]) -> GroupTimes:
+    """µs of every group by toolchain; None where it was not profiled there."""
+    return GroupTimes(
+        {
+            group: {name: taken for name, all_us in us.items() if (taken := all_us[k]) is not None}
+            for k, group in enumerate(GROUPS)
+        }
+    )
+
+
+def mixes(found: GroupTimes, **alone_us: float) -> list[Mix]:
+    return suggested_mixes(found, alone_us, CALLS, candidate, SETTINGS)
+
+
+def parts(mix: Mix) -> list[tuple[str, tuple[int, ...]]]:
+    return sorted(
+        ((one.instance.toolchain, tuple(one.nodes)) for one in mix.cover), key=lambda one: one[1]
+    )
+
+
+class Truth:
+    """What groups take on each toolchain; what runs a cover says so."""
+
+    def __init__(self, us: Mapping[str, list[float]], failing: str = "") -> None:
+        self.us = us
+        self.failing = failing
+        self.asked: list[tuple[str, list[tuple[str, tuple[int, ...]]]]] = []
+
+    def run(self, favouring: tuple[str, Proposal]) -> Trial:
+        name, proposal = favouring
+        self.asked.append((name, [(c.instance.toolchain, tuple(c.nodes)) for c in proposal.cover]))
+        if name == self.failing:
+            return Trial(failures=("it crashed",))
+        return Trial(
+            partitions_us={
+                c.id: self.us[c.instance.toolchain][GROUPS.index(c.nodes)] for c in proposal.cover
+            }
+        )
+
+
+def taken(**numbers: range) -> dict[str, dict[Group, Candidate]]:
+    return {
+        name: {GROUPS[k]: candidate(name, GROUPS[k]) for k in groups}
+        for name, groups in numbers.items()
+    }
+
+
+def test_the_groups_of_a_chain_of_anchors_are_its_operators() -> None:
+    assert groups_of(CALLS) == GROUPS
+
+
+def test_each_toolchain_is_profiled_with_the_groups_that_it_takes() -> None:
+    truth = Truth({"a": [9.0] * 5, "b": [1.0, 2.0, 3.0, 4.0, 5.0]})
+    found = run_proposals(
+        profile_groups(GROUPS, taken(a=range(5), b=range(1, 3)), 1e-4, SETTINGS), truth.run
+    )
+    assert [name for name, _ in truth.asked] == ["a", "b"]
+    assert [where for where, _ in truth.asked[1][1]] == ["a", "b", "b", "a", "a"]
+    assert dict(found.us[GROUPS[1]]) == {"a": 9.0, "b": 2.0}
+    assert found.bound_us == 9.0 + 2.0 + 3.0 + 9.0 + 9.0
+
+
+def test_groups_that_take_next_to_nothing_stay_where_they_were_first() -> None:
+    truth = Truth({"a": [1000.0, 0.1, 1000.0, 0.1, 1000.0], "b": [1.0] * 5})
+    found = run_proposals(
+        profile_groups(GROUPS, taken(a=range(5), b=range(5)), 1e-4, SETTINGS), truth.run
+    )
+    assert [where for where, _ in truth.asked[1][1]] == ["b", "a", "b", "a", "b"]
+    assert "b" not in found.us[GROUPS[1]]
+
+
+def test_a_cover_that_fails_tells_nothing_and_the_next_one_is_tried() -> None:
+    truth = Truth({"a": [9.0] * 5, "b": [5.0] * 5, "c": [1.0] * 5}, failing="b")
+    found = run_proposals(
+        profile_groups(GROUPS, taken(a=range(5), b=range(5), c=range(5)), 1e-4, SETTINGS),
+        truth.run,
+    )
+    assert all(dict(us) == {"a": 9.0, "c": 1.0} for us in found.us.values())
+
+
+def test_a_group_that_nothing_takes_leaves_nothing_to_propose() -> None:
+    truth = Truth({"a": [1.0] * 5})
+    found = run_proposals(profile_groups(GROUPS, taken(a=range(4)), 1e-4, SETTINGS), truth.run)
+    assert not truth.asked and found == GroupTimes()
+
+
+def test_no_further_toolchain_is_profiled_once_the_time_is_over() -> None:
+    truth = Truth({"a": [9.0] * 5, "b": [5.0] * 5})
+    whole = taken(a=range(5), b=range(5))
+    run_proposals(
+        profile_groups(GROUPS, whole, 1e-4, SETTINGS, lambda: bool(truth.asked)), truth.run
+    )
+    assert [name for name, _ in truth.asked] == ["a"]
+
+
+def test_the_fastest_of_each_group_is_proposed_apart_and_merged() -> None:
+    found = mixes(
+        times(a=[10.0, 10.0, 90.0, 10.0, 10.0], b=[50.0, 50.0, 10.0, 50.0, 50.0]), a=130.0
+    )
+    covers = [parts(mix) for mix in found]
+    assert [("a", (0,)), ("a", (1,)), ("b", (2,)), ("a", (3,)), ("a", (4,))] in covers
+    assert [("a", (0, 1)), ("b", (2,)), ("a", (3, 4))] in covers
+    assert all(mix.expected_us == pytest.approx(50.0) for mix in found)
+
+
+def test_nothing_is_proposed_that_promises_no_gain_over_the_fastest_alone() -> None:
+    found = times(a=[10.0, 10.0, 20.0, 10.0, 10.0], b=[50.0, 50.0, 17.0, 50.0, 50.0])
+    assert mixes(found, a=60.0)
+    assert not mixes(found, a=50.0), "what a wins across groups is more than b saves"
+
+
+def test_a_toolchain_alone_is_no_mix() -> None:
+    found = mixes(times(a=[10.0] * 5, b=[50.0] * 5), a=70.0, b=300.0)
+    assert [len(mix.cover) for mix in found] == [5], "the groups of a, one by one"
+
+
+def test_a_base_that_wins_across_its_groups_keeps_its_share_of_that() -> None:
+    """Alone it takes half of its groups' sum, so each of its groups counts half."""
+    found = mixes(times(a=[40.0, 10.0, 10.0, 10.0, 10.0], b=[10.0, 90.0, 90.0, 90.0, 90.0]), a=40.0)
+    assert [mix.expected_us for mix in found] == [pytest.approx(40.0 - (20.0 - 10.0))]
+    assert parts(found[0]) == [("b", (0,)), ("a", (1, 2, 3, 4))]
+
+
+def test_a_toolchain_that_does_not_take_every_group_is_no_base() -> None:
+    found = mixes(times(a=[40.0, None, 10.0, 10.0, 10.0], b=[10.0] * 5), a=40.0)
+    assert not found
+
+
+def tried_later(tmp_path: Path, slower: float, mix_us: float) -> WholeModels:
+    """A whole model of 100 µs, then a mix beside it while the machine is slower."""
+    script = Script()
+    script.us["a"] = 100.0
+    alone = Contender(name="a", kind="whole-model", cover=cover("a"))
+    mix = Contender(name="collage", kind="collage", cover=cover("m", 3))
+    given = TrialTime(left_s=lambda: 1e6)
+    with script.runner(tmp_path / "first") as runner:
+        before = time_whole_models(runner, [alone], given)
+    script.us.update(a=100.0 * slower, m=mix_us * slower)
+    with script.runner(tmp_path / "later") as runner:
+        return before.joined_by(time_whole_models(runner, [alone, mix], given))
+
+
+def test_a_later_trial_counts_as_if_the_machine_were_as_fast_as_before(tmp_path: Path) -> None:
+    known = tried_later(tmp_path, slower=1.5, mix_us=90.0)
+    assert known.best is not None and known.best.contender.name == "collage"
+    assert known.best.measured_us == pytest.approx(90.0)
+    assert [one.measured_us for one in known.timed] == [pytest.approx(90.0), pytest.approx(100.0)]
+    assert known.differences()["a"].us < 0
+
+
+def test_a_slower_mix_is_known_and_is_not_the_answer(tmp_path: Path) -> None:
+    known = tried_later(tmp_path, slower=0.5, mix_us=120.0)
+    assert known.best is not None and known.best.contender.name == "a"
+    assert [one.measured_us for one in known.timed] == [pytest.approx(100.0), pytest.approx(120.0)]
