@@ -52,6 +52,9 @@ MIXES_SHARE = 0.5
 every candidate takes."""
 LEAST_COVERS = 3
 """Covers that there must be time for, or no mix is tried: two toolchains profiled, and one mix."""
+FEW_CANDIDATES = 300
+"""Distinct candidates up to which no mix is tried; chosen: all of them are measured within a
+minute, and a search of all covers then tells more."""
 PROFILING_SHARE = 0.65
 """Share of the stage's time for profiles; chosen: the rest is for mixes."""
 
@@ -100,6 +103,8 @@ class TryMixes:
         one_at_a_time = inputs.open_model.model.record.weights_bytes >= ONE_LOADED_FROM_BYTES
         on_processor = inputs.menu.target.kind == "cpu"
         if not wanted or one_at_a_time or not on_processor or settings.objective != "latency":
+            return unchanged
+        if len({candidate.key for candidate in data.candidates}) <= FEW_CANDIDATES:
             return unchanged
         work = Mixing(inputs, control, MixSettings())
         if known.best is None or len(work.taken) < 2:
