@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -89,7 +90,32 @@ def explain_document(
         runner_up=None if second is None else search.placements[1],
         not_offered=not_offered,
         ties=tuple(str(line.candidate) for line in explanation.lines if line.tie),
+        prices_instead=_prices_instead(document, node, search, holding[:MOST_CANDIDATES]),
     ), search
+
+
+def _prices_instead(
+    document: Document, node: int, search: DocumentSearch, holding: Sequence[CandidateRecord]
+) -> dict[str, float]:
+    """Return what candidates would cost in place of what the pins on a node demand.
+
+    Args:
+        document: The document.
+        node: Number of the operator.
+        search: The search under all pins.
+        holding: The candidates that are asked about.
+    """
+    others = [pin for pin in document.pins if node not in pin.nodes]
+    if len(others) == len(document.pins):
+        return {}
+    freed = copy.copy(document)
+    freed.pins = others
+    free = search_of(freed, document.settings, search).answer
+    now_us, free_us = search.answer.cost_us, free.cost_us
+    if now_us is None or free_us is None:
+        return {}
+    known = {str(name): us for name, us in free.regrets.items() if us is not None}
+    return {c.id: known[c.id] + free_us - now_us for c in holding if c.id in known}
 
 
 def _exported_cover(document: Document, problem: Problem) -> tuple[CandidateId, ...]:

@@ -103,14 +103,26 @@ class OpenDocument:
         return run
 
     def last_measured_run(self, settings: RunSettings) -> Run | None:
-        """The newest run of the same target, threads and precision that was timed, if any."""
+        """The newest run of the same target, threads and precision that was timed, if any.
+
+        A baseline that it did not time, as a quick confirmation leaves out most, has the time of
+        the newest run that did.
+        """
         wanted = (settings.target, settings.threads, settings.precision)
-        for run in reversed(self.document.runs):
+
+        def is_like_it(run: Run) -> bool:
             made_with = convert(run.settings, RunSettings)
-            same = (made_with.target, made_with.threads, made_with.precision) == wanted
-            if same and run.placement is not None and run.placement.measured_us is not None:
-                return run
-        return None
+            timed = run.placement is not None and run.placement.measured_us is not None
+            return timed and (made_with.target, made_with.threads, made_with.precision) == wanted
+
+        runs = [run for run in self.document.runs if is_like_it(run)]
+        if not runs:
+            return None
+        timed = {base.name: base for run in runs for base in run.baselines if base.measured_us}
+        baselines = [
+            base if base.measured_us else timed.get(base.name, base) for base in runs[-1].baselines
+        ]
+        return msgspec.structs.replace(runs[-1], baselines=baselines)
 
     def candidate(self, name: str) -> CandidateRecord:
         """Return the candidate of this id; UsageError when there is none."""

@@ -186,7 +186,8 @@ class Execution(QObject):
     def restore_settings(self, run: Run) -> None:
         """Go on with the settings of a run.
 
-        Its name was its own, and its inputs are not kept.
+        Its name was its own, its inputs are not kept, and only a key or a menu entry asks for a
+        quick confirmation.
         """
         try:
             settings = convert(run.settings, RunSettings)
@@ -194,7 +195,9 @@ class Execution(QObject):
             title = self._runs.title_of(run)
             self._log.add("warning", words.settings_unreadable(title, error))
             return
-        self.settings = msgspec.structs.replace(settings, name="", inputs_npz=None)
+        self.settings = msgspec.structs.replace(
+            settings, name="", inputs_npz=None, confirmation="full"
+        )
         self.own_placements = settings.placements
         self.settings_restored.emit()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from collage_engine.drawing.figures import measuring_s
@@ -87,8 +87,14 @@ def pin_prices(document: Document, toolchains: Iterable[str]) -> list[PinPrice]:
 def _price(
     document: Document, own: Collection[CandidateRecord], operators: frozenset[int]
 ) -> tuple[float | None, bool]:
-    """The price in µs, and whether it is only a lower bound."""
-    regrets = document.costs.regrets
+    """The price in µs, and whether it is only a lower bound.
+
+    Where the one selected operator is pinned, it is the price of another pin in that one's place.
+    """
+    regrets: Mapping[str, float | None] = document.costs.regrets
+    explanation = document.questions.explanation
+    if explanation is not None and explanation.prices_instead and len(operators) == 1:
+        regrets = explanation.prices_instead
 
     def least(wanted: frozenset[int]) -> float | None:
         known = (regrets.get(c.id) for c in own if wanted <= set(c.nodes))

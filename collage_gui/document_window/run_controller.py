@@ -53,7 +53,7 @@ class RunController:
     def start(self) -> None:
         """Run with the settings of the panel."""
         if self._document.operators is not None and not self._document.running:
-            for topic in ("run", "few measured", "preflight"):
+            for topic in ("run", "few measured", "preflight", "drift"):
                 self._banner.clear(topic)
             if self._document.shapes.several:
                 self._document.shapes.start(self._settings.settings())

@@ -108,8 +108,9 @@ class SplitWidget(QSplitter):
         """Show the second view and the lines above both, or only the main view."""
         self._second.setVisible(visible)
         self._main_line.setVisible(visible)
-        if visible:
-            self.setSizes([self.width() // 2, self.width() // 2])
+        # At once, not with the next event: the graph is laid out for the size that the view has.
+        half = self.width() // 2
+        self.setSizes([half, half] if visible else [self.width(), 0])
 
     def _header(self, about: ElidedLabel, *widgets: QWidget) -> QWidget:
         """Return a line of widgets above a placement's figures, as high as the other header."""

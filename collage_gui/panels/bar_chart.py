@@ -42,6 +42,8 @@ LONGEST = 4.0
 """An axis ends at this many times the middle bar; longer bars are cut. Chosen."""
 TIP = 0.035
 """How far the pointed end of a cut bar reaches past the axis, as a share of it; chosen."""
+BAR_PX = 23
+"""Height that a bar takes, in pixels; chosen, a line of text and a gap."""
 
 
 def axis_end(bars: Sequence[Bar]) -> float:
@@ -110,7 +112,7 @@ class BarChart(QWidget):
             self._stack.addWidget(self._plot)
         drawing = _BarDrawing(self._plot, self.theme, known)
         drawing.draw(self.bars, self.width())
-        self.setFixedHeight(self.theme.scaled(10 + 23 * len(self.bars)))
+        self.setFixedHeight(self.theme.scaled(10 + BAR_PX * len(self.bars)))
         self._stack.setCurrentWidget(self._plot)
 
     def _make_plot(self) -> Any:
@@ -157,7 +159,7 @@ class _BarDrawing:
         self._label_bars(labels)
         for place, bar in enumerate(bars):
             if bar.value is None or not math.isfinite(bar.value):
-                self._unknown(bar, -place)
+                self._unknown(bar, -place, room)
             else:
                 self._bar(bar, bar.value, -place, terse)
         # Room for the texts at the ends of the bars, whatever the width of the panel.
@@ -183,9 +185,11 @@ class _BarDrawing:
         axis.setWidth(math.ceil(widest) + 12)
         axis.setTicks([[(-place, label) for place, label in enumerate(labels)]])
 
-    def _unknown(self, bar: Bar, y: int) -> None:
-        """A bar without a value says why."""
-        self._text(bar.note or "not known", self._colours.quiet, self._top * 0.01, y)
+    def _unknown(self, bar: Bar, y: int, room: float) -> None:
+        """A bar without a value says why, in so many pixels."""
+        elided = Qt.TextElideMode.ElideRight
+        text = self._metrics.elidedText(bar.note or "not known", elided, max(room, 80.0))
+        self._text(text, self._colours.quiet, self._top * 0.01, y)
 
     def _bar(self, bar: Bar, value: float, y: int, terse: bool) -> None:
         length = min(value, self._end)

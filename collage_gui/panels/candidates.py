@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QComboBox,
     QHBoxLayout,
@@ -23,12 +24,12 @@ from collage_engine.wording.runs import ABOUT_EXPECTED, ABOUT_ISOLATED, ABOUT_RE
 from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.document.pin_prices import measure_text
-from collage_gui.panels.bar_chart import Bar, BarChart
+from collage_gui.panels.bar_chart import BAR_PX, Bar, BarChart
 from collage_gui.panels.cost_text import cost_tip
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
 
-COST_COLUMN, REGRET_COLUMN, ISOLATED_COLUMN = 2, 3, 4
+COST_COLUMN, REGRET_COLUMN, ISOLATED_COLUMN = 1, 2, 4
 """Regrets are hidden where none is known, isolated costs where no cost is another."""
 NAMES_IN_TIP = 12
 """Names of ONNX nodes that the tip of a candidate lists; chosen."""
@@ -57,6 +58,12 @@ def operators_tip(record: CandidateRecord, graph: OperatorGraph | None) -> str:
     return "\n".join(lines)
 
 
+MOST_BARS, LEAST_BARS = 8, 2
+"""Candidates in the chart at most, and at least: a single bar compares nothing. Chosen."""
+LEAST_BESIDE_BARS_PX = 200
+"""Pixels of the panel that the chart leaves to its other parts; chosen, two lines of the table."""
+
+
 class CandidatesPanel(QWidget):
     """Linked both ways: selection → candidates; a chosen candidate → its nodes in the graph."""
 
@@ -79,14 +86,6 @@ class CandidatesPanel(QWidget):
                     width=128,
                 ),
                 Column(
-                    "Operators",
-                    self._operators,
-                    width=84,
-                    stretches=True,
-                    tip=lambda r: operators_tip(r, d.operators),
-                    also_found_by=lambda r: r.label,
-                ),
-                Column(
                     "Expected",
                     lambda r: d.costs.of(r.id).at(),
                     "time",
@@ -101,6 +100,14 @@ class CandidatesPanel(QWidget):
                     width=88,
                     about=ABOUT_REGRET,
                     tip=self._regret_tip,
+                ),
+                Column(
+                    "Operators",
+                    self._operators,
+                    width=84,
+                    stretches=True,
+                    tip=lambda r: operators_tip(r, d.operators),
+                    also_found_by=lambda r: r.label,
                 ),
                 Column(
                     "Isolated",
@@ -184,6 +191,8 @@ class CandidatesPanel(QWidget):
         box.addWidget(self.table, 1)
         box.addLayout(buttons)
 
+        self._bars_shown = MOST_BARS
+        """How many bars there is room for beside the table."""
         document.selection.changed.connect(self.refresh)
         document.questions.explanation_changed.connect(self.refresh)
         document.costs.candidates_changed.connect(self.refresh)
@@ -191,6 +200,15 @@ class CandidatesPanel(QWidget):
         document.costs.changed.connect(self._recost)
         document.execution.running_changed.connect(self._enable)
         self.refresh()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Shows as many bars as leave some lines to the table."""
+        super().resizeEvent(event)
+        room = event.size().height() - self.theme.scaled(LEAST_BESIDE_BARS_PX)
+        bars = max(0, min(MOST_BARS, room // self.theme.scaled(BAR_PX)))
+        if bars != self._bars_shown:
+            self._bars_shown = bars
+            self._bars()
 
     def _operators(self, record: CandidateRecord) -> str:
         """Operators of a candidate by ONNX type and name."""
@@ -306,7 +324,7 @@ class CandidatesPanel(QWidget):
         """Return the cheapest candidates on the chosen one's operators, the chosen one first."""
         document = self.document
         chosen = self._chosen_ids()
-        if not document.selection.operators:
+        if not document.selection.operators or self._bars_shown < LEAST_BARS:
             self.chart.show_bars([])
             self.chart.hide()
             return
@@ -320,7 +338,7 @@ class CandidatesPanel(QWidget):
         rows.sort(key=lambda r: (r.id not in chosen, document.costs.of(r.id).at()))
         bars = []
         explanation = document.questions.explanation
-        for row in rows[:8]:
+        for row in rows[: self._bars_shown]:
             cost = document.costs.of(row.id)
             look = toolchain_look(row.instance.toolchain)
             note = "" if cost.usable else (cost.reason or "not measured")[:48]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from collage_gui.document.pin_prices import PinPrice, pin_prices
 
 
@@ -46,6 +48,21 @@ def test_the_price_is_the_least_regret_and_at_most_where_candidates_are_unmeasur
     document.costs.candidates.pop(own[-1].id, None)
     found = prices(d, page)["tvm"]
     assert found.unmeasured == 1 and found.us == 27.0
+
+
+def test_a_pinned_operator_has_the_prices_of_another_pin_in_that_ones_place(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    d.question(page, [0])
+    d.until(lambda: page.document.questions.candidates)
+    questions = page.document.questions
+    own = [c for c in questions.candidates if c.instance.toolchain == "onednn"]
+    page.document.costs.regrets.clear()
+    assert prices(d, page)["onednn"].us is None
+    instead = {c.id: at - 1.37 for at, c in enumerate(own)}
+    questions.explanation = msgspec.structs.replace(questions.explanation, prices_instead=instead)
+    assert prices(d, page)["onednn"].us == -1.37
 
 
 def test_texts_of_prices() -> None:

@@ -119,6 +119,8 @@ def test_one_key_confirms_a_pin_quickly(drive) -> None:
     assert page.document.runs.visible[-1].confirmation == "quick"
     assert "confirmed quickly" in page.panels.runs.remark.text()
     assert page.panels.run_settings.settings().confirmation == "full", "the next run is a full one"
+    page.document.execution.restore_settings(page.document.runs.visible[-1])
+    assert page.panels.run_settings.settings().confirmation == "full", "also in a reopened session"
 
 
 def test_the_row_of_stages_shows_the_present_one_where_there_is_no_room_for_all(drive) -> None:

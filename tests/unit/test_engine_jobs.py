@@ -12,7 +12,7 @@ import pytest
 
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord
-from collage_engine.records.placement import CandidateCounts, Placement, Run
+from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Run
 from collage_engine.records.results import Opened
 from collage_engine.records.settings import RunSettings
 from collage_engine.service import engine as engine_module
@@ -151,6 +151,22 @@ def test_a_quick_confirmation_compares_with_the_last_run_of_its_kind(engine) -> 
     assert opened.last_measured_run(RunSettings(precision="bfloat16")) is None
 
 
+def test_what_a_quick_confirmation_did_not_time_is_known_from_an_earlier_run(engine) -> None:
+    opened = engine.document(engine.model_open(p.ModelOpen(path="m.onnx")).document)
+
+    def timed(**us: float | None) -> list[Baseline]:
+        return [Baseline(name=n, kind="whole-model", measured_us=t) for n, t in us.items()]
+
+    opened.document.runs += [
+        a_run("r1", baselines=timed(tvm=3.0, onednn=9.0)),
+        a_run("r2", baselines=timed(tvm=4.0, onednn=None)),
+        a_run("r3", baselines=timed(tvm=None, onednn=8.0)),
+    ]
+    found = opened.last_measured_run(RunSettings())
+    assert found.id == "r3"
+    assert {base.name: base.measured_us for base in found.baselines} == {"tvm": 4.0, "onednn": 8.0}
+
+
 def a_run(name: str, settings: RunSettings | None = None, **more: Any) -> Run:
     """A run whose placement was timed."""
     return Run(
@@ -162,12 +178,11 @@ def a_run(name: str, settings: RunSettings | None = None, **more: Any) -> Run:
         toolchains=[],
         candidates=CandidateCounts(),
         placement=Placement(partitions=(), estimated_us=None, measured_us=5.0),
-        baselines=[],
         winner="collage",
         pins=[],
         max_abs_error=None,
         max_rel_error=None,
         seconds={},
         settings=msgspec.to_builtins(settings or RunSettings()),
-        **more,
+        **{"baselines": [], **more},
     )

@@ -85,6 +85,16 @@ def test_what_was_searched_answers_until_costs_pins_or_settings_change():
     assert found.infeasible is not None, "oneDNN's candidates do not take part"
 
 
+def test_a_pinned_node_has_the_prices_of_other_pins_in_that_ones_place():
+    each = [candidate((0,), MEASURED), candidate((1,), MEASURED)]
+    together = candidate((0, 1), Cost(state="measured", median_us=4.0, low_us=3.9, high_us=4.1))
+    opened = document(together, *each, pin=FIRST_ALONE)
+    told, _ = explain_document(opened, 0)
+    assert told.regrets[together.id] is None, "the pin rules it out"
+    assert told.prices_instead == {each[0].id: 0.0, together.id: -2.0}
+    assert explain_document(opened, 1)[0].prices_instead == {}, "the pin is not on this node"
+
+
 def test_the_explanation_is_about_the_placement_that_the_run_exported():
     faster = Cost(state="measured", median_us=1.0, low_us=0.9, high_us=1.1)
     each = [candidate((0,), faster), candidate((1,), faster)]
