@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,17 +11,16 @@ import pytest
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.partition.candidate import make_candidate
-from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import UNKNOWN, Cost
 from collage_engine.records.cost_table import CostTable
-from collage_engine.records.errors import MeasureError
-from collage_engine.records.placement import CandidateCounts
+from collage_engine.records.errors import Cancelled, MeasureError
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages import measure
 from collage_engine.run.stages.measure import Measure, MeasureInputs
 from collage_engine.store.store import Store
+from collage_engine.timing.candidate_timing import Measuring
 from tests.support.candidates import data_of, row
 from tests.support.graphs import chain
 
@@ -32,12 +29,10 @@ IN_TRIAL = Cost(state="measured", median_us=100.0)
 ARRIVED = Cost(state="measured", median_us=7.0)
 
 
-class LostMeasuring:
+class LostMeasuring(Measuring):
     """Measures nothing: its child was killed whenever it was started."""
 
-    counts = CandidateCounts()
-
-    def add(self, candidates: Sequence[Candidate], costs: CostTable, deadline: float) -> CostTable:
+    def add(self, *_: object) -> CostTable:
         raise MeasureError(ENDED)
 
 
@@ -47,7 +42,7 @@ def lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "busy", lambda: None)
     monkeypatch.setattr(measure, "transition_constants", lambda *_: {})
     monkeypatch.setattr(measure, "make_ready", lambda *_: None)
-    monkeypatch.setattr(measure, "Measuring", lambda *_: nullcontext(LostMeasuring()))
+    monkeypatch.setattr(measure, "Measuring", LostMeasuring)
 
 
 def a_run(store: Path, whole: Cost) -> tuple[MeasureInputs, ProblemData]:
@@ -81,7 +76,9 @@ def a_run(store: Path, whole: Cost) -> tuple[MeasureInputs, ProblemData]:
 def test_with_a_cover_the_run_goes_on_and_says_so(tmp_path: Path) -> None:
     inputs, data = a_run(tmp_path / "store.sqlite", IN_TRIAL)
     control = RunControl()
-    after = Measure().run(inputs, control).data
+    result = Measure().run(inputs, control)
+    after, counts = result.data, result.counts
+    assert (counts.distinct, counts.skipped, counts.from_trials) == (3, 1, 2)
     assert [after.costs.cost(c.id).median_us for c in data.candidates] == [100.0, 7.0, None]
     assert control.cut_short == ["measure"]
     assert control.warnings == [f"measuring came to an early end: {ENDED}"]
@@ -92,3 +89,16 @@ def test_without_one_the_run_ends_with_the_reason(tmp_path: Path) -> None:
     inputs, _ = a_run(tmp_path / "store.sqlite", UNKNOWN)
     with pytest.raises(MeasureError, match="killed by SIGKILL"):
         Measure().run(inputs, RunControl())
+
+
+@pytest.mark.usefixtures("lost")
+def test_all_are_counted_where_the_time_ends_before_the_turn_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(*_: object) -> None:
+        raise Cancelled("the time is over")
+
+    monkeypatch.setattr(measure, "make_ready", end)
+    inputs, _ = a_run(tmp_path / "store.sqlite", IN_TRIAL)
+    counts = Measure().run(inputs, RunControl()).counts
+    assert (counts.distinct, counts.skipped, counts.from_trials) == (3, 1, 2)

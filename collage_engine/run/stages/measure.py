@@ -243,6 +243,8 @@ class _Measurement:
         except (Cancelled, MeasureError):
             costs = self.open_model.with_stored_costs(self.data.candidates, self.data.costs)
             self.data = self.data.with_costs(costs)
+            if not self.measuring.counts.distinct:  # it ended before any candidate's turn came
+                self.measuring.begin(self.data.candidates, costs)
             raise
 
     def run_as_far_as_possible(self, budget: Budget, report: StageReport) -> None:
