@@ -54,8 +54,8 @@ every candidate takes."""
 LEAST_COVERS = 3
 """Covers that there must be time for, or no mix is tried: two toolchains profiled, and one mix."""
 FEW_CANDIDATES = 300
-"""Distinct candidates up to which no mix is tried; chosen: all of them are measured within a
-minute, and a search of all covers then tells more."""
+"""Distinct unmeasured candidates up to which no mix is tried; chosen: all of them are measured
+within a minute, and a search of all covers then tells more."""
 PROFILING_SHARE = 0.65
 """Share of the stage's time for profiles; chosen: the rest is for mixes."""
 
@@ -105,16 +105,16 @@ class TryMixes:
         on_processor = inputs.menu.target.kind == "cpu"
         if not wanted or one_at_a_time or not on_processor or settings.objective != "latency":
             return unchanged
-        if len({candidate.key for candidate in data.candidates}) <= FEW_CANDIDATES:
-            return unchanged
-        work = Mixing(inputs, control, MixSettings())
-        if known.best is None or len(work.taken) < 2:
+        unmeasured = {c.key for c in data.candidates if not data.costs.known(c.id)}
+        instances = {c.instance.id for c in data.candidates}
+        if known.best is None or len(instances) < 2 or len(unmeasured) <= FEW_CANDIDATES:
             return unchanged
         seconds = MIXES_SHARE * inputs.budget.to_improve_s
         predicted = Predicted(known)
         if seconds < LEAST_COVERS * (predicted.build_s + predicted.load_s):
             control.cut("mixes")
             return unchanged
+        work = Mixing(inputs, control, MixSettings())
         with control.stage("mixes") as report:
             return work.run(seconds, report)
 
