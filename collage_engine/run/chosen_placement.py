@@ -24,8 +24,8 @@ def chosen_placement(
 ) -> Placement:
     """Return the winner of a confirmation as a placement with its end-to-end times.
 
-    A baseline may win with a partition whose candidate was left unmeasured, for being of no use to
-    any better cover. What it took in the winner's own profile stands for its cost then, so that a
+    A baseline, or a mix that was tried first, may win with a partition whose candidate was left
+    unmeasured. What it took in the winner's own profile stands for its cost then, so that a
     placement whose partitions were all measured always has an estimate.
 
     Args:
@@ -35,7 +35,7 @@ def chosen_placement(
     """
     winner = confirmation.winner
     placement = _searched(placements, winner)
-    if placement is None:
+    if placement is None or placement.estimated_us is None:
         placement = baseline_placement(with_profiled_costs(data, confirmation), winner)
     in_model_us = dict(enumerate(confirmation.in_place_us))
     parts = placement.partitions

@@ -110,3 +110,16 @@ def test_a_placement_is_found_by_its_cover_whatever_its_place_in_the_list() -> N
     assert [part.candidate for part in chosen.partitions] == [PARTS[1].id]
     others = runners_up(placements, confirmation)
     assert [one.measured_us for one in others] == [70.0, 80.0], "the fastest is the first"
+
+
+def test_a_mix_of_unmeasured_partitions_is_estimated_by_its_profile_too() -> None:
+    given = data(10.0, None, 30.0)
+    mix = replace(
+        confirmed().winner, contender=Contender(name="collage", kind="collage", cover=PARTS)
+    )
+    listed = [baseline_placement(given, mix)]
+    assert listed[0].estimated_us is None
+    confirmation = replace(confirmed(11.0, 22.0, 33.0), results=(mix,), winner=mix)
+    placement = chosen_placement(given, listed, confirmation)
+    assert [part.estimated_us for part in placement.partitions] == [10.0, 22.0, 30.0]
+    assert placement.estimated_us is not None
