@@ -183,9 +183,9 @@ def suggested_mixes(
         )
 
     apart = tuple(candidate(name, group) for group, name in fastest.items())
-    found = [
-        Mix(cover=apart, expected_us=times.bound_us),
+    found = [  # the merged one first: it has fewer hand-overs
         Mix(cover=merged(fastest), expected_us=times.bound_us),
+        Mix(cover=apart, expected_us=times.bound_us),
     ]
     for base, base_us in alone_us.items():
         if base_us > settings.base_factor * fastest_us:
