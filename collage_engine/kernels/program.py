@@ -7,8 +7,10 @@ not transform those loops: it reads the blocks here and writes a loop nest of it
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
+import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Expr, Var
 from tvm.ir.expr import TensorLoad
@@ -107,6 +109,14 @@ def read_program(func: tirx.PrimFunc) -> Program:
             raise NotUnderstood("a buffer written by two blocks")
         written.append(stage.output)
     return Program(tuple(func.params), tuple(stages))
+
+
+def kernel_text(function: tirx.PrimFunc) -> str:
+    """Returns a line of text that equal unscheduled functions share, in every process."""
+    shapes = " ".join(
+        "x".join(str(int(e)) for e in p.shape) + ":" + str(p.dtype) for p in function.params
+    )
+    return f"kernel {tvm_ffi.structural_hash(function):016x} {shapes}"
 
 
 def _stage(statement: Any) -> Stage:
@@ -296,10 +306,4 @@ def _read_once(stage: Stage, readers: list[Stage]) -> bool:
     if len(reads) != 1:
         return False
     reader = readers[0]
-    size = 1
-    for e in (*reader.extents, *reader.reduce_extents):
-        size *= e
-    own = 1
-    for e in stage.extents:
-        own *= e
-    return size <= own
+    return prod((*reader.extents, *reader.reduce_extents)) <= prod(stage.extents)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -74,3 +75,15 @@ def narrowed(tensor: Any, dtype: str) -> Any:
 def const(array: np.ndarray) -> Expr:
     """Returns an array as a Relax constant."""
     return relax.const(np.ascontiguousarray(array), str(array.dtype))
+
+
+def both_sides(padding: Sequence[int], dims: int) -> tuple[int, ...]:
+    """Returns the padding before every spatial axis, then behind every one, from TVM's short forms.
+
+    Args:
+        padding: One number for all, one for each axis, or all of them.
+        dims: How many spatial axes there are.
+    """
+    if len(padding) == 1:
+        return tuple(padding) * (2 * dims)
+    return tuple(padding) * 2 if len(padding) == dims else tuple(padding)

@@ -17,7 +17,8 @@ How one problem becomes a kernel:
    packs the constant weight by ``rule.pack`` and emits ``rule.reference``: the plain computation
    over the packed weight. Its block carries a note (``note.py``) with the decision.
 2. TVM fuses the operators that follow into the same function.
-3. The scheduler reads the note back with ``Registry.read`` and has ``rule.write`` write the loops.
+3. The scheduler reads the note back with ``note.decision_of`` and has ``rule.write`` write the
+   loops.
 
 Nothing here imports TVM, so that plans can be read and checked without it.
 """

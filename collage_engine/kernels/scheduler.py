@@ -16,16 +16,21 @@ from collage_engine.kernels.cpu.writing.epilogue import surround
 from collage_engine.kernels.expressions import NotUnderstood
 from collage_engine.kernels.marks import REASON, SCHEDULE, UNSCHEDULED
 from collage_engine.kernels.note import decision_of
-from collage_engine.kernels.program import Program, Stage, inline, read_program
+from collage_engine.kernels.program import (
+    Program,
+    Stage,
+    inline,
+    kernel_text,
+    read_program,
+)
 from collage_engine.kernels.registry import RULES
-from collage_engine.kernels.target import Cpu
+from collage_engine.kernels.target import BYTES_PER_CYCLE, Cpu
 
 TRACED = "metaschedule"
 """The schedule of a kernel that follows a MetaSchedule trace."""
 
-CYCLES_PER_STORE = 1.6
-"""Cycles of one thread for a result of a plain stage. Chosen: eight bytes read and written at the
-five bytes a cycle that one core moves from and to memory at least."""
+CYCLES_PER_STORE = 8 / BYTES_PER_CYCLE
+"""Cycles of one thread for a result of a plain stage. Chosen: four bytes read and four written."""
 WAKING_CYCLES = 80_000
 """Cycles of work from which other threads are woken for a kernel. Chosen: 25 µs at 3.2 GHz, what
 the operating system takes to wake a sleeping thread, which hardly depends on the processor; threads
@@ -73,10 +78,7 @@ def kernel_for(function: tirx.PrimFunc, cpu: Cpu) -> Kernel:
 
 def workload_of(function: tirx.PrimFunc, cpu: Cpu) -> str:
     """Returns a line that equal unscheduled kernels share, in every process."""
-    shapes = " ".join(
-        "x".join(str(int(e)) for e in p.shape) + ":" + str(p.dtype) for p in function.params
-    )
-    return f"kernel {tvm_ffi.structural_hash(function):016x} {shapes} threads {cpu.threads}"
+    return f"{kernel_text(function)} threads {cpu.threads}"
 
 
 def _traced(function: tirx.PrimFunc, cpu: Cpu) -> Kernel | None:

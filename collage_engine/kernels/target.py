@@ -10,18 +10,29 @@ from collage_engine.machine.device import cache_bytes, processor
 from collage_engine.machine.peaks import runs_in_halves
 from collage_engine.records.graph import item_bytes
 
+BYTES_PER_CYCLE = 5.0
+"""Bytes that one core moves from or to memory in a cycle. Chosen: 15 to 20 GB/s at 3 to 4 GHz, what
+any server or desktop reaches. It decides whether Winograd's method is expected to pay where an
+image has so few tiles that the weight arrives more slowly than it is used, and from how much work
+on a kernel is shared among threads. The measured peaks (``machine/peaks.py``) are not used: a
+default plan is part of what an instance compiles, which every process, every machine of a pool and
+every later day has to compile alike, while peaks differ by some percent each time they are
+measured. Tuning compares what it decides between."""
+
 
 @dataclass(frozen=True)
 class Cpu:
     """The schedules need to know this of a processor."""
 
-    mcpu: str
     vector_bytes: int
+    """Width of the widest vectors."""
     registers: int
     """Vector registers the code generator can name."""
     l1_bytes: int
     l2_bytes: int
+    """Data that the first- and the second-level cache of one core hold."""
     threads: int = 1
+    """Threads that a kernel may use."""
     vnni: bool = False
     """Whether one instruction adds four 8-bit products to each lane of a full vector."""
     bfloat16: bool = False
@@ -80,8 +91,7 @@ def cpu(threads: int = 1) -> Cpu:
     import tvm
     from tvm.target import codegen
 
-    description = cpu_target(threads)
-    target = tvm.target.Target(description)
+    target = tvm.target.Target(cpu_target(threads))
     with target:
         wide = codegen.llvm_cpu_has_features("avx512f", target)
         medium = codegen.llvm_cpu_has_features("avx2", target)
@@ -94,7 +104,6 @@ def cpu(threads: int = 1) -> Cpu:
     vector_bytes = 64 if wide else 32 if medium else 16
     registers = 32 if wide or arm else 16
     l1, l2 = cache_bytes(1, 32 << 10), cache_bytes(2, 512 << 10)
-    name = description.get("mcpu", "generic")
     known = processor()
     halves = wide and runs_in_halves(known.model, frozenset(known.flags))
-    return Cpu(name, vector_bytes, registers, l1, l2, threads, vnni, bfloat16, halves)
+    return Cpu(vector_bytes, registers, l1, l2, threads, vnni, bfloat16, halves)

@@ -181,17 +181,19 @@ def all_of(conditions: Sequence[Any]) -> Any:
     return result
 
 
-def product(values: Sequence[int]) -> int:
-    """Returns the product of some sizes; 1 of none."""
-    n = 1
-    for v in values:
-        n *= v
-    return n
-
-
 def divisor(n: int, limit: int) -> int:
     """Returns the largest divisor of ``n`` that is at most ``limit``."""
     return next(d for d in range(min(n, limit), 0, -1) if n % d == 0)
+
+
+def in_vectors(size: int, lanes: int, vector: Callable[[Index, int], Stmt]) -> Stmt:
+    """Returns ``vector(start, width)`` over a run of elements: whole ones, then powers of two."""
+    full = size // lanes
+    rest = pieces(size - full * lanes, lanes)
+    return seq(
+        loop(full, lambda v: vector(v * lanes, lanes)) if full else None,
+        *(vector(full * lanes + start, width) for start, width in rest),
+    )
 
 
 def pieces(extent: int, width: int) -> list[tuple[int, int]]:

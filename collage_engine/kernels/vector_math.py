@@ -8,6 +8,7 @@ NaN stays NaN; half precision is computed in float32.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from tvm import tirx
@@ -174,10 +175,12 @@ def sigmoid(x: Expr) -> Expr:
 
 
 def power(base: Expr, exponent: Expr) -> Expr | None:
-    """Return a power by a constant exponent; None for other exponents."""
+    """Return a power by a constant exponent that is finite; None for other exponents."""
     if not isinstance(exponent, prim.FloatImm):
         return None
     e = float(exponent.value)
+    if not math.isfinite(e):
+        return None
     if e == 0.5:
         return tirx.sqrt(base)
     if e == int(e) and 1 <= e <= 4:

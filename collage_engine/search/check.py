@@ -41,7 +41,9 @@ class CoverCheck(msgspec.Struct, frozen=True, kw_only=True):
     acyclic: bool
     """Its partitions can run in some order."""
     keeps_pins: bool
+    """No candidate breaks a pin."""
     keeps_limits: bool = msgspec.field(name="keeps_constraints")
+    """Its runtimes keep to all limits."""
     faults: tuple[str, ...]
     """What is wrong, each fault in a sentence."""
 

@@ -46,8 +46,6 @@ class CoverWithinBound(msgspec.Struct, frozen=True, kw_only=True):
     cover: tuple[CandidateId, ...]
     cost_us: float
     squared_error: float
-    lower_bound_us: float
-    """No cover within the bound costs less; equal to the cost where this is proven the fastest."""
 
 
 class ErrorBoundedSearch:
@@ -113,20 +111,18 @@ class ErrorBoundedSearch:
     def _close_gap(self, best: CoverWithinBound, price: float, bound: float) -> CoverWithinBound:
         """Go through covers in the order of priced cost, until none that follows can be better."""
         self._reprice(price)
-        proven = best.lower_bound_us
         for ranked in best_covers(self._search, self.problem.pins, RANKED_COVERS):
             # What costs this much under the price costs at least so much within the bound.
-            proven = ranked.cost_us - price * bound
-            if proven >= best.cost_us * (1 - EQUAL_COST):
+            if ranked.cost_us - price * bound >= best.cost_us * (1 - EQUAL_COST):
                 break
             cover = self._evaluated(ranked.cover)
             if cover.squared_error <= bound and cover.cost_us < best.cost_us:
                 best = cover
-        return msgspec.structs.replace(best, lower_bound_us=min(best.cost_us, max(0.0, proven)))
+        return best
 
     def _any(self, free: CoverWithinBound, bound: float) -> CoverWithinBound | None:
         """Return some cover within the bound: the price is raised until one is the best."""
-        price = free.cost_us / free.squared_error
+        price = (free.cost_us or 1.0) / free.squared_error
         for _ in range(PRICE_RAISES):
             best = self._best(price)
             if best is None or best.squared_error <= bound:
@@ -151,5 +147,4 @@ class ErrorBoundedSearch:
             cover=cover,
             cost_us=cost,
             squared_error=self.squared_error(cover),
-            lower_bound_us=cost,
         )

@@ -8,8 +8,7 @@ each of them.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from collage_engine.search.limited_search import RuntimeSets, solve_within_limits
 from collage_engine.search.limits import limits_in_words
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
 SOLUTIONS_KEPT = 64
 """Solutions that are remembered, by pins and by excluded candidates (a count; chosen: each takes a
 few kilobytes, and an explanation of pins or limits asks for a few dozen)."""
-
-
-Key = TypeVar("Key", bound=Hashable)
 
 
 class Search:
@@ -59,15 +55,12 @@ class Search:
         )
         """What the limits allow; None: there are no limits."""
         self._forbidden: dict[ProblemPin, list[int]] = {}
-        self._under_pins: dict[frozenset[ProblemPin], Solution] = {}
-        """What was found under pins lately, without labels."""
         self._restricted: dict[tuple[frozenset[ProblemPin], frozenset[int]], Solution] = {}
         """What was found under pins without some candidates lately, without labels."""
         self._with_unmeasured: Search | None = None
 
     def reprice(self, costs_us: Mapping[int, float | None]) -> None:
         """Give candidates other costs; see :meth:`Solver.reprice`."""
-        self._under_pins.clear()
         self._restricted.clear()
         self._with_unmeasured = None
         self.solver.reprice(costs_us)
@@ -122,22 +115,15 @@ class Search:
             regrets: Whether to compute the least covers through all candidates too.
             time_limit_s: Time limit of one solve in seconds; by default the search's.
         """
-        pins = list(pins)
         if self.runtime_sets is None:
-            solution = self.solver.solve(
-                self.allowed(pins), regrets=regrets, time_limit_s=time_limit_s
-            )
-        else:
-            most = self.solver.time_limit_s if time_limit_s is None else time_limit_s
-            solution = solve_within_limits(
-                self.restricted(pins, time_limit_s),
-                self.runtime_sets,
-                regrets=regrets,
-                time_limit_s=most,
-            )
-        if solution.decided:  # a search that ran out of time would be wrong to remember
-            _remember(self._under_pins, frozenset(pins), solution)
-        return solution
+            return self.solver.solve(self.allowed(pins), regrets=regrets, time_limit_s=time_limit_s)
+        most = self.solver.time_limit_s if time_limit_s is None else time_limit_s
+        return solve_within_limits(
+            self.restricted(pins, time_limit_s),
+            self.runtime_sets,
+            regrets=regrets,
+            time_limit_s=most,
+        )
 
     def restricted(
         self, pins: Iterable[ProblemPin], time_limit_s: float | None = None
@@ -160,8 +146,10 @@ class Search:
             solution = self.solver.solve(
                 self.allowed(pins, gone), regrets=regrets, time_limit_s=time_limit_s
             )
-            if solution.decided:
-                _remember(self._restricted, (key, gone), solution)
+            if solution.decided:  # a search that ran out of time would be wrong to remember
+                if len(self._restricted) >= SOLUTIONS_KEPT:
+                    self._restricted.pop(next(iter(self._restricted)))
+                self._restricted[key, gone] = solution.without_labels()
             return solution
 
         return solve
@@ -174,9 +162,3 @@ class Search:
         """Return ``one`` less ``other``, two internal integer costs, in microseconds."""
         scale = self.solver.weights.scale
         return (one // scale - other // scale) / 1e9
-
-
-def _remember(memory: dict[Key, Solution], key: Key, solution: Solution) -> None:
-    if len(memory) >= SOLUTIONS_KEPT:
-        memory.pop(next(iter(memory)))
-    memory[key] = solution.without_labels()

@@ -92,9 +92,13 @@ class Solution:
         return self.cost is not None and self.lower_bound >= self.cost
 
     def without_labels(self) -> Solution:
-        """Return cost and cover alone, which take little memory."""
-        return replace(
-            self, labels=None, least_through={}, lower_bound_through={}, others_in_no_cover=False
+        """Return cost, bound and cover alone, which take little memory."""
+        return Solution(
+            cost=self.cost,
+            lower_bound=self.lower_bound,
+            cover=self.cover,
+            states=self.states,
+            decided=self.decided,
         )
 
 

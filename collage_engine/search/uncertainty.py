@@ -188,10 +188,11 @@ class _Scatter:
             + math.sqrt(1.0 - SHARED_DRIFT_VARIANCE) * own
         )
         if self.repeats:
-            again = median(rng.choices(self.repeats, k=len(self.repeats)))
-            away = off * self.drift / NINE_OF_TEN
-            return again / self.centre * math.exp(max(-MOST_AWAY, min(away, MOST_AWAY)))
-        return rng.gauss(1.0, self.sigma)
+            again = median(rng.choices(self.repeats, k=len(self.repeats))) / self.centre
+        else:
+            again = rng.gauss(1.0, self.sigma)
+        away = off * self.drift / NINE_OF_TEN
+        return again * math.exp(max(-MOST_AWAY, min(away, MOST_AWAY)))
 
 
 def _scatter(

@@ -12,6 +12,10 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from collage_engine.kernels.cpu.convolution.problem import ConvProblem
+from collage_engine.kernels.cpu.depthwise.rule import SPARE_REGISTERS
+from collage_engine.kernels.cpu.direct_spatial.plan import band_bytes
+from collage_engine.kernels.registry import RULES
 from collage_engine.kernels.target import cpu, cpu_target
 from collage_engine.toolchains.tvm import channels_last
 from collage_engine.toolchains.tvm.lowering import lower_module
@@ -126,6 +130,25 @@ def test_for_processors_with_other_vectors(case: tuple, vector_bytes: int, regis
         for kernel in kernels(conv(shape, *rest, layout=layout), processor):
             assert kernel.schedule.startswith("conv") and not kernel.reason
             assert error_of(kernel) <= TOLERANCE
+
+
+@pytest.mark.parametrize("width", [5, 7, 14, 56])
+def test_default_plans_follow_the_registers_and_the_caches(width: int) -> None:
+    narrow = replace(cpu(1), vector_bytes=32, registers=16, l1_bytes=32 << 10)
+    wide = replace(cpu(1), vector_bytes=64, registers=32, l1_bytes=64 << 10)
+    image, weight = (1, width, width, 64), (64, 1, 3, 3)
+    problem = ConvProblem(True, image, image, weight, 64, (1, 1), (1, 1, 1, 1), (1, 1))
+    for processor in (narrow, wide):
+        plan = RULES.default(problem, processor).plan  # type: ignore[union-attr]
+        assert plan.columns * plan.vectors <= processor.registers - SPARE_REGISTERS
+    first = replace(problem, channels_last=False, data=(1, 3, 64, 64), out_shape=(1, 4, 64, 64))
+    first = replace(first, weight=(4, 3, 3, 3), groups=1)
+    spatial = RULES.rule("conv spatial")
+    for processor, band in ((narrow, 48 << 10), (wide, 96 << 10)):
+        plan = spatial.default(first, processor)
+        assert band_bytes(plan, processor) == band
+        tried = {band_bytes(p, processor) for p in spatial.neighbours(first, plan, processor)}
+        assert {band // 2, band * 2} <= tried
 
 
 def test_channels_in_lanes_read_small_channel_counts_from_memory_only_inside() -> None:

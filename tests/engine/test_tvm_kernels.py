@@ -18,6 +18,7 @@ from collage_engine.kernels.program import inline, read_program
 from collage_engine.kernels.target import cpu_target
 from collage_engine.kernels.tir_builder import int64, load, loop, seq, store, vectorized
 from collage_engine.kernels.vector_math import vector_functions
+from collage_engine.kernels.verify import build, difference
 from tests.support.tvm_cases import check, constant, error_of, function, kernels
 
 op = relax.op
@@ -195,6 +196,43 @@ def test_pointwise(name: str, shapes: Any, body: Any) -> None:
     check(function(shapes, body))
 
 
+def test_a_quotient_that_is_rounded_is_divided() -> None:
+    """49 · (1 / 49) is less than 1 in float32."""
+    numbers = np.arange(1, 4097, dtype=np.float32)
+    for body, wanted in (
+        (lambda x: op.floor(op.divide(x, relax.const(np.float32(49)))), np.floor(numbers / 49)),
+        (lambda x: op.equal(op.divide(x, relax.const(np.float32(49))), _one()), numbers == 49),
+    ):
+        (kernel,) = kernels(function([numbers.shape], body))
+        result = tvm.runtime.tensor(np.zeros(numbers.shape, wanted.dtype))
+        build(kernel.function)["kernel"](tvm.runtime.tensor(numbers), result)
+        np.testing.assert_array_equal(result.numpy(), wanted)
+
+
+def test_a_number_between_two_steps_is_quantised_as_it_is_divided() -> None:
+    scale, zero = np.float32(0.3), np.int8(3)
+    middles = ((np.arange(-120, 120) + 0.5) * scale).astype(np.float32)
+    values = np.concatenate([middles, np.nextafter(middles, np.float32(np.inf))])
+
+    def body(x: Any) -> Any:
+        return op.quantize(x, relax.const(scale), relax.const(zero), axis=0, out_dtype="int8")
+
+    (kernel,) = kernels(function([values.shape], body))
+    result = tvm.runtime.tensor(np.zeros(values.shape, np.int8))
+    build(kernel.function)["kernel"](tvm.runtime.tensor(values), result)
+    wanted = np.clip(np.rint(values / scale) + zero, -128, 127).astype(np.int8)
+    np.testing.assert_array_equal(result.numpy(), wanted)
+
+
+def _one() -> Any:
+    return relax.const(np.float32(1))
+
+
+def test_an_infinite_exponent_is_left_to_the_library() -> None:
+    (kernel,) = kernels(function([(64,)], lambda x: op.power(x, relax.const(np.float32(np.inf)))))
+    assert not kernel.unscheduled
+
+
 def test_functions_of_functions_are_stages_of_their_own() -> None:
     # In one expression, TVM's simplifier would take hours for Mish.
     def mish(x: Any) -> Any:
@@ -263,6 +301,13 @@ def test_accuracy(name: str, reference: Any, low: float, high: float, relative: 
     got = evaluate(getattr(tirx, name), values)
     scale = np.abs(want) if relative else 1.0
     assert np.max(np.abs(got - want) / scale) < 1e-6
+
+
+def test_infinities_of_other_sign_and_nan_are_a_difference() -> None:
+    want = np.array([1.0, np.inf, np.nan])
+    assert difference(want, want.copy()) == 0.0
+    assert difference(want, np.array([1.0, -np.inf, np.nan])) == math.inf
+    assert difference(want, np.array([1.0, np.nan, np.nan])) == math.inf
 
 
 def test_edges() -> None:

@@ -131,6 +131,17 @@ def test_drift_lowers_the_probability_of_a_choice_and_less_within_the_same_round
     assert 0.5 < right(True, 0.2) < right(False, 0.2) < 1.0
 
 
+def test_drift_counts_where_only_a_spread_is_known() -> None:
+    def right(share: float) -> float:
+        data = contenders(108.0, share, apart=True)
+        for candidate in data["candidates"]:  # type: ignore[attr-defined]
+            candidate["spread_us"] = 0.1
+        problem = problem_from(data)
+        return choice_uncertainty(problem, solve(problem), draws=400).probability["a"]
+
+    assert right(0.0) == 1.0 and 0.5 < right(0.2) < 0.95
+
+
 def test_a_drift_is_a_share() -> None:
     with pytest.raises(UsageError, match="drift"):
         problem_from(contenders(101.0, -0.1, apart=False))

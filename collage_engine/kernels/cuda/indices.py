@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
-import numpy as np
 from tvm import tirx
 from tvm.ir import Call
 
@@ -29,11 +29,6 @@ def where(tests: list[Any], value: Any, outside: int = 0) -> Any:
     return tirx.if_then_else(tirx.all(*tests), value, tirx.const(outside, str(value.ty.dtype)))
 
 
-def volume(values: Sequence[int]) -> int:
-    """Returns the product of sizes, 1 for none."""
-    return int(np.prod(values, dtype=np.int64)) if len(values) else 1
-
-
 def unfused(index: Index, shape: Sequence[int]) -> list[Any]:
     """Returns the indices along every axis that a row-major index stands for."""
     found: list[Any] = []
@@ -41,7 +36,7 @@ def unfused(index: Index, shape: Sequence[int]) -> list[Any]:
         if size == 1:
             found.append(tirx.const(0))
             continue
-        rest = volume(shape[: len(shape) - len(found) - 1])
+        rest = prod(shape[: len(shape) - len(found) - 1])
         found.append(index if rest == 1 else tirx.floormod(index, size))
         index = tirx.floordiv(index, size)
     return found[::-1]
@@ -75,10 +70,3 @@ def plain_layout(call: Call, kernel: str) -> bool:
     if layout == axes or str(attributes.out_layout or layout) != layout:
         return False
     return str(attributes.kernel_layout) == kernel + axes
-
-
-def both_sides(padding: list[int], dims: int) -> list[int]:
-    """Returns the padding before all axes, then after all axes, from TVM's short forms."""
-    if len(padding) == 1:
-        return padding * (2 * dims)
-    return padding * 2 if len(padding) == dims else padding

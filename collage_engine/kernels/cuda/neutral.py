@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import relax, tirx
 from tvm.s_tir import Schedule
 
@@ -31,6 +30,7 @@ from collage_engine.kernels.cuda.product.plan import (
 )
 from collage_engine.kernels.cuda.product.problem import ProductProblem
 from collage_engine.kernels.cuda.product.reference import PRODUCT
+from collage_engine.kernels.program import kernel_text
 
 NUMBER = "number"
 """Key of the anchor's number in the note of a neutral anchor."""
@@ -93,10 +93,7 @@ class Surveyed:
 
 def workload_of(function: tirx.PrimFunc, architecture: str) -> str:
     """Returns a line of text that equal unscheduled functions share, in every process."""
-    shapes = " ".join(
-        "x".join(str(int(e)) for e in p.shape) + ":" + str(p.dtype) for p in function.params
-    )
-    return f"kernel {tvm_ffi.structural_hash(function):016x} {shapes} {architecture}"
+    return f"{kernel_text(function)} {architecture}"
 
 
 def surveyed(name: str, function: tirx.PrimFunc) -> Surveyed:

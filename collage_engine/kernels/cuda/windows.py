@@ -6,8 +6,11 @@ from typing import NamedTuple
 
 from tvm.ir import Call
 
-from collage_engine.kernels.cuda.indices import both_sides, plain_layout
-from collage_engine.kernels.relax_values import static_shape
+from collage_engine.kernels.cuda.indices import plain_layout
+from collage_engine.kernels.relax_values import (
+    both_sides,
+    static_shape,
+)
 
 
 class Window(NamedTuple):
@@ -19,7 +22,7 @@ class Window(NamedTuple):
     groups: int
     strides: list[int]
     dilation: list[int]
-    padding: list[int]
+    padding: tuple[int, ...]
     """Padding before every axis, then after every axis."""
 
 

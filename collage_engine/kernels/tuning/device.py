@@ -1,6 +1,7 @@
 """A device compiles, compares and times kernels for tuning, whatever becomes of them.
 
-The tuners only write kernels; who compiles and runs them is handed in (``measure.kernel_device``).
+The tuners only write kernels; who compiles and runs them is handed in (the engine's room ``tuning``
+does so, in ``tuning/kernel_device.py``).
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ Winograd's method saves more.
 from __future__ import annotations
 
 from collections.abc import Collection
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,6 @@ from collage_engine.kernels.relax_values import (
     static_shape,
 )
 from collage_engine.kernels.target import Cpu
-from collage_engine.kernels.tir_builder import product
 from collage_engine.records.precision import PRODUCTS
 from collage_engine.toolchains.tvm.channels_last_operators import is_convolution, name_of
 from collage_engine.toolchains.tvm.transposed import sub_pixels
@@ -98,7 +98,7 @@ def _large(function: relax.Function, full: frozenset[int], cpu: Cpu) -> set[Any]
         and used in multiplied
         and not any(used.same_as(parameter) for parameter in function.params)
         and dtype_of(used) == "float32"
-        and 4 * product(static_shape(used) or (0,)) > cpu.l2_bytes
+        and 4 * prod(static_shape(used) or (0,)) > cpu.l2_bytes
     }
 
 
@@ -164,7 +164,7 @@ def _matmul_sizes(call: Call) -> tuple[DotProblem, np.ndarray] | None:
     shape, out, weight = static_shape(left), static_shape(call), constant_of(right)
     if shape is None or out is None or weight is None or weight.dtype != np.float32:
         return None
-    if len(shape) < 2 or weight.ndim < 2 or product(weight.shape[:-2]) != 1:
+    if len(shape) < 2 or weight.ndim < 2 or prod(weight.shape[:-2]) != 1:
         return None
     if len(shape) < weight.ndim or dtype_of(left) != "float32":
         return None

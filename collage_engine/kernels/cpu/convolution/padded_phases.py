@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from tvm import tirx
@@ -19,7 +20,6 @@ from collage_engine.kernels.tir_builder import (
     load,
     loop,
     nest,
-    product,
     seq,
     store,
     when,
@@ -48,13 +48,13 @@ class Planes:
             at = t * d
             phase = phase * s + (at % s if s > 1 else 0)
             inside = inside * p + (at // s if s > 1 else at)
-        return phase * product(self.pitches) + inside
+        return phase * prod(self.pitches) + inside
 
 
 def layout_of(shape: ConvShape) -> tuple[int, tuple[int, ...]]:
     """Return (elements of a channel's plane, extents of one phase)."""
     pitches = tuple(-(-p // s) for p, s in zip(shape.padded, shape.strides, strict=True))
-    return product(shape.strides) * product(pitches), pitches
+    return prod(shape.strides) * prod(pitches), pitches
 
 
 def make_planes(shape: ConvShape, context: Context, may_alias: bool) -> Planes:
@@ -85,7 +85,7 @@ def write_plane(
     """
     lanes = context.cpu.lanes("float32")
     _, pitches = layout_of(shape)
-    phase_size = product(pitches)
+    phase_size = prod(pitches)
     source = context.views.flat(shape.data)
     used = sorted(
         {

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 from tvm.ir import Call
 
-from collage_engine.kernels.relax_values import float_operands
+from collage_engine.kernels.relax_values import (
+    both_sides,
+    float_operands,
+)
 from collage_engine.kernels.rule import Record
 from collage_engine.kernels.target import Cpu
-from collage_engine.kernels.tir_builder import product
 
 SPATIAL = {3: "W", 4: "HW", 5: "DHW"}
 """Letters of the spatial axes in TVM's layouts, by the number of all axes."""
@@ -49,7 +52,7 @@ class ConvProblem:
     @property
     def taps(self) -> int:
         """Returns the taps of the whole kernel."""
-        return product(self.kernel)
+        return prod(self.kernel)
 
     @property
     def co(self) -> int:
@@ -115,18 +118,18 @@ class ConvProblem:
         A run of positions is one column.
         """
         if self.pointwise or self.dims == 1:
-            return product(self.out), 1
+            return prod(self.out), 1
         return self.out[-2], self.out[-1]
 
     @property
     def multiply_adds(self) -> float:
         """Returns how many products are added up."""
-        return float(product(self.out_shape) * self.depth)
+        return float(prod(self.out_shape) * self.depth)
 
     @property
     def depth(self) -> int:
         """Returns how many products are added up to one result."""
-        return product(self.weight[1:])
+        return prod(self.weight[1:])
 
     def operands(self, random: np.random.Generator) -> tuple[np.ndarray, ...]:
         """Random data and weight; results are about as large as the data."""
@@ -175,13 +178,6 @@ class ConvProblem:
             f"{sizes(self.strides)} padding {sizes(self.padding)} dilation "
             f"{sizes(self.dilation)} groups {self.groups} threads {machine.threads}"
         )
-
-
-def both_sides(padding: Sequence[int], dims: int) -> tuple[int, ...]:
-    """Padding before and behind each axis, from TVM's short forms."""
-    if len(padding) == 1:
-        return tuple(padding) * (2 * dims)
-    return tuple(padding) * 2 if len(padding) == dims else tuple(padding)
 
 
 def described(call: Call) -> tuple[ConvProblem, np.ndarray] | None:

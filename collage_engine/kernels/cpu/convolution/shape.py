@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from tvm.tirx import Buffer
@@ -25,11 +26,10 @@ from collage_engine.kernels.tir_builder import (
     all_of,
     bound,
     f32,
+    in_vectors,
     int64,
     load,
     loop,
-    pieces,
-    product,
     seq,
     split_index,
     store,
@@ -76,7 +76,7 @@ class ConvShape(ConvSizes):
     @property
     def work(self) -> int:
         """Multiply-adds of vectors, roughly: what sharing among threads is worth."""
-        products = self.batch * self.co * product(self.out) * self.taps * self.ci // self.groups
+        products = self.batch * self.co * prod(self.out) * self.taps * self.ci // self.groups
         return products // 16
 
     def index(self, n: Index, c: Index, spatial: Sequence[Index]) -> tuple[Index, ...]:
@@ -101,13 +101,21 @@ def copy_run(
 
         return vectorized(width, lane)
 
-    full = size // lanes
-    statements = []
-    if full:
-        statements.append(loop(full, lambda v: vector(int64(v) * lanes, lanes)))
-    for start_, width in pieces(size - full * lanes, lanes):
-        statements.append(vector(int64(full * lanes + start_), width))
-    return seq(*statements)
+    return in_vectors(size, lanes, vector)
+
+
+CONFLICTING_BYTES = 2 << 10
+"""Distances in memory whose multiples compete for the same few lines of the first-level cache.
+Chosen: half of the 4 KiB after which the sets of any cache that is indexed within a page recur."""
+
+
+def spread_pitch(channels: int, lanes: int) -> int:
+    """Return the elements from one position to the next, channels last.
+
+    Where neighbouring positions would lie a multiple of ``CONFLICTING_BYTES`` apart there are a few
+    spare channels for each.
+    """
+    return channels + (lanes if 4 * channels % CONFLICTING_BYTES == 0 else 0)
 
 
 @dataclass(frozen=True)
@@ -127,26 +135,25 @@ class Prepared:
 def prepare(shape: ConvShape, context: Context, turn: bool = False) -> Prepared:
     """Adds the rim of zeros, drops what strides skip, and avoids harmful distances.
 
-    Where neighbouring positions lie a multiple of 2 KiB apart, a tile's positions would all
-    compete for the same few lines of the first-level cache; a copy with a few spare channels
-    per position costs next to nothing beside. Without cause there is no copy. ``turn``: channels
-    first becomes channels last.
+    A copy with a few spare channels per position (``spread_pitch``) costs next to nothing beside a
+    tile whose positions compete for the same lines. Without cause there is no copy. ``turn``:
+    channels first becomes channels last.
     """
     lanes = context.cpu.lanes("float32")
     sampled = shape.taps == 1 and any(s > 1 for s in shape.strides) and not shape.has_padding
     if turn and not shape.channels_last:
         return _turned(shape, context, sampled)
     pitch = shape.ci if shape.channels_last else 1
-    if shape.channels_last and shape.ci % 512 == 0 and product(shape.out) > 4:
-        pitch += lanes
+    if shape.channels_last and prod(shape.out) > 4:
+        pitch = spread_pitch(shape.ci, lanes)
     if not shape.has_padding and not sampled and pitch in (1, shape.ci):
         return Prepared(context.views.flat(shape.data), pitch, shape.size, None)
     size = shape.out if sampled else shape.padded
     planes = shape.batch if shape.channels_last else shape.batch * shape.ci
-    buffer = workspace((planes * product(size) * pitch,), name="prepared")
+    buffer = workspace((planes * prod(size) * pitch,), name="prepared")
     context.buffers.append(buffer)
     source = context.views.flat(shape.data)
-    share = context.share(shape.batch * shape.ci * product(shape.padded))
+    share = context.share(shape.batch * shape.ci * prod(shape.padded))
 
     def point(at: Index, start: Index) -> Stmt:
         return copy_run(buffer, at * pitch, source, start * shape.ci, shape.ci, lanes)
@@ -165,7 +172,7 @@ def prepare(shape: ConvShape, context: Context, turn: bool = False) -> Prepared:
                 return loop(size[-1], lambda x: point(at + x, start + x * step))
             return loop(size[-1], lambda x: store(buffer, load(source, start + x * step), at + x))
 
-        loops = share(planes * product(size[:-1]), sampled_row)
+        loops = share(planes * prod(size[:-1]), sampled_row)
         return Prepared(buffer, pitch, size, loops, True)
     return Prepared(buffer, pitch, size, pad_into(shape, context, buffer, pitch))
 
@@ -175,20 +182,20 @@ def _turned(shape: ConvShape, context: Context, sampled: bool) -> Prepared:
     lanes = context.cpu.lanes("float32")
     size = shape.out if sampled else shape.padded
     step = shape.strides if sampled else (1,) * len(size)
-    pitch = shape.ci + (lanes if shape.ci % 512 == 0 else 0)
-    length = shape.batch * product(size) * pitch
+    pitch = spread_pitch(shape.ci, lanes)
+    length = shape.batch * prod(size) * pitch
     buffer = workspace((length + lanes,), name="prepared")
     context.buffers.append(buffer)
     source = context.views.flat(shape.data)
-    plane = product(shape.size)
+    plane = prod(shape.size)
     before = (0,) * len(size) if sampled else shape.before
     inner = shape.out if sampled else shape.size
-    share = context.share(shape.batch * shape.ci * product(shape.padded))
+    share = context.share(shape.batch * shape.ci * prod(shape.padded))
     clear = None
     if shape.has_padding:
         row = size[-1] * pitch
         clear = share(
-            shape.batch * product(size[:-1]),
+            shape.batch * prod(size[:-1]),
             lambda i: copy_run(buffer, int64(i) * row, None, 0, row, lanes, zero=True),
         )
 
@@ -206,7 +213,7 @@ def _turned(shape: ConvShape, context: Context, sampled: bool) -> Prepared:
             index = index * e + p * s
         return index
 
-    positions = product(inner)
+    positions = prod(inner)
     squares = 0 if sampled or lanes < 4 else positions // lanes
 
     def square(n: Index, c: Index, p: Index) -> Stmt:
@@ -310,5 +317,5 @@ def pad_into(shape: ConvShape, context: Context, buffer: Buffer, pitch: int) -> 
         )
         return when(inside, body, zeros(at, padded[-1])) or seq()
 
-    share = context.share(shape.batch * shape.ci * product(shape.padded))
-    return share(planes * product(outer), row)
+    share = context.share(shape.batch * shape.ci * prod(shape.padded))
+    return share(planes * prod(outer), row)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
-
-from collage_engine.kernels.tir_builder import product
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +46,7 @@ class ConvSizes:
     @property
     def taps(self) -> int:
         """Returns the taps of the whole kernel."""
-        return product(self.kernel)
+        return prod(self.kernel)
 
 
 def of_points(data: Any, weight: Any, rows: int, depth: int, columns: int) -> dict[str, Any]:

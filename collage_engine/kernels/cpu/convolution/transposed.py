@@ -1,4 +1,7 @@
-"""Transposed convolutions that ``transposed`` leaves (groups, dilation), with zeros in between."""
+"""Transposed convolutions of groups or with dilation, as convolutions with zeros in between.
+
+Others are taken apart before they are legalised (``toolchains/tvm/transposed.py``).
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ import numpy as np
 from tvm import relax, te, tirx
 from tvm.ir import Call, Expr
 
-from collage_engine.kernels.cpu.convolution.problem import SPATIAL, ConvProblem, both_sides
+from collage_engine.kernels.cpu.convolution.problem import SPATIAL, ConvProblem
 from collage_engine.kernels.registry import RULES
 from collage_engine.kernels.relax_values import (
     ANCHOR,
+    both_sides,
     const,
     dtype_of,
     float_operands,

@@ -125,12 +125,14 @@ class DepthwiseLast(KernelRule[ConvProblem, DepthwiseLastPlan, Cpu]):
         return problem.depthwise and problem.channels_last
 
     def default(self, problem: ConvProblem, machine: Cpu) -> DepthwiseLastPlan:
-        """Returns two vectors by as many positions as divide the row, or eight."""
+        """Returns two vectors by as many positions as divide the row, or as many as fit.
+
+        At most eight positions are taken, and no more than the registers hold the sums of.
+        """
         width = problem.out[-1]
-        columns = max(c for c in range(1, min(SUMS_IN_FLIGHT, width) + 1) if width % c == 0)
-        if columns < SUMS_IN_FLIGHT // 2 <= width:
-            columns = min(SUMS_IN_FLIGHT, width)
-        return DepthwiseLastPlan(2, columns)
+        most = min(SUMS_IN_FLIGHT, (machine.registers - SPARE_REGISTERS) // 2, width)
+        columns = max(c for c in range(1, most + 1) if width % c == 0)
+        return DepthwiseLastPlan(2, most if 2 * columns < most else columns)
 
     def neighbours(
         self, problem: ConvProblem, plan: DepthwiseLastPlan, machine: Cpu

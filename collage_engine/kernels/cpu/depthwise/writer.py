@@ -8,6 +8,7 @@ vectors of positions; weight [channels, *kernel].
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from collage_engine.kernels.cpu.convolution.padded_phases import Planes, layout_of, write_plane
@@ -36,7 +37,6 @@ from collage_engine.kernels.tir_builder import (
     loop,
     nest,
     pieces,
-    product,
     seq,
     split_index,
     when,
@@ -161,7 +161,7 @@ def write_last(
     """Returns the loops with channels in the lanes; images are padded some rows at a time."""
     if len(shape.out) != 2 or not shape.has_padding:
         data = prepare(shape, context)
-        rows = product(shape.out[:-1])
+        rows = prod(shape.out[:-1])
         share = context.share(shape.work)
         step = (1,) * len(shape.out) if data.sampled else shape.strides
 

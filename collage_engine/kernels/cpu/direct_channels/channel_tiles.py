@@ -2,12 +2,13 @@
 
 A register tile is some positions by one block of channels; a step of the reduction reads one
 contiguous row of the packed weight. What is done with the sums of several tiles is for the
-writers in ``conv_channels`` and ``conv_chunks``.
+writers in ``writer.py`` and ``chunked_sums.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from tvm import tirx
@@ -18,16 +19,7 @@ from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.register_tile import columns_below, tile
 from collage_engine.kernels.cpu.writing.tile_choice import image_of
 from collage_engine.kernels.program import shape_of
-from collage_engine.kernels.tir_builder import (
-    Index,
-    Stmt,
-    int64,
-    load,
-    loop,
-    product,
-    seq,
-    split_index,
-)
+from collage_engine.kernels.tir_builder import Index, Stmt, int64, load, loop, seq, split_index
 
 
 class ChannelTiles:
@@ -59,7 +51,7 @@ class ChannelTiles:
         loop that threads share LLVM knows of no two pointers that they differ: a prefetch in a
         step would make it store all sums there (2.5 times as slow)."""
         self.collapsed = epilogue.collapsed(1 if shape.channels_last else 2, len(shape.out))
-        inside = 4 * product(shape_of(shape.weight)) <= cpu.l2_bytes // 2
+        inside = 4 * prod(shape_of(shape.weight)) <= cpu.l2_bytes // 2
         self.channels_inside = inside if plan.inside is None else plan.inside
         self.first: Any = 0
         """The first position that ``data`` holds, when it holds one group's only."""
@@ -84,7 +76,7 @@ class ChannelTiles:
                 place, data.size, shape.strides, k, shape.dilation, strict=True
             ):
                 spatial = spatial * e + (p * s + t * d)
-        return load(data.flat, (int64(n) * product(data.size) + spatial) * data.pitch + c)
+        return load(data.flat, (int64(n) * prod(data.size) + spatial) * data.pitch + c)
 
     def give(self, n: Index, place: tuple[Index, ...], channel: Index, value: Any) -> Stmt:
         """Stores a finished output element."""
@@ -166,7 +158,7 @@ class ChannelTiles:
             not self.shape.channels_last
             and self.collapsed is not None
             and self.lanes >= 4
-            and product(self.image) >= self.lanes
+            and prod(self.image) >= self.lanes
         )
 
     def spread(self, extents: tuple[int, ...], body: Callable[..., Stmt]) -> Stmt:
@@ -187,4 +179,4 @@ class ChannelTiles:
             lead = rest[: len(self.outer)]
             return body(n, lead, g, b, *rest[len(self.outer) :])
 
-        return share(product((*spatial, *channels)), task)
+        return share(prod((*spatial, *channels)), task)

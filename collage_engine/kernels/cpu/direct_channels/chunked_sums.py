@@ -9,11 +9,15 @@ may be turned group by group as well, into a second buffer.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from tvm import tirx
 
-from collage_engine.kernels.cpu.convolution.shape import Prepared
+from collage_engine.kernels.cpu.convolution.shape import (
+    Prepared,
+    spread_pitch,
+)
 from collage_engine.kernels.cpu.direct_channels.channel_tiles import ChannelTiles
 from collage_engine.kernels.cpu.writing.register_transpose import (
     transposed_tile,
@@ -34,7 +38,6 @@ from collage_engine.kernels.tir_builder import (
     loop,
     nest,
     prefetch,
-    product,
     seq,
     split_index,
     store,
@@ -110,7 +113,7 @@ class _Chunks:
         """Groups that turn their own data first, for all blocks of channels."""
         tiles = self.tiles
         shape, groups, group_rows = tiles.shape, self.groups, self.per_group * self.height
-        pitch = shape.ci + (tiles.lanes if shape.ci % 512 == 0 else 0)
+        pitch = spread_pitch(shape.ci, tiles.lanes)
         length = self.most * pitch
         turned = workspace((length + tiles.lanes,), name="turned")
         tiles.data = Prepared(turned, pitch, shape.size, None)
@@ -123,7 +126,7 @@ class _Chunks:
                 held = tirx.Select(group == groups - 1, int64(self.last_rows), held)
             return seq(
                 allocate(turned),
-                # Longer than any source, so never put in its place: see conv_shape.
+                # Longer than any source, so never put in its place: see ``convolution/shape.py``.
                 store(turned, f32(0.0), int64(length + tiles.lanes - 1)),
                 self._turn(n, turned, pitch, held),
                 loop(tiles.blocks, lambda b: self._group(n, (), int64(0), b, group)),
@@ -138,7 +141,7 @@ class _Chunks:
         """
         tiles = self.tiles
         shape, lanes = tiles.shape, tiles.lanes
-        plane = product(shape.size)
+        plane = prod(shape.size)
         source = tiles.context.views.flat(shape.data)
 
         def square(c: Index, i: Index) -> Stmt:
@@ -218,10 +221,10 @@ class _Chunks:
         tiles, columns, width = self.tiles, self.columns, self.width
         block = tiles.block
         steps = tiles.shape.taps * tiles.chunk
-        tiles_of_group = self.per_group * len(spans(columns, width)) * max(1, columns // width)
-        stride = -(-block // tiles_of_group)
+        across = -(-columns // width)
+        stride = -(-block // (self.per_group * across))
         weight = tiles.context.views.flat(tiles.shape.weight)
-        number = (row - group.first) // self.height * -(-columns // width)
+        number = (row - group.first) // self.height * across
         next_chunk = ((int64(group.g) * tiles.blocks + group.b) * tiles.chunks + chunk + 1) * (
             steps * block
         )

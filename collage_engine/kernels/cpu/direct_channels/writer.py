@@ -8,6 +8,7 @@ Products with a packed operand are written the same way: rows are positions.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from collage_engine.kernels.cpu.convolution.shape import ConvShape, Prepared, prepare
@@ -18,7 +19,7 @@ from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.tile_choice import spans
 from collage_engine.kernels.program import shape_of
-from collage_engine.kernels.tir_builder import Index, Stmt, int64, product, seq
+from collage_engine.kernels.tir_builder import Index, Stmt, int64, seq
 
 
 def write(shape: ConvShape, plan: ChannelsPlan, epilogue: Epilogue, context: Context) -> Stmt:
@@ -47,7 +48,7 @@ def turns_by_group(
     """Tells whether channels-first data is made channels last group by group."""
     lanes = context.cpu.lanes("float32")
     half_l2 = context.cpu.l2_bytes // 2
-    stays = 4 * product(shape_of(shape.weight)) <= half_l2 < 4 * shape.ci * product(shape.size)
+    stays = 4 * prod(shape_of(shape.weight)) <= half_l2 < 4 * shape.ci * prod(shape.size)
     return (
         not shape.channels_last
         and shape.pointwise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from collage_engine.kernels.cpu.direct_spatial.plan import (
     MOST_CHANNELS,
     MOST_VECTORS,
     SpatialPlan,
+    band_bytes,
 )
 from collage_engine.kernels.cpu.direct_spatial.tile import channels_of, positions_of, vectors_of
 from collage_engine.kernels.cpu.direct_spatial.writer import write
@@ -29,15 +31,15 @@ from collage_engine.kernels.cpu.writing.tile_cost import fits
 from collage_engine.kernels.note import note
 from collage_engine.kernels.rule import KernelRule, PlanError
 from collage_engine.kernels.target import Cpu
-from collage_engine.kernels.tir_builder import Index, Stmt, product
+from collage_engine.kernels.tir_builder import Index, Stmt
 
 SHALLOW = 256
 """Products per result below which channels-first images keep their layout. Chosen: moving the
 channels into the lanes and back takes some eight instructions for each vector of results, which
 beside fewer multiply-adds than these is more than a few hundredths."""
-BAND_RANGE = (4 << 10, 512 << 10)
-"""Bytes of a band that tuning tries. Chosen: from an eighth of the smallest first-level cache to
-the second-level cache of most processors."""
+LEAST_BAND, MOST_BAND = 1 / 8, 1 / 2
+"""The smallest band that tuning tries as a share of the first-level cache, and the largest one as a
+share of the second level; chosen."""
 
 
 class DirectSpatial(KernelRule[ConvProblem, SpatialPlan, Cpu]):
@@ -51,7 +53,7 @@ class DirectSpatial(KernelRule[ConvProblem, SpatialPlan, Cpu]):
         """Tells whether the data is channels first and its positions fill a vector."""
         if problem.depthwise or problem.channels_last:
             return False
-        return product(problem.out) >= machine.lanes("float32")
+        return prod(problem.out) >= machine.lanes("float32")
 
     def worthwhile(self, problem: ConvProblem, machine: Cpu) -> bool:
         """Tells whether output channels do not fill a vector, or results have few products."""
@@ -75,8 +77,9 @@ class DirectSpatial(KernelRule[ConvProblem, SpatialPlan, Cpu]):
         for vectors in near(wide, MOST_VECTORS):
             if fits(machine, plan.block, vectors):
                 yield replace(plan, vectors=vectors)
-        for band in (plan.band // 2, plan.band * 2):
-            if BAND_RANGE[0] <= band <= BAND_RANGE[1]:
+        now = band_bytes(plan, machine)
+        for band in (now // 2, now * 2):
+            if LEAST_BAND * machine.l1_bytes <= band <= MOST_BAND * machine.l2_bytes:
                 yield replace(plan, band=band)
         for inside in (False, True):
             yield replace(plan, inside=inside)

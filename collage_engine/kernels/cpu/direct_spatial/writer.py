@@ -12,13 +12,14 @@ The weight is packed [groups, blocks, channels in, *kernel, channels of the bloc
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from tvm import tirx
 
 from collage_engine.kernels.cpu.convolution.padded_phases import Planes, make_planes
 from collage_engine.kernels.cpu.convolution.shape import ConvShape
-from collage_engine.kernels.cpu.direct_spatial.plan import SpatialPlan
+from collage_engine.kernels.cpu.direct_spatial.plan import SpatialPlan, band_bytes
 from collage_engine.kernels.cpu.direct_spatial.tile import vectors_of
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
@@ -33,7 +34,6 @@ from collage_engine.kernels.tir_builder import (
     loop,
     nest,
     pieces,
-    product,
     seq,
     split_index,
     store,
@@ -66,16 +66,17 @@ class _Spatial:
         self.phases = make_planes(shape, context, may_alias=self.collapsed is not None)
         self.direct = self.phases.prepare is None
         """Whether the data itself is read, with no copy of it."""
-        weight_bytes = 4 * product(shape_of(shape.weight))
+        weight_bytes = 4 * prod(shape_of(shape.weight))
         inside = weight_bytes <= cpu.l2_bytes // 2
         self.channels_inside = inside if plan.inside is None else plan.inside
 
     def write(self) -> Stmt:
         shape, lanes = self.shape, self.lanes
         if self.direct and self.collapsed is not None:
-            bands = [(0, 1, product(shape.out))]
+            bands = [(0, 1, prod(shape.out))]
         else:
-            bands = _bands(shape, self.phases, self.height, lanes, self.plan.band)
+            size = band_bytes(self.plan, self.context.cpu)
+            bands = _bands(shape, self.phases, self.height, lanes, size)
         statements: list[Stmt | None] = [self.phases.prepare]
         share = self.context.share(shape.work)
         start = 0
@@ -97,7 +98,7 @@ class _Spatial:
                 n, s, g, b = parts if self.channels_inside else (*parts[2:], *parts[:2])
                 return self._band(n, g, b, int64(s) * rows + start, rows, size)
 
-            statements.append(share(product(extents), task))
+            statements.append(share(prod(extents), task))
             start += rows * count
         return seq(*statements)
 
@@ -116,7 +117,7 @@ class _Spatial:
             return self._tiles(n, g, b, int64(0), size, finish)
         vectors = -(-size // self.lanes)
         band = workspace((self.height, vectors * self.lanes), name="band")
-        base = first_row * (product(phases.pitches[1:]) if len(shape.out) > 1 else 1)
+        base = first_row * (prod(phases.pitches[1:]) if len(shape.out) > 1 else 1)
 
         def keep(r: Index, position: Index, value: Any) -> Stmt:
             return store(band, value, r, position)
@@ -219,7 +220,7 @@ def _bands(
 ) -> list[tuple[int, int, int]]:
     """(rows, how many such bands, positions of one) that cover the first spatial axis."""
     total = shape.out[0] if len(shape.out) > 1 else 1
-    pitch_row = product(phases.pitches[1:]) if len(shape.out) > 1 else phases.pitches[0]
+    pitch_row = prod(phases.pitches[1:]) if len(shape.out) > 1 else phases.pitches[0]
 
     def positions(rows: int) -> int:
         """From the band's first position to its last, surplus columns between included."""

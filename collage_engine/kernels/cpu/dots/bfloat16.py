@@ -1,7 +1,7 @@
 """Writes convolutions and products of bfloat16: two products a lane and instruction.
 
 AVX-512's ``vdpbf16ps`` adds the products of two neighbouring channels to float32 sums, twice the
-work of a float32 multiply-add (see ``halves``).
+work of a float32 multiply-add (see ``kernels/bfloat16_numbers.py``).
 """
 
 from __future__ import annotations

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import (
+    Callable,
+    Sequence,
+)
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from tvm import tirx
@@ -17,11 +21,10 @@ from collage_engine.kernels.program import Stage
 from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
+    in_vectors,
     int64,
     load,
     loop,
-    pieces,
-    product,
     seq,
     split_index,
     store,
@@ -69,7 +72,7 @@ class DotShape(ConvSizes):
             "stored": stored,
         }
         if not problem.kernel:
-            rows = product(problem.out[:-1])
+            rows = prod(problem.out[:-1])
             sizes = of_points(data, weight, rows, problem.data[-1], problem.out[-1])
             return DotShape(lead=problem.out[:-1], **elements, **sizes)
         kernel, dims = problem.kernel, len(problem.kernel)
@@ -103,7 +106,7 @@ class DotShape(ConvSizes):
     def image(self) -> tuple[int, int]:
         """Returns the rows and columns that tiles cover."""
         if self.flat or len(self.out) == 1:
-            return product(self.out), 1
+            return prod(self.out), 1
         return self.out[-2], self.out[-1]
 
     @property
@@ -115,7 +118,7 @@ class DotShape(ConvSizes):
     def work(self) -> int:
         """Returns what sharing among threads is worth: multiply-adds of vectors."""
         depth = self.taps * self.ci // self.groups
-        return self.batch * self.co * product(self.out) * depth // 64
+        return self.batch * self.co * prod(self.out) * depth // 64
 
 
 class Data:
@@ -137,7 +140,7 @@ class Data:
         if uneven:
             self.pitch = -(-shape.ci // together) * together
             self.pitch += together if shape.groups > 1 else 0
-        length = shape.batch * product(self.size) * self.pitch + beyond
+        length = shape.batch * prod(self.size) * self.pitch + beyond
         source, self.flat = self.flat, workspace((length,), shape.stored, "prepared")
         context.buffers.append(self.flat)
         self.loops = self._copy(source, context)
@@ -210,8 +213,8 @@ class Data:
                 condition = tirx.And(condition, test)
             return tirx.IfThenElse(condition, filled, fill(at, columns * self.pitch))
 
-        share = context.share(shape.batch * product(self.size) * self.pitch // 4)
-        return share(shape.batch * product(self.size[:-1]), row)
+        share = context.share(shape.batch * prod(self.size) * self.pitch // 4)
+        return share(shape.batch * prod(self.size[:-1]), row)
 
 
 def unsigned(value: Expr, signed: bool) -> Expr:
@@ -222,18 +225,10 @@ def unsigned(value: Expr, signed: bool) -> Expr:
     return tirx.call_intrin("uint8", "tirx.reinterpret", moved)
 
 
-def _runs(count: int, lanes: int, body: Any) -> Stmt:
-    """``body(offset)`` for a run of bytes, in vectors; short ones one by one."""
-    if count == 0:
-        return seq()
-    full = count // lanes
-    statements = []
-    if full:
-        statements.append(
-            loop(full, lambda v: vectorized(lanes, lambda x: body(int64(v) * lanes + x)))
-        )
-    statements += [
-        vectorized(width, lambda x, s=start: body(int64(full * lanes + s) + x))
-        for start, width in pieces(count - full * lanes, lanes)
-    ]
-    return seq(*statements)
+def _runs(count: int, lanes: int, body: Callable[[Index], Stmt]) -> Stmt:
+    """Returns ``body(offset)`` for each element of a run, in vectors."""
+
+    def vector(start: Index, width: int) -> Stmt:
+        return vectorized(width, lambda x: body(start + x))
+
+    return in_vectors(count, lanes, vector)

@@ -8,6 +8,7 @@ position, broadcast. What a step is depends on the element type (``Dot``).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, Protocol
 
 from tvm import tirx
@@ -29,7 +30,6 @@ from collage_engine.kernels.tir_builder import (
     load,
     local,
     loop,
-    product,
     seq,
     split_index,
 )
@@ -74,7 +74,7 @@ class DotTiles:
         """Returns the loops over tiles, after those that make the data ready."""
         shape, (rows, columns), (height, width) = self.shape, self.shape.image, self.tile
         share = self.context.share(shape.work)
-        weight_bytes = item_bytes(self.dot.stored) * product(shape_of(shape.weight))
+        weight_bytes = item_bytes(self.dot.stored) * prod(shape_of(shape.weight))
         inside = weight_bytes <= self.context.cpu.l2_bytes // 2
         statements = [self.data.loops]
         for count_r, first_r, h in spans(rows, height):
@@ -108,7 +108,7 @@ class DotTiles:
                     )
                 )
 
-            statements.append(share(product((*spatial, *channels)), task))
+            statements.append(share(prod((*spatial, *channels)), task))
         return seq(*statements)
 
     def place(self, lead: Sequence[Index], row: Index, column: Index) -> tuple[Index, ...]:
@@ -121,7 +121,7 @@ class DotTiles:
         """Returns where the first position's first tap lies."""
         shape = self.shape
         if shape.flat:
-            return (int64(n) * product(shape.size) + corner[0]) * self.data.pitch + channel
+            return (int64(n) * prod(shape.size) + corner[0]) * self.data.pitch + channel
         place = self.place(lead, *corner)
         return self.data.at(n, [p * s for p, s in zip(place, shape.strides, strict=True)], channel)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from collage_engine.kernels.cpu.dots.dot_data import Data, DotShape, unsigned
@@ -17,7 +18,6 @@ from collage_engine.kernels.tir_builder import (
     load,
     loop,
     pieces,
-    product,
     seq,
     split_index,
 )
@@ -88,5 +88,5 @@ class Depthwise:
                 parts.append(loop(number, columns))
             return seq(*parts)
 
-        statements.append(share(product(spatial), task))
+        statements.append(share(prod(spatial), task))
         return seq(*statements)

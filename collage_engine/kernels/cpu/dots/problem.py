@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -11,7 +12,6 @@ import numpy as np
 from collage_engine.kernels.cpu.writing.tile_choice import image_of
 from collage_engine.kernels.rule import Record
 from collage_engine.kernels.target import Cpu
-from collage_engine.kernels.tir_builder import product
 
 FEW = 8
 """Channels of a group that do not repay bfloat16 by themselves; with fewer coming in, a kernel row
@@ -50,7 +50,7 @@ class DotProblem:
     @property
     def taps(self) -> int:
         """Returns the taps of the whole kernel."""
-        return product(self.kernel)
+        return prod(self.kernel)
 
     @property
     def ci_group(self) -> int:
@@ -86,7 +86,7 @@ class DotProblem:
     def image(self) -> tuple[int, int]:
         """Returns the rows and columns that register tiles cover."""
         if not self.kernel:
-            return product(self.out[:-1]), 1
+            return prod(self.out[:-1]), 1
         flat = (
             self.taps == 1 and not any(self.padding) and all(stride == 1 for stride in self.strides)
         )
@@ -95,12 +95,12 @@ class DotProblem:
     @property
     def depth(self) -> int:
         """Returns how many products are added up to one result."""
-        return product(self.weight[1:])
+        return prod(self.weight[1:])
 
     @property
     def multiply_adds(self) -> float:
         """Returns how many products are added up."""
-        return float(product(self.out) * self.depth)
+        return float(prod(self.out) * self.depth)
 
     def operands(self, random: np.random.Generator) -> tuple[np.ndarray, ...]:
         """Return random data and weight: small integers, or bfloat16 in float32's upper halves."""

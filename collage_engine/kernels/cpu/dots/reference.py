@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 from tvm import te, tirx
 
 from collage_engine.kernels.cpu.dots.problem import DotProblem
-from collage_engine.kernels.tir_builder import Index, product
+from collage_engine.kernels.tir_builder import Index
 
 
 def in_steps(
@@ -27,7 +28,7 @@ def in_steps(
     Returns:
         [groups, blocks, *kernel, steps, block, channels of a step], zeros behind.
     """
-    co, ci, taps = weights.shape[0] // groups, weights.shape[1], product(weights.shape[2:])
+    co, ci, taps = weights.shape[0] // groups, weights.shape[1], prod(weights.shape[2:])
     blocks, steps = -(-co // block), -(-ci // together)
     wide = np.zeros((groups, blocks * block, steps * together, taps), weights.dtype)
     wide[:, :co, :ci] = weights.reshape(groups, co, ci, taps)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 from tvm import relax
 from tvm.ir import Call, Expr
@@ -19,7 +21,6 @@ from collage_engine.kernels.relax_values import (
     widened,
 )
 from collage_engine.kernels.target import Cpu
-from collage_engine.kernels.tir_builder import product
 
 
 def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
@@ -38,7 +39,7 @@ def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
     problem: PackedMatmul | RuntimeMatmul
     array = constant_of(right)
     if array is not None and all(e == 1 for e in b[:-2]) and len(a) >= len(b):
-        problem = PackedMatmul(product(a[:-1]), *b[-2:])
+        problem = PackedMatmul(prod(a[:-1]), *b[-2:])
     else:
         array, problem = None, RuntimeMatmul(a, b, out)
     decision = decide(problem, cpu)

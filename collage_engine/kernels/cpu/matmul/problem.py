@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
 from collage_engine.kernels.rule import Record
 from collage_engine.kernels.target import Cpu
-from collage_engine.kernels.tir_builder import product
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class RuntimeMatmul:
     @property
     def multiply_adds(self) -> float:
         """Returns how many products are added up."""
-        return float(product(self.out) * self.depth)
+        return float(prod(self.out) * self.depth)
 
     def operands(self, random: np.random.Generator) -> tuple[np.ndarray, ...]:
         """Random matrices; results are about as large as the left one's elements."""

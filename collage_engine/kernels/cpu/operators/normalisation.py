@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from tvm import relax, te, tirx
@@ -9,7 +10,6 @@ from tvm.ir import Call, Expr
 
 from collage_engine.kernels.relax_values import dtype_of, static_shape
 from collage_engine.kernels.target import Cpu
-from collage_engine.kernels.tir_builder import product
 
 
 def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
@@ -43,7 +43,7 @@ def normalised(
     """(x − mean) / sqrt(variance + epsilon) · gamma + beta, statistics per image and group."""
     batch, channels, *size = shape
     each = channels // groups
-    count = each * product(size)
+    count = each * prod(size)
 
     def axes() -> list[Any]:
         inner = [te.reduce_axis((0, e), f"r{i}") for i, e in enumerate(size)]

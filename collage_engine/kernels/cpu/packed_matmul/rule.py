@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,7 +26,7 @@ from collage_engine.kernels.note import note
 from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.rule import KernelRule, Plan, PlanError, parameter
 from collage_engine.kernels.target import Cpu
-from collage_engine.kernels.tir_builder import Index, Stmt, product, split_index
+from collage_engine.kernels.tir_builder import Index, Stmt, split_index
 
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
 
@@ -80,7 +81,7 @@ class Packed(KernelRule[PackedMatmul, AnyPlan, Cpu]):
         anchor, context = epilogue.anchor, epilogue.context
         left, right = operands_of(epilogue)
         lead = anchor.extents[:-1]
-        rows, columns, depth = product(lead), anchor.extents[-1], shape_of(left)[-1]
+        rows, columns, depth = prod(lead), anchor.extents[-1], shape_of(left)[-1]
         points = ConvShape(channels_last=True, **of_points(left, right, rows, depth, columns))
         return write_prepared(points, self.cut(problem, plan), _Rows(epilogue, lead), context)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
@@ -164,9 +165,7 @@ def write_squares(
             ),
         )
 
-    total = columns * rows
-    for axis in others:
-        total *= axis.extent
+    total = columns * rows * prod(axis.extent for axis in others)
     return (parallel if threads else loop)(total, square)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import tvm
@@ -31,11 +32,11 @@ from collage_engine.kernels.program import Stage, shape_of
 from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
+    in_vectors,
     int64,
     loop,
     nest,
     parallel,
-    pieces,
     seq,
     split_index,
     store,
@@ -105,10 +106,7 @@ def parts_of(stage: Stage) -> list[Part]:
         found = [
             breakpoints(stage.value, a, e) for a, e in zip(stage.axes, stage.extents, strict=True)
         ]
-        count = 1
-        for points in found:
-            count *= len(points) - 1
-        if count <= MAXIMUM_PARTS:
+        if prod(len(points) - 1 for points in found) <= MAXIMUM_PARTS:
             cuts = found
     result: list[Part] = []
 
@@ -160,10 +158,7 @@ def write_stage(stage: Stage, context: Context) -> Stmt:
 def _write_part(stage: Stage, part: Part, context: Context) -> Stmt:
     shape = shape_of(stage.output)
     lanes = lanes_of(context.cpu, part.value, stage.output)
-    total = 1
-    for e in part.extents:
-        total *= e
-    threads = context.share(total) is parallel
+    threads = context.share(prod(part.extents)) is parallel
     flattened = contiguous(part.value, part.axes, part.extents, shape)
     if flattened is None:
         squares = write_squares(
@@ -197,17 +192,9 @@ def _write_part(stage: Stage, part: Part, context: Context) -> Stmt:
 
             return vectorized(width, lane)
 
-        full = size // lanes
-        statements = []
-        if full:
-            statements.append(loop(full, lambda v: vector(v * lanes, lanes)))
-        for start, width in pieces(size - full * lanes, lanes):
-            statements.append(vector(full * lanes + start, width))
-        return seq(*statements)
+        return in_vectors(size, lanes, vector)
 
-    outer_total = 1
-    for e in outer_extents:
-        outer_total *= e
+    outer_total = prod(outer_extents)
     share = parallel if threads else loop
     chunk = flattened.extent
     if threads and outer_total < 4 * context.cpu.threads:
@@ -247,9 +234,6 @@ def _write_strided(stage: Stage, part: Part, lanes: int, threads: bool) -> Stmt:
     extents = part.extents
     share = parallel if threads else loop
     outer = extents[:-1]
-    total = 1
-    for e in outer:
-        total *= e
 
     def row(task: Index) -> Stmt:
         values = split_index(task, outer) if outer else ()
@@ -268,15 +252,8 @@ def _write_strided(stage: Stage, part: Part, lanes: int, threads: bool) -> Stmt:
 
             return vectorized(width, lane)
 
-        size = extents[-1]
-        full = size // lanes
-        statements = []
-        if full:
-            statements.append(loop(full, lambda v: vector(v * lanes, lanes)))
-        for start, width in pieces(size - full * lanes, lanes):
-            statements.append(vector(full * lanes + start, width))
-        return seq(*statements)
+        return in_vectors(extents[-1], lanes, vector)
 
     if not extents:
         return nest((), lambda: store(stage.output, part.value))
-    return share(total, row)
+    return share(prod(outer), row)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from tvm import tirx
@@ -38,10 +39,7 @@ chosen."""
 
 def write_reduction(stage: Stage, context: Context, lead: tuple[Index, ...] = ()) -> Stmt:
     """Returns a reduction over its own axes, below the ``lead`` indices of its output."""
-    total = 1
-    for e in (*stage.extents, *stage.reduce_extents):
-        total *= e
-    threads = context.share(total) is parallel
+    threads = context.share(prod((*stage.extents, *stage.reduce_extents))) is parallel
     along = contiguous(stage.value, stage.reduce_axes, stage.reduce_extents, None)
     if along is not None and along.extent >= 8:
         return _along(stage, along, context, lead, threads)
@@ -175,11 +173,8 @@ def _place(stage: Stage, lead: tuple[Index, ...], values: Sequence[Index]) -> tu
 
 
 def _over(extents: Sequence[int], body: Any, threads: bool) -> Stmt:
-    total = 1
-    for e in extents:
-        total *= e
     share = parallel if threads else loop
-    return share(total, lambda task: body(*(split_index(task, extents) if extents else ())))
+    return share(prod(extents), lambda task: body(*(split_index(task, extents) if extents else ())))
 
 
 def _across(stage: Stage, context: Context, lead: tuple[Index, ...], threads: bool) -> Stmt:
@@ -229,9 +224,7 @@ def _across(stage: Stage, context: Context, lead: tuple[Index, ...], threads: bo
 
     chunks = size // block
     rest = size - chunks * block
-    total = 1
-    for e in outer:
-        total *= e
+    total = prod(outer)
     share = parallel if threads else loop
     statements = []
     if chunks:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from tvm.ir import Expr, Var
@@ -24,12 +25,10 @@ from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
     allocate,
+    in_vectors,
     int64,
     load,
-    loop,
     nest,
-    pieces,
-    product,
     seq,
     split_index,
     store,
@@ -43,9 +42,7 @@ def write_program(program: Program, context: Context) -> Stmt:
     """Returns all stages of a kernel without an anchor, by rows where that is possible."""
     stages = list(program.stages)
     prefix = common_prefix(program) if len(stages) > 1 else 0
-    rows = 1
-    for e in stages[0].extents[:prefix]:
-        rows *= e
+    rows = prod(stages[0].extents[:prefix])
     if prefix == 0 or rows < context.cpu.threads:
         return _one_by_one(program, context)
     return _by_rows(program, prefix, rows, context)
@@ -126,7 +123,7 @@ def _reduces_contiguously(stage: Stage) -> bool:
 
 def _by_rows(program: Program, prefix: int, rows: int, context: Context) -> Stmt:
     extents = program.stages[0].extents[:prefix]
-    work = max(product((*s.extents, *s.reduce_extents)) for s in program.stages)
+    work = max(prod((*s.extents, *s.reduce_extents)) for s in program.stages)
     share = context.share(work)
 
     def row(task: Index) -> Stmt:
@@ -136,9 +133,7 @@ def _by_rows(program: Program, prefix: int, rows: int, context: Context) -> Stmt
         statements: list[Stmt] = []
         for stage in program.stages:
             if not program.is_parameter(stage.output):
-                size = 1
-                for e in stage.extents[prefix:]:
-                    size *= e
+                size = prod(stage.extents[prefix:])
                 buffer = workspace((size,), str(stage.output.dtype), stage.output.name)
                 scratch[stage.output] = buffer
                 statements.append(allocate(buffer))
@@ -207,12 +202,6 @@ def write_row(stage: Stage, context: Context, lead: tuple[Index, ...]) -> Stmt:
 
             return vectorized(width, lane)
 
-        full = size // lanes
-        statements = []
-        if full:
-            statements.append(loop(full, lambda v: vector(v * lanes, lanes)))
-        for start, width in pieces(size - full * lanes, lanes):
-            statements.append(vector(full * lanes + start, width))
-        return seq(*statements)
+        return in_vectors(size, lanes, vector)
 
     return nest(outer_extents, body)

@@ -6,6 +6,7 @@ it.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from collage_engine.kernels.cpu.matmul.problem import RuntimeMatmul
@@ -19,7 +20,6 @@ from collage_engine.kernels.tir_builder import (
     load,
     loop,
     pieces,
-    product,
     seq,
     split_index,
     store,
@@ -48,13 +48,13 @@ class _Runtime:
         self.blocks = -(-problem.columns // self.block)
         views = self.context.views
         self.left, self.right = views.flat(left), views.flat(right)
-        self.matrices = product(problem.right[:-2])
+        self.matrices = prod(problem.right[:-2])
         self.packed: Any = None
         if plan.pack and problem.columns >= self.block:
             length = self.matrices * self.blocks * problem.depth * self.block
             self.packed = workspace((length,), name="packed")
             self.context.buffers.append(self.packed)
-        self.share = self.context.share(product(problem.out) * problem.depth // 16)
+        self.share = self.context.share(prod(problem.out) * problem.depth // 16)
 
     def write(self) -> Stmt:
         problem = self.problem
@@ -125,7 +125,7 @@ class _Runtime:
                 tuple(places), int64(t) * height + first, count, int64(b) + low, vectors
             )
 
-        return self.share(product(extents), task)
+        return self.share(prod(extents), task)
 
     def _tile(
         self, places: tuple[Index, ...], first: Index, count: int, b: Index, vectors: Any

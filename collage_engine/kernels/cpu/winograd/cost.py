@@ -12,7 +12,10 @@ from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.cpu.winograd.matrices import OUTPUTS, TAPS
 from collage_engine.kernels.cpu.writing.tile_choice import best_positions, block_of, spans
 from collage_engine.kernels.cpu.writing.tile_cost import cycles
-from collage_engine.kernels.target import Cpu
+from collage_engine.kernels.target import (
+    BYTES_PER_CYCLE,
+    Cpu,
+)
 
 CACHE_SHARE = 0.5
 """Share of the second-level cache for a group's transformed data and sums. Chosen: the other half
@@ -29,10 +32,6 @@ the widest vector there is."""
 TRANSFORM = {2: 60.0, 4: 190.0}
 """Cycles to transform one tile of one vector of channels and to bring one back, by outputs. Chosen:
 about 110 and 390 loads, stores and additions of vectors, two a cycle."""
-BYTES_PER_CYCLE = 5.0
-"""Bytes of weights that arrive from memory in a cycle. Chosen: 15 to 20 GB/s at 3 to 4 GHz, what
-one core reads from memory at least on any server or desktop; it decides only for weights so large
-that neither method computes as fast as they arrive."""
 WORTHWHILE = 0.9
 """Winograd's method is taken where it is estimated below this share of multiplying out. Chosen: the
 accuracy of both estimates."""

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import tvm
 from tvm import tirx
-from tvm.ir import Expr, Var
+from tvm.ir import Call, Expr, Var
 from tvm.ir.expr import TensorLoad
 from tvm.ir.prim import expr as prim
 from tvm.tirx import Buffer
 
 from collage_engine.kernels.expressions import (
+    call_name,
     children,
     coefficient,
     loads,
     rewrite,
     substitute,
+    walk,
 )
 from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.tir_builder import Index, Stmt, f32, int64, load
@@ -35,12 +38,8 @@ class Views:
         if len(buffer.shape) == 1:
             return buffer
         if buffer not in self._views:
-            size = 1
-            for e in shape_of(buffer):
-                size *= e
-            view = tirx.decl_buffer(
-                [int64(size)], str(buffer.dtype), f"{buffer.name}_flat", layout=None
-            )
+            name, size = f"{buffer.name}_flat", int64(prod(shape_of(buffer)))
+            view = tirx.decl_buffer([size], str(buffer.dtype), name, layout=None)
             self._views[buffer] = (view, buffer)
         return self._views[buffer][0]
 
@@ -101,10 +100,7 @@ def contiguous(
                 break
             states[number] = True
         if good and output is not None and run > 0:
-            inner = 1
-            for e in output[len(output) - run :]:
-                inner *= e
-            good = inner == size
+            good = prod(output[len(output) - run :]) == size
         if not good:
             break
         moving = states
@@ -152,9 +148,35 @@ def _flat_index(access: TensorLoad, inner: dict[Var, int]) -> Expr:
     return tvm.sym.Analyzer().simplify(index)
 
 
+STEPS = {"floor", "ceil", "trunc", "round", "nearbyint", "rint", "reinterpret"}
+"""Functions whose results jump: a quotient that is off in its last bit may give another number."""
+COMPARISONS = (prim.EQ, prim.NE, prim.LT, prim.LE, prim.GT, prim.GE)
+
+
+def rounds_a_quotient(value: Expr) -> bool:
+    """Tells whether a quotient is rounded, compared or cut to an integer within a value."""
+
+    def jumps(node: Expr) -> bool:
+        if isinstance(node, Call):
+            return call_name(node) in STEPS
+        if isinstance(node, prim.Cast):
+            return "int" in str(node.ty.dtype)
+        return isinstance(node, COMPARISONS)
+
+    return any(
+        jumps(node) and any(isinstance(inner, prim.Div) for inner in walk(node))
+        for node in walk(value)
+    )
+
+
 def flat_value(value: Expr, flattened: Flattened, views: Views, position: Index) -> Expr:
-    """Returns the value with its moving loads taken from flat views at ``start + position``."""
+    """Returns the value with its moving loads taken from flat views at ``start + position``.
+
+    A quotient by what stands still becomes a product with its reciprocal, one division for all
+    elements, unless it is rounded afterwards (``rounds_a_quotient``).
+    """
     starts = list(flattened.loads)
+    exact = rounds_a_quotient(value)
 
     def moves(e: Expr) -> bool:
         return any(access.same_as(node) for node in loads(e) for access, _ in starts)
@@ -164,8 +186,8 @@ def flat_value(value: Expr, flattened: Flattened, views: Views, position: Index)
             for access, start in starts:
                 if access.same_as(node):
                     return load(views.flat(node.source), start + position)
-        if isinstance(node, prim.Div) and str(node.ty.dtype) == "float32" and not moves(node.b):
-            # One division for all elements instead of one each.
+        quotient = isinstance(node, prim.Div) and str(node.ty.dtype) == "float32"
+        if quotient and not exact and not moves(node.b):
             return rewrite(node.a, replace) * (f32(1.0) / rewrite(node.b, replace))
         if isinstance(node, Var) and any(node.same_as(a) for a in flattened.inner):
             return int64(0)  # of extent 1, or its load stands still along it

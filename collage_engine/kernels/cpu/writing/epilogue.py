@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from tvm import tirx
@@ -127,9 +128,7 @@ class CollapsedEpilogue:
         stage, anchor = self.plain.stage, self.plain.anchor
         views = self.plain.context.views
         end = self.first + self.count
-        size = 1
-        for e in stage.extents[self.first : end]:
-            size *= e
+        size = prod(stage.extents[self.first : end])
         index: Index = int64(0)
         extents = (*stage.extents[: self.first], size, *stage.extents[end:])
         for i, e in zip((*before, position, *after), extents, strict=True):

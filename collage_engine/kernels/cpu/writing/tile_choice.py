@@ -8,10 +8,10 @@ cycles are alike, so that none of them is a figure of one processor.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from collage_engine.kernels.cpu.writing.tile_cost import cycles, fits
 from collage_engine.kernels.target import Cpu
-from collage_engine.kernels.tir_builder import product
 
 MISSING_CHANNELS = 1.02
 """Factor for a block that is not full in the last place: it has code of its own. Chosen: a
@@ -48,7 +48,7 @@ def block_of(cpu: Cpu, channels: int, image: tuple[int, int], chunks: bool = Tru
         image: Rows and columns of the output (one column when it is walked as one run).
         chunks: Whether input channels are cut so that their weights stay in the caches.
     """
-    single = SINGLE_VECTOR if chunks and cpu.halves and product(image) >= SMALL_IMAGE else 1.0
+    single = SINGLE_VECTOR if chunks and cpu.halves and prod(image) >= SMALL_IMAGE else 1.0
     lanes = cpu.lanes("float32")
     vectors = -(-channels // lanes)
 
@@ -109,7 +109,7 @@ def image_of(out: Sequence[int], plain: bool) -> tuple[int, int]:
         plain: Whether every output position reads one input position.
     """
     if plain or len(out) == 1:
-        return product(out), 1
+        return prod(out), 1
     return out[-2], out[-1]
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
 from tvm import te, tirx
 
 from collage_engine.kernels.cuda.epilogue import OUT
-from collage_engine.kernels.cuda.indices import broadcast, fused, unfused, volume, where
+from collage_engine.kernels.cuda.indices import broadcast, fused, unfused, where
 from collage_engine.kernels.cuda.product.plan import PLAIN, ProductPlan, ProductSizes
 from collage_engine.kernels.cuda.product.reference import Element, noted_product
 from collage_engine.kernels.cuda.windows import Window
@@ -115,8 +116,8 @@ class Matmul:
         """Returns the sizes of the product."""
         a, out = self.a, self.out
         if self.merged:
-            return ProductSizes(1, volume(a[:-1]), out[-1], a[-1])
-        return ProductSizes(volume(out[:-2]), out[-2], out[-1], a[-1])
+            return ProductSizes(1, prod(a[:-1]), out[-1], a[-1])
+        return ProductSizes(prod(out[:-2]), out[-2], out[-1], a[-1])
 
     @property
     def how(self) -> dict[str, Any]:
@@ -183,9 +184,7 @@ class Convolution:
     def sizes(self) -> ProductSizes:
         """Returns the sizes of the product."""
         groups, rows, channels, *taps = self.filters
-        return ProductSizes(
-            groups, rows, self.out[0] * volume(self.out[2:]), channels * volume(taps)
-        )
+        return ProductSizes(groups, rows, self.out[0] * prod(self.out[2:]), channels * prod(taps))
 
     @property
     def how(self) -> dict[str, Any]:
@@ -196,7 +195,7 @@ class Convolution:
         """Returns the lengths of contiguous reads of the filters and of the image, in elements."""
         window, sizes = self.window, self.sizes
         plain = set(window.strides) == {1} and not any(window.padding) and not self.transposed
-        pixels = volume(self.out[2:]) if plain and max(window.weight[2:]) == 1 else 1
+        pixels = prod(self.out[2:]) if plain and max(window.weight[2:]) == 1 else 1
         return (sizes.m if math == PLAIN else sizes.k), pixels
 
     def packed(self, weight: np.ndarray, math: str) -> np.ndarray:

@@ -153,7 +153,7 @@ class CudaWriter(Writer):
             groups,
             list(strides),
             list(dilation),
-            list(padding),
+            tuple(padding),
         )
         if few_rows(window):
             direct = shape_of_direct(window, data.dtype)
