@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from collage_engine.lowering.compiled import Compiled, Timer
 from collage_engine.lowering.cubin import compile_cubin
-from collage_engine.lowering.tensors import numpy_dtype, to_numpy
+from collage_engine.lowering.tensors import to_numpy
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.machine.cuda_runtime import CudaRuntime
 from collage_engine.machine.cuda_speed_probe import SOURCE, SpeedProbeKernel, SteadySampler
 from collage_engine.machine.cuda_timer import DeviceTimer
+from collage_engine.model.numpy_types import numpy_type
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.graph import TensorType
 from collage_engine.toolchains.base import Function, Toolchain
@@ -155,7 +156,7 @@ class CudaCompiled(Compiled):
         bound = []
         for array, index in zip(inputs, self.function.inputs, strict=True):
             kind = self.function.input_type(index)
-            if array.shape != tuple(kind.shape) or array.dtype != numpy_dtype(kind.dtype):
+            if array.shape != tuple(kind.shape) or array.dtype != numpy_type(kind.dtype):
                 raise ToolchainError(f"expected {kind}, got {array.dtype}{list(array.shape)}")
             tensor = self._empty(kind)
             tensor.copyfrom(np.ascontiguousarray(array))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from collage_engine.lowering.tensors import numpy_dtype
+from collage_engine.model.numpy_types import numpy_type
 from collage_engine.records.errors import UsageError
 
 
@@ -39,7 +39,7 @@ def read_npz(path: Path, dtypes: Mapping[str, str] | None = None) -> dict[str, n
                 with archive.open(member) as stream:
                     array = np.lib.format.read_array(stream, allow_pickle=False)
                 if dtypes and name in dtypes and array.dtype.kind == "V":
-                    array = array.view(numpy_dtype(dtypes[name]))
+                    array = array.view(numpy_type(dtypes[name]))
                 found[name] = array
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
         raise UsageError(f"{path} is not a readable .npz file: {error}") from error

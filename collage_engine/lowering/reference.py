@@ -19,9 +19,10 @@ import numpy as np
 import onnx
 
 from collage_engine.lowering.extract import relax_module
-from collage_engine.lowering.tensors import from_numpy, numpy_dtype, to_numpy
+from collage_engine.lowering.tensors import from_numpy, to_numpy
 from collage_engine.model.index_set import members, node_set
 from collage_engine.model.mapped_weights import mapped_weights, with_own_weights
+from collage_engine.model.numpy_types import numpy_type
 from collage_engine.model.observed_types import evaluate_by_definition
 from collage_engine.records.errors import (
     Cancelled,
@@ -56,8 +57,6 @@ class TrueValues:
         except (OSError, ValueError) as error:
             raise MeasureError(f"{self.folder} holds no recorded values: {error}") from error
         self._dtypes: dict[str, str] = about["dtypes"]
-        self.relax_operators: tuple[int, ...] = tuple(about["relax_operators"])
-        """Operators whose value came from Relax, for want of an ONNX form."""
 
     @classmethod
     def record(
@@ -97,7 +96,6 @@ class _Recorder:
         self.folder = folder
         self.cancel = cancel
         self.dtypes: dict[str, str] = {}
-        self.by_relax: list[int] = []
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -105,16 +103,15 @@ class _Recorder:
             if name not in inputs:
                 raise ModelError(f"no value was given for input {name!r}")
             array = np.asarray(inputs[name])
-            if array.shape != tuple(kind.shape) or array.dtype != numpy_dtype(kind.dtype):
+            if array.shape != tuple(kind.shape) or array.dtype != numpy_type(kind.dtype):
                 raise ModelError(
                     f"input {name!r} is {kind}, the given value {array.dtype}{list(array.shape)}"
                 )
             self.save(index, array)
         for segment in self.segments():
             self.segment(segment)
-        about = {"dtypes": self.dtypes, "relax_operators": sorted(self.by_relax)}
         beside = self.folder / f"values.json.{os.getpid()}"
-        beside.write_text(json.dumps(about))
+        beside.write_text(json.dumps({"dtypes": self.dtypes}))
         beside.replace(self.folder / "values.json")
 
     def segments(self) -> list[list[NodeIndex]]:
@@ -167,7 +164,6 @@ class _Recorder:
                     f"no true value for {node.op} ({node.name}): ONNX: {error}; "
                     f"Relax: {short_reason(failure, line='first')}"
                 ) from failure
-            self.by_relax.append(self.graph.operator_number[calls[0]])
         for index, array in zip(outputs, results, strict=True):
             self.save(index, array)
 
@@ -217,7 +213,7 @@ class _Recorder:
         kind = self.graph.nodes[index].type
         dtype = kind.dtype
         self.dtypes[str(index)] = dtype
-        array = np.ascontiguousarray(array.astype(numpy_dtype(dtype), copy=False))
+        array = np.ascontiguousarray(array.astype(numpy_type(dtype), copy=False))
         if dtype == "bfloat16":
             array = array.view(np.uint16)
         np.save(self.folder / f"{index}.npy", shaped(array, kind))
@@ -235,7 +231,7 @@ def _load(path: Path, dtype: str) -> np.ndarray:
         array = np.load(path, mmap_mode="r")
     except ValueError:
         array = np.load(path)  # an empty array cannot be mapped
-    values: np.ndarray = array.view(numpy_dtype("bfloat16")) if dtype == "bfloat16" else array
+    values: np.ndarray = array.view(numpy_type("bfloat16")) if dtype == "bfloat16" else array
     return values
 
 
@@ -301,6 +297,6 @@ def original_outputs(
                 f"{model.record.path or 'the model'} cannot be run for reference: {reasons}"
             ) from error
     return {
-        name: shaped(array.astype(numpy_dtype(kind.dtype), copy=False), kind)
+        name: shaped(array.astype(numpy_type(kind.dtype), copy=False), kind)
         for (name, kind), array in zip(model.outputs, results, strict=True)
     }

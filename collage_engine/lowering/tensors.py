@@ -6,25 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collage_engine.model.texts import TEXT_TYPE, bytes_of, from_bytes
+from collage_engine.model.numpy_types import numpy_type
+from collage_engine.model.texts import bytes_of, from_bytes
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import TO_LOGICAL, TO_STORED
 from collage_engine.records.graph import TensorType
 
 if TYPE_CHECKING:
     from tvm.runtime import Tensor
-
-
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return the numpy type of a record's type name; bfloat16 comes from ``ml_dtypes``."""
-    if name == "string":
-        return TEXT_TYPE
-    if name == "bfloat16":
-        import ml_dtypes
-
-        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-        return bfloat16
-    return np.dtype(name)
 
 
 def empty(kind: TensorType, device: Any = None) -> Tensor:
@@ -41,7 +30,7 @@ def from_numpy(array: np.ndarray, kind: TensorType, device: Any = None) -> Tenso
     On the CPU unless a ``device`` is given.
     """
     array = np.asarray(array)
-    if array.shape != tuple(kind.shape) or array.dtype != numpy_dtype(kind.dtype):
+    if array.shape != tuple(kind.shape) or array.dtype != numpy_type(kind.dtype):
         raise ToolchainError(
             f"expected {kind}, got {array.dtype}[{','.join(map(str, array.shape))}]"
         )
@@ -57,8 +46,8 @@ def to_numpy(tensor: Any, kind: TensorType | None = None) -> np.ndarray:
     array: np.ndarray = tensor.numpy()
     if kind is not None and kind.dtype == "string":
         return from_bytes(array)
-    if kind is not None and kind.dtype == "bfloat16" and array.dtype != numpy_dtype("bfloat16"):
-        array = array.view(numpy_dtype("bfloat16"))
+    if kind is not None and kind.dtype == "bfloat16" and array.dtype != numpy_type("bfloat16"):
+        array = array.view(numpy_type("bfloat16"))
     return array
 
 

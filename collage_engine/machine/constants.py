@@ -20,7 +20,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-LAUNCH = "launch"
+from collage_engine.records.hand_over_constants import LAUNCH, pair_name
+
 SHORT, LONG = 4, 24
 """Partitions of a short and of a long chain, whose times give the launch cost; even, so that
 alternating chains are balanced; chosen."""
@@ -34,11 +35,6 @@ class ChainTimes:
     """One partition by itself, as candidates are timed."""
     chains: dict[tuple[str, ...], float]
     """A whole module of partitions in a row, by their toolchain instances."""
-
-
-def pair_name(source: str, target: str) -> str:
-    """``pair:<from>:<to>``; instance ids hold no colon."""
-    return f"pair:{source}:{target}"
 
 
 def wanted_chains(instances: Sequence[str]) -> list[tuple[str, ...]]:

@@ -26,12 +26,12 @@ DEFAULT_ARCHITECTURE = "sm_90a"
 PROBE_SECONDS = 60.0
 """Seconds that the driver may take to answer; chosen: it may have to load a kernel module."""
 
-SHARED_BYTES = 48 << 10
-"""Bytes of shared memory that a block has without asking for more, on every architecture (the
-same guide)."""
 THREADS = 1024
 """Threads of a block, at most, on every architecture (CUDA C++ Programming Guide, table of
 compute capabilities)."""
+SHARED_BYTES = 48 << 10
+"""Bytes of shared memory that a block has without asking for more, on every architecture (the
+same guide)."""
 REGISTERS = 65536
 """32-bit registers of a block, at most (the same table)."""
 

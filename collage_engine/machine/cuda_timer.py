@@ -39,6 +39,7 @@ class DeviceTimer:
         """
         self._sampler = sampler
         self._calls = calls
+        self._turn = 0
         self._cuda = cuda
         self._use = use_stream
         self._stream = cuda.stream()
@@ -67,8 +68,10 @@ class DeviceTimer:
             self._graph = None
 
     def _issue(self, count: int) -> None:
-        for number in range(count):
-            self._calls[number % len(self._calls)]()
+        """Issue so many calls, going on with the copy of the weights whose turn it is."""
+        for _ in range(count):
+            self._calls[self._turn]()
+            self._turn = (self._turn + 1) % len(self._calls)
 
     def _warm(self) -> float:
         """Return the seconds of one call, once the clocks have risen."""

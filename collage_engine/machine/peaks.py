@@ -99,8 +99,6 @@ class Peaks(msgspec.Struct, frozen=True, kw_only=True):
     """Nearest first; the first holds 0."""
     hertz: float
     """The clock seen; 0 where it cannot be measured."""
-    measured_flops: dict[str, float] = {}
-    """What the loops reached, for information."""
 
     def compute_s(self, operations: float, dtype: str, threads: int) -> float:
         """Return seconds that so many floating-point operations take at least."""
@@ -192,7 +190,7 @@ def combine(
     for place in range(1, len(levels)):
         nearer, farther = levels[place - 1], levels[place]
         levels[place] = Level(farther.holds, min(farther.bytes_per_s, nearer.bytes_per_s))
-    return Peaks(flops=flops, levels=tuple(levels), hertz=hertz, measured_flops=measured)
+    return Peaks(flops=flops, levels=tuple(levels), hertz=hertz)
 
 
 def _read_rates(library: ctypes.CDLL) -> list[tuple[int, float]]:

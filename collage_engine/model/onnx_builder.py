@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node, TensorType
 
 if TYPE_CHECKING:
@@ -76,16 +75,3 @@ class Writer:
         for source in node.inputs:
             found += self.model.graph.nodes[source].types
         return found
-
-
-def numpy_type(dtype: str) -> np.dtype:
-    """Numpy's type for a record's; ``UnsupportedError`` when it has none."""
-    try:
-        return np.dtype(dtype)
-    except TypeError:
-        import ml_dtypes
-
-        if hasattr(ml_dtypes, dtype):
-            found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, dtype))
-            return found
-        raise UnsupportedError(f"element type {dtype} has no ONNX form") from None

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from collage_engine.model.onnx_builder import Form, Writer, numpy_type
+from collage_engine.model.numpy_types import numpy_type
+from collage_engine.model.onnx_builder import Form, Writer
 from collage_engine.model.onnx_forms_nn import NN_FORMS
 from collage_engine.model.onnx_forms_reduce import REDUCE_FORMS
 from collage_engine.model.onnx_types import element_type

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from collage_engine.model.onnx_builder import Form, Writer, numpy_type
+from collage_engine.model.numpy_types import numpy_type
+from collage_engine.model.onnx_builder import Form, Writer
 from collage_engine.model.onnx_types import element_type
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
@@ -166,21 +167,25 @@ def _normalized(w: Writer, data: str, axes: str, epsilon: str) -> str:
     return w.add("Div", [apart, w.add("Sqrt", [w.add("Add", [variance, epsilon])])])
 
 
+def _affine(w: Writer, value: str, parts: list[str], shape: list[int], output: str) -> None:
+    """A normalised value times a scale plus a shift, of which each is brought to the shape.
+
+    TVM applies both whatever the attributes "scale" and "center" say.
+    """
+    scale, shift = (w.add("Reshape", [part, w.ints(shape)]) for part in parts)
+    w.add("Add", [w.add("Mul", [value, scale]), shift], output)
+
+
 def _layer_norm(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> None:
     a = node.attributes
     rank = len(node.type.shape)
     axes = sorted(x % rank for x in a["axes"])
-    plain = a.get("center", True) and a.get("scale", True)
-    if axes == list(range(axes[0], rank)) and plain:
+    if axes == list(range(axes[0], rank)):
         w.add("LayerNormalization", inputs, outputs[0], axis=axes[0], epsilon=a["epsilon"])
         return
     shape = [e if i in axes else 1 for i, e in enumerate(node.type.shape)]
     found = _normalized(w, inputs[0], w.ints(axes), _scalar(w, a["epsilon"], node))
-    if a.get("scale", True):
-        found = w.add("Mul", [found, w.add("Reshape", [inputs[1], w.ints(shape)])])
-    if a.get("center", True):
-        found = w.add("Add", [found, w.add("Reshape", [inputs[2], w.ints(shape)])])
-    w.add("Identity", [found], outputs[0])
+    _affine(w, found, inputs[1:], shape, outputs[0])
 
 
 def _rms_norm(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> None:
@@ -191,10 +196,10 @@ def _rms_norm(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> N
     w.add("Mul", [w.add("Div", [inputs[0], root]), inputs[1]], outputs[0])
 
 
-def _per_channel(w: Writer, node: Node, name: str, axis: int) -> str:
+def _per_channel(node: Node, axis: int) -> list[int]:
     shape = [1] * len(node.type.shape)
     shape[axis] = node.type.shape[axis]
-    return w.add("Reshape", [name, w.ints(shape)])
+    return shape
 
 
 def _group_norm(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> None:
@@ -207,11 +212,7 @@ def _group_norm(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) ->
     grouped = w.add("Reshape", [inputs[0], w.ints([batch, groups, -1])])
     found = _normalized(w, grouped, w.ints([2]), _scalar(w, a["epsilon"], node))
     found = w.add("Reshape", [found, w.ints(node.type.shape)])
-    if a.get("scale", True):
-        found = w.add("Mul", [found, _per_channel(w, node, inputs[1], axis)])
-    if a.get("center", True):
-        found = w.add("Add", [found, _per_channel(w, node, inputs[2], axis)])
-    w.add("Identity", [found], outputs[0])
+    _affine(w, found, inputs[1:], _per_channel(node, axis), outputs[0])
 
 
 def _instance_norm(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> None:
@@ -219,16 +220,11 @@ def _instance_norm(w: Writer, node: Node, inputs: list[Any], outputs: list[str])
     rank = len(node.type.shape)
     axis = a["channel_axis"] % rank
     axes = sorted(x % rank for x in a["axes"])
-    plain = a.get("center", True) and a.get("scale", True)
-    if axis == 1 and axes == list(range(2, rank)) and plain:
+    if axis == 1 and axes == list(range(2, rank)):
         w.add("InstanceNormalization", inputs, outputs[0], epsilon=a["epsilon"])
         return
     found = _normalized(w, inputs[0], w.ints(axes), _scalar(w, a["epsilon"], node))
-    if a.get("scale", True):
-        found = w.add("Mul", [found, _per_channel(w, node, inputs[1], axis)])
-    if a.get("center", True):
-        found = w.add("Add", [found, _per_channel(w, node, inputs[2], axis)])
-    w.add("Identity", [found], outputs[0])
+    _affine(w, found, inputs[1:], _per_channel(node, axis), outputs[0])
 
 
 def _batch_norm(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.texts import TEXT_TYPE
+from collage_engine.model.numpy_types import numpy_type
 from collage_engine.records.graph import TensorType
 
 WORDS = np.array([b"a", b"collage", b"monday", "naïve".encode(), b"x@example.org", b"two words"])
@@ -92,16 +91,3 @@ def random_inputs(
             values = random.standard_normal(kind.shape, dtype=np.float32)
         made[name] = np.asarray(values).astype(numpy_type(kind.dtype))
     return made
-
-
-def numpy_type(name: str) -> np.dtype:
-    """NumPy's type of a record's type name, ``bfloat16`` and the small floats among them."""
-    if name == "string":
-        return TEXT_TYPE
-    try:
-        return np.dtype(name)
-    except TypeError:
-        import ml_dtypes
-
-        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
-        return found

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from collage_engine.records.hand_over_constants import PAIR, split_pair
 from collage_engine.records.precision import careful
 from collage_engine.records.toolchain import ToolchainInstance
-
-PAIR = "pair:"
-"""Prefix of ``pair:<from>:<to>`` among a run's constants, in microseconds."""
 
 
 def hand_overs(
@@ -38,9 +36,3 @@ def hand_overs(
                 for other in (target, *alike.get(target, ()))
             ]
     return tuple(found)
-
-
-def split_pair(name: str) -> tuple[str, str]:
-    """Split ``pair:a:b`` into (a, b); instance ids hold no colon."""
-    _, source, target = name.split(":")
-    return source, target

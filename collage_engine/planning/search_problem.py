@@ -21,6 +21,7 @@ from collage_engine.planning.hand_overs import hand_overs
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.graph import GraphRecord
+from collage_engine.records.hand_over_constants import LAUNCH
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.records.settings import RunSettings
@@ -39,8 +40,6 @@ from collage_engine.search.run_to_run_drift import DEFAULT_DRIFT
 RUNNERS_UP = 2
 """Covers beside the best that are shown, and confirmed end to end (a count; chosen)."""
 
-LAUNCH = "launch"
-"""Name, among a run's constants, of what launching a partition costs, in microseconds."""
 DRIFT_CONSTANT = "drift"
 """Name, among a run's constants, of the drift between measuring sessions, a share of the cost."""
 
@@ -151,7 +150,9 @@ def problem_candidate(
     cost = costs.cost(c.id)
     spread = None
     if cost.usable and cost.low_us is not None and cost.high_us is not None:
-        spread = (min(cost.low_us, cost.high_us), max(cost.low_us, cost.high_us))
+        low_us, high_us = sorted((cost.low_us, cost.high_us))
+        spread = (low_us + besides_us, high_us + besides_us)
+    bound_us = costs.bound_us(c.id)
     return ProblemCandidate(
         id=c.id,
         nodes=c.nodes,
@@ -159,7 +160,7 @@ def problem_candidate(
         cost_us=cost.at(percentile) + besides_us if cost.usable else None,
         state=cost.state,
         spread_us=spread,
-        lower_bound_us=costs.bound_us(c.id),
+        lower_bound_us=None if bound_us is None else bound_us + besides_us,
         reason=cost.reason,
         device=c.device,
         takes=c.takes,

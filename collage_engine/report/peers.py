@@ -1,18 +1,16 @@
 """Our artifact beside other runtimes: the results file of ``tests.benchmarks.peers`` as a table.
 
-The file is one JSON document (:class:`PeersResult`); the benchmark writes it, ``collage report
---peers FILE`` shows it in the HTML report, ``python -m tests.benchmarks.peers --table FILE``
-prints it as Markdown.
+The file is one JSON document (:class:`PeersResult`); the benchmark writes it, and ``collage report
+--peers FILE`` shows it in the HTML report.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
-from collage_engine.drawing.formatting import counted, gain_text, time_text
+from collage_engine.drawing.formatting import counted, gain_text
 from collage_engine.records.errors import UsageError
 from collage_engine.records.typed import decode
 
@@ -110,14 +108,6 @@ class PeersResult(msgspec.Struct, frozen=True, kw_only=True):
     entries: tuple[PeerEntry, ...] = ()
 
 
-def read_peers(path: Path) -> PeersResult:
-    """Read a results file; UsageError says what is wrong with it."""
-    try:
-        return decode_peers(path.read_bytes(), str(path))
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
-
-
 def decode_peers(data: bytes, name: str) -> PeersResult:
     """Decode the content of a results file called ``name``; UsageError says what is wrong."""
     try:
@@ -159,7 +149,8 @@ def _times(entry: PeerEntry, names: Sequence[str]) -> list[str]:
     return cells
 
 
-def _rest(entry: PeerEntry) -> list[str]:
+def ratios(entry: PeerEntry) -> str:
+    """Say how ours compares with the best other runtime, and with the best of float32."""
     against = "–"
     if entry.slowdown is not None:
         against = (
@@ -168,9 +159,13 @@ def _rest(entry: PeerEntry) -> list[str]:
         )
     if entry.speedup is not None:
         against += f"; ×{entry.speedup:.2f} of {entry.best_float32} float32"
+    return against
+
+
+def _rest(entry: PeerEntry) -> list[str]:
     error = gain_text(entry.placed_us, entry.estimated_us)
     mix = ", ".join(f"{name} {count}" for name, count in entry.toolchains.items()) or "–"
-    return [against, error, mix, f"{entry.clock}, load {entry.load:.2f}"]
+    return [ratios(entry), error, mix, f"{entry.clock}, load {entry.load:.2f}"]
 
 
 def notes(entries: Sequence[PeerEntry]) -> list[str]:
@@ -234,29 +229,6 @@ def milliseconds(us: float) -> str:
     ms = us / 1000
     digits = 3 if ms < 10 else 2 if ms < 100 else 1
     return f"{ms:.{digits}f}"
-
-
-def markdown(result: PeersResult) -> str:
-    """Render all results as Markdown."""
-    lines = [*headings(result), ""]
-    for heading, entries in groups(result):
-        head, rows = table(entries)
-        lines += [f"**{heading}**, ms, median (20th–80th percentile of rounds):", ""]
-        lines += ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-        lines += ["| " + " | ".join(row) + " |" for row in rows]
-        lines += [""]
-        lines += [f"- {verdict}" for verdict in verdicts(entries)]
-        lines += [f"- \\* {note}" for note in notes(entries)]
-        lines += [""]
-    return "\n".join(lines)
-
-
-def one_line(entry: PeerEntry) -> str:
-    """Format an entry in one line, for the running benchmark."""
-    times = "  ".join(
-        f"{p.name} {time_text(p.us) if p.us is not None else p.reason}" for p in entry.peers
-    )
-    return f"{entry.model}, {entry.threads} thr: {times} | {_rest(entry)[0]}"
 
 
 def _signed(share: float | None) -> str:

@@ -72,8 +72,9 @@ def cost_of(
 def merged(old: Cost, new: Cost) -> Cost:
     """Return two measurements of the same work as one: all repeats together, the newer's facts.
 
-    The medians of both count equally, however many samples each has: while one measurement lasts,
-    the machine's state is one and the same.
+    Each gives half of the repeats that are kept at most, however many samples it has: while one
+    measurement lasts, the machine's state is one and the same, and many samples of it say little
+    more than those.
     """
     if not (old.usable and new.usable and old.repeats_us and new.repeats_us):
         return new

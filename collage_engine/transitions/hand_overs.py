@@ -20,9 +20,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from collage_engine.bounds.heuristic import CALL
-from collage_engine.machine.constants import pair_name
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerError, WorkerTimeout
 from collage_engine.records.flag import Flag
+from collage_engine.records.hand_over_constants import PAIR, pair_name
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import MEASURING_PROTOCOL
 from collage_engine.store.keys import KeyContext
@@ -228,7 +228,7 @@ def spread(
     constants: Mapping[str, float], instances: Sequence[ToolchainInstance]
 ) -> dict[str, float]:
     """Return the constants between toolchains as constants between their instances."""
-    found = {name: us for name, us in constants.items() if not name.startswith(("pair:", CALL))}
+    found = {name: us for name, us in constants.items() if not name.startswith((PAIR, CALL))}
     for a in instances:
         if CALL + a.toolchain in constants:
             found[CALL + a.id] = constants[CALL + a.toolchain]

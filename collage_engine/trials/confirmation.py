@@ -252,8 +252,7 @@ class _Confirming:
         self.ask_memory()
         in_place, residual = self.profile(winner)
         results = {
-            process: result_of(process, selection.get(process, ()), fresh.get(process, ()))
-            for process in self.processes
+            process: result_of(process, fresh.get(process, ())) for process in self.processes
         }
         return Confirmation(
             results=tuple(self.result_for(one, results) for one in self.contenders),
@@ -550,14 +549,11 @@ def near(
     return close[: settings.most_reloaded] if len(close) > 1 else []
 
 
-def result_of(
-    process: PlacementProcess, selection: Sequence[float], fresh: Sequence[float]
-) -> ContenderResult:
+def result_of(process: PlacementProcess, fresh: Sequence[float]) -> ContenderResult:
     """Return what was found out about the contender of a process."""
     return ContenderResult(
         contender=process.contender,
         reason=process.failure,
-        selection_us=tuple(selection),
         rounds_us=tuple(fresh),
         max_abs_error=process.max_abs_error,
         max_rel_error=process.max_rel_error,

@@ -84,8 +84,7 @@ class ContenderResult:
     Attributes:
         contender: who it is.
         reason: why it has no time: refused by a toolchain, crashed, wrong numbers.
-        selection_us: median call of each selection round; NaN where it had withdrawn.
-        rounds_us: the same of each fresh round; what is reported comes from these.
+        rounds_us: median call of each fresh round; what is reported comes from these.
         max_abs_error: largest absolute error of its outputs on all samples.
         max_rel_error: largest relative one.
         memory: what its process was seen to take.
@@ -100,7 +99,6 @@ class ContenderResult:
 
     contender: Contender
     reason: str | None = None
-    selection_us: tuple[float, ...] = ()
     rounds_us: tuple[float, ...] = ()
     max_abs_error: float | None = None
     max_rel_error: float | None = None

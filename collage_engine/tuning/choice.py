@@ -16,6 +16,7 @@ import msgspec
 
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost_table import CostTable
+from collage_engine.records.hand_over_constants import PAIR, pair_name, split_pair
 from collage_engine.records.precision import FLOAT32
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneRecord, TuneTask
@@ -227,10 +228,10 @@ def with_tuned_pairs(
     found = dict(constants)
     tuned = {instance.id: tuned_instance(instance, "").id for instance in instances}
     for name, us in constants.items():
-        if not name.startswith("pair:"):
+        if not name.startswith(PAIR):
             continue
-        _, source, target = name.split(":")
+        source, target = split_pair(name)
         for a in (source, tuned.get(source, source)):
             for b in (target, tuned.get(target, target)):
-                found[f"pair:{a}:{b}"] = us
+                found[pair_name(a, b)] = us
     return found

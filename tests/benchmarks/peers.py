@@ -35,9 +35,6 @@ from collage_engine.report.peers import (
     PeersResult,
     PeerTime,
     headings,
-    markdown,
-    one_line,
-    read_peers,
 )
 from tests.benchmarks.peers_run import Load, Peer, PeerFailed
 from tests.benchmarks.peers_specs import FLOAT_TWIN, place, specs_of
@@ -52,6 +49,7 @@ from tests.benchmarks.peers_stats import (
     pick_clock,
     spread,
 )
+from tests.benchmarks.peers_table import markdown, one_line, read_peers
 from tests.benchmarks.place import model_file
 
 ELEVEN = (

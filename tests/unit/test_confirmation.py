@@ -44,7 +44,6 @@ def test_the_fastest_wins_and_is_reported_from_fresh_rounds(script, tmp_path):
     )
     assert done.named == "collage" and done.winner.contender.name == "fast"
     assert done.winner.measured_us == pytest.approx(55.0)
-    assert done.winner.selection_us[0] == pytest.approx(50.0)
     assert (done.winner.folder / "model.so").read_text().startswith("fast ")
     assert script.environments["fast"]["PLACEMENT"] == "fast"
     assert done.winner.peak_memory_bytes == 1 << 20

@@ -21,7 +21,12 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.planning.device_reasons import device_words
-from collage_engine.planning.search_problem import best_placements, make_problem, pin_verdicts
+from collage_engine.planning.search_problem import (
+    best_placements,
+    make_problem,
+    pin_verdicts,
+    problem_candidate,
+)
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.copies import TO_DEVICE, TO_HOST, byte_constant, call_constant
 from collage_engine.records.cost import Cost
@@ -129,6 +134,17 @@ def test_what_only_the_host_takes_is_there_whatever_copies_cost_and_says_so() ->
     ]
     unknown, answer = placed(graph, records, {})
     assert unknown is None and answer.infeasible  # a copy whose cost is not known cannot be chosen
+
+
+def test_copies_of_inputs_are_in_a_candidates_spread_and_bound() -> None:
+    _, records = three()
+    first = next(r for r in records if r.nodes == (0,) and r.instance is CPU)
+    known = table_of([first])
+    made = problem_candidate(first, known, 50, besides_us=2.0)
+    assert made.cost_us == pytest.approx(7.0) and made.spread_us == pytest.approx((7.0, 7.0))
+    bounded = known.with_certified_bounds({first.id: 1.5})
+    made = problem_candidate(first, bounded, 50, besides_us=2.0)
+    assert made.lower_bound_us == pytest.approx(3.5)
 
 
 def test_the_models_inputs_are_copied_too_and_its_outputs_back() -> None:

@@ -14,7 +14,7 @@ from collage_engine.cli.main import main
 from collage_engine.records.errors import UsageError
 from collage_engine.report import peers as report
 from collage_engine.report.peers import PeerEntry, PeersResult, PeerTime
-from tests.benchmarks import peers, peers_stats
+from tests.benchmarks import peers, peers_stats, peers_table
 
 
 def rounds(us: float, *, seed: int, count: int = 50, cpu: float = 1.0) -> list[tuple[float, float]]:
@@ -163,19 +163,19 @@ def test_the_table_has_every_runtime_and_the_additive_error(result):
     assert rows[0][3] == "–" and rows[0][1].startswith("0.09")
     assert rows[0][head.index("additive error")] == "+3.0 %"
     assert rows[0][head.index("placed on")] == "onednn 2, tvm 1"
-    text = report.markdown(result)
+    text = peers_table.markdown(result)
     assert "a machine, 2 cores; x 1" in text and text.count("| fast |") == 1
 
 
 def test_results_survive_their_file_and_others_are_refused(result, tmp_path: Path):
     path = tmp_path / "r.json"
     peers.save(path, result)
-    assert report.read_peers(path) == result
+    assert peers_table.read_peers(path) == result
     path.write_text('{"entries": 3}')
     with pytest.raises(UsageError, match=r"r\.json is no results file"):
-        report.read_peers(path)
+        peers_table.read_peers(path)
     with pytest.raises(UsageError, match="No such file"):
-        report.read_peers(tmp_path / "absent.json")
+        peers_table.read_peers(tmp_path / "absent.json")
 
 
 def test_the_report_shows_the_table(result, tmp_path, capsys):

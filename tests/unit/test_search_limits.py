@@ -91,14 +91,6 @@ def limited_problem(seed: int, *, cyclic: bool = False) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("block", range(5))
-def test_what_is_remembered_holds_no_labels_and_no_program() -> None:
-    anything: Any = object()
-    found = Solution(cost=3, lower_bound=3, cover=[1], labels=anything, program=anything, cutoff=5)
-    kept = found.without_labels()
-    assert kept.optimal and kept.cover == [1]
-    assert kept.labels is None and kept.program is None and kept.cutoff is None
-
-
 def test_equals_brute_force(block: int) -> None:
     tally: Counter[str] = Counter()
     for seed in range(3 * 10**9 + block * 10**6, 3 * 10**9 + block * 10**6 + 70 * ROUNDS):
@@ -399,3 +391,11 @@ def test_limits_in_words_and_their_price() -> None:
 
 def test_constraints_type_is_public() -> None:
     assert RuntimeLimits(max_runtimes=1).runtimes_of("c[x=1]") == ("c",)
+
+
+def test_what_is_remembered_holds_no_labels_and_no_program() -> None:
+    anything: Any = object()
+    found = Solution(cost=3, lower_bound=3, cover=[1], labels=anything, program=anything, cutoff=5)
+    kept = found.without_labels()
+    assert kept.optimal and kept.cover == [1]
+    assert kept.labels is None and kept.program is None and kept.cutoff is None

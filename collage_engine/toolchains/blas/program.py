@@ -289,10 +289,7 @@ class BlasProgram:
         self.arena_bytes = self._place()
 
     def _place(self) -> int:
-        """Return the places buffers by first fit over their lifetimes.
-
-        Returns the arena's bytes.
-        """
+        """Place the buffers by first fit over their lifetimes; return the arena's bytes."""
         last: dict[int, int] = {id(b): b.made_by for b in self.buffers}
         for step in self.steps:
             for view in step.views():

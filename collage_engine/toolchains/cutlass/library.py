@@ -227,7 +227,7 @@ def _wait(child: subprocess.Popen[bytes], stop: Callable[[], bool]) -> int | Non
 
 
 def put_beside(libraries: Iterable[Path], folder: Path) -> None:
-    """Symbolic links in the runtime's folder, where it looks for kernel libraries."""
+    """Link libraries into the runtime's folder, where it looks for kernel libraries."""
     for library in libraries:
         link = folder / library.name
         if link.exists():

@@ -121,12 +121,8 @@ def batch_norm_field(plan: OneDnnProgram, node: Node, field: int) -> int:
     value = plan.tensor(node.inputs[0])
     if int(node.attributes["axis"]) % len(plan.dims[value]) != 1:
         raise UnsupportedError("nn.batch_norm: oneDNN normalises over axis 1 only")
-    fields: dict[str, int] = {}
-    if node.attributes.get("scale", True):
-        fields["scale"] = plan.tensor(node.inputs[1])
-    if node.attributes.get("center", True):
-        fields["shift"] = plan.tensor(node.inputs[2])
-    fields["mean"], fields["variance"] = (plan.tensor(i) for i in node.inputs[3:5])
+    parts = [plan.tensor(i) for i in node.inputs[1:5]]
+    fields = dict(zip(("scale", "shift", "mean", "variance"), parts, strict=True))
     epsilon = float(node.attributes["epsilon"])
     return plan.emit("batch_norm", plan.dims[value], src=value, epsilon=epsilon, **fields)
 

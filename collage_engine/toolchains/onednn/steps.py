@@ -74,17 +74,6 @@ class Step:
         found += self.fields.get("srcs", [])
         return found + [p.value for p in self.posts if p.kind == "binary"]
 
-    def replace(self, old: int, new: int) -> None:
-        """Makes the step read one value in place of another."""
-        for key in READS:
-            if self.fields.get(key) == old:
-                self.fields[key] = new
-        if "srcs" in self.fields:
-            self.fields["srcs"] = [new if v == old else v for v in self.fields["srcs"]]
-        for post in self.posts:
-            if post.value == old:
-                post.value = new
-
     def as_json(self) -> dict[str, Any]:
         """Returns the step as JSON values for the runtime."""
         out = {"op": self.op, "out": self.out, "dims": list(self.dims), **self.fields}

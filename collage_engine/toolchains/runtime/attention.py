@@ -14,12 +14,13 @@ import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import NO_NODES, members, node_set, one_node
+from collage_engine.model.numpy_types import numpy_type
 from collage_engine.partition.matching import Match
 from collage_engine.partition.patterns import Pattern, all_matches, anything, constant, op
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex, NodeSet
-from collage_engine.toolchains.runtime.places import Constants, numpy_type
+from collage_engine.toolchains.runtime.places import Constants
 
 Axes = tuple[int, ...]
 LEAST_FILL = -1e3

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.numpy_types import numpy_type
 from collage_engine.records.errors import UnsupportedError
 
 ALIGN = 256
@@ -86,12 +87,3 @@ def blank(graph: DataflowGraph) -> Constants:
         return np.broadcast_to(np.zeros((), numpy_type(kind.dtype)), tuple(kind.shape))
 
     return make
-
-
-def numpy_type(name: str) -> np.dtype[Any]:
-    """Return an element type by its name; bfloat16 too."""
-    if name == "bfloat16":
-        import ml_dtypes
-
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(name)

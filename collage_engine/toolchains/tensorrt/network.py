@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from collage_engine.model.numpy_types import numpy_type
 from collage_engine.records.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -280,12 +281,3 @@ class Net:
 def _flat(scale: np.ndarray) -> np.ndarray:
     """Returns a scale in the shape that TensorRT takes: a scalar, or a vector."""
     return scale.reshape(()) if scale.size == 1 else scale.reshape(-1)
-
-
-def numpy_type(name: str) -> Any:
-    """Returns NumPy's element type of a name, bfloat16 included."""
-    if name == "bfloat16":
-        import ml_dtypes
-
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(name)

@@ -113,14 +113,13 @@ def normalized(net: Net, x: Any, axes: Sequence[int], epsilon: float) -> Any:
     return net.binary("DIV", apart, root)
 
 
-def _affine(c: Values, node: Node, x: Any, parts: Sequence[Any], shape: Sequence[int]) -> Any:
-    """Scaled and shifted, as the operator's switches say."""
-    rest = list(parts)
-    for switch, op in (("scale", "PROD"), ("center", "SUM")):
-        given = rest.pop(0) if rest else None
-        if given is not None and node.attributes.get(switch, True):
-            x = c.net.binary(op, x, c.net.reshape(given, shape))
-    return x
+def _affine(net: Net, x: Any, parts: Sequence[Any], shape: Sequence[int]) -> Any:
+    """A normalised value times a scale plus a shift, of which each is brought to the shape.
+
+    TVM applies both whatever the attributes "scale" and "center" say.
+    """
+    scale, shift = (net.reshape(part, shape) for part in parts)
+    return net.binary("SUM", net.binary("PROD", x, scale), shift)
 
 
 def _layer_norm(c: Values, node: Node, inputs: list[Any]) -> Any:
@@ -129,8 +128,8 @@ def _layer_norm(c: Values, node: Node, inputs: list[Any]) -> Any:
     shape = [e if i in axes else 1 for i, e in enumerate(node.type.shape)]
     add = getattr(net.network, "add_normalization", None)
     whole = axes == list(range(axes[0], len(node.type.shape)))
-    if add is None or not whole or not (a.get("scale", True) and a.get("center", True)):
-        return _affine(c, node, normalized(net, x, axes, float(a["epsilon"])), inputs[1:], shape)
+    if add is None or not whole:
+        return _affine(net, normalized(net, x, axes, float(a["epsilon"])), inputs[1:], shape)
     scale, shift = (net.reshape(given, shape) for given in inputs[1:3])
     layer = add(x, scale, shift, net.mask(x, axes))
     layer.epsilon = float(a["epsilon"])
@@ -160,7 +159,7 @@ def _group_norm(c: Values, node: Node, inputs: list[Any]) -> Any:
     together = (shape[0], groups, node.type.elements // (shape[0] * groups))
     found = normalized(net, net.reshape(inputs[0], together), [2], float(a["epsilon"]))
     found = net.reshape(found, shape)
-    return _affine(c, node, found, inputs[1:], _per_channel(node, axis))
+    return _affine(net, found, inputs[1:], _per_channel(node, axis))
 
 
 def _instance_norm(c: Values, node: Node, inputs: list[Any]) -> Any:
@@ -168,7 +167,7 @@ def _instance_norm(c: Values, node: Node, inputs: list[Any]) -> Any:
     rank = len(node.type.shape)
     axes = sorted(int(v) % rank for v in a["axes"])
     found = normalized(c.net, inputs[0], axes, float(a["epsilon"]))
-    return _affine(c, node, found, inputs[1:], _per_channel(node, int(a["channel_axis"]) % rank))
+    return _affine(c.net, found, inputs[1:], _per_channel(node, int(a["channel_axis"]) % rank))
 
 
 def _batch_norm(c: Values, node: Node, inputs: list[Any]) -> Any:
@@ -181,7 +180,7 @@ def _batch_norm(c: Values, node: Node, inputs: list[Any]) -> Any:
     epsilon = net.scalar(float(a["epsilon"]), variance)
     root = net.unary("SQRT", net.binary("SUM", variance, epsilon))
     found = net.binary("DIV", apart, net.reshape(root, shape))
-    found = _affine(c, node, found, inputs[1:3], shape)
+    found = _affine(net, found, inputs[1:3], shape)
     return [found, mean, variance] if node.is_tuple else found
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.numpy_types import numpy_type
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeSet
-from collage_engine.toolchains.tensorrt.network import MIDDLE, Net, numpy_type
+from collage_engine.toolchains.tensorrt.network import MIDDLE, Net
 
 Constants = Callable[[int], np.ndarray]
 """Graph index of a constant → its value."""

@@ -130,9 +130,6 @@ class Writer:
         groups = int(attributes.get("groups", 1))
         padding = _ints(attributes["padding"], rank)
         padding = padding if len(padding) == 2 * rank else padding * 2
-        depthwise = groups > 1 and weights.shape[:2] == (groups, 1)
-        if depthwise and self.graph.nodes[self.node_of("data")].type.shape[1] != groups:
-            raise NoForm
         kernel = self.convolution(
             node,
             np.ascontiguousarray(weights),

@@ -25,11 +25,9 @@ def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
         return None
     groups = int(attributes.num_groups) if hasattr(attributes, "num_groups") else shape[1]
     epsilon = float(attributes.epsilon)
-    scale, center = bool(attributes.scale), bool(attributes.center)
+    # TVM applies both operands whatever the attributes "scale" and "center" say.
     return builder.call_te(
-        lambda x, g, b: normalised(
-            x, g if scale else None, b if center else None, shape, groups, epsilon
-        ),
+        lambda x, g, b: normalised(x, g, b, shape, groups, epsilon),
         data,
         gamma,
         beta,
@@ -75,9 +73,6 @@ def normalised(
 
     def result(n: Any, c: Any, *place: Any) -> Any:
         group = c if each == 1 else tirx.floordiv(c, each)
-        value = (x(n, c, *place) - mean[n, group]) * inverse[n, group]
-        if gamma is not None:
-            value = value * gamma(c)
-        return value if beta is None else value + beta(c)
+        return (x(n, c, *place) - mean[n, group]) * inverse[n, group] * gamma(c) + beta(c)
 
     return te.compute(shape, result, name="normalised")

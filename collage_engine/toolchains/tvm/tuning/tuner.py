@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from collage_engine.kernels.tuning.device import OpenDevice, no_device
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
@@ -171,8 +173,6 @@ def _climb(
     about_to_try: Callable[[str], None],
     better: Callable[[TuneRecord], None],
 ) -> TuneRecord:
-    import msgspec
-
     from collage_engine.kernels.old_plans import upgraded
     from collage_engine.kernels.registry import RULES
     from collage_engine.kernels.rule import Decision
