@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import AbstractContextManager
 
 from collage_engine.machine.cuda_runtime import CudaRuntime
 from collage_engine.machine.cuda_speed_probe import SteadySampler
@@ -26,7 +26,7 @@ class DeviceTimer:
         self,
         calls: Sequence[Callable[[], object]],
         cuda: CudaRuntime,
-        use_stream: Callable[[ctypes.c_void_p], Any],
+        use_stream: Callable[[ctypes.c_void_p], AbstractContextManager[object]],
         sampler: SteadySampler | None = None,
     ) -> None:
         """Capture the calls in a graph, or note why they cannot be captured.

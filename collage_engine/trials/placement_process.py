@@ -33,6 +33,7 @@ from collage_engine.trials.trial_job import (
     OutputErrors,
     PeakMemory,
     ProfilePlacement,
+    Request,
     RunRound,
 )
 
@@ -65,7 +66,7 @@ allocates for a call it has allocated by the second."""
 MEDIAN = 50
 """The percentile of a round's calls that stands for it by default."""
 
-StartWorker = Callable[..., Any]
+StartWorker = Callable[..., Worker]
 """Makes a worker of a target, its environment and a name; ``machine.worker.Worker`` does."""
 
 
@@ -254,7 +255,7 @@ class PlacementProcess:
         self._tolerance = tolerance
         self._cancelled = cancelled
         self._start_worker = start_worker
-        self._worker: Any = None
+        self._worker: Worker | None = None
         self._rests = False
         """Whether it was unloaded for others and is loaded again when it is asked for something."""
         weights = files.model.weights_bytes
@@ -277,7 +278,7 @@ class PlacementProcess:
         """Take a module that was built before instead of building one."""
         self.folder, self.built, self._is_given = folder, built, True
 
-    def build(self, builder: Any, cancelled: Flag | None = None) -> None:
+    def build(self, builder: Worker, cancelled: Flag | None = None) -> None:
         """Have a worker of ``BUILD_JOB`` build the placement; ``failure`` says where it cannot.
 
         Args:
@@ -458,20 +459,24 @@ class PlacementProcess:
     def _open(self) -> OutputErrors:
         """Have the process load the placement; the errors of its outputs on the samples."""
         opening = self._opening()
+        worker = self._worker
+        assert worker is not None
 
         def load() -> OutputErrors:
-            found: OutputErrors = self._worker.call(opening, self._load_limit_s, self._cancelled)
+            found: OutputErrors = worker.call(opening, self._load_limit_s, self._cancelled)
             return found
 
         return unless_killed(load)
 
-    def _call(self, request: Any) -> Any:
+    def _call(self, request: Request) -> Any:
         if self._rests:
             self._rests = False
             self._start()
             self._open()
+        worker = self._worker
+        assert worker is not None
         return unless_killed(
-            lambda: self._worker.call(request, self._call_s, self._cancelled), self._open
+            lambda: worker.call(request, self._call_s, self._cancelled), self._open
         )
 
     def close(self) -> None:

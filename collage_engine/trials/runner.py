@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event, Lock
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from collage_engine.build.built import BuiltModule
 from collage_engine.machine.worker import Worker
@@ -107,7 +107,7 @@ class TrialRunner:
         self._start_worker = start_worker
         self._suspects = Suspects()
         self._modules = dict(modules or {})
-        self._builders: list[Any] = []
+        self._builders: list[Worker] = []
         self._processes: list[PlacementProcess] = []
         self.reference = Reference()
         self._numbers = itertools.count(1)
@@ -130,7 +130,7 @@ class TrialRunner:
             builder.close()
         self._builders.clear()
 
-    def _builder(self, place: int = 0) -> Any:
+    def _builder(self, place: int = 0) -> Worker:
         """Return a worker that builds; each keeps the model that it has imported."""
         while len(self._builders) <= place:
             number = len(self._builders)
