@@ -116,6 +116,11 @@ def architecture_of(capability: tuple[int, int]) -> str:
     return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
 
 
+def generation(architecture: str) -> int:
+    """Return ten times the compute capability that an architecture names: 90 of ``sm_90a``."""
+    return int(architecture.removeprefix("sm_").rstrip("af") or 0)
+
+
 def choose_target(text: str) -> TargetChoice:
     """Read ``cpu``, ``cuda`` (this machine's first device) or ``cuda:sm_80``.
 

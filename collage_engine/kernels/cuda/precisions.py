@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collage_engine.kernels.cuda.product.plan import BF16, F16, PLAIN, S8, TF32
+from collage_engine.machine.cuda import generation
 from collage_engine.records.precision import BFLOAT16, FLOAT16
 from collage_engine.records.precision import TF32 as TF32_PRECISION
 
@@ -11,11 +12,6 @@ FIRST = {F16: 70, BF16: 80, TF32: 80, S8: 72}
 the conditions on ``__CUDA_ARCH__`` in ``crt/mma.h`` of CUDA 13."""
 ASKED = {FLOAT16: F16, BFLOAT16: BF16, TF32_PRECISION: TF32}
 """The arithmetic that a precision means for products of float32."""
-
-
-def generation(architecture: str) -> int:
-    """Returns 10 × the compute capability, for example 90 for ``sm_90a``."""
-    return int(architecture.removeprefix("sm_").rstrip("af") or 0)
 
 
 def has(architecture: str, precision: str) -> bool:

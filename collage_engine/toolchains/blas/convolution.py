@@ -13,6 +13,7 @@ from typing import Any
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.toolchains.blas.program import BlasProgram, Ints, Step, View, collapsed
+from collage_engine.toolchains.runtime.per_axis import pads, per_axis
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,6 @@ class Shape:
     dilation: Ints
     begin: Ints
     channels_last: bool
-
-
-def _ints(value: Any, rank: int) -> Ints:
-    return tuple(map(int, value)) if isinstance(value, (list, tuple)) else (int(value),) * rank
 
 
 def shape_of(node: Node, data: Node, weights: Node) -> Shape:
@@ -72,7 +69,7 @@ def shape_of(node: Node, data: Node, weights: Node) -> Shape:
             f"{node.op}: a depthwise convolution is no matrix product: each of {groups} groups "
             "reads one channel"
         )
-    pads = _ints(attributes["padding"], rank)
+    begin, _ = pads(attributes["padding"], rank)
     lead = (1,) * (2 - rank)
     return Shape(
         images=given["N"],
@@ -82,9 +79,9 @@ def shape_of(node: Node, data: Node, weights: Node) -> Shape:
         data=lead + tuple(given[a] for a in space),
         out=lead + tuple(made[a] for a in space),
         kernel=lead + tuple(kernel[a] for a in space),
-        strides=lead + _ints(attributes["strides"], rank),
-        dilation=lead + _ints(attributes["dilation"], rank),
-        begin=(0,) * (2 - rank) + pads[:rank],
+        strides=lead + per_axis(attributes["strides"], rank),
+        dilation=lead + per_axis(attributes["dilation"], rank),
+        begin=(0,) * (2 - rank) + begin,
         channels_last=last,
     )
 

@@ -23,8 +23,8 @@ from collage_engine.toolchains.blas.program import (
     Post,
     Step,
     View,
-    row_major,
 )
+from collage_engine.toolchains.runtime.per_axis import row_major
 
 CONVOLUTIONS = frozenset({"nn.conv1d", "nn.conv2d"})
 """Relax operators that are computed as products of gathered columns or rows."""

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from collage_engine.records.errors import UnsupportedError
+from collage_engine.toolchains.runtime.per_axis import row_major
 
 Ints = tuple[int, ...]
 
@@ -90,14 +91,6 @@ class View:
     def place(self) -> dict[str, int]:
         """Returns the place of the first element as JSON values for the runtime."""
         return self.buffer.place(self.offset)
-
-
-def row_major(dims: Sequence[int]) -> Ints:
-    """Returns the strides, in elements, of a dense tensor whose last axis is innermost."""
-    strides = [1] * len(dims)
-    for axis in range(len(dims) - 2, -1, -1):
-        strides[axis] = strides[axis + 1] * dims[axis + 1]
-    return tuple(strides)
 
 
 @dataclass(frozen=True)

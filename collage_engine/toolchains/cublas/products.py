@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from collage_engine.machine.cuda import generation
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import node_set
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.runtime import chains
-from collage_engine.toolchains.runtime.cuda import generation
 from collage_engine.toolchains.runtime.places import Constants, Places
 from collage_engine.toolchains.runtime.products import (
     Dialect,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collage_engine.machine.cuda import generation
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.precision import BFLOAT16, FLOAT16, TF32
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainAbout, ToolchainInstance
@@ -16,7 +17,6 @@ from collage_engine.toolchains.runtime.cuda import (
     ProductToolchain,
     cudart_library,
     find_file,
-    generation,
     version_of,
 )
 

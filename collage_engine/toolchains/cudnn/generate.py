@@ -14,18 +14,17 @@ from collage_engine.records.format import NHWC
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.cudnn import attention, quantized
-from collage_engine.toolchains.cudnn.program import CudnnProgram, View, dense, row_major
+from collage_engine.toolchains.cudnn.program import CudnnProgram, View, dense
 from collage_engine.toolchains.cudnn.spatial import (
     SPACE,
     deconvolution_end,
     in_order,
-    ints,
     over_space,
-    pads,
     with_row,
     with_row_post,
 )
 from collage_engine.toolchains.runtime import attention as written_out
+from collage_engine.toolchains.runtime.per_axis import pads, per_axis, row_major
 from collage_engine.toolchains.runtime.places import Constants, blank
 
 CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
@@ -138,7 +137,7 @@ class Generator:
             w = stored.permuted((0, rank + 1, *range(1, rank + 1)))
         else:
             w = program.constant(array)
-        strides, dilation = (ints(attributes[k], rank) for k in ("strides", "dilation"))
+        strides, dilation = (per_axis(attributes[k], rank) for k in ("strides", "dilation"))
         begin, end = pads(attributes["padding"], rank)
         if transposed:
             if groups != 1 and array.shape[0] % groups:
@@ -248,7 +247,7 @@ class Generator:
         layout = str(attributes["layout"])
         x = in_order(self.program.view(node.inputs[0]), layout, logical, node.op)
         window, strides, dilation = (
-            ints(attributes[k], rank) for k in ("pool_size", "strides", "dilation")
+            per_axis(attributes[k], rank) for k in ("pool_size", "strides", "dilation")
         )
         begin, end = pads(attributes["padding"], rank)
         if set(dilation) != {1}:

@@ -11,6 +11,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.format import NHWC, TO_LOGICAL, TO_STORED
 from collage_engine.records.graph import TensorType
+from collage_engine.toolchains.runtime.per_axis import row_major
 from collage_engine.toolchains.runtime.places import Constants
 
 ALIGN = 256
@@ -20,15 +21,6 @@ TYPES = ("float32", "float16", "bfloat16")
 """Element types in which steps compute."""
 
 Ints = tuple[int, ...]
-
-
-def row_major(dims: Ints) -> Ints:
-    """Returns the strides, in elements, of a dense tensor whose last axis is innermost."""
-    strides, step = [], 1
-    for extent in reversed(dims):
-        strides.append(step)
-        step *= extent
-    return tuple(reversed(strides))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from collage_engine.partition.quantized_numbers import Numbers
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.numbering import NodeSet
 from collage_engine.toolchains.cudnn.program import CudnnProgram, View
-from collage_engine.toolchains.cudnn.spatial import ints, pads
+from collage_engine.toolchains.runtime.per_axis import pads, per_axis
 from collage_engine.toolchains.runtime.requantized import LARGEST_FLOAT, Requantized, requantized
 
 KINDS: tuple[Kind, ...] = ("conv",)
@@ -94,8 +94,8 @@ def emit(program: CudnnProgram, found: Quantized) -> None:
         y=y.as_json(),
         pre=list(begin),
         post=list(end),
-        stride=list(ints(node.attributes["strides"], 2)),
-        dilation=list(ints(node.attributes["dilation"], 2)),
+        stride=list(per_axis(node.attributes["strides"], 2)),
+        dilation=list(per_axis(node.attributes["dilation"], 2)),
         groups=1,
         sums="int32",
         posts=posts,

@@ -52,17 +52,6 @@ def with_row_post(post: dict[str, Any]) -> dict[str, Any]:
     return {**post, "other": with_row(other)} if isinstance(other, View) else post
 
 
-def ints(value: Any, rank: int) -> Ints:
-    """Returns an attribute as one number per axis."""
-    return tuple(map(int, value)) if isinstance(value, (list, tuple)) else (int(value),) * rank
-
-
-def pads(value: Any, rank: int) -> tuple[Ints, Ints]:
-    """Returns the padding in front of and behind each axis."""
-    pads = ints(value, rank)
-    return (pads, pads) if len(pads) == rank else (pads[:rank], pads[rank:])
-
-
 def deconvolution_end(
     node: Node, x: View, kernel: Ints, strides: Ints, dilation: Ints, begin: Ints, layout: str
 ) -> Ints:

@@ -9,8 +9,9 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.toolchains.cutlass import headers
 from collage_engine.toolchains.cutlass.families import WHOLE, Family
-from collage_engine.toolchains.cutlass.steps import LARGEST, Generator, Ints
+from collage_engine.toolchains.cutlass.steps import LARGEST, Generator
 from collage_engine.toolchains.runtime.attention import Attention
+from collage_engine.toolchains.runtime.per_axis import row_major
 
 HEADS_INSIDE = (0, 2, 1, 3)
 """Order of axes of a result that the kernel can write: [batch, queries, heads, size]."""
@@ -67,12 +68,12 @@ def _folded(graph: DataflowGraph, found: Attention) -> tuple[dict[str, int], dic
     keys, size_v = found.k.sizes(graph)[2], found.v.sizes(graph)[3]
     steps = {}
     for name, operand in (("q", found.q), ("k", found.k), ("v", found.v)):
-        dense = _row_major(graph.nodes[operand.node].type.shape)
+        dense = row_major(graph.nodes[operand.node].type.shape)
         steps[name] = [dense[operand.axes[i]] for i in (2, 1, 0)]
     index = found.mask if found.mask is not None else found.match.bindings.get("keep")
     shape: Sequence[int] = () if index is None else graph.nodes[index].type.shape
     wide = (1,) * (4 - len(shape)) + tuple(shape)
-    steps["mask"] = [0 if wide[i] == 1 else _row_major(wide)[i] for i in (2, 1, 0)]
+    steps["mask"] = [0 if wide[i] == 1 else row_major(wide)[i] for i in (2, 1, 0)]
     if found.result not in (HEADS_INSIDE, (0, 1, 2, 3)):
         return None
     if found.result == (0, 1, 2, 3) and heads > 1 and queries > 1:
@@ -96,12 +97,3 @@ def _folded(graph: DataflowGraph, found: Attention) -> tuple[dict[str, int], dic
     }
     largest = max(*flat.values(), batch * heads * queries * max(size, size_v))
     return (sizes, flat) if largest < LARGEST and max(batch, heads) < 1 << 16 else None
-
-
-def _row_major(shape: Sequence[int]) -> Ints:
-    """Returns the strides, in elements, of a dense tensor whose last axis is innermost."""
-    steps, step = [], 1
-    for extent in reversed(shape):
-        steps.append(step)
-        step *= extent
-    return tuple(reversed(steps))

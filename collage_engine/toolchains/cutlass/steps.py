@@ -13,6 +13,7 @@ from collage_engine.records.format import NHWC, TO_STORED, differs
 from collage_engine.records.graph import Node
 from collage_engine.toolchains.cutlass.dialect import groups, layout
 from collage_engine.toolchains.cutlass.families import ALIGNMENTS, Family, alignment
+from collage_engine.toolchains.runtime.per_axis import pads, per_axis
 from collage_engine.toolchains.runtime.places import Places
 from collage_engine.toolchains.runtime.products import Product, layout_of_product
 
@@ -83,13 +84,14 @@ def convolved(node: Node, shape: Ints, kernel: Ints) -> Convolved:
     """Returns the sizes of a convolution of images of this shape, in the operator's layout."""
     last = layout(node) == "NHWC"
     attributes = node.attributes
+    begin, end = pads(attributes.get("padding", 0), 2)
     return Convolved(
         shape if last else _stored(shape),
         node.type.shape if last else _stored(node.type.shape),
         kernel,
-        _pair(attributes.get("strides", 1)),
-        _pair(attributes.get("dilation", 1)),
-        _pads(attributes.get("padding", 0)),
+        per_axis(attributes.get("strides", 1), 2),
+        per_axis(attributes.get("dilation", 1), 2),
+        (*begin, *end),
         groups(node),
     )
 
@@ -340,16 +342,3 @@ def row_alignment(node: Node, math: str, *rows: int) -> int:
 
 def _stored(shape: Ints) -> Ints:
     return tuple(shape[axis] for axis in TO_STORED[NHWC])
-
-
-def _pair(value: Any) -> Ints:
-    first, second = map(int, value) if isinstance(value, (list, tuple)) else (int(value),) * 2
-    return first, second
-
-
-def _pads(value: Any) -> Ints:
-    """Returns the padding at the top, left, bottom and right."""
-    if not isinstance(value, (list, tuple)):
-        return (int(value),) * 4
-    pads = tuple(map(int, value))
-    return pads * 4 if len(pads) == 1 else pads * 2 if len(pads) == 2 else pads

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collage_engine.machine.cuda import generation
 from collage_engine.records.errors import ToolchainError, UnsupportedError
 from collage_engine.records.format import FORMATS
 from collage_engine.records.toolchain import (
@@ -20,7 +21,6 @@ from collage_engine.toolchains.runtime.cuda import (
     FIRST_TF32,
     ProductToolchain,
     cudart_library,
-    generation,
 )
 from collage_engine.toolchains.runtime.nvcc import need_nvcc
 

@@ -11,6 +11,7 @@ from typing import Any
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.toolchains.onednn.steps import OneDnnProgram
+from collage_engine.toolchains.runtime.per_axis import pads, per_axis
 
 _SPACE = "DHW"
 """Names of the axes of space in layouts; operators of fewer dimensions use the last ones."""
@@ -25,15 +26,6 @@ def _axes(layout: str, wanted: str, op: str) -> tuple[int, ...]:
 
 def _inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(axes.index(i) for i in range(len(axes)))
-
-
-def _ints(value: Any, rank: int) -> list[int]:
-    return [int(v) for v in value] if isinstance(value, (list, tuple)) else [int(value)] * rank
-
-
-def _pads(value: Any, rank: int) -> tuple[list[int], list[int]]:
-    pads = _ints(value, rank)
-    return (pads, pads) if len(pads) == rank else (pads[:rank], pads[rank:])
 
 
 def _image(plan: OneDnnProgram, node: Node, layout: str) -> tuple[int, tuple[int, ...]]:
@@ -91,17 +83,17 @@ def convolve(plan: OneDnnProgram, node: Node, data: int, filters: int, **fields:
         order = list(range(len(plan.dims[weights])))
         order[first], order[first + 1] = order[first + 1], order[first]
         weights = plan.permute(weights, tuple(order))
-    strides = _ints(attributes["strides"], rank)
-    dilation = _ints(attributes["dilation"], rank)
-    begin, end = _pads(attributes["padding"], rank)
+    strides = per_axis(attributes["strides"], rank)
+    dilation = per_axis(attributes["dilation"], rank)
+    begin, end = pads(attributes["padding"], rank)
     if transposed:
         # Output padding shows in the result's size: oneDNN takes it as less padding at the end.
         kernel = shape[-rank:]
         given = plan.dims[src][2:]
-        end = [
+        end = tuple(
             (given[d] - 1) * strides[d] + (kernel[d] - 1) * dilation[d] + 1 - begin[d] - dims[2 + d]
             for d in range(rank)
-        ]
+        )
     out = plan.emit(
         "deconv" if transposed else "conv",
         dims,
@@ -127,10 +119,10 @@ def pool(plan: OneDnnProgram, node: Node) -> int:
     rank = len(layout) - 2
     src, undo = _image(plan, node, layout)
     dims = _logical(node.type.shape, undo)
-    kernel = _ints(attributes["pool_size"], rank)
-    strides = _ints(attributes["strides"], rank)
-    dilation = _ints(attributes["dilation"], rank)
-    begin, end = _pads(attributes["padding"], rank)
+    kernel = per_axis(attributes["pool_size"], rank)
+    strides = per_axis(attributes["strides"], rank)
+    dilation = per_axis(attributes["dilation"], rank)
+    begin, end = pads(attributes["padding"], rank)
     average = "avg" in node.op
     # A ceiling of the size is more padding at the end; a floor may leave some of it unread.
     data = plan.dims[src][2:]

@@ -18,6 +18,7 @@ from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.onnxruntime import supports
 from collage_engine.toolchains.runtime import weight_files
 from collage_engine.toolchains.runtime.builder import RuntimeSource, find_in_wheel, wheel_version
+from collage_engine.toolchains.runtime.onnx_parts import WRITERS, check_size
 from collage_engine.toolchains.runtime.toolchain import CppToolchain
 
 if TYPE_CHECKING:
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
 LEVELS = {"none": 0, "basic": 1, "extended": 2, "all": 99}
 """ONNX Runtime's graph optimisation levels; it ships with ``all``."""
 
-LARGEST_MODEL = 2**31 - 1
-"""Bytes that one protobuf message may have."""
-
 
 class OnnxRuntimeToolchain(CppToolchain):
     """It runs ONNX Runtime's CPU provider; its optimisation levels are configurations."""
@@ -50,14 +48,7 @@ class OnnxRuntimeToolchain(CppToolchain):
         letters="OR",
         pattern="rising",
     )
-    depends = (
-        "collage_engine.model.onnx_writer",
-        "collage_engine.model.onnx_slice",
-        "collage_engine.model.onnx_builder",
-        "collage_engine.model.onnx_forms",
-        "collage_engine.model.onnx_forms_nn",
-        "collage_engine.model.onnx_forms_reduce",
-    )
+    depends = WRITERS
 
     reads_weight_files = True
 
@@ -109,9 +100,7 @@ class OnnxRuntimeToolchain(CppToolchain):
             raise ToolchainError(f"onnxruntime has no optimisation level {level!r}")
         model = to_onnx(function.model, function.nodes, function.inputs, function.outputs)
         files = weight_files.provide(name_files(model))
-        size = model.ByteSize()
-        if size > LARGEST_MODEL:
-            raise ToolchainError(f"the sub-graph is {size / 1e9:.1f} GB as ONNX; 2 GB is the limit")
+        check_size(model)
         plan = {
             "input_names": [value.name for value in model.graph.input],
             "output_names": [value.name for value in model.graph.output],

@@ -16,12 +16,10 @@ from collage_engine.model.mapped_weights import link_file, name_files
 from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.openvino.python_api import openvino
 from collage_engine.toolchains.openvino.wheel import library
+from collage_engine.toolchains.runtime.onnx_parts import check_size
 
 if TYPE_CHECKING:
     from onnx import ModelProto
-
-LARGEST_ONNX = 2**31 - 1
-"""Bytes that one protobuf message may have."""
 
 
 @cache
@@ -45,9 +43,7 @@ def from_onnx(model: ModelProto) -> Any:
         files = name_files(model)
         for name, file in files.items():
             link_file(file, Path(folder) / name)
-        size = model.ByteSize()
-        if size > LARGEST_ONNX:
-            raise ToolchainError(f"the sub-graph is {size / 1e9:.1f} GB as ONNX; 2 GB is the limit")
+        check_size(model)
         data = model.SerializeToString()
         if not files:
             return _converted(io.BytesIO(data))

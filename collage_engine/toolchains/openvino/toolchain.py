@@ -19,6 +19,7 @@ from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.openvino import supports, wheel
 from collage_engine.toolchains.runtime import weight_files
 from collage_engine.toolchains.runtime.builder import RuntimeSource
+from collage_engine.toolchains.runtime.onnx_parts import WRITERS
 from collage_engine.toolchains.runtime.toolchain import CppToolchain
 
 if TYPE_CHECKING:
@@ -51,14 +52,7 @@ class OpenVinoToolchain(CppToolchain):
         letters="OV",
         pattern="level",
     )
-    depends = (
-        "collage_engine.model.onnx_writer",
-        "collage_engine.model.onnx_slice",
-        "collage_engine.model.onnx_builder",
-        "collage_engine.model.onnx_forms",
-        "collage_engine.model.onnx_forms_nn",
-        "collage_engine.model.onnx_forms_reduce",
-    )
+    depends = WRITERS
 
     reads_weight_files = True
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collage_engine.machine.cuda import cuda_probe
+from collage_engine.machine.cuda import cuda_probe, generation
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.precision import BFLOAT16, FLOAT16, TF32, in_precision
@@ -39,11 +39,6 @@ CUDART = "libcudart.so.13"
 FIRST_TF32 = 80
 """Architecture (Ampere) whose tensor cores first took tf32 and bfloat16 (CUDA C++ Programming
 Guide, compute capabilities)."""
-
-
-def generation(architecture: str) -> int:
-    """90 of ``sm_90a``: ten times the compute capability."""
-    return int("".join(filter(str.isdigit, architecture)) or 0)
 
 
 def find_file(packages: tuple[str, ...], name: str, folder: str = "") -> Path:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
+from collage_engine.toolchains.runtime.per_axis import pads, per_axis
 from collage_engine.toolchains.tensorrt.values import Layer, Values
 
 CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
@@ -26,22 +26,6 @@ def logical_layout(rank: int) -> str:
 def kernel_layouts(rank: int, transposed: bool) -> str:
     """Returns TensorRT's layout of a kernel: OIHW, or IOHW for transposed convolutions."""
     return ("IO" if transposed else "OI") + logical_layout(rank)[2:]
-
-
-def pads(values: Sequence[int], rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns the padding before and after each axis, from Relax's 1, rank or 2 · rank numbers."""
-    found = [int(v) for v in values]
-    if len(found) == 1:
-        found = found * rank
-    if len(found) == rank:
-        found = found * 2
-    return tuple(found[:rank]), tuple(found[rank:])
-
-
-def ints(values: Any, rank: int) -> tuple[int, ...]:
-    """Returns an attribute as one number per axis."""
-    found = [int(v) for v in (values if isinstance(values, list | tuple) else [values])]
-    return tuple(found if len(found) == rank else found * rank)
 
 
 def _permuted(c: Values, x: Any, layout: str, wanted: str, op: str) -> Any:
@@ -90,10 +74,10 @@ def _convolution(transposed: bool) -> Layer:
         x = _permuted(c, inputs[0], layout, logical, node.op)
         signal = rank == 1
         kernel = _Kernel(c, node, inputs[1], kernel_layouts(rank, transposed), signal)
-        strides, dilation = (ints(a[k], rank) for k in ("strides", "dilation"))
+        strides, dilation = (per_axis(a[k], rank) for k in ("strides", "dilation"))
         before, after = pads(a["padding"], rank)
         groups = int(a.get("groups", 1))
-        more = ints(a.get("output_padding") or [0], rank) if transposed else (0,) * rank
+        more = per_axis(a.get("output_padding") or [0], rank) if transposed else (0,) * rank
         if signal:
             x = _as_image(c, x)
             strides, dilation, before = (1, *strides), (1, *dilation), (0, *before)
@@ -145,7 +129,7 @@ def _pool(average: bool) -> Layer:
         logical = logical_layout(rank)
         layout = str(a.get("layout") or logical)
         x = _permuted(c, inputs[0], layout, logical, node.op)
-        window, strides = (ints(a[k], rank) for k in ("pool_size", "strides"))
+        window, strides = (per_axis(a[k], rank) for k in ("pool_size", "strides"))
         before, after = pads(a["padding"], rank)
         if rank == 1:
             x = _as_image(c, x)

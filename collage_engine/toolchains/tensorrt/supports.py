@@ -9,6 +9,7 @@ from __future__ import annotations
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.graph import Node, TensorType
 from collage_engine.records.numbering import NodeIndex
+from collage_engine.toolchains.runtime.per_axis import pads, per_axis
 from collage_engine.toolchains.tensorrt import anchors
 from collage_engine.toolchains.tensorrt.network import NAMES
 from collage_engine.toolchains.tensorrt.reductions import MOST_SORTED
@@ -138,15 +139,15 @@ def _matmul(graph: DataflowGraph, node: Node) -> str | None:
 def _pool(graph: DataflowGraph, node: Node) -> str | None:
     a = node.attributes
     rank = len(node.type.shape) - 2
-    if set(anchors.ints(a.get("dilation", 1), rank)) != {1}:
+    if set(per_axis(a.get("dilation", 1), rank)) != {1}:
         return f"{node.op}: windows with gaps"
     found = _spatial(graph, node)
     if found is not None or "avg" not in node.op or not a.get("ceil_mode"):
         return found
     layout = str(a.get("layout") or anchors.logical_layout(rank))
     axes = [layout.index(letter) for letter in anchors.logical_layout(rank)[2:]]
-    window, strides = (anchors.ints(a[k], rank) for k in ("pool_size", "strides"))
-    before, after = anchors.pads(a["padding"], rank)
+    window, strides = (per_axis(a[k], rank) for k in ("pool_size", "strides"))
+    before, after = pads(a["padding"], rank)
     taken = graph.nodes[node.inputs[0]].type.shape
     for d, axis in enumerate(axes):
         whole = anchors.floor_size(taken[axis], window[d], strides[d], before[d] + after[d])

@@ -21,6 +21,7 @@ from collage_engine.partition.quantized_numbers import Numbers, Scaling
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.runtime.per_axis import pads, per_axis
 from collage_engine.toolchains.tvm.quantized_activations import NoForm, activation, limited
 
 
@@ -128,15 +129,14 @@ class Writer:
         order = str(attributes["kernel_layout"])
         weights = weights.transpose([order.index(a) for a in "OI" + "DHW"[3 - rank :]])
         groups = int(attributes.get("groups", 1))
-        padding = _ints(attributes["padding"], rank)
-        padding = padding if len(padding) == 2 * rank else padding * 2
+        begin, end = pads(attributes["padding"], rank)
         kernel = self.convolution(
             node,
             np.ascontiguousarray(weights),
             groups,
-            tuple(_ints(attributes["strides"], rank)),
-            tuple(padding),
-            tuple(_ints(attributes["dilation"], rank)),
+            per_axis(attributes["strides"], rank),
+            (*begin, *end),
+            per_axis(attributes["dilation"], rank),
         )
         residual = [self.image(self._residual())] if "residual" in self.found else []
         data = self.image(self.node_of("data"))
@@ -386,7 +386,3 @@ def permuted(builder: relax.BlockBuilder, value: Expr, order: list[int]) -> Expr
     return builder.emit(
         builder.call_te(body, value, primfunc_name_hint="turned", primfunc_attrs={"op_pattern": 8})
     )
-
-
-def _ints(value: Expr, rank: int) -> list[int]:
-    return [int(v) for v in value] if isinstance(value, (list, tuple)) else [int(value)] * rank

@@ -21,10 +21,11 @@ from collage_engine.kernels.cuda.direct.reference import (
 )
 from collage_engine.kernels.cuda.indices import worthwhile
 from collage_engine.kernels.cuda.planner import direct_planner, product_planner
-from collage_engine.kernels.cuda.precisions import FIRST, generation
+from collage_engine.kernels.cuda.precisions import FIRST
 from collage_engine.kernels.cuda.product.forms import Convolution, Form, Matmul, result_of
 from collage_engine.kernels.cuda.product.plan import S8, ProductPlan
 from collage_engine.kernels.cuda.windows import Window
+from collage_engine.machine.cuda import generation
 from collage_engine.partition.quantized_numbers import Scaling
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex
