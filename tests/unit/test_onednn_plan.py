@@ -222,7 +222,7 @@ def test_deconvolution_takes_output_padding_as_less_padding() -> None:
         out_layout="NCHW",
     )
     step = next(s for s in g.plan(y) if s["op"] == "deconv")
-    assert (step["pads_begin"], step["pads_end"]) == ([1, 1], [0, 0])
+    assert (step["pads_begin"], step["pads_end"]) == ((1, 1), (0, 0))
 
 
 def test_weights_are_stored_once() -> None:
