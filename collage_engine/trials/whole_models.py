@@ -102,26 +102,37 @@ class WholeModels:
         """Return these with the fastest that was tried later, beside the fastest of these.
 
         The machine may have been faster or slower then. The later one's times are what it would
-        have taken before, by what the fastest of these took both times.
+        have taken before: the rounds of a set are scaled by what one of that set, whose time is
+        known from before or from an earlier set, took in it.
 
         Args:
             later: trials in which the fastest of these took part once more.
         """
         best = self.best
-        again = later.by_key.get(best.contender.key) if best is not None else None
-        others = [one for one in later.timed if one.contender.key not in self.by_key]
-        fastest = next((one for one in others if one.contender.eligible), None)
-        if best is None or again is None or fastest is None:
+        if best is None or best.measured_us is None:
             return self
-        if best.measured_us is None or again.measured_us is None:
+        known_us = {best.contender.key: best.measured_us}
+        scaled: dict[tuple[object, ...], list[float]] = {}
+        for taken in later.sets:
+            common = next((key for key in known_us if median_of(taken.get(key, ())) > 0), None)
+            if common is None:
+                continue
+            factor = known_us[common] / median_of(taken[common])
+            for key, rounds in taken.items():
+                scaled.setdefault(key, []).extend(us * factor for us in rounds)
+                if key not in known_us:
+                    known_us[key] = factor * median_of(rounds)
+        others = [
+            replace(one, rounds_us=tuple(scaled[one.contender.key]))
+            for one in later.timed
+            if one.contender.eligible
+            and one.contender.key in scaled
+            and one.contender.key not in self.by_key
+        ]
+        fastest = min(others, key=lambda one: one.measured_us or math.inf, default=None)
+        if fastest is None:
             return self
-        factor = best.measured_us / again.measured_us
-        added = replace(
-            fastest,
-            rounds_us=tuple(us * factor for us in fastest.rounds_us),
-            parts_us=tuple(us * factor for us in fastest.parts_us),
-        )
-        return replace(self, results=(*self.results, added), sets=(*self.sets, *later.sets))
+        return replace(self, results=(*self.results, fastest), sets=(*self.sets, *later.sets))
 
     @property
     def by_key(self) -> dict[tuple[object, ...], ContenderResult]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -190,3 +190,25 @@ def test_a_slower_mix_is_known_and_is_not_the_answer(tmp_path: Path) -> None:
     known = tried_later(tmp_path, slower=0.5, mix_us=120.0)
     assert known.best is not None and known.best.contender.name == "a"
     assert [one.measured_us for one in known.timed] == [pytest.approx(100.0), pytest.approx(120.0)]
+
+
+def test_what_the_machine_does_between_two_sets_of_rounds_is_no_gain(tmp_path: Path) -> None:
+    """The second mix runs while the machine is twice as fast, and beside the first one alone."""
+    script = Script()
+    script.us.update(a=100.0, m=98.0)
+    alone = Contender(name="a", kind="whole-model", cover=cover("a"))
+    mixes = [Contender(name="collage", kind="collage", cover=cover(name, 3)) for name in "mn"]
+    given = TrialTime(left_s=lambda: 1e6)
+    with script.runner(tmp_path / "first") as runner:
+        before = time_whole_models(runner, [alone], given)
+
+    def faster_later(us: float) -> Callable[[int], float]:
+        return lambda number: us if number < 5 else us / 2
+
+    script.rounds.clear()
+    script.us.update(a=faster_later(100.0), m=faster_later(98.0), n=99.0 / 2)
+    with script.runner(tmp_path / "later") as runner:
+        known = before.joined_by(time_whole_models(runner, [alone, *mixes], given))
+    mix = known.results[-1]
+    assert mix.contender.key == mixes[0].key, "98 µs are less than 99"
+    assert mix.measured_us == pytest.approx(98.0)
