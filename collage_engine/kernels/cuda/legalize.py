@@ -34,6 +34,7 @@ from collage_engine.kernels.relax_values import (
     dtype_of,
     static_shape,
 )
+from collage_engine.kernels.tir_builder import Index
 
 
 class Products:
@@ -139,7 +140,7 @@ class Products:
         cut = plan if number is None else neutral_direct(shape)
 
         def compute(x: Any, w: Any) -> Any:
-            def image(n: Any, c: Any, *at: Any) -> Any:
+            def image(n: Index, c: Index, *at: Index) -> Expr:
                 return x(n, c, *at[3 - len(window.strides) :])
 
             whole = noted_direct(image, w, shape, cut, window.out, number=number)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tvm import te, tirx
+from tvm.ir import Expr
 from tvm.s_tir import Schedule
 
 from collage_engine.kernels.tir_builder import Index
@@ -39,7 +40,7 @@ def converted(kind: TensorType, source: str, target: str) -> tuple[tirx.PrimFunc
     given, wanted = stored_type(kind, source), stored_type(kind, target)
     value = te.placeholder(given.shape, given.dtype, name="value")
 
-    def moved(n: Index, i: Index, j: Index, k: Index) -> Any:
+    def moved(n: Index, i: Index, j: Index, k: Index) -> Expr:
         return value(n, k, i, j) if target == NHWC else value(n, j, k, i)
 
     result = te.compute(wanted.shape, moved, name="turned")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import te, tirx
+from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.tir_builder import Index
@@ -65,7 +66,7 @@ def blocked_sum(
     """
     channel = te.reduce_axis((0, problem.ci_group), "rc")
 
-    def element(*index: Index) -> Any:
+    def element(*index: Index) -> Expr:
         c = index[-1] if problem.channels_last else index[1]
         group: Index = tirx.floordiv(c, problem.co_group) if problem.groups > 1 else 0
         source = group * problem.ci_group + channel if problem.groups > 1 else channel

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from tvm.ir import Expr
 from tvm.tirx import Buffer
 
 from collage_engine.kernels.bfloat16_numbers import real
@@ -217,7 +218,7 @@ def _turned(shape: ConvShape, context: Context, sampled: bool) -> Prepared:
     squares = 0 if sampled or lanes < 4 else positions // lanes
 
     def square(n: Index, c: Index, p: Index) -> Stmt:
-        def put(j: Index, value: Any) -> Stmt:
+        def put(j: Index, value: Expr) -> Stmt:
             return vector_store(buffer, value, target(n, p + j, c), lanes)
 
         return bound(

@@ -22,6 +22,7 @@ from collage_engine.kernels.relax_values import (
     narrowed,
 )
 from collage_engine.kernels.target import Cpu
+from collage_engine.kernels.tir_builder import Index
 
 
 def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
@@ -77,7 +78,7 @@ def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
         return None
 
     def compute(x: Any, w: Any) -> Any:
-        def element(n: Any, c: Any, *place: Any) -> Any:
+        def element(n: Index, c: Index, *place: Index) -> Expr:
             tests, source = [], []
             for p, b, s, e in zip(place, before, strides, shape[2:], strict=True):
                 at = p - b

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from tvm import te, tirx
+from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.cpu.convolution.reference import input_at, taps_of
@@ -95,12 +95,14 @@ class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):
         """Return the weight as [channels, *kernel]."""
         return weight.astype(np.float32).reshape(problem.co, *problem.kernel)
 
-    def reference(self, problem: ConvProblem, plan: DepthwiseFirstPlan, *operands: Any) -> Any:
+    def reference(
+        self, problem: ConvProblem, plan: DepthwiseFirstPlan, *operands: te.Tensor
+    ) -> te.Tensor:
         """Returns the sums of data times packed weight."""
         data, weight = operands
         taps = taps_of(problem)
 
-        def element(*index: Index) -> Any:
+        def element(*index: Index) -> Expr:
             c = index[1]
             source = c if problem.co == problem.ci else tirx.floordiv(c, problem.co // problem.ci)
             x = input_at(problem, data, index, taps, source)
@@ -163,12 +165,14 @@ class DepthwiseLast(KernelRule[ConvProblem, DepthwiseLastPlan, Cpu]):
         flat = weight.astype(np.float32).reshape(problem.co, *problem.kernel)
         return flat.transpose(*range(1, problem.dims + 1), 0)
 
-    def reference(self, problem: ConvProblem, plan: DepthwiseLastPlan, *operands: Any) -> Any:
+    def reference(
+        self, problem: ConvProblem, plan: DepthwiseLastPlan, *operands: te.Tensor
+    ) -> te.Tensor:
         """Returns the sums of data times packed weight."""
         data, weight = operands
         taps = taps_of(problem)
 
-        def element(*index: Index) -> Any:
+        def element(*index: Index) -> Expr:
             x = input_at(problem, data, index, taps, index[-1])
             return te.sum(x * weight(*taps, index[-1]), axis=taps)
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+from tvm.ir import Expr
+
 from collage_engine.kernels.cpu.convolution.padded_phases import Planes, layout_of, write_plane
 from collage_engine.kernels.cpu.convolution.shape import (
     ConvShape,
@@ -84,7 +86,7 @@ def write_first(
         first: Index,
         vs: int,
     ) -> Stmt:
-        def term(r: Index, column: Index, *k: Index) -> Any:
+        def term(r: Index, column: Index, *k: Index) -> Expr:
             inside: Index = int64(0)
             where = (*place, row + r)[-len(pitches) + 1 :] if len(pitches) > 1 else ()
             for p, e in zip(where, pitches, strict=False):
@@ -93,7 +95,7 @@ def write_first(
             at = planes.offset(k, shape.dilation) + inside + base
             return load(shape.weight, channel, *k) * load(plane, at)
 
-        def finish(r: Index, column: Index, value: Any) -> Stmt:
+        def finish(r: Index, column: Index, value: Expr) -> Stmt:
             where = (*place, row + r) if len(shape.out) > 1 else ()
             return epilogue.store((n, channel, *where, first + column), value)
 
@@ -165,7 +167,7 @@ def write_last(
         share = context.share(shape.work)
         step = (1,) * len(shape.out) if data.sampled else shape.strides
 
-        def source(n: Index, place: tuple[Index, ...], k: tuple[Index, ...], c: Index) -> Any:
+        def source(n: Index, place: tuple[Index, ...], k: tuple[Index, ...], c: Index) -> Expr:
             at: Index = int64(n)
             for p, s, t, d, e in zip(place, step, k, shape.dilation, data.size, strict=True):
                 at = at * e + (p * s + t * d)
@@ -215,7 +217,7 @@ def _by_bands(
             empty = copy_run(band, at, None, 0, line_size, lanes, zero=True)
             return when(all_of([y >= 0, y < shape.size[0]]), copy, empty) or seq()
 
-        def source(_: Any, place: tuple[Index, ...], k: tuple[Index, ...], c: Index) -> Any:
+        def source(_: Index, place: tuple[Index, ...], k: tuple[Index, ...], c: Index) -> Expr:
             y = (place[0] - int64(b) * rows) * stride + k[0] * shape.dilation[0]
             x = place[1] * shape.strides[1] + k[1] * shape.dilation[1]
             return load(band, (y * wide + x) * shape.ci + c)
@@ -250,7 +252,7 @@ def _row(
     full_blocks = channels // (vectors * lanes)
 
     def one(first: Index, count: int, channel: Index, vectors: Any) -> Stmt:
-        def term(r: Index, column: Index, *k: Index) -> Any:
+        def term(r: Index, column: Index, *k: Index) -> Expr:
             c = channel + column
             return source(n, (*row, first + r), k, c) * load(shape.weight, *k, c)
 

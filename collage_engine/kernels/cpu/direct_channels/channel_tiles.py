@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from tvm import tirx
+from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.convolution.shape import ConvShape, Prepared
 from collage_engine.kernels.cpu.direct_channels.plan import ChannelsPlan
@@ -63,7 +64,7 @@ class ChannelTiles:
         """Returns the output position of a row and a column of the image that tiles cover."""
         return (row,) if self.flat else (*lead, row, column)
 
-    def input(self, n: Index, c: Index, place: tuple[Index, ...], k: tuple[Index, ...]) -> Any:
+    def input(self, n: Index, c: Index, place: tuple[Index, ...], k: tuple[Index, ...]) -> Expr:
         """Returns the input element that tap ``k`` of the output at ``place`` reads."""
         shape, data = self.shape, self.data
         if data.loops is None and not shape.channels_last:
@@ -78,7 +79,7 @@ class ChannelTiles:
                 spatial = spatial * e + (p * s + t * d)
         return load(data.flat, (int64(n) * prod(data.size) + spatial) * data.pitch + c)
 
-    def give(self, n: Index, place: tuple[Index, ...], channel: Index, value: Any) -> Stmt:
+    def give(self, n: Index, place: tuple[Index, ...], channel: Index, value: Expr) -> Stmt:
         """Stores a finished output element."""
         shape, collapsed = self.shape, self.collapsed
         if self.plain:
@@ -137,7 +138,7 @@ class ChannelTiles:
                 first = loop(shape.taps * self.chunk, ahead)
             return seq(first, loop(shape.taps, tap))
 
-        def term(r: Index, lane: Index, c: Index, *k: Index) -> Any:
+        def term(r: Index, lane: Index, c: Index, *k: Index) -> Expr:
             channel = g * self.ci + (int64(chunk) * self.chunk + c)
             here = self.input(n, channel, self.place(lead, *position(r)), k)
             return here * load(weight, g, b, chunk, *k, c, lane)

@@ -7,10 +7,10 @@ the channels into the lanes and back costs. It can write every convolution that 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-from tvm import tirx
+from tvm import te, tirx
+from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.convolution.packing import in_blocks
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
@@ -59,12 +59,14 @@ class DirectChannels(KernelRule[ConvProblem, ChannelsPlan, Cpu]):
         split = split.reshape(groups, blocks, block, ci // plan.chunk, plan.chunk, *kernel)
         return split.transpose(0, 1, 3, *range(5, 5 + problem.dims), 4, 2)
 
-    def reference(self, problem: ConvProblem, plan: ChannelsPlan, *operands: Any) -> Any:
+    def reference(
+        self, problem: ConvProblem, plan: ChannelsPlan, *operands: te.Tensor
+    ) -> te.Tensor:
         """Returns the sums of data times packed weight."""
         data, weight = operands
         taps, chunk = taps_of(problem), int(weight.shape[-2])
 
-        def weight_at(group: Index, b: Index, channel: Index, r: Index) -> Any:
+        def weight_at(group: Index, b: Index, channel: Index, r: Index) -> Expr:
             outer, inside = tirx.floordiv(channel, chunk), tirx.floormod(channel, chunk)
             return weight(group, b, outer, *taps, inside, r)
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from tvm.ir import Expr
+
 from collage_engine.kernels.cpu.convolution.shape import ConvShape, Prepared, prepare
 from collage_engine.kernels.cpu.direct_channels.channel_tiles import ChannelTiles
 from collage_engine.kernels.cpu.direct_channels.chunked_sums import by_chunks
@@ -82,7 +84,7 @@ def in_registers(tiles: ChannelTiles) -> Stmt:
             ) -> Stmt:
                 corner = (int64(i) * h + first_r, int64(j) * w + first_c)
 
-                def finish(position: tuple[Index, Index], lane: Index, value: Any) -> Stmt:
+                def finish(position: tuple[Index, Index], lane: Index, value: Expr) -> Stmt:
                     channel = g * tiles.co + b * tiles.block + lane
                     return tiles.give(n, tiles.place(lead, *position), channel, value)
 

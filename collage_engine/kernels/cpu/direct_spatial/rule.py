@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 import numpy as np
+from tvm import te
+from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.convolution.packing import in_blocks
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
@@ -98,12 +99,12 @@ class DirectSpatial(KernelRule[ConvProblem, SpatialPlan, Cpu]):
         split = in_blocks(problem, weight, plan.block)
         return split.transpose(0, 1, 3, *range(4, 4 + problem.dims), 2)
 
-    def reference(self, problem: ConvProblem, plan: SpatialPlan, *operands: Any) -> Any:
+    def reference(self, problem: ConvProblem, plan: SpatialPlan, *operands: te.Tensor) -> te.Tensor:
         """Returns the sums of data times packed weight."""
         data, weight = operands
         taps, block = taps_of(problem), int(weight.shape[-1])
 
-        def weight_at(group: Index, b: Index, channel: Index, r: Index) -> Any:
+        def weight_at(group: Index, b: Index, channel: Index, r: Index) -> Expr:
             return weight(group, b, channel, *taps, r)
 
         return blocked_sum(problem, data, block, taps, weight_at, note(self, problem, plan))

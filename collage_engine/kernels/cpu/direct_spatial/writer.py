@@ -16,6 +16,7 @@ from math import prod
 from typing import Any
 
 from tvm import tirx
+from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.convolution.padded_phases import Planes, make_planes
 from collage_engine.kernels.cpu.convolution.shape import ConvShape
@@ -108,7 +109,7 @@ class _Spatial:
         channel = g * self.co + b * self.height
         if self.direct and collapsed is not None:
 
-            def finish(r: Index, position: Index, value: Any) -> Stmt:
+            def finish(r: Index, position: Index, value: Expr) -> Stmt:
                 statement = collapsed.store((n, channel + r), position, (), value)
                 if self.co % self.height:
                     return tirx.IfThenElse(b * self.height + r < self.co, statement, None)
@@ -119,7 +120,7 @@ class _Spatial:
         band = workspace((self.height, vectors * self.lanes), name="band")
         base = first_row * (prod(phases.pitches[1:]) if len(shape.out) > 1 else 1)
 
-        def keep(r: Index, position: Index, value: Any) -> Stmt:
+        def keep(r: Index, position: Index, value: Expr) -> Stmt:
             return store(band, value, r, position)
 
         return seq(
@@ -188,7 +189,7 @@ class _Spatial:
         def one(first: Index, count: int) -> Stmt:
             """Return the register tile of ``count`` vectors from position ``first`` on."""
 
-            def term(r: Index, column: Index, c: Index, *k: Index) -> Any:
+            def term(r: Index, column: Index, c: Index, *k: Index) -> Expr:
                 at = (int64(n) * shape.ci + g * self.ci + c) * phases.size
                 here = load(
                     phases.buffer, at + phases.offset(k, shape.dilation) + base + first + column

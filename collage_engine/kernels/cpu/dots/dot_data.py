@@ -166,7 +166,7 @@ class Data:
             value = tirx.const(shape.zero, shape.stored)
             return _runs(count, lanes, lambda o: store(self.flat, value, at + o))
 
-        def element(at: Index, start: Index) -> Any:
+        def element(at: Index, start: Index) -> Callable[[Index], Stmt]:
             def one(offset: Index) -> Stmt:
                 return store(
                     self.flat, unsigned(load(source, start + offset), shape.signed), at + offset

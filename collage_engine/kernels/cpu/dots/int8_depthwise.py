@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from tvm.ir import Expr
+
 from collage_engine.kernels.cpu.dots.dot_data import Data, DotShape, unsigned
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
@@ -49,7 +51,7 @@ class Depthwise:
         def run(
             n: Index, lead: Sequence[Index], column: Index, count: int, first: Index, size: int
         ) -> Stmt:
-            def term(r: Index, lane: Index, t: Index) -> Any:
+            def term(r: Index, lane: Index, t: Index) -> Expr:
                 channel = int64(first) + lane
                 k = split_index(t, shape.kernel)
                 index = self.data.at(n, at((*lead, column + r), k), channel)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from tvm import te, tirx
+from tvm.ir import Expr
 
 from collage_engine.kernels.bfloat16_numbers import PRODUCTS, real
 from collage_engine.kernels.cpu.dots import plan as cutting
@@ -62,7 +63,7 @@ class Int8Dots(Dots):
         block = plan.block * machine.lanes("int32")
         return in_steps(weight, problem.groups, block, QUAD, problem.kernel)
 
-    def reference(self, problem: DotProblem, plan: DotPlan, *operands: Any) -> Any:
+    def reference(self, problem: DotProblem, plan: DotPlan, *operands: te.Tensor) -> te.Tensor:
         """Σ data · weight in int32, over unsigned data whose rim holds the zero point."""
         data, weight = operands
         taps = taps_of(problem)
@@ -70,7 +71,7 @@ class Int8Dots(Dots):
         block = int(weight.shape[-2])
         rim = tirx.const(problem.zero, "int32")
 
-        def element(*index: Index) -> Any:
+        def element(*index: Index) -> Expr:
             g, inner = grouped(problem, index[-1])
             source = g * problem.ci_group + channel if problem.groups > 1 else channel
             x = input_at(problem, unsigned(problem, data), index, taps, source, rim)
@@ -95,7 +96,7 @@ class Int8Dots(Dots):
 def unsigned(problem: DotProblem, data: Any) -> Any:
     """Gives the data's elements as the unsigned numbers that are multiplied, in int32."""
 
-    def element(*index: Index) -> Any:
+    def element(*index: Index) -> Expr:
         wide = data(*index).astype("int32")
         return wide + 128 if problem.signed else wide
 
@@ -122,13 +123,13 @@ class Int8Depthwise(KernelRule[DotProblem, NoPlan, Cpu]):
         """Return the weight as [taps, channels]."""
         return np.ascontiguousarray(weight.reshape(weight.shape[0], -1).T)
 
-    def reference(self, problem: DotProblem, plan: NoPlan, *operands: Any) -> Any:
+    def reference(self, problem: DotProblem, plan: NoPlan, *operands: te.Tensor) -> te.Tensor:
         """Σ data · weight in int32, over unsigned data whose rim holds the zero point."""
         data, weight = operands
         taps = taps_of(problem)
         rim = tirx.const(problem.zero, "int32")
 
-        def element(*index: Index) -> Any:
+        def element(*index: Index) -> Expr:
             x = input_at(problem, unsigned(problem, data), index, taps, index[-1], rim)
             tap: Index = 0
             for k, e in zip(taps, problem.kernel, strict=True):
@@ -167,7 +168,7 @@ class Bfloat16Dots(Dots):
         block = plan.block * machine.lanes("float32")
         return in_steps(halves(weight), problem.groups, block, PAIR, kernel)
 
-    def reference(self, problem: DotProblem, plan: DotPlan, *operands: Any) -> Any:
+    def reference(self, problem: DotProblem, plan: DotPlan, *operands: te.Tensor) -> te.Tensor:
         """Σ data · weight in float32, over data whose rim is zero."""
         data, weight = operands
         taps = taps_of(problem)
@@ -175,7 +176,7 @@ class Bfloat16Dots(Dots):
         block = int(weight.shape[-2])
         rim = tirx.const(0, "float32")
 
-        def element(*index: Index) -> Any:
+        def element(*index: Index) -> Expr:
             g, inner = grouped(problem, index[-1])
             source = g * problem.ci_group + channel if problem.groups > 1 else channel
             x = input_at(problem, lambda *i: real(data(*i)), index, taps, source, rim)

@@ -10,6 +10,7 @@ from tvm.ir import Call, Expr
 
 from collage_engine.kernels.relax_values import dtype_of, static_shape
 from collage_engine.kernels.target import Cpu
+from collage_engine.kernels.tir_builder import Index
 
 
 def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
@@ -47,7 +48,7 @@ def normalised(
         inner = [te.reduce_axis((0, e), f"r{i}") for i, e in enumerate(size)]
         return [te.reduce_axis((0, each), "rc"), *inner]
 
-    def element(n: Any, g: Any, over: list[Any]) -> Any:
+    def element(n: Index, g: Index, over: list[Any]) -> Expr:
         c = g if each == 1 else g * each + over[0]
         return x(n, c, *over[1:])
 
@@ -59,19 +60,19 @@ def normalised(
         (batch, groups), lambda n, g: total[n, g] * tirx.const(1 / count, "float32"), name="mean"
     )
 
-    def squared(n: Any, g: Any) -> Any:
+    def squared(n: Index, g: Index) -> Expr:
         distance = element(n, g, second) - mean[n, g]
         return te.sum(distance * distance, axis=second)
 
     spread = te.compute((batch, groups), squared, name="spread")
 
-    def factor(n: Any, g: Any) -> Any:
+    def factor(n: Index, g: Index) -> Expr:
         variance = spread[n, g] * tirx.const(1 / count, "float32")
         return tirx.const(1, "float32") / tirx.sqrt(variance + tirx.const(epsilon, "float32"))
 
     inverse = te.compute((batch, groups), factor, name="inverse")
 
-    def result(n: Any, c: Any, *place: Any) -> Any:
+    def result(n: Index, c: Index, *place: Index) -> Expr:
         group = c if each == 1 else tirx.floordiv(c, each)
         return (x(n, c, *place) - mean[n, group]) * inverse[n, group] * gamma(c) + beta(c)
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from tvm import te, tirx
+from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.convolution.shape import ConvShape
 from collage_engine.kernels.cpu.convolution.sizes import of_points
@@ -52,7 +53,7 @@ class Packed(KernelRule[PackedMatmul, AnyPlan, Cpu]):
         split = padded.reshape(problem.depth // cut.chunk, cut.chunk, blocks, block)
         return split.transpose(2, 0, 1, 3)[None, :, :, None]
 
-    def reference(self, problem: PackedMatmul, plan: AnyPlan, *operands: Any) -> Any:
+    def reference(self, problem: PackedMatmul, plan: AnyPlan, *operands: te.Tensor) -> te.Tensor:
         """Returns the sums over the packed operand.
 
         The left operand may have several leading axes.
@@ -61,7 +62,7 @@ class Packed(KernelRule[PackedMatmul, AnyPlan, Cpu]):
         _, _, chunks, _, chunk, block = (int(e) for e in right.shape)
         k = te.reduce_axis((0, chunks * chunk), "k")
 
-        def element(*index: Index) -> Any:
+        def element(*index: Index) -> Expr:
             *lead, n = index
             weight = right(
                 0,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tvm import te
+
 from collage_engine.kernels.cpu.reductions.row_chains import write_program
 from collage_engine.kernels.program import Program
 from collage_engine.kernels.rule import KernelRule, NoPlan
@@ -25,7 +27,7 @@ class RowChains(KernelRule[Program, NoPlan, Cpu]):
         """There is nothing to choose."""
         return NoPlan()
 
-    def reference(self, problem: Program, plan: NoPlan, *operands: Any) -> Any:
+    def reference(self, problem: Program, plan: NoPlan, *operands: te.Tensor) -> Program:
         """Returns the program itself."""
         return problem
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tvm import te
+from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.matmul.problem import RuntimeMatmul
 from collage_engine.kernels.cpu.packed_matmul.rule import operands_of
@@ -71,12 +72,14 @@ class RuntimeProduct(KernelRule[RuntimeMatmul, RuntimePlan, Cpu]):
         if plan.rows > 1 and not fits(machine, plan.rows, plan.block):
             raise PlanError(f"{plan.rows} rows by {plan.block} vectors do not fit the registers")
 
-    def reference(self, problem: RuntimeMatmul, plan: RuntimePlan, *operands: Any) -> Any:
+    def reference(
+        self, problem: RuntimeMatmul, plan: RuntimePlan, *operands: te.Tensor
+    ) -> te.Tensor:
         """Returns the sums of products, leading axes broadcast."""
         left, right = operands
         k = te.reduce_axis((0, int(left.shape[-1])), "k")
 
-        def element(*index: Index) -> Any:
+        def element(*index: Index) -> Expr:
             *batch, m, n = index
 
             def of(tensor: Any, *last: Index) -> Any:

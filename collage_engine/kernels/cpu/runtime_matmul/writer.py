@@ -9,6 +9,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from tvm.ir import Expr
+
 from collage_engine.kernels.cpu.matmul.problem import RuntimeMatmul
 from collage_engine.kernels.cpu.runtime_matmul.plan import RuntimePlan
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
@@ -80,7 +82,7 @@ class _Runtime:
         m, k = split_index(index, (self.matrices, depth))
         count = columns // block
 
-        def element(column: Index) -> Any:
+        def element(column: Index) -> Expr:
             return load(self.right, (int64(m) * depth + k) * columns + column)
 
         def place(b: Index, inner: Index) -> Any:
@@ -135,14 +137,14 @@ class _Runtime:
         a_base = _matrix(places, problem.left) * (problem.rows * depth)
         m = _matrix(places, problem.right)
 
-        def term(r: Index, column: Index, k: Index) -> Any:
+        def term(r: Index, column: Index, k: Index) -> Expr:
             a = load(self.left, a_base + (int64(first) + r) * depth + k)
             if self.packed is not None:
                 at = ((m * self.blocks + b) * depth + k) * block + column
                 return a * load(self.packed, at)
             return a * load(self.right, (m * depth + k) * columns + (int64(b) * block + column))
 
-        def finish(r: Index, column: Index, value: Any) -> Stmt:
+        def finish(r: Index, column: Index, value: Expr) -> Stmt:
             return self.epilogue.store(
                 (*places, int64(first) + r, int64(b) * block + column), value
             )

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from tvm import te, tirx
+from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.winograd.matrices import TAPS, transformed, transforms
 from collage_engine.kernels.tir_builder import Index
@@ -59,10 +60,10 @@ def _restored(restores: Any, k: Any, s: Any) -> tuple[Any, Any]:
         values = [make(terms[i][which]) if i < len(terms) else absent for i in range(2)]
         return tirx.Select(s == 0, values[0], values[1])
 
-    def whole(v: Index) -> Any:
+    def whole(v: float) -> Expr:
         return tirx.const(int(v), "int64")
 
-    def real(v: Index) -> Any:
+    def real(v: float) -> Expr:
         return tirx.const(float(v), "float32")
 
     row = choose([summand(t, 0, whole(0), whole) for t in range(TAPS)])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
+from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.convolution.shape import ConvShape
 from collage_engine.kernels.cpu.winograd.constant_matrix import on_both_sides
@@ -84,11 +85,11 @@ class Results:
             t = int64(i) * self.columns + j
             out = local((m * m * lanes,), name="out")
 
-            def element(p: int, q: int, x: Index) -> Any:
+            def element(p: int, q: int, x: Index) -> Expr:
                 at = (int64(p * side + q) * count + t) * self.block + int64(v) * lanes
                 return load(sums, at + x)
 
-            def keep(p: int, q: int, x: Index, value: Any) -> Stmt:
+            def keep(p: int, q: int, x: Index, value: Expr) -> Stmt:
                 return store(out, value, (p * m + q) * lanes + x)
 
             def results(p: int) -> Stmt:
@@ -124,7 +125,7 @@ class Results:
         def indices(z: Index) -> tuple[Index, ...]:
             return self.shape.index(n, channels + z, place)
 
-        def value(z: Index) -> Any:
+        def value(z: Index) -> Expr:
             return load(out, at * lanes + z)
 
         def lane(z: Index) -> Stmt:

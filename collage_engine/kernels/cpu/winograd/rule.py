@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
+from tvm import te
+from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.cpu.convolution.reference import blocked_sum
@@ -99,12 +100,14 @@ class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
         block = plan.block * machine.lanes("float32")
         return reference.pack(weight.astype(np.float32), plan.outputs, block)
 
-    def reference(self, problem: ConvProblem, plan: WinogradPlan, *operands: Any) -> Any:
+    def reference(
+        self, problem: ConvProblem, plan: WinogradPlan, *operands: te.Tensor
+    ) -> te.Tensor:
         """Sums of data times the weight's elements, given back from the transformed ones."""
         data, weight = operands
         taps, block = reference.axes(), int(weight.shape[-1])
 
-        def weight_at(_: Any, b: Index, channel: Index, r: Index) -> Any:
+        def weight_at(_: Index, b: Index, channel: Index, r: Index) -> Expr:
             return reference.tap(weight, b, r, channel, taps)
 
         return blocked_sum(problem, data, block, taps, weight_at, note(self, problem, plan))

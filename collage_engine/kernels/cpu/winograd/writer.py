@@ -14,6 +14,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from tvm.ir import Expr
+
 from collage_engine.kernels.cpu.convolution.shape import ConvShape, prepare
 from collage_engine.kernels.cpu.winograd import cost
 from collage_engine.kernels.cpu.winograd.constant_matrix import on_both_sides
@@ -147,10 +149,10 @@ class _Winograd:
             def vector(begin: Index, c: Index, width: int) -> Stmt:
                 """``begin``: the tile's first element; ``c``: the first of ``width`` channels."""
 
-                def element(p: int, q: int, x: Index) -> Any:
+                def element(p: int, q: int, x: Index) -> Expr:
                     return load(self.data.flat, begin + ((p * extents[1] + q) * pitch + c) + x)
 
-                def give(p: int, q: int, x: Index, value: Any) -> Stmt:
+                def give(p: int, q: int, x: Index, value: Expr) -> Stmt:
                     at = t * self.pitch + c + ((p * side + q) * step + x)
                     return store(target, value, at)
 
@@ -179,7 +181,7 @@ class _Winograd:
             data = (int64(point) * count + t) * self.pitch
             out = (int64(point) * count + t) * self.block
 
-            def term(r: Index, lane: Index, k: Index) -> Any:
+            def term(r: Index, lane: Index, k: Index) -> Expr:
                 value = load(transformed, data + (int64(r) * self.pitch + k))
                 return value * load(weight, b, point, k, lane)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from tvm import te, tirx
+from tvm.ir import Expr
 
 from collage_engine.kernels.cuda.direct.plan import DirectPlan, DirectProblem, Three
 from collage_engine.kernels.cuda.epilogue import OUT
@@ -74,7 +75,7 @@ def packed_filters(weight: np.ndarray, shape: DirectProblem) -> np.ndarray:
 def direct_out(whole: Any, shape: DirectProblem, out: tuple[int, ...], dtype: str) -> Any:
     """Returns a tensor of the result in its own shape and type."""
 
-    def element(n: Index, channel: Index, *pixel: Any) -> Any:
+    def element(n: Index, channel: Index, *pixel: Index) -> Expr:
         front = [0] * (3 - len(pixel))
         if shape.groups == 1:
             group, row = 0, channel
@@ -120,7 +121,7 @@ def noted_direct(
     vectors = -(-(wide + shift) // vector)
     front = (shape.before[0], shape.before[1], shape.before[2] + shift)
 
-    def padded(n: Index, c: Index, z: Index, y: Index, j: Index, v: Index) -> Any:
+    def padded(n: Index, c: Index, z: Index, y: Index, j: Index, v: Index) -> Expr:
         tests = []
         for axis, (at, length) in enumerate(((z, deep), (y, high))):
             if front[axis]:
@@ -143,7 +144,7 @@ def noted_direct(
     axes = [te.reduce_axis((0, e), n) for n, e in zip("zyx", shape.taps, strict=True)]
     channel = te.reduce_axis((0, shape.channels), "c")
 
-    def total(n: Index, g: Index, r: Index, z: Index, y: Index, x: Index) -> Any:
+    def total(n: Index, g: Index, r: Index, z: Index, y: Index, x: Index) -> Expr:
         at_z, at_y, at_x = (
             p * s + t * d
             for p, s, t, d in zip((z, y, x), shape.strides, axes, shape.dilation, strict=True)

@@ -14,12 +14,14 @@ from typing import Any, Protocol
 
 import numpy as np
 from tvm import te, tirx
+from tvm.ir import Expr
 
 from collage_engine.kernels.cuda.epilogue import OUT
 from collage_engine.kernels.cuda.indices import broadcast, fused, unfused, where
 from collage_engine.kernels.cuda.product.plan import PLAIN, ProductPlan, ProductSizes
 from collage_engine.kernels.cuda.product.reference import Element, noted_product
 from collage_engine.kernels.cuda.windows import Window
+from collage_engine.kernels.tir_builder import Index
 
 Cast = Callable[[Any], Any]
 """A conversion that is applied to an element when it is read."""
@@ -83,7 +85,7 @@ def result_of(
     vectors, how = form.vectors(plan.tile.math), form.how | (more or {})
     whole = noted_product(at_a, at_b, sizes, plan, dtype, how, out, vectors)
 
-    def element(*index: Any) -> Any:
+    def element(*index: Index) -> Expr:
         if plan.split == 1:
             s, m, n = form.place(*index)
             return whole(s, m, n).astype(given)
@@ -132,14 +134,14 @@ class Matmul:
         """Returns two functions that read an element of A and of B."""
         a, b, batch = self.a, self.b, self.out[:-2]
 
-        def at_a(s: Any, m: Any, k: Any) -> Any:
+        def at_a(s: Index, m: Index, k: Index) -> Expr:
             if self.merged:
                 value = x(*unfused(m, a[:-1]), k)
             else:
                 value = x(*broadcast(unfused(s, batch), a[:-2]), m, k)
             return value if self.cast is None else self.cast(value)
 
-        def at_b(s: Any, k: Any, n: Any) -> Any:
+        def at_b(s: Index, k: Index, n: Index) -> Expr:
             if self.merged:
                 return y(*(0 for _ in b[:-2]), k, n)
             return y(*broadcast(unfused(s, batch), b[:-2]), k, n)
@@ -214,10 +216,10 @@ class Convolution:
         """Returns two functions that read an element of the filters and of the image."""
         groups, _, channels, *taps = self.filters
 
-        def at_a(s: Any, m: Any, k: Any) -> Any:
+        def at_a(s: Index, m: Index, k: Index) -> Expr:
             return y(s, k, m) if math == PLAIN else y(s, m, k)
 
-        def at_b(s: Any, k: Any, n: Any) -> Any:
+        def at_b(s: Index, k: Index, n: Index) -> Expr:
             image, *pixel = unfused(n, (self.out[0], *self.out[2:]))
             channel, *tap = unfused(k, (channels, *taps))
             first = channel if groups == 1 else s * channels + channel

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tvm import te, tirx
+from tvm.ir import Expr
 
 from collage_engine.kernels.cuda.indices import where
 from collage_engine.kernels.cuda.product.fragments import ELEMENTS, SUMS
@@ -98,7 +99,7 @@ def product(
     )
     k = te.reduce_axis((0, part), "k")
 
-    def total(p: Index, i: Index, j: Index) -> Any:
+    def total(p: Index, i: Index, j: Index) -> Expr:
         s = p if plan.split == 1 else tirx.floormod(p, sizes.s)
         at = k if plan.split == 1 else tirx.floordiv(p, sizes.s) * part + k
         left, right = a(s, i, at), b(s, at, j)
@@ -117,7 +118,7 @@ def product(
 def added(parts: Any, out: tuple[int, ...], dtype: str) -> Any:
     """Returns the sum of the parts of a split product."""
 
-    def element(*index: Index) -> Any:
+    def element(*index: Index) -> Expr:
         total = parts(0, *index)
         for number in range(1, int(parts.shape[0])):
             total = total + parts(number, *index)
