@@ -225,6 +225,10 @@ class WelcomePage(QWidget):
         self.engine_title.setText(f"Toolchains on {device}" if device else "Toolchains")
         states = list(states)
         lines = []
+        has_device = any(set(state.devices) - {"cpu"} for state in states if state.available)
+        # Without a device nothing is gained by installing what is for devices only.
+        useless = [s for s in states if not (s.available or s.serves("cpu") or has_device)]
+        states = [state for state in states if state not in useless]
         for state in sorted(states, key=lambda s: not s.available):
             if state.available:
                 lines.append(f"✓ {toolchain_title(state.name)} {state.version or ''}")
@@ -233,6 +237,9 @@ class WelcomePage(QWidget):
         missing = [s for s in states if not s.available and not s.install]
         if missing:
             lines.append(f"– not installed: {', '.join(toolchain_title(s.name) for s in missing)}")
+        if useless:
+            names = ", ".join(toolchain_title(s.name) for s in useless)
+            lines.append(words.only_for_nvidia_devices(names))
         self.engine.setText("\n".join(lines))
         self.busy.hide()
 

@@ -865,6 +865,11 @@ STEPS = (
 )
 
 
+def only_for_nvidia_devices(names: str) -> str:
+    """The line of the toolchains that are of no use on a machine without a device."""
+    return f"– only for NVIDIA devices, of which there is none here: {names}"
+
+
 def was_open_at_a_crash(name: str) -> str:
     """That work can be restored."""
     return f"{name} was open when the explorer ended unexpectedly."

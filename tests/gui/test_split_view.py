@@ -109,6 +109,11 @@ def test_closing_the_split_leaves_the_shown_placement_as_it_was(drive) -> None:
     scale = page.split_widget.other.scale
     page.view.zoom(1.3)
     assert page.split_widget.other.scale == scale
+    places = list(page.picture.drawn.scene.layout.places)
+    d.qtbot.wait(50)
+    page.picture.lay_out()
+    d.until(lambda: not page.picture.busy)
+    assert list(page.picture.drawn.scene.layout.places) == places, "it was laid out for this size"
 
 
 def test_a_baseline_is_compared_with_the_placement(drive) -> None:

@@ -9,6 +9,9 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.panels.precision_choice import PrecisionChoice
 from collage_gui.panels.toolchain_list import ToolchainList
+from collage_gui.preferences import Preferences
+from collage_gui.theme import Theme
+from collage_gui.welcome import WelcomePage
 
 STATES = (
     ToolchainState(name="tvm", available=True, version="1", builds=True, targets=("cpu", "cuda")),
@@ -32,6 +35,21 @@ def _item(toolchains: ToolchainList, name: str):
 
 def _words(precision: PrecisionChoice) -> list[str]:
     return [precision.itemText(at) for at in range(precision.count())]
+
+
+def test_a_machine_without_a_device_is_offered_no_toolchain_for_one(qtbot, tmp_path) -> None:
+    preferences = Preferences(str(tmp_path / "settings.ini"))
+    page = WelcomePage(preferences, Theme(preferences))
+    qtbot.addWidget(page)
+    tvm = ToolchainState(name="tvm", available=True, devices=("cpu",), targets=("cpu", "cuda"))
+    mkl = ToolchainState(name="mkl", available=False, install="get mkl", targets=("cpu",))
+    cublas = ToolchainState(name="cublas", available=False, install="get it", targets=("cuda",))
+    page.show_engine("here", (tvm, mkl, cublas))
+    assert "get mkl" in page.engine.text() and "get it" not in page.engine.text()
+    assert page.engine.text().endswith("of which there is none here: cuBLAS")
+    with_device = msgspec.structs.replace(tvm, devices=("cpu", "a device"))
+    page.show_engine("here", (with_device, mkl, cublas))
+    assert "cuBLAS: get it" in page.engine.text()
 
 
 def test_only_toolchains_for_the_target_are_of_the_run(qtbot) -> None:
