@@ -48,7 +48,7 @@ class MachinesPanel(QWidget):
         self.pools = RowsModel(
             [
                 Column("Pool", lambda p: p.name, width=140),
-                Column("Machines", lambda p: ", ".join(p.machines), width=150, stretches=True),
+                Column("Machines", lambda p: ", ".join(p.machines), width=110, stretches=True),
                 Column("Processor", lambda p: p.description, width=160),
                 Column(
                     "Toolchains",
@@ -60,7 +60,7 @@ class MachinesPanel(QWidget):
         )
         self.placements = RowsModel(
             [
-                Column("Model", lambda p: p.model, width=130, stretches=True),
+                Column("Model", lambda p: p.model, width=110, stretches=True, beside=2),
                 Column("State", lambda p: p.state, width=84),
                 Column("Stage", lambda p: p.stage, width=90),
                 Column(

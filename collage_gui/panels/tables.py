@@ -72,6 +72,8 @@ class Column:
     """A text that the filter finds as well, though it is not shown."""
     stretches: bool = False
     """Whether it takes the width that the other columns leave."""
+    beside: int = 0
+    """How many columns after one that stretches stay in view where there is no room for all."""
     optional: bool = False
     """Whether it is hidden while no row has a value."""
 
@@ -401,8 +403,10 @@ class Table(QTableView):
         least, room = self.theme.scaled(columns[wide].width), self.viewport().width()
         left = room - (sum(widths) - widths[wide])
         if left < least:
-            # The others are reached by scrolling: this one ends where the view does.
-            left = room - sum(widths[:wide])
+            # The others are reached by scrolling: this one, with those that stay in view beside it,
+            # ends where the view does.
+            beside = widths[wide + 1 : wide + 1 + columns[wide].beside]
+            left = room - sum(widths[:wide]) - sum(beside)
         self.setColumnWidth(wide, max(least, left))
 
     def chosen(self) -> list[Any]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from PySide6.QtWidgets import QTabWidget
+
 from collage_engine.drawing.farm_words import farm_sentence, working_text
 from collage_engine.records.farm import FarmMachine, FarmStatus
+from collage_gui.panels.tables import Table
 
 
 def has_tab(page) -> bool:
@@ -41,6 +44,12 @@ def test_the_panel_shows_machines_pools_queue_and_the_last_error(drive) -> None:
     }
     assert [p.name for p in panel.pools.rows] == ["zen"]
     assert [p.queued for p in panel.placements.rows] == [14]
+    table = panel.findChild(Table, "farmPlacements")
+    panel.findChild(QTabWidget, "farmTabs").setCurrentWidget(table)
+    table.setFixedWidth(340)
+    d.until(lambda: table.viewport().width() <= 340)
+    d.until(lambda: table.columnViewportPosition(2) + table.columnWidth(2) <= 340)
+    assert table.columnWidth(0) >= 90, "model, state and stage are in view"
     assert page.panels.run_settings.settings().farm == "tls://10.0.0.1:8786"
     page.panels.run_settings.farm.setText("")
     page.panels.run_settings.farm.editingFinished.emit()
