@@ -61,7 +61,7 @@ def operators_tip(record: CandidateRecord, graph: OperatorGraph | None) -> str:
 MOST_BARS, LEAST_BARS = 8, 2
 """Candidates in the chart at most, and at least: a single bar compares nothing. Chosen."""
 LEAST_BESIDE_BARS_PX = 230
-"""Pixels of the panel that the chart leaves to its other parts; chosen, three lines of the table."""
+"""Pixels of the panel that the chart leaves to other parts; chosen, three lines of the table."""
 
 
 class CandidatesPanel(QWidget):
