@@ -44,6 +44,7 @@ def test_the_panel_shows_machines_pools_queue_and_the_last_error(drive) -> None:
     }
     assert [p.name for p in panel.pools.rows] == ["zen"]
     assert [p.queued for p in panel.placements.rows] == [14]
+    page.docks.reveal("machines")
     table = panel.findChild(Table, "farmPlacements")
     panel.findChild(QTabWidget, "farmTabs").setCurrentWidget(table)
     table.setFixedWidth(340)
