@@ -210,12 +210,12 @@ def test_other_constants_are_computed_as_they_stand(toolchain: OneDnnToolchain) 
     assert "layer_norm" not in steps(inside)
 
 
-def test_erf_of_small_values_and_zero(toolchain: OneDnnToolchain) -> None:
-    net = imported(one_node("Erf", (7,)))
+def test_erf_of_small_values_zero_and_infinity(toolchain: OneDnnToolchain) -> None:
+    net = imported(one_node("Erf", (9,)))
     function = whole(net, default_instance(toolchain))
-    given = np.array([0.0, -0.0, 1e-20, -1e-6, 1e-3, -9.0, 40.0], F32)
+    given = np.array([0.0, -0.0, 1e-20, -1e-6, 1e-3, -9.0, 40.0, np.inf, -np.inf], F32)
     (result,) = run(toolchain.compile(function), function, {"x0": given})
-    truth = np.array([0, 0, 0, -1.1283792e-06, 1.1283788e-03, -1, 1])
+    truth = np.array([0, 0, 0, -1.1283792e-06, 1.1283788e-03, -1, 1, 1, -1])
     np.testing.assert_allclose(result, truth, atol=3e-7)
 
 

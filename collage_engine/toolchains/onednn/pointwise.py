@@ -55,9 +55,10 @@ def erf(plan: OneDnnProgram, node: Node) -> int:
     """Lowers the error function by GELU, which oneDNN has: ``erf(z/√2) = 2·gelu(z)/z − 1``.
 
     This is only used for an erf that is not part of a GELU. Adding 1e-30 avoids 0/0 and is lost in
-    any other sum.
+    any other sum; the limits avoid ∞/∞, and float32 has no other value than ±1 from there on.
     """
-    z = plan.eltwise(plan.tensor(node.inputs[0]), "linear", 2.0**0.5, 1e-30)
+    limited = plan.eltwise(plan.tensor(node.inputs[0]), "clip", -6.0, 6.0)
+    z = plan.eltwise(limited, "linear", 2.0**0.5, 1e-30)
     gate = plan.binary("div", plan.eltwise(z, "gelu_erf"), z)
     return plan.eltwise(gate, "linear", 2.0, -1.0)
 
