@@ -59,6 +59,20 @@ COMMANDS = {
     "farm stop": ["farm", "stop", "PIPE"],
 }
 
+USUAL = (
+    "place a model",
+    "place with a session",
+    "place on a farm",
+    "candidates",
+    "report",
+    "export",
+    "run",
+    "search",
+)
+"""One command for each way of reading a file; ``COLLAGE_LONG_TESTS=1`` runs all of them."""
+if not os.environ.get("COLLAGE_LONG_TESTS"):
+    COMMANDS = {name: COMMANDS[name] for name in USUAL}
+
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, subprocess.Popen[str]]]:

@@ -81,7 +81,7 @@ def uses() -> Iterator[tuple[str, str, set[str] | None]]:
                 aliases.update({alias.asname or alias.name: alias.name for alias in node.names})
             if isinstance(node, ast.ImportFrom) and node.module:
                 room, _, catalogue = node.module.rpartition(".")
-                if room == "collage_engine.wording":
+                if room == "collage_engine.wording" and catalogue in CATALOGUES:
                     yield from ((catalogue, alias.name, None) for alias in node.names)
         filled: dict[int, set[str]] = {}
         for node in ast.walk(tree):
@@ -90,7 +90,7 @@ def uses() -> Iterator[tuple[str, str, set[str] | None]]:
                 filled[id(call.value)] = {keyword.arg or "" for keyword in node.keywords}
         for node in ast.walk(tree):
             owner = node.value if isinstance(node, ast.Attribute) else None
-            if isinstance(owner, ast.Name) and owner.id in aliases:
+            if isinstance(owner, ast.Name) and aliases.get(owner.id) in CATALOGUES:
                 yield aliases[owner.id], node.attr, filled.get(id(node))
 
 
