@@ -443,7 +443,7 @@ ACTIONS: tuple[ActionSpec, ...] = (
     ),
     ActionSpec(
         "colour_in_model",
-        "Colour by in-model against estimated cost",
+        "Colour by last run against expected cost",
         "Graph",
         ".picture.set_mode",
         ("4",),
@@ -455,7 +455,7 @@ ACTIONS: tuple[ActionSpec, ...] = (
     ),
     ActionSpec(
         "colour_state",
-        "Colour by measured or estimated",
+        "Colour by measured or expected",
         "Graph",
         ".picture.set_mode",
         ("5",),

@@ -48,15 +48,15 @@ Mode = Literal[
 MODES: dict[Mode, str] = {
     "toolchain": "Toolchain",
     "cost": "Cost",
-    "gain": "Gain over baseline",
-    "in-model": "In-model against estimated",
-    "state": "Measured or estimated",
+    "gain": "Gain",
+    "in-model": "Last run",
+    "state": "Measured",
     "device": "Device",
-    "changes": "Changes between runs",
+    "changes": "Changes",
     "roofline": "Left to win",
     "memory": "Weights",
 }
-"""What the colour modes are called."""
+"""What the colour modes are called in a list, which has room for few letters."""
 
 UNKNOWN_COLOUR = "#b8bcc2"
 

@@ -31,21 +31,23 @@ class ChangesPage(QWidget):
         self.note.setProperty("quiet", True)
         self.model = RowsModel(
             [
-                Column("Node", lambda r: self._node_name(r.node), width=200, stretches=True),
-                Column("Change", lambda r: r.change, width=90),
+                Column(
+                    "Node", lambda r: self._node_name(r.node), width=76, stretches=True, beside=3
+                ),
+                Column("Change", lambda r: r.change, width=80),
                 Column(
                     "Before",
                     lambda r: r.before or "",
                     toolchain=lambda r: r.before,
                     text=lambda r: toolchain_title(r.before),
-                    width=130,
+                    width=100,
                 ),
                 Column(
                     "After",
                     lambda r: r.after or "",
                     toolchain=lambda r: r.after,
                     text=lambda r: toolchain_title(r.after),
-                    width=130,
+                    width=100,
                 ),
                 Column("Difference", lambda r: r.delta_us, "signed-time", width=110),
             ]

@@ -63,7 +63,7 @@ class MemoryPage(QWidget):
                     text=lambda r: toolchain_title(r.partition.instance),
                     width=112,
                 ),
-                Column("Operators", self._operators, width=128, stretches=True),
+                Column("Operators", self._operators, width=96, stretches=True, beside=1),
                 Column("Weights", lambda r: r.weights, "bytes", width=92, about=ABOUT_WEIGHTS),
                 Column("Inputs", lambda r: r.inputs, "bytes", width=92, about=ABOUT_INPUTS),
                 Column("Outputs", lambda r: r.outputs, "bytes", width=92, about=ABOUT_OUTPUTS),

@@ -33,7 +33,7 @@ class RooflinePage(QWidget):
                     text=lambda r: toolchain_title(r.partition.instance),
                     width=112,
                 ),
-                Column("Operators", self._operators, width=112, stretches=True),
+                Column("Operators", self._operators, width=96, stretches=True, beside=1),
                 Column(words.LEFT_TO_WIN, lambda r: r.left_us, "time", width=104, about=ABOUT_LEFT),
                 Column(
                     "Time",

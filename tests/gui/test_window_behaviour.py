@@ -47,6 +47,15 @@ def test_small_windows_have_their_panels_in_one_column_and_large_ones_around(dri
     assert page.docks.arrangement == "column", "the user's choice wins"
 
 
+def test_the_lists_of_the_toolbar_show_whole_names_of_colourings(drive) -> None:
+    d = drive()
+    combo = d.window.toolbar.colour
+    d.window.resize(1024, 700)
+    room = combo.width() - 40  # the arrow and the padding
+    for at in range(combo.count()):
+        assert combo.fontMetrics().horizontalAdvance(combo.itemText(at)) <= room
+
+
 def test_long_texts_of_a_run_never_change_the_windows_size(drive) -> None:
     d = drive()
     d.window.resize(1024, 700)
