@@ -6,6 +6,8 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
+import msgspec
+
 from collage_engine.planning.conversions import conversions_of
 from collage_engine.planning.device_reasons import device_words
 from collage_engine.planning.document_search import DocumentSearch, search_of
@@ -97,7 +99,9 @@ def explain_document(
 def _prices_instead(
     document: Document, node: int, search: DocumentSearch, holding: Sequence[CandidateRecord]
 ) -> dict[str, float]:
-    """Return what candidates would cost in place of what the pins on a node demand.
+    """Return what candidates would cost if the node were pinned to their toolchains instead.
+
+    Such a pin takes the node out of those that demand another toolchain for it; all others stay.
 
     Args:
         document: The document.
@@ -105,11 +109,14 @@ def _prices_instead(
         search: The search under all pins.
         holding: The candidates that are asked about.
     """
-    others = [pin for pin in document.pins if node not in pin.nodes]
-    if len(others) == len(document.pins):
+    if not any(pin.kind == "on" and node in pin.nodes for pin in document.pins):
         return {}
     freed = copy.copy(document)
-    freed.pins = others
+    freed.pins = []
+    for pin in document.pins:
+        rest = tuple(n for n in pin.nodes if pin.kind != "on" or n != node)
+        if rest:
+            freed.pins.append(msgspec.structs.replace(pin, nodes=rest))
     free = search_of(freed, document.settings, search).answer
     now_us, free_us = search.answer.cost_us, free.cost_us
     if now_us is None or free_us is None:

@@ -66,8 +66,8 @@ class ExplainAnswer(msgspec.Struct, frozen=True, kw_only=True):
     ties: tuple[str, ...] = ()
     """Candidates whose costs overlap with the chosen one's."""
     prices_instead: dict[str, float] = {}
-    """Where the node is pinned: candidate that holds it to the extra time, in µs, of the best
-    placement with it and without the pins on this node; negative where that is faster."""
+    """Where the node is pinned to a toolchain: candidate that holds it to the extra time, in µs, of
+    the best placement with it and without that demand; negative where that is faster."""
 
 
 class WeightStatistics(msgspec.Struct, frozen=True, kw_only=True):

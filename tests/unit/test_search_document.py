@@ -21,8 +21,8 @@ from tests.support.graphs import chain
 GRAPH = chain("nn.relu", "nn.relu")
 
 
-def candidate(nodes: tuple[int, ...], cost: Cost) -> CandidateRecord:
-    made = make_candidate(GRAPH, ToolchainInstance(toolchain="onednn"), nodes, rule="region")
+def candidate(nodes: tuple[int, ...], cost: Cost, toolchain: str = "onednn") -> CandidateRecord:
+    made = make_candidate(GRAPH, ToolchainInstance(toolchain=toolchain), nodes, rule="region")
     fields = {name: getattr(made, name) for name in made.__struct_fields__ if name != "cost"}
     return CandidateRecord(**fields, cost=cost)
 
@@ -88,11 +88,19 @@ def test_what_was_searched_answers_until_costs_pins_or_settings_change():
 def test_a_pinned_node_has_the_prices_of_other_pins_in_that_ones_place():
     each = [candidate((0,), MEASURED), candidate((1,), MEASURED)]
     together = candidate((0, 1), Cost(state="measured", median_us=4.0, low_us=3.9, high_us=4.1))
-    opened = document(together, *each, pin=FIRST_ALONE)
+    slow = Cost(state="measured", median_us=5.0, low_us=4.9, high_us=5.1)
+    other = [candidate((0,), slow, "tvm"), candidate((1,), slow, "tvm")]
+    on_tvm = Pin(kind="on", nodes=(0,), toolchain="tvm", text="relu1=tvm")
+    opened = document(together, *each, *other, pin=on_tvm)
     told, _ = explain_document(opened, 0)
     assert told.regrets[together.id] is None, "the pin rules it out"
-    assert told.prices_instead == {each[0].id: 0.0, together.id: -2.0}
+    assert told.prices_instead == {other[0].id: 0.0, each[0].id: -2.0, together.id: -4.0}
     assert explain_document(opened, 1)[0].prices_instead == {}, "the pin is not on this node"
+    opened.pins = [Pin(kind="on", nodes=(0, 1), toolchain="tvm", text="relu*=tvm")]
+    told, _ = explain_document(opened, 0)
+    assert told.prices_instead == {other[0].id: 0.0, each[0].id: -2.0}, "node 1 stays pinned"
+    opened.pins = [FIRST_ALONE]
+    assert explain_document(opened, 0)[0].prices_instead == {}, "such a pin stays beside another"
 
 
 def test_the_explanation_is_about_the_placement_that_the_run_exported():
