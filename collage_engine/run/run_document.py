@@ -42,6 +42,7 @@ from collage_engine.run.stages.compile_only import UNMEASURED
 from collage_engine.run.tolerance_warnings import tolerance_warnings
 from collage_engine.search.problem import Answer
 from collage_engine.trials.accuracy import KeptTolerance
+from collage_engine.trials.baselines import COLLAGE
 from collage_engine.trials.confirmation import Confirmation
 from collage_engine.trials.contender import Contender, ContenderResult, Sample
 from collage_engine.trials.ranking import RANKING
@@ -250,11 +251,14 @@ def unmeasured_document(inputs: UnmeasuredInputs, control: RunControl) -> Run:
 def tied_with_winner(confirmation: Confirmation) -> list[str]:
     """Names of baselines, and of the best cover, whose times cannot be told from the winner's.
 
+    Where a baseline wins, ``collage`` is the best cover that is another module than the winner.
+
     The rounds that chose the winner and the fresh ones ran in different processes, and the place of
     a process's memory makes a difference by itself. So one is slower than the winner only where
     both sets of rounds say so, and by more than equal modules in different processes differ. What
     took clearly longer is no tie even where the rounds scatter too much to prove it.
-    Contenders that are the same module were timed once, under the name of the first of them.
+    Contenders that are the same module were timed once, under the name of the first of them. What
+    a Python session's module takes as an artifact is shown only where it wins.
     """
     winner = confirmation.winner
     differences = confirmation.differences
@@ -265,19 +269,20 @@ def tied_with_winner(confirmation: Confirmation) -> list[str]:
     tied = {
         name
         for name, apart in differences.items()
-        if abs(apart.us) <= equal_us
-        or (
-            (apart.tied or name in confirmation.tied)
-            and max(abs(apart.us), abs(_longer_us(by_name[name], winner))) <= most_us
+        if name in by_name
+        and (
+            abs(apart.us) <= equal_us
+            or (
+                (apart.tied or name in confirmation.tied)
+                and max(abs(apart.us), abs(_longer_us(by_name[name], winner))) <= most_us
+            )
         )
     }
-    return [
-        name
-        for name, outcome in by_name.items()
-        if name != winner.contender.name
-        and (name == "collage" or outcome.contender.kind != "collage")
-        and timed_as.get(_timed_key(outcome)) in tied
-    ]
+    others = [one for one in confirmation.results if _timed_key(one) != _timed_key(winner)]
+    covers = [one for one in others if one.contender.kind == COLLAGE]
+    shown = [(COLLAGE, one) for one in covers[:1] if confirmation.named != COLLAGE]
+    shown += [(one.contender.name, one) for one in others if one.contender.kind != COLLAGE]
+    return [name for name, one in shown if timed_as.get(_timed_key(one)) in tied]
 
 
 def _timed_key(outcome: ContenderResult) -> tuple[object, ...]:

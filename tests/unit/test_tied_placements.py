@@ -122,6 +122,43 @@ def test_who_shares_the_module_of_a_tied_contender_is_tied_too() -> None:
     assert tied_with_winner(confirmation) == ["collage", "tvm"]
 
 
+def test_the_best_cover_is_the_first_that_is_another_module_than_the_winner() -> None:
+    winner = result("tvm", "whole-model")
+    same = Contender(name="collage", kind="collage", cover=cover("tvm"))
+    second = result("collage 2", "collage")
+    even = Difference(us=0.0, low_us=-1.0, high_us=1.0, coverage=0.96, rounds=9)
+    confirmation = Confirmation(
+        results=(ContenderResult(contender=same), second, winner),
+        winner=winner,
+        named="tvm",
+        tied=(),
+        differences={"collage 2": even},
+        in_place_us=(),
+        residual=(),
+    )
+    assert tied_with_winner(confirmation) == ["collage"]
+
+
+def test_an_artifact_that_is_shown_under_no_name_may_tie() -> None:
+    """The module of what is timed in its Python session has rounds, and no row unless it wins."""
+    fast = ContenderResult(
+        contender=Contender(name="collage", kind="collage", cover=cover("collage")),
+        rounds_us=(100.0, 100.0, 100.0),
+    )
+    scattered = Difference(us=-2.0, low_us=-6.0, high_us=2.0, coverage=0.96, rounds=9)
+    session = Contender(name="ort", kind="whole-model", cover=cover("ort"), python_session=True)
+    confirmation = Confirmation(
+        results=(fast, ContenderResult(contender=session, rounds_us=(103.0, 103.0, 103.0))),
+        winner=fast,
+        named="collage",
+        tied=(),
+        differences={"ort": scattered, "ort (artifact)": scattered},
+        in_place_us=(),
+        residual=(),
+    )
+    assert tied_with_winner(confirmation) == ["ort"]
+
+
 def a_run(**fields: Any) -> Run:
     run = Run(
         id="r1",
