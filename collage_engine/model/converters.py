@@ -237,6 +237,21 @@ def _lp_normalization(
     return relax.op.divide(x, relax.op.maximum(length, tiny))
 
 
+def _mean_variance_normalization(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
+    """Distances from the mean by their deviation, to which the standard adds 1e-9.
+
+    TVM's own converter takes the difference of two squares, which cancel each other far from zero,
+    and divides equal values by zero, as ONNX Runtime does; by the standard they give 0.
+    """
+    x, axes = inputs[0], list(attributes.get("axes", (0, 2, 3)))
+    apart = bb.emit(relax.op.subtract(x, relax.op.mean(x, axes, keepdims=True)))
+    variance = relax.op.mean(relax.op.multiply(apart, apart), axes, keepdims=True)
+    deviation = relax.op.add(relax.op.sqrt(variance), relax.const(1e-9, dtype_of(x)))
+    return relax.op.divide(apart, deviation)
+
+
 def _elu(
     bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
 ) -> Expr | None:
@@ -277,6 +292,7 @@ CONVERTERS: dict[str, Converter] = {
     "LpNormalization": _lp_normalization,
     "Max": _pairwise(relax.op.maximum),
     "Mean": _mean,
+    "MeanVarianceNormalization": _mean_variance_normalization,
     "Min": _pairwise(relax.op.minimum),
     "Pad": _pad,
     "Pow": _power,
