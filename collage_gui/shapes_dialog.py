@@ -20,7 +20,7 @@ from collage_engine.drawing.formatting import counted
 from collage_engine.records.errors import UsageError
 from collage_engine.records.shapes import ShapeChoice, combined
 from collage_gui import words
-from collage_gui.elided_label import plain
+from collage_gui.elided_label import plain, plain_tip
 
 MOST_NAMED = 6
 """Shapes that the dialog names before it only counts them; chosen: as many as two lines hold."""
@@ -61,7 +61,7 @@ class ShapesDialog(QDialog):
             field = QLineEdit(", ".join(sizes) or "1", placeholderText="1, 4, 16")
             field.setObjectName(f"dimension-{name}")
             field.setAccessibleName(words.sizes_of_dimension(name))
-            field.setToolTip(words.inputs_with_dimension(inputs))
+            field.setToolTip(plain_tip(words.inputs_with_dimension(inputs)))
             field.textChanged.connect(self._check)
             form.addRow(plain(QLabel(name)), field)
             self.fields[name] = field

@@ -1,7 +1,7 @@
 """Chooses colours, fonts and the style sheet of the light, dark and high-contrast themes.
 
-Widgets are neutral grey; saturated colour belongs to data. One accent marks the selection,
-everywhere the same.
+Widgets are neutral grey; saturated colour belongs to data. One colour marks the selection and the
+focus, everywhere the same.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ class Colours:
     line: str
     border: str
     edge: str
-    accent: str
-    """Marks what is selected in the graph."""
     focus: str
-    """Marks the focus, links and selected text in widgets."""
+    """Marks what is selected or has the focus, in the graph and in widgets, and links. No red: red
+    is for errors."""
     on_focus: str
     hover: str
     alternate: str
@@ -59,7 +58,6 @@ LIGHT = Colours(
     line="#dfe2e5",
     border="#b4bac1",
     edge="#8f969e",
-    accent="#c2185b",
     focus="#1f5fbf",
     on_focus="#ffffff",
     hover="#e7e9eb",
@@ -82,7 +80,6 @@ DARK = Colours(
     line="#383c42",
     border="#565c64",
     edge="#747b84",
-    accent="#ff5c9e",
     focus="#7fb2ff",
     on_focus="#06101f",
     hover="#34383d",
@@ -106,7 +103,6 @@ CONTRAST = Colours(
     line="#8a8a8a",
     border="#ffffff",
     edge="#d0d0d0",
-    accent="#ffff00",
     focus="#ffff00",
     on_focus="#000000",
     hover="#303030",
@@ -297,6 +293,7 @@ QTabBar::tab { background: transparent; color: $quiet; padding: 6px 12px; border
   border-bottom: 2px solid transparent; }
 QTabBar::tab:selected { color: $text; border-bottom: 2px solid $text; }
 QTabBar::tab:hover { color: $text; }
+QTabBar::tab:selected:focus { color: $focus; border-bottom: 2px solid $focus; }
 QHeaderView { background: $panel; }
 QHeaderView::section { background: $panel; color: $quiet; border: 0;
   border-bottom: 1px solid $line; padding: 4px 8px; }
@@ -338,6 +335,7 @@ QLabel[small="true"] { color: $quiet; font-size: ${small}px; }
 QFrame[card="true"] { background: $panel; border: 1px solid $line; border-radius: 6px; }
 QFrame[banner="warning"] { background: $warning; border: 0; border-bottom: 1px solid $border; }
 QFrame[banner="warning"] QLabel { color: $warning_text; }
+QLabel[banner="warning"] { color: $warning_text; padding: 6px 8px; }
 QFrame[banner="error"] { background: $error; border: 0; border-bottom: 1px solid $border; }
 QFrame[banner="error"] QLabel { color: $error_text; }
 QFrame[banner="info"] { background: $hover; border: 0; border-bottom: 1px solid $line; }

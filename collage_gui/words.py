@@ -96,7 +96,9 @@ def _about_seconds(seconds: float | None) -> str:
 
 def measure_unmeasured(candidates: int, seconds: float | None) -> str:
     """The button that measures what has no cost."""
-    return f"Measure {candidates} unmeasured{_about_seconds(seconds)}"
+    if seconds is None:
+        return f"Measure {candidates} unmeasured"
+    return f"Measure {candidates} more{_about_seconds(seconds)}"
 
 
 def measure_of_exactly_these(candidates: str, seconds: float | None) -> str:
@@ -264,9 +266,10 @@ EXPORT_THE_ARTIFACT = "Export the compiled artifact"
 NO_RUN_TO_EXPORT = "There is no run to export yet."
 
 
-def artifact_written(folder: str, size: str) -> str:
-    """Where an artifact is, how large it is, and how it is run."""
-    return f"Written: {folder} ({size}). Run it: python {folder}/loader/run_artifact.py"
+def artifact_written(folder: str, size: str, what: str) -> str:
+    """Where an artifact is, how large it is, what is in it, and how it is run."""
+    content = f": {what}" if what else ""
+    return f"Written: {folder} ({size}){content}. Run it: python {folder}/loader/run_artifact.py"
 
 
 # -- document window: find bar -----------------------------------------------------
@@ -429,10 +432,25 @@ ABOUT_DRIFT_OF_BASELINES = (
 )
 ABOUT_WITHOUT_DRIFT = "The latency at the speed that the machine had for the shown run"
 
+# -- panels: bar chart -------------------------------------------------------------
+
+
+def expected_past_the_axis(latency: str) -> str:
+    """An expected latency that lies beyond the end of the chart."""
+    return f"expected → {latency}"
+
+
 # -- panels: candidates ------------------------------------------------------------
 
 ABOUT_SPREAD = "Half of what lies between the 20th and the 80th percentile"
-NO_COSTS_YET = "Choose Run: costs appear here once the candidates are measured."
+
+
+def candidates_shown(shown: int, total: str, measured: int) -> str:
+    """How many candidates the table shows, and how many of all have a cost."""
+    return f"{shown:,} of {total} · {measured:,} measured"
+
+
+NO_COSTS_YET = "Costs appear here once these candidates are measured."
 STATE_OF_CANDIDATES = "State of candidates"
 MEASURE_NOW = "Measure now"
 ABOUT_MEASURE_NOW = "Measure the selection as one partition on every toolchain"
@@ -482,9 +500,10 @@ def largest_error(error: str) -> str:
     return f"Largest relative error {error}"
 
 
-def measured_at(when: str, from_store: bool) -> str:
-    """When a cost was measured, and whether a run took it from the store."""
-    return f"Measured {when}, from the store" if from_store else f"Measured {when}"
+def measured_at(when: str, from_store: bool, machine: str = "") -> str:
+    """When a cost was measured, on which machine of a farm, and whether the store had it."""
+    where = f" on {machine}" if machine else ""
+    return f"Measured {when}{where}, from the store" if from_store else f"Measured {when}{where}"
 
 
 # -- panels: changes ---------------------------------------------------------------
@@ -508,6 +527,7 @@ def changes_against(
 
 # -- panels: facts -----------------------------------------------------------------
 
+NO_FACTS = "No facts are known of this placement: a run tells those of what it exports."
 ABOUT_FACTS = "Limits, accuracy, memory, formats and tuning of the run"
 
 # -- panels: in-model times ----------------------------------------------------------
@@ -587,6 +607,12 @@ ABOUT_NEXT_BEST = "The regret of the next best candidate on the same operators"
 NO_PLACEMENT_RUN = (
     "There is no placement yet. Run to see which toolchain takes which part, and at what cost."
 )
+FIRST_PLACEMENT_COMES = "The first placement stands here as soon as the run has timed one."
+
+
+def converted_once(values: str, took: str) -> str:
+    """The values that are converted between formats, and what that takes."""
+    return f"{values} converted once, {took}"
 
 
 def with_hand_overs(latency: str) -> str:
@@ -655,7 +681,7 @@ def best_so_far(latency: str) -> str:
 
 def at_most_for_the_run(time: str) -> str:
     """The time that is left of a run's budget."""
-    return f"at most {time} for the whole run"
+    return f"at most {time} to the end of the run"
 
 
 # -- panels: roofline --------------------------------------------------------------
@@ -686,6 +712,8 @@ ABOUT_IN_MODEL_COSTS = (
 ABOUT_TOLERANCE = "Largest error of the whole model, relative to its largest output"
 ABOUT_INPUTS = "Choose an .npz file of representative inputs, keyed by input name"
 ABOUT_CHOOSING_SHAPES = "Sizes of the dimensions that the model names, such as its batch"
+ANY_POOL = "the one with the most machines"
+ABOUT_POOL = "Machines that are alike form a pool; a run is measured by those of one pool"
 NO_FARM_CHOSEN = "none: this machine measures"
 NAME_OF_THE_RUN = "Name of the run"
 CHECK_BEFORE_RUNNING = "Check before running"
@@ -720,6 +748,8 @@ WHAT_A_RUN_DOES = (
 )
 BEST_OF_THE_SEARCH = "Best of the search"
 TIED_WITH_EXPORTED = "tied with what is exported"
+EXPORTED = "exported"
+IS_BEST_SO_FAR = "best so far"
 EXPECTED_NOT_MEASURED = "expected, not measured"
 
 

@@ -21,6 +21,10 @@ os.environ.setdefault(
     "COLLAGE_BUILD_DIR", str(Path(platformdirs.user_cache_dir("collage")) / "native")
 )
 
+# Images of containers often set it: each of hundreds of child processes would then compile the
+# engine's sources anew, a third of a second of processor time, and each worker rewrite all tests.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # TVM's pool would bind the test process to one processor, and what is tested after it with it.
 os.environ.setdefault("TVM_BIND_THREADS", "0")
 

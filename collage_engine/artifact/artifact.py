@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -73,7 +73,11 @@ class ArtifactContents:
 
 
 def check_target_folder(folder: Path) -> None:
-    """``ArtifactError`` unless an artifact may be written there: absent, empty, or an artifact."""
+    """Check that an artifact may be written to a folder: it is absent, empty, or an artifact.
+
+    Raises:
+        ArtifactError: It is something else, or cannot be written.
+    """
     if folder.is_symlink() and not folder.exists():
         raise ArtifactError(f"{folder} is a link to nothing: remove it or choose another folder")
     if folder.exists():
@@ -101,23 +105,44 @@ def check_target_folder(folder: Path) -> None:
 def write_artifact(
     model: ImportedModel, module_folder: Path, out: Path, contents: ArtifactContents
 ) -> Path:
-    """Write an artifact from a folder that ``build.write_module`` made; returns ``out``.
+    """Write an artifact from a folder that ``build.build.write_module`` made.
 
-    ``ArtifactError`` when ``out`` may not be replaced or cannot be written; then what was there
-    is still there.
+    Args:
+        model: The imported model.
+        module_folder: The folder of the built module.
+        out: Where the artifact belongs.
+        contents: The sample, the placement, and what else the manifest says.
+
+    Returns:
+        The artifact's folder, as an absolute path.
+
+    Raises:
+        ArtifactError: ``out`` may not be replaced or cannot be written; what was there is still
+            there.
     """
     check_target_folder(out)
     built = decode((module_folder / BUILT_FILE).read_bytes(), BuiltModule)
     check_environment(built.environment)
+    put_artifact(out, lambda folder: _fill(folder, model, module_folder, built, contents))
+    return out.absolute()
+
+
+def put_artifact(out: Path, fill: Callable[[Path], None]) -> None:
+    """Write the folder of an artifact whole, in place of what is there.
+
+    Args:
+        out: Where the artifact belongs, as ``check_target_folder`` accepts it.
+        fill: Writes the artifact into the empty folder that it is given.
+
+    Raises:
+        ArtifactError: The folder cannot be written; what was there is still there.
+    """
     try:
-        write_whole(
-            out, lambda folder: _fill(folder, model, module_folder, built, contents), last=MANIFEST
-        )
+        write_whole(out, fill, last=MANIFEST)
     except OSError as error:
         raise ArtifactError(
             f"the artifact cannot be written to {out}: {error.strerror or error}"
         ) from error
-    return out.absolute()
 
 
 def _fill(

@@ -62,7 +62,7 @@ def run_artifact(
     report: dict[str, Any] | None = None
     with contextlib.suppress(ValueError):
         report = json.loads(last_line(done.stdout))
-    if report is None:
+    if not isinstance(report, dict) or not report.keys() & {"agrees", "entries"}:
         why = last_line(done.stderr, f"it ended with status {done.returncode}")
         raise ArtifactError(f"the artifact cannot be run: {one_sentence(why, str(folder))}")
     entries = report.get("entries")
@@ -71,7 +71,7 @@ def run_artifact(
         return results[0]
     for result, entry in zip(results, entries_of(manifest), strict=True):
         result["dims"], result["inputs"] = entry["dims"], shapes_of(entry)
-        result["threads"] = entry["threads"]
+        result["threads"] = entry.get("threads", 1)
     return {"artifact": str(folder), "entries": results}
 
 
@@ -89,7 +89,7 @@ def _result(folder: Path, report: dict[str, Any], manifest: Mapping[str, Any]) -
         "max_abs_error": report["max_abs_error"],
         "max_rel_error": report["max_rel_error"],
         "tolerance": report["tolerance"],
-        "threads": manifest["threads"],
+        "threads": manifest.get("threads", 1),
         "load_s": report["load_s"],
         "first_result_s": report["first_result_s"],
         "huge_pages": report["huge_pages"],

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from collage_engine.artifact.artifact import LOADERS, check_target_folder
+from collage_engine.artifact.artifact import LOADERS, check_target_folder, put_artifact
 from collage_engine.artifact.loader.entries import (
     sample_files,
     shape_text,
@@ -20,7 +20,6 @@ from collage_engine.artifact.loader.run_artifact import MANIFEST
 from collage_engine.artifact.manifest import read_manifest
 from collage_engine.artifact.pieces import Pieces, write_pieces
 from collage_engine.build.built import MODULE_FILE
-from collage_engine.machine.whole_folder import write_whole
 from collage_engine.records.errors import ArtifactError
 from collage_engine.records.reasons import last_line, one_sentence
 from collage_engine.records.shapes import Sharing
@@ -80,17 +79,12 @@ def combine_artifacts(
             made["padding"], made["not_padded"] = _check_padding(folder)
             _write_manifest(folder, made)
 
-    try:
-        write_whole(out, fill, last=MANIFEST)
-    except OSError as error:
-        raise ArtifactError(
-            f"the artifact cannot be written to {out}: {error.strerror or error}"
-        ) from error
+    put_artifact(out, fill)
     return made
 
 
 def sharing_of(manifest: Mapping[str, Any]) -> Sharing:
-    """What the manifest of an artifact with several entries says of its size and its padding."""
+    """Return what the manifest of an artifact with several entries says of size and padding."""
     return Sharing(
         modules_bytes=manifest["sizes"]["modules"],
         modules_apart_bytes=manifest["sizes"]["modules_apart"],

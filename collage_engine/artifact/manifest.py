@@ -74,6 +74,6 @@ def requirements(folder: Path) -> list[str]:
 
 
 def sha256(path: Path) -> str:
-    """Of a file's content, as hexadecimal digits."""
+    """Return the SHA-256 of a file's content, as hexadecimal digits."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,6 +1,6 @@
 """Certified lower bounds: how long a sub-graph takes at least, whoever runs it.
 
-A bound is what must be computed or moved (``measure.work``), at this machine's measured peaks.
+A bound is what must be computed or moved (``bounds.work``), at this machine's measured peaks.
 Memory and arithmetic overlap: it is the larger of their times.
 """
 
@@ -35,7 +35,7 @@ def certified_bounds(
     peaks: Peaks,
     direct: Container[str] = (),
 ) -> dict[str, float]:
-    """Certified lower bounds of candidates, in microseconds, by id.
+    """Return certified lower bounds of candidates, in microseconds, by id.
 
     Args:
         graph: The model that the candidates are of.
@@ -65,7 +65,18 @@ def machine_bounds(
     device: CudaDevice | None,
     direct: Container[str] = (),
 ) -> dict[str, float]:
-    """Certified bounds by the peaks of what each candidate runs on: the processor or ``device``."""
+    """Return certified lower bounds by the peaks of what each candidate runs on.
+
+    Args:
+        graph: The model that the candidates are of.
+        candidates: The candidates, on the processor and on the device.
+        store: Where the processor's peaks are kept; None: they are measured.
+        device: The device; None: candidates on a device get no bounds.
+        direct: Toolchains that never convolve by Winograd's method or a transform.
+
+    Returns:
+        Microseconds by candidate id.
+    """
     on_device = {bool(candidate.instance.architecture) for candidate in candidates}
     peaks = {
         False: machine_peaks(store) if False in on_device else None,
@@ -80,7 +91,10 @@ def machine_bounds(
 
 
 def machine_peaks(store: Store | None) -> Peaks | None:
-    """Return this machine's peaks, measured once and kept; None where they cannot be measured."""
+    """Return this machine's peaks, which are measured once and kept in the store.
+
+    They are None where they cannot be measured.
+    """
     try:
         known = remembered(
             store,

@@ -68,7 +68,7 @@ def pool_windows(graph: DataflowGraph, node: Node) -> list[Window]:
 
 
 def _windows(node: Node, data: Sequence[int], layout: str, taps: Sequence[int]) -> list[Window]:
-    """Windows over data of this shape and layout; none unless the result has the same layout."""
+    """Return windows over data of a shape and layout; none where the result has another layout."""
     out_layout = str(node.attributes.get("out_layout") or layout)
     if len(layout) != len(data) or out_layout != layout:
         return []

@@ -1,7 +1,7 @@
 """Lower bounds that rest on an assumption: how long a group takes at least, from its parts.
 
-What bytes and operations prove (:mod:`.bounds`) is far below what real kernels take. Much nearer
-comes what the same heavy operators took alone, here and just now:
+What bytes and operations prove (``bounds.certified``) is far below what real kernels take. Much
+nearer comes what the same heavy operators took alone, here and just now:
 
     **The assumption.** No toolchain runs a group of operators faster than ``BEST`` of what its
     convolutions and matrix products take alone, each by whichever toolchain is fastest at it;
@@ -56,18 +56,19 @@ FLOOR_SHARE = 0.8
 """Share of the time of a call on a single number that every call of the toolchain takes. Chosen."""
 HEAVY = frozenset({"matmul", "nn.conv1d", "nn.conv2d", "nn.conv3d"})
 """Operators whose multiplications no fusion saves."""
-_OTHERWISE = """
+_EXEMPT = """
     quantize dequantize strided_slice dynamic_strided_slice split take take_along_axis gather_nd
     gather_elements scatter_nd scatter_elements topk nn.dropout
 """
-OTHERWISE = frozenset(_OTHERWISE.split())
+EXEMPT = frozenset(_EXEMPT.split())
 """Operators with which a group may take less than its parts: see above."""
 CALL = "call:"
 """``call:<instance>`` in the transition constants: a call on a single number, in microseconds."""
 
 ASSUMPTION = (
-    f"assuming that no toolchain runs a group in less than {BEST:.0%} of what its convolutions "
-    f"and matrix products take the fastest toolchain in isolation, or {SHARE:.0%} of what they "
+    f"assuming that no toolchain runs a group in less than {100 * BEST:.0f} % of what its "
+    "convolutions and matrix products take the fastest toolchain in isolation, or "
+    f"{100 * SHARE:.0f} % of what they "
     "took it in isolation (less still where a measured group did better)"
 )
 PROVEN = "a certified bound excludes it, by bytes and operations"
@@ -77,12 +78,12 @@ ASSUMED = f"a heuristic bound excludes it, {ASSUMPTION}"
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """The time that heavy operators take alone, without the call, is in microseconds."""
+    """What heavy operators take in isolation, without the call, in microseconds."""
 
     own: dict[tuple[str, int], float]
-    """By (instance, operator)."""
+    """Microseconds by instance id and operator number."""
     best: dict[int, float]
-    """Of whichever toolchain is fastest."""
+    """Microseconds of whichever toolchain is fastest, by operator number."""
 
     def of(self, instance: str, heavy: Iterable[int]) -> float | None:
         """Return an instance's time for these together; None where one is not measured."""
@@ -93,18 +94,18 @@ class Alone:
 
 @dataclass(slots=True)
 class Shares:
-    """Shares of what a toolchain took for heavy operators alone that it took for groups of them."""
+    """What groups took, as shares of what the toolchain took for their heavy operators alone."""
 
     least: dict[tuple[str, int], float] = field(default_factory=dict)
-    """(Instance, heavy operator) to the least share of any group with it; absent: 1."""
+    """The least share of any group with a heavy operator, by instance and operator; absent: 1."""
     of: dict[int, float] = field(default_factory=dict)
-    """Record (by place) to its share."""
+    """The share of a record, by its place."""
     lowest: dict[str, float] = field(default_factory=dict)
-    """Instance to the least share of all its groups; absent: too few are measured."""
+    """The least share of all groups of an instance; absent: too few are measured."""
 
 
 class Parts:
-    """It keeps what the operators of a graph took alone, and what groups of them took."""
+    """What the operators of a graph took in isolation, and what groups of them took."""
 
     def __init__(
         self,
@@ -120,12 +121,12 @@ class Parts:
             r.instance.id: FLOOR_SHARE * floors.get(CALL + r.instance.id, 0.0) for r in records
         }
         self.heavy_of = [tuple(n for n in r.nodes if n in self.heavy) for r in self.records]
-        otherwise = {k for k, node in enumerate(calls) if node.op in OTHERWISE}
+        otherwise = {k for k, node in enumerate(calls) if node.op in EXEMPT}
         self.within = self._nested()
         self.exempt = [not otherwise.isdisjoint(r.nodes) for r in self.records]
 
     def _nested(self) -> list[list[int]]:
-        """Per group of several heavy operators the smaller groups within it, by place.
+        """Return, for each record, the smaller groups within it, by their places.
 
         Only groups of several heavy operators of the same instance count.
         """
@@ -145,9 +146,12 @@ class Parts:
         return len(record.nodes) == 1 and record.nodes[0] in self.heavy
 
     def bounds(self, costs: Mapping[str, Cost]) -> list[float]:
-        """Per record what it takes at least under the assumption, in microseconds; 0: unknown.
+        """Return the lower bound of each record under the assumption, in microseconds.
 
-        ``costs``: measurement key to cost, of what is measured so far.
+        A bound of 0 means that nothing is known.
+
+        Args:
+            costs: What is measured so far, by measurement key.
         """
         single = self._single(costs)
         groups = self._groups(costs)
@@ -161,7 +165,14 @@ class Parts:
         ]
 
     def _single(self, costs: Mapping[str, Cost]) -> dict[tuple[str, int], float]:
-        """(instance, operator) to microseconds alone, the call taken off."""
+        """Return what operators took in isolation, without the call, in microseconds.
+
+        Args:
+            costs: What is measured so far, by measurement key.
+
+        Returns:
+            The microseconds by instance id and operator number.
+        """
         found: dict[tuple[str, int], float] = {}
         for record in self.records:
             cost = costs.get(record.key)
@@ -173,9 +184,9 @@ class Parts:
         return found
 
     def _groups(self, costs: Mapping[str, Cost]) -> list[tuple[int, float]]:
-        """Measured groups that can be held against the assumption.
+        """Return the measured groups that can be held against the assumption.
 
-        Each is a place and its microseconds, with those of the call taken off.
+        Each is the place of its record, and its microseconds without the call.
         """
         found = []
         for place, (record, heavy) in enumerate(zip(self.records, self.heavy_of, strict=True)):
@@ -207,7 +218,7 @@ class Parts:
         )
 
     def _shares(self, alone: Alone, groups: Sequence[tuple[int, float]]) -> Shares:
-        """What measured groups took, as shares of the time of their heavy operators alone."""
+        """Return what measured groups took, as shares of what their heavy operators took alone."""
         found = Shares()
         seen: dict[str, set[float]] = {}
         for place, us in groups:
@@ -230,6 +241,7 @@ class Parts:
         alone: Alone,
         shares: Shares,
     ) -> float:
+        """Return the lower bound of the group at a place, in microseconds."""
         record, heavy = self.records[place], self.heavy_of[place]
         instance = record.instance.id
         near: dict[int, float] = {}

@@ -25,7 +25,8 @@ from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.precision import FLOAT32
 
 WINOGRAD = 5.0625
-"""F(6×6,3×3) needs 8·8 multiplications for 6·6 outputs of 9 taps each: 324/64."""
+"""Factor of multiplications that Winograd's F(6×6,3×3) saves: 8·8 of them make 6·6 outputs of nine
+taps each, 324/64."""
 
 _READS_WHOLE = """
     add subtract multiply divide power maximum minimum greater less equal abs exp log sqrt rsqrt
@@ -51,14 +52,19 @@ class Work:
     operations: dict[str, float] = field(default_factory=dict)
     """Floating-point (or integer) operations by element type."""
     read_bytes: int = 0
+    """Bytes that have to be read."""
     write_bytes: int = 0
+    """Bytes that have to be written."""
 
 
 class WorkCounter:
-    """Counts over one graph; what depends on a single node is computed once.
+    """Counts the work of sub-graphs of one graph; what depends on a single node is computed once.
 
-    ``direct``: for toolchains that convolve directly or by a matrix product, never by Winograd's
-    method or a transform. ``precision``: float32 products may be made in it, of weights kept in it.
+    Args:
+        graph: The dataflow graph.
+        direct: Whether toolchains convolve directly or by a matrix product, never by Winograd's
+            method or a transform.
+        precision: The precision that float32 products may be made in, of weights kept in it.
     """
 
     def __init__(
@@ -72,7 +78,7 @@ class WorkCounter:
         self._eight_bits = _eight_bits(graph)
 
     def of(self, nodes: NodeSet) -> Work:
-        """Return the least work of a set of nodes (closed first)."""
+        """Return the least work of a set of nodes with their constants, tuples and projections."""
         graph = self.graph
         nodes = graph.close(nodes)
         _, outputs = graph.boundary(nodes)
@@ -113,7 +119,7 @@ class WorkCounter:
         return work
 
     def operations(self, index: int) -> float:
-        """Return the least multiplications and additions of one call."""
+        """Return the multiplications and additions that a call takes at least."""
         known = self._operations.get(index)
         if known is None:
             node = self.graph.nodes[index]
@@ -124,7 +130,7 @@ class WorkCounter:
         return known
 
     def reads_whole(self, index: int) -> tuple[NodeIndex, ...]:
-        """Return the inputs of which a call that is needed whole leaves no element unread."""
+        """Return the inputs that a call reads completely when its whole output is needed."""
         known = self._reads.get(index)
         if known is None:
             node = self.graph.nodes[index]
@@ -160,7 +166,13 @@ def _eight_bits(graph: DataflowGraph) -> NodeSet:
 
 
 def least_operations(graph: DataflowGraph, node: Node, direct: bool = False) -> float:
-    """Operations of a convolution or matrix product that no algorithm saves; 0 for the rest."""
+    """Return the operations of a convolution or matrix product that no algorithm saves.
+
+    Args:
+        graph: The dataflow graph.
+        node: The call; others have 0.
+        direct: Whether convolutions are computed directly or by a matrix product.
+    """
     if node.op == "matmul" and len(node.inputs) == 2 and not node.is_tuple:
         shape = graph.nodes[node.inputs[0]].type.shape
         return 2.0 * node.type.elements * shape[-1] if shape else 0.0
@@ -170,6 +182,7 @@ def least_operations(graph: DataflowGraph, node: Node, direct: bool = False) -> 
 
 
 def _convolution(graph: DataflowGraph, node: Node, direct: bool) -> float:
+    """Return the operations of a convolution that no algorithm saves; 0: they are not known."""
     windows = convolution_windows(graph, node)
     if not windows:
         return 0.0

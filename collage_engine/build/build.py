@@ -24,9 +24,9 @@ from collage_engine.lowering.virtual_machine import (
     VIRTUAL_MACHINE,
     virtual_machine_environment,
 )
-from collage_engine.model.mapped_weights import link_file
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import ArtifactError, ToolchainError
+from collage_engine.records.files import link_file
 from collage_engine.records.reasons import short_reason
 from collage_engine.records.toolchain import RuntimeLibrary
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 
 Cover = Sequence[Candidate]
+"""The candidates of a cover, in any order."""
 LARGEST_MODULE = (1 << 31) - (64 << 20)
 """Bytes of weights in a shared library, at most: its code reaches 2 GiB far, and 64 MiB (chosen)
 are left for the code itself."""
@@ -52,12 +53,15 @@ class Built:
     """Kernels that ``main`` calls, in order, by position in ``parts``."""
     libraries: tuple[RuntimeLibrary, ...]
     environment: dict[str, str]
-    """To be set before the module's libraries load."""
+    """Environment variables that have to be set before the module's libraries load."""
     threads: int
+    """Threads of each runtime."""
     spin: bool
+    """Whether idle threads spin."""
     part_weights: tuple[int, ...]
     """Bytes of constants that each partition is given, in execution order."""
     repeated_bytes: int
+    """Bytes of constants that more than one partition is given, counted from the second on."""
     weight_files: tuple[Path, ...] = ()
     """Files of weights in this process's folder of them, which the module reads."""
     unscheduled: int = 0
@@ -71,12 +75,18 @@ USE_GRAPH = "relax.backend.use_cuda_graph"
 
 
 def may_spin(cover: Cover) -> bool:
-    """Threads may spin only while a single runtime owns the process."""
+    """Return whether idle threads may spin: only while a single runtime owns the process."""
     return len({name for part in cover for name in part.instance.runtimes}) <= 1
 
 
 def environment_of(cover: Cover, threads: int, spin: bool) -> dict[str, str]:
-    """Environment variables of the virtual machine, which runs the cover, and of its toolchains."""
+    """Return the environment variables that a cover's virtual machine and toolchains read.
+
+    Args:
+        cover: The candidates of the cover.
+        threads: The threads of each runtime.
+        spin: Whether idle threads spin.
+    """
     from collage_engine.toolchains.registry import about
 
     found = virtual_machine_environment(threads, spin)
@@ -86,7 +96,20 @@ def environment_of(cover: Cover, threads: int, spin: bool) -> dict[str, str]:
 
 
 def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) -> Built:
-    """Compile a cover whole; ``ToolchainError`` names the partition a toolchain cannot take."""
+    """Compile a whole cover into one executable of TVM's virtual machine.
+
+    Args:
+        model: The imported model.
+        cover: The candidates, which hold every operator exactly once, in any order.
+        spin: Whether idle threads spin; None: where a single runtime owns the process.
+
+    Returns:
+        The executable, and what is needed for running it elsewhere.
+
+    Raises:
+        ToolchainError: A toolchain cannot take a partition, which the sentence names; the weights
+            are more than a module holds; or TVM cannot build the whole.
+    """
     import tvm
 
     from collage_engine.kernels.marks import count_unscheduled
@@ -171,7 +194,7 @@ def _check_size(functions: Sequence[Function], constants: Sequence[dict[int, int
 
 
 def _repeated(constants: Sequence[dict[int, int]]) -> int:
-    """Return the bytes of constants that were given to a partition before already."""
+    """Return the bytes of constants that an earlier partition was given already."""
     known: set[int] = set()
     total = 0
     for given in constants:
@@ -183,9 +206,21 @@ def _repeated(constants: Sequence[dict[int, int]]) -> int:
 def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModule:
     """Write ``model.so``, the runtime libraries it needs and ``built.json`` into a folder.
 
-    ``model.so`` names our runtimes as NEEDED and looks for them beside itself, so the folder can
-    be moved. ``link``: symbolic links to the libraries instead of copies, for a folder that stays.
-    Write to a fresh folder: ``dlopen`` knows a library by its path and would return an old one.
+    ``model.so`` names our runtimes as NEEDED and looks for them beside itself, so that the folder
+    can be moved. The folder has to be a fresh one: ``dlopen`` knows a library by its path and would
+    return an old one.
+
+    Args:
+        built: The compiled cover.
+        folder: The folder, which is made where it is missing.
+        link: Whether symbolic links to the libraries are written instead of copies, for a folder
+            that stays where it is.
+
+    Returns:
+        The content of ``built.json``.
+
+    Raises:
+        ArtifactError: The folder cannot be written, or ``model.so`` cannot be linked.
     """
     folder.mkdir(parents=True, exist_ok=True)
     options = ["-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed"]

@@ -7,7 +7,9 @@ import msgspec
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 
 MODULE_FILE = "model.so"
+"""Name of the compiled module in its folder."""
 BUILT_FILE = "built.json"
+"""Name of the file beside it that holds a ``BuiltModule``."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +31,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BuiltModule(msgspec.Struct, frozen=True, kw_only=True):
-    """It is written beside ``model.so`` as ``built.json`` and is not part of an artifact."""
+    """What is known of a module; ``built.json`` beside it, which is not part of an artifact."""
 
     parts: tuple[Part, ...]
     """In execution order: part k is partition ``p<k>``."""
@@ -41,7 +43,7 @@ class BuiltModule(msgspec.Struct, frozen=True, kw_only=True):
     part_weights: tuple[int, ...] = ()
     """Bytes of constants that each partition was given."""
     repeated_bytes: int = 0
-    """Constants given to one more partition than one."""
+    """Bytes of constants that more than one partition was given, counted from the second on."""
     weight_files: tuple[str, ...] = ()
     """Names of the files beside the module that hold its weights, where those are large."""
     unscheduled: int = 0
@@ -54,10 +56,17 @@ class BuiltModule(msgspec.Struct, frozen=True, kw_only=True):
 def attribute_kernels(
     kernels: tuple[Kernel, ...], seen: list[tuple[str, float]]
 ) -> tuple[list[float], list[tuple[str, float]]]:
-    """Share the calls a VM made (name, µs) out among the partitions that own them.
+    """Attribute the calls of a profile to the partitions that they belong to.
 
-    Returns µs per partition, and the calls outside every partition (conversions, copies; the
-    VM's own bookkeeping is left out). Kernels that the build dropped are skipped over.
+    Calls are matched with kernels in order; kernels that the build dropped are skipped.
+
+    Args:
+        kernels: The kernels that ``main`` calls, in order.
+        seen: The calls of a profile in order: name, and microseconds.
+
+    Returns:
+        The microseconds of each partition, and the calls outside of every partition (conversions
+        and copies, without the virtual machine's own bookkeeping).
     """
     count = max((kernel.part for kernel in kernels), default=-1) + 1
     owned = [0.0] * count

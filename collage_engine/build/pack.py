@@ -13,9 +13,20 @@ from typing import Any
 def pack_imports(
     module: Any, is_system_lib: bool, prefix: str, workspace: str, architecture: str = ""
 ) -> str:
-    """TVM's ``fpack_imports``: an assembler file that defines the blob TVM looks for on load.
+    """Write an assembler file that defines the blob which TVM looks for when it loads a module.
 
-    With an ``architecture`` (sm_90a), kernels that are still CUDA source are compiled on the way.
+    It has the signature of TVM's ``fpack_imports``, but for the last argument.
+
+    Args:
+        module: The module whose imports are packed.
+        is_system_lib: Is ignored; TVM gives it.
+        prefix: Is ignored; TVM gives it.
+        workspace: The folder for the files.
+        architecture: The CUDA architecture (sm_90a) for which kernels that are still CUDA source
+            are compiled; empty: none are.
+
+    Returns:
+        The path of the assembler file.
     """
     import numpy as np
     import tvm_ffi

@@ -14,7 +14,12 @@ from collage_engine.records.typed import decode
 
 
 def run_python_parts(module: str | Path | None) -> None:
-    """For a ``model.so`` in the folder that ``build.write_module`` made; most have none."""
+    """Run the Python files that a module needs before it is loaded; most modules need none.
+
+    Args:
+        module: A ``model.so`` in a folder that ``build.build.write_module`` made; None: nothing is
+            run.
+    """
     if module is None:
         return
     about = Path(module).parent / BUILT_FILE

@@ -94,9 +94,14 @@ def host_sources(
 def for_untaken_operators(
     graph: DataflowGraph, sources: Sequence[CandidateSource], pinned: Collection[int] = ()
 ) -> list[CandidateSource]:
-    """Return the instances on the host among these, limited to operators that need them.
+    """Return the instances on the host, limited to the operators that need them.
 
     These are the operators that no toolchain takes on the device, and the pinned ones.
+
+    Args:
+        graph: The model.
+        sources: The instances of the run, on the device and on the host.
+        pinned: Operator numbers that the user pins to the host.
     """
     hosts = [source for source in sources if source.host]
     if not hosts:
@@ -120,6 +125,15 @@ def _only(
     may: Callable[[OperatorNumber], bool],
     why_not: str,
 ) -> CandidateSource:
+    """Return an instance limited to some operators.
+
+    Args:
+        graph: The model.
+        source: The instance.
+        may: Tells whether it may take an operator number.
+        why_not: The reason for those that it may not take.
+    """
+
     def supports(index: NodeIndex) -> str | None:
         return source.supports(index) if may(graph.operator_number[index]) else why_not
 
@@ -127,6 +141,7 @@ def _only(
 
 
 def _untaken(graph: DataflowGraph, sources: Sequence[CandidateSource]) -> frozenset[int]:
+    """Return the operator numbers that none of these instances takes."""
     return frozenset(
         number
         for number, index in enumerate(graph.operators)
@@ -135,6 +150,7 @@ def _untaken(graph: DataflowGraph, sources: Sequence[CandidateSource]) -> frozen
 
 
 def _small(graph: DataflowGraph, index: NodeIndex) -> bool:
+    """Tell whether an operator is small enough to be worth copying its values to the host."""
     node = graph.nodes[index]
     if node.op in PRODUCTS:
         return False

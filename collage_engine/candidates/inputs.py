@@ -105,9 +105,14 @@ def _check_kind(name: str, given: ArrayKind, wanted: ArrayKind) -> None:
 
 
 def model_tolerance(model: ImportedModel, settings: RunSettings) -> float:
-    """Return the default bound on the error of the whole model's outputs, as ``max|y-r| / max|r|``.
+    """Return the default bound on the error of the model's outputs, as ``max|y-r| / max|r|``.
 
-    It is the loosest of what the run's precision and the element types of the model allow.
+    It is the loosest of what the run's precision, the element types of the model and roundings to 8
+    bits allow.
+
+    Args:
+        model: The model.
+        settings: The run's settings.
     """
     kinds = {kind.dtype for node in model.graph.nodes for kind in node.types} - {"float64"}
     bound = max([tolerance(settings.precision), *(TOLERANCES[k] for k in kinds if k in TOLERANCES)])
@@ -122,13 +127,16 @@ def run_tolerance(
     inputs: Mapping[str, np.ndarray],
     stopped: Callable[[], bool] = lambda: False,
 ) -> RunTolerance:
-    """The bound on the error of every output: the user's, else the default or what noise asks for.
+    """Return the bound on the error of every output.
+
+    It is the user's; where there is none, the default, or a multiple of the rounding noise where
+    that is more.
 
     Args:
         model: The model.
-        settings: The run's; a tolerance in them is the user's and holds for every output.
+        settings: The run's settings; a tolerance in them is the user's and holds for every output.
         inputs: The run's inputs, on which the rounding noise is measured.
-        stopped: Whether the user stopped the run.
+        stopped: Tells whether the user stopped the run.
 
     Raises:
         Cancelled: The user stopped the run.

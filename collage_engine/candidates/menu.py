@@ -118,7 +118,7 @@ class Menu:
 
     @property
     def versions(self) -> dict[str, str]:
-        """Versions of the toolchains that are available, by name."""
+        """Return the versions of the toolchains that are available, by name."""
         return {state.name: state.version or "" for state in self.states if state.available}
 
     def source(self, instance: str) -> CandidateSource:
@@ -171,6 +171,7 @@ def _menu(
     on_host: tuple[int, ...],
     probing: Probing,
 ) -> Menu:
+    """Enumerate the candidates, with the toolchains that were not left out; see ``make_menu``."""
     graph = model.graph
     states = _states(settings, target, probing)
     choice = _chosen_toolchains({state.name: state for state in states}, settings, target)
@@ -213,7 +214,7 @@ def _menu(
 
 
 def _states(settings: RunSettings, target: TargetChoice, probing: Probing) -> list[ToolchainState]:
-    """States of the toolchains that the settings name, or of all that are used unasked.
+    """Return the states of the toolchains that the settings name, or of all that are used unasked.
 
     Where the settings name some, those that pins and own placements speak of are looked for too:
     what a run says of them depends on whether they are here. Some toolchains may not be ready, but
@@ -291,7 +292,16 @@ def _loaded(name: str) -> Toolchain:
 def source_of(
     graph: DataflowGraph, toolchain: Toolchain, instance: ToolchainInstance
 ) -> CandidateSource:
-    """Return a toolchain instance with its rules for a graph."""
+    """Return a toolchain instance with its rules for a graph.
+
+    Args:
+        graph: The dataflow graph.
+        toolchain: The toolchain, which is asked for its rules here.
+        instance: One of its instances.
+
+    Raises:
+        ToolchainFault: The toolchain failed, took too long, or answered with nonsense.
+    """
     name = toolchain.name
     with asking(name):
         spec = _asked_spec(name, toolchain.partition_spec(instance, graph), graph)
@@ -343,16 +353,18 @@ def _asked_reason(
 def _instances(
     toolchain: Toolchain, settings: RunSettings, threads: int, target: TargetChoice
 ) -> tuple[ToolchainInstance, ...]:
+    """Return a toolchain's instances for the target and the precision of a run."""
     wanted = Target.cuda(target.architecture) if target.kind == "cuda" else Target.cpu(threads)
     with asking(toolchain.name):
         return _checked(toolchain.name, toolchain.instances(wanted, settings.precision))
 
 
 def _checked(name: str, instances: tuple[ToolchainInstance, ...]) -> tuple[ToolchainInstance, ...]:
-    """Return a toolchain's instances.
+    """Check a toolchain's instances, and return them.
 
     Raises:
-        TypeError, ValueError: They are none, too many, alike, or another toolchain's.
+        TypeError: They are no tuple of instances.
+        ValueError: They are too many, alike, or another toolchain's.
     """
     if not isinstance(instances, tuple | list):
         raise TypeError(f"its instances are {instances!r:.40}")
@@ -384,7 +396,7 @@ def _with_libraries(
 def _without_candidates(
     graph: DataflowGraph, sources: Sequence[CandidateSource], candidates: Sequence[Candidate]
 ) -> dict[str, dict[int, str]]:
-    """Per instance, the operators it has no candidate for, with the reason."""
+    """Return, by instance id, the operators that it has no candidate for, with the reasons."""
     held: dict[str, set[int]] = {source.instance.id: set() for source in sources}
     for candidate in candidates:
         held[candidate.instance.id].update(candidate.nodes)
@@ -399,6 +411,7 @@ def _without_candidates(
 
 
 def _key_context(states: Sequence[ToolchainState], target: TargetChoice) -> KeyContext:
+    """Return what measurement keys are made with on this machine."""
     import tvm
 
     from collage_engine.lowering.target import build_target

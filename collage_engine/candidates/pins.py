@@ -10,7 +10,12 @@ from collage_engine.records.toolchain import ToolchainInstance
 
 
 def breaks_pin(cover: Sequence[Candidate], pin: Pin) -> bool:
-    """Tell whether a cover breaks a pin, by the meaning that pins have in the search."""
+    """Tell whether a cover breaks a pin, by the meaning that pins have in the search.
+
+    Args:
+        cover: The candidates of the cover.
+        pin: The pin; on a toolchain it holds for all of its instances.
+    """
     wanted = set(pin.nodes)
     touched = [(c.instance, set(c.nodes)) for c in cover if wanted & set(c.nodes)]
 

@@ -21,7 +21,12 @@ QUANTISED = {"quantize", "dequantize"}
 
 
 def check_precision(model: ImportedModel, precision: str, target: str = "cpu") -> None:
-    """Check the precision of a run.
+    """Check that the precision of a run exists and changes something.
+
+    Args:
+        model: The model, which must be quantised for int8.
+        precision: The precision.
+        target: What the run places on.
 
     Raises:
         UsageError: There is no such precision, or it would change nothing here.
@@ -44,10 +49,7 @@ def check_precision(model: ImportedModel, precision: str, target: str = "cpu") -
 
 
 def missing_precision(precision: str, instances: Sequence[ToolchainInstance]) -> str | None:
-    """Return a warning where no toolchain instance computes in the precision.
-
-    None where one does.
-    """
+    """Return a warning where no toolchain instance computes in the precision; else None."""
     reduces = (BFLOAT16, *DEVICE_ONLY)
     if precision not in reduces or any(map(is_reduced, instances)):
         return None

@@ -17,10 +17,18 @@ SECONDS_FIXED = 25.0
 
 
 def preflight(open_model: OpenModel, settings: RunSettings) -> tuple[PreflightAnswer, RunUpdate]:
-    """Count the candidates of a run and find the operators that no chosen toolchain takes.
+    """Count the candidates of a run, and find the operators that no chosen toolchain takes.
+
+    Args:
+        open_model: The model.
+        settings: The run's settings.
 
     Returns:
         The counts with the time that the run may take, and the candidates with stored costs.
+
+    Raises:
+        UsageError: The settings name a toolchain that does not exist or has no such target.
+        ToolchainError: No toolchain is available.
     """
     menu = open_model.menu(settings)
     held = {node for candidate in menu.candidates for node in candidate.nodes}

@@ -9,12 +9,14 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from collage_engine.api import Session
 from collage_engine.cli.interrupts import interruptible_engine
 from collage_engine.cli.output import print_json
 from collage_engine.cli.print_run import run_document
 from collage_engine.cli.screen import Columns, complain, say, show
+from collage_engine.drawing.farm_words import placement_state
 from collage_engine.drawing.formatting import counted, time_text
 from collage_engine.records.errors import Cancelled, CollageError, UsageError
 from collage_engine.records.farm import FarmStatus
@@ -32,7 +34,7 @@ def farm(options: argparse.Namespace) -> int:
 
 def _serve(options: argparse.Namespace) -> int:
     from collage_engine.farm.certificates import TRUST
-    from collage_engine.farm.cluster import serve
+    from collage_engine.farm.cluster import is_loopback, serve
 
     def started(address: str, certificate: Path | None, made: bool) -> None:
         say(words.FARM_SERVED.format(address=address))
@@ -42,9 +44,12 @@ def _serve(options: argparse.Namespace) -> int:
             if made:
                 say(words.CERTIFICATE_MADE.format(path=certificate))
                 say(TRUST)
-            # One line, so that the certificate needs no second one to reach the machine.
-            path = shlex.quote(str(certificate))
-            say(words.MACHINE_JOINS_WITH.format(address=address, path=path))
+            if not is_loopback(urlsplit(address).hostname or ""):
+                # One line, so that the certificate needs no second one to reach the machine.
+                path = shlex.quote(str(certificate))
+                say(words.MACHINE_JOINS_WITH.format(address=address, path=path))
+            elif not is_loopback(options.host or ""):
+                say(words.ONLY_THIS_MACHINE)
             say(words.THIS_MACHINE_JOINS_WITH.format(host=socket.gethostname(), address=address))
         sys.stdout.flush()
 
@@ -53,12 +58,12 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _join(options: argparse.Namespace) -> int:
-    from collage_engine.farm.certificates import certificate_path, keep_certificate
+    from collage_engine.farm.certificates import take_certificate
     from collage_engine.farm.cluster import join
 
     certificate = Path(options.certificate) if options.certificate not in (None, "-") else None
     if options.certificate == "-":
-        keep_certificate(sys.stdin.buffer.read(MOST_CERTIFICATE_BYTES), certificate_path())
+        take_certificate(sys.stdin.buffer.read(MOST_CERTIFICATE_BYTES))
     return join(
         options.address,
         options.name or "",
@@ -108,7 +113,8 @@ def print_status(status: FarmStatus) -> None:
         count = counted(len(pool.machines), "machine")
         say(f"pool {pool.name}: {pool.description}, {count}{why}")
     for one in status.placements:
-        parts = [one.state, one.stage, one.machine and f"on {one.machine}", one.reason]
+        state = placement_state(one)
+        parts = [state, one.machine and f"on {one.machine}", one.reason]
         measured = words.MEASURED_BY_OTHERS.format(groups=counted(one.measured, "group"))
         say(f"{one.model}: {', '.join(filter(None, parts))}; {one.queued} waiting, {measured}")
     if status.last_error:

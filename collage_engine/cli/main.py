@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from collage_engine import __version__
 from collage_engine.cli.parser import build_parser
 from collage_engine.records.errors import CollageError
-from collage_engine.wording.command_line import DEFECT
+from collage_engine.wording.command_line import DEFECT, NO_WORKING_FOLDER
 
 _LOG = logging.getLogger(__name__)
 
@@ -51,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         _forget_output()
         where = f"{error.filename}: " if error.filename else ""
+        if error.filename is None and not _has_working_folder():
+            return _fail(NO_WORKING_FOLDER)
         return _fail(f"{where}{error.strerror or error}")
     except Exception as error:
         _LOG.exception("a defect ended the command")
@@ -58,6 +60,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         kind = type(error).__name__
         return _fail(DEFECT.format(kind=kind, reason=error, variable=TRACE))
+
+
+def _has_working_folder() -> bool:
+    """Tell whether the folder that relative names begin in is still there."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _fail(text: str, status: int = 1) -> int:

@@ -35,7 +35,7 @@ def duration(text: str) -> float:
 
 
 def shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """``NAME=1,3,224,224`` → (name, sizes).
+    """Read ``NAME=1,3,224,224``: return the name and the sizes.
 
     The tensors of a sequence are ``NAME[0]=2,3`` and so on; ``NAME[]=`` says that it has none.
     """
@@ -75,7 +75,7 @@ def positive(text: str) -> int:
 
 
 def size(text: str) -> int:
-    """``200M``, ``1.5G``, ``80000000`` → bytes; K, M, G are powers of ten, Ki, Mi, Gi of two."""
+    """Read bytes: ``200M``, ``80000000``; K, M, G are powers of ten, Ki, Mi, Gi of two."""
     found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmg]?)(i?)b?\s*", text.lower())
     if not found or float(found[1]) <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no size: write 200M or 1.5G")
@@ -84,7 +84,7 @@ def size(text: str) -> int:
 
 
 def licences(text: str) -> tuple[str, ...]:
-    """``Apache-2.0,MIT,BSD`` → the names, as written."""
+    """Read ``Apache-2.0,MIT,BSD``: return the names as they are written."""
     found = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not found:
         raise argparse.ArgumentTypeError("name at least one licence")
@@ -113,7 +113,7 @@ def relative_error(text: str) -> float:
 
 
 def dimension(text: str) -> tuple[str, tuple[int, ...]]:
-    """``batch=1,4,16`` → (name, sizes)."""
+    """Read ``batch=1,4,16``: return the name and the sizes."""
     name, equals, sizes = text.rpartition("=")
     parts = [part.strip() for part in sizes.split(",")]
     if not equals or not name or not all(re.fullmatch(r"\d+", part) for part in parts):
@@ -129,7 +129,7 @@ def dimension(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def one_size(text: str) -> tuple[str, int]:
-    """``batch=4`` → (name, size)."""
+    """Read ``batch=4``: return the name and the size."""
     name, sizes = dimension(text)
     if len(sizes) > 1:
         raise argparse.ArgumentTypeError(f"{text!r} names several sizes: write NAME=4")
@@ -154,7 +154,7 @@ class _AddDimension(argparse.Action):
 
 
 def add_dimension_options(parser: argparse.ArgumentParser) -> None:
-    """The options of ``place`` that name several shapes."""
+    """Add the options of ``place`` that name several shapes."""
     group = parser.add_argument_group("which shapes")
     group.add_argument(
         "--dim",
@@ -180,7 +180,7 @@ def add_dimension_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_shape_option(parser: argparse.ArgumentParser, default: str) -> None:
-    """The option that names one of the shapes that a session holds.
+    """Add the option that names one of the shapes that a session holds.
 
     Args:
         parser: The command.
@@ -246,7 +246,7 @@ class _AddShape(argparse.Action):
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Options shared by ``place`` and ``candidates``."""
+    """Add the options that ``place`` and ``candidates`` share."""
     group = parser.add_argument_group("what to use")
     group.add_argument(
         "--toolchains",
@@ -292,7 +292,7 @@ def file_bytes(option: str, path: str) -> bytes:
 
 
 def add_limit_options(parser: argparse.ArgumentParser) -> None:
-    """What the artifact must keep to; each gets a verdict with its price."""
+    """Add the options for what is deployed; each limit gets a verdict with its price."""
     group = parser.add_argument_group("what the artifact may hold")
     group.add_argument(
         "--allow-runtimes",

@@ -29,6 +29,7 @@ from collage_engine.records.format import border_words
 from collage_engine.records.operator_titles import joined_titles, operator_titles
 from collage_engine.records.placement import Run
 from collage_engine.records.shapes import items_of
+from collage_engine.records.text import printable_json
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.session.document import Document
 from collage_engine.wording import command_line as words
@@ -41,7 +42,7 @@ a screen."""
 def print_json(document: Any) -> None:
     """Print one JSON document on standard output."""
     data = msgspec.json.format(msgspec.json.encode(document), indent=2)
-    sys.stdout.write(data.decode() + "\n")
+    sys.stdout.write(printable_json(data.decode()) + "\n")
     sys.stdout.flush()
 
 
@@ -62,7 +63,7 @@ def print_entries(entries: Sequence[dict[str, Any]]) -> None:
             cells += [time_text(entry[f"{name}_us"]) for name in ("p50", "p90", "p99")]
             cells += [
                 significant(items * 1e6 / entry["median_us"]),
-                time_text(entry["expected_us"]),
+                time_text(entry["expected_us"]) if entry["expected_us"] else DASH,
             ]
         table.add(*cells)
     show(table.table)

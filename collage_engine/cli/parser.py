@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import itertools
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -18,6 +20,8 @@ from collage_engine.cli.options import (
     positive_number,
     relative_error,
 )
+from collage_engine.records.text import printable
+from collage_engine.wording import command_line as say
 
 Commands = Any
 """What ``add_subparsers`` returns; argparse keeps the type to itself."""
@@ -77,8 +81,23 @@ class _Command(argparse.ArgumentParser):
         super().__init__(**{"formatter_class": HelpFormat} | options)
         _add_verbose(self)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Name an option that does not exist, before its value is taken for something else."""
+        if self._subparsers is None:  # else what follows a command is for that command's parser
+            for text in itertools.takewhile(lambda text: text != "--", args or ()):
+                name = text.partition("=")[0]
+                known = self._option_string_actions
+                if name.startswith("--") and not any(one.startswith(name) for one in known):
+                    near = difflib.get_close_matches(name, known, n=1)
+                    self.error(
+                        " ".join(
+                            [say.NO_OPTION.format(name=name), *map(say.DID_YOU_MEAN.format, near)]
+                        )
+                    )
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
-        wrong = message.removeprefix("argument ")
+        wrong = printable(message.removeprefix("argument "))
         self.exit(2, f"{self.prog}: {wrong} ({self.prog} --help says what it takes)\n")
 
 

@@ -14,7 +14,11 @@ from collage_engine.cli.screen import Columns, columns, say, show
 from collage_engine.drawing import objective
 from collage_engine.drawing.accuracy import accuracy_sentences, tolerance_sentences
 from collage_engine.drawing.baselines import baseline_title
-from collage_engine.drawing.figures import clocks_text, ending_sentences
+from collage_engine.drawing.figures import (
+    candidate_counts_text,
+    clocks_text,
+    ending_sentences,
+)
 from collage_engine.drawing.formatting import (
     counted,
     gain_text,
@@ -31,6 +35,7 @@ from collage_engine.records.errors import CollageError
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.shapes import ShapeRow, Sharing
 from collage_engine.wording import command_line as words
+from collage_engine.wording.runs import CANDIDATES
 
 if TYPE_CHECKING:
     from collage_engine.deployment.shapes import ShapesPlaced
@@ -91,11 +96,13 @@ def print_run(run: Run) -> None:
     if run.objective == "latency":
         _print_estimate(placement)
     _print_accuracy(run)
+    if run.measured_on:
+        say(words.MEASURED_ON.format(machine=run.measured_on))
     if clocks := clocks_text(run.machine):
         say(words.CLOCKS.format(clocks=clocks))
     if run.memory is not None:
         say(words.MEMORY.format(memory=memory_text(run.memory)))
-    _print_candidate_counts(run)
+    say(CANDIDATES.format(counts=candidate_counts_text(run.candidates)))
     for sentence in ending_sentences(run):
         say(sentence)
     _print_constraints(run)
@@ -183,25 +190,6 @@ def _print_accuracy(run: Run) -> None:
         say(sentence)
 
 
-def _print_candidate_counts(run: Run) -> None:
-    counts = run.candidates
-    why = ""
-    if counts.proven or counts.assumed:
-        why = words.EXCLUDED.format(proven=counts.proven, assumed=counts.assumed)
-    say(
-        words.CANDIDATES.format(
-            enumerated=counts.enumerated,
-            distinct=counts.distinct,
-            measured=counts.measured,
-            trials=counts.from_trials,
-            stored=counts.from_store,
-            invalid=counts.invalid,
-            skipped=counts.skipped,
-            why=why,
-        )
-    )
-
-
 def _print_constraints(run: Run) -> None:
     """Print what became of pins and limits, and which baselines they exclude."""
     for pin in run.pins:
@@ -279,5 +267,5 @@ def latency_table(run: Run, width: int) -> Table:
         )
         mark = "→" if row.chosen else "=" if row.tied else ""
         style = "bold" if row.chosen else None
-        made.add(mark, row.name, row.kind, *cells[: len(shown)], style=style)
+        made.add(mark, row.name, row.about, *cells[: len(shown)], style=style)
     return made.table

@@ -68,7 +68,7 @@ def as_text(table: Table, width: int) -> str:
 
 
 class Columns:
-    """It lays out the rows of a table without lines.
+    """Lays out the rows of a table without lines.
 
     Where the terminal is too narrow, the columns in ``cut`` lose the end of their text to an
     ellipsis; the others keep theirs.

@@ -21,12 +21,12 @@ class Budget:
 
     @property
     def deadline(self) -> float:
-        """When the budget ends, in seconds of the monotonic clock."""
+        """Return when the budget ends, in seconds of the monotonic clock."""
         return self.started + self.seconds
 
     @property
     def left(self) -> float:
-        """Return seconds left, never negative."""
+        """Return the seconds that are left, never less than 0."""
         return max(0.0, self.deadline - time.monotonic())
 
     @property

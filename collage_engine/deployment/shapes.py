@@ -14,7 +14,7 @@ import msgspec
 
 from collage_engine.artifact.artifact import check_target_folder
 from collage_engine.artifact.combine import combine_artifacts, sharing_of
-from collage_engine.machine.scratch import Scratch
+from collage_engine.deployment.work_folder import work_folder
 from collage_engine.records.errors import CollageError, SessionError
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
@@ -38,7 +38,7 @@ third of what one processor of a Zen 4 does, so that the budget holds on slower 
 
 @dataclass(frozen=True)
 class ShapesPlaced:
-    """It holds what came of placing a model for several shapes."""
+    """The outcome of placing a model for several shapes."""
 
     runs: tuple[Run, ...]
     """In the order of the choices; each holds the table of all of them."""
@@ -51,7 +51,7 @@ class ShapesPlaced:
     """Why it could not be written; None: it was, or none was asked for."""
 
     def document(self) -> dict[str, Any]:
-        """What ``collage place --json`` prints, without what the runs say themselves."""
+        """Return what ``collage place --json`` prints, without what the runs say themselves."""
         return {
             "shapes": [{**msgspec.to_builtins(row), "gain": row.gain} for row in self.rows],
             "artifact": self.artifact,
@@ -114,10 +114,7 @@ def place_shapes(
     combining_s = weights_bytes / COMBINED_BYTES_PER_S if out is not None else 0.0
     ends_at = began + settings.budget_s - spent_s - combining_s
     runs: list[Run] = []
-    parent = Path(out).absolute().parent if out is not None else None
-    if parent is not None:
-        parent.mkdir(parents=True, exist_ok=True)
-    with Scratch(parent) as scratch:
+    with work_folder(out) as scratch:
         folders = [scratch / str(number) for number in range(len(choices))]
         if not settings.farm:
             # What a machine finds out once (its toolchains, its peaks) is no cost of the first

@@ -10,12 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from collage_engine.artifact.artifact import check_target_folder
+from collage_engine.artifact.artifact import check_target_folder, put_artifact
 from collage_engine.artifact.artifact_run import run_artifact
-from collage_engine.artifact.loader.run_artifact import MANIFEST
+from collage_engine.deployment.work_folder import work_folder
 from collage_engine.machine.device import physical_cores
-from collage_engine.machine.scratch import Scratch
-from collage_engine.machine.whole_folder import write_whole
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import ArtifactError, ToolchainError
 from collage_engine.records.placement import DeploymentRow, Run
@@ -39,7 +37,7 @@ LEAST_BUDGET_S = 1.0
 
 
 def ways(cores: int) -> list[tuple[int, int]]:
-    """How processors can be shared among instances.
+    """Return the ways of sharing processors among instances.
 
     Args:
         cores: Processors, at least one.
@@ -84,11 +82,8 @@ def place_for_throughput(
         check_target_folder(Path(out))
     items = items_of(inputs_of(engine.document(handle).document.graph))
     tried = ways(settings.threads or physical_cores())
-    parent = Path(out).absolute().parent if out is not None else None
-    if parent is not None:
-        parent.mkdir(parents=True, exist_ok=True)
     runs: list[Run] = []
-    with Scratch(parent) as scratch:
+    with work_folder(out) as scratch:
         folders = [scratch / str(number) for number in range(len(tried))]
         if not settings.farm:
             engine.enumerate(handle, settings)  # what is found out once is no cost of the first way
@@ -120,7 +115,7 @@ def place_for_throughput(
 
 
 def deployment_row(run: Run, items: int) -> DeploymentRow:
-    """What a run for one way of sharing the processors found out.
+    """Return what a run for one way of sharing the processors found out.
 
     Args:
         run: The run.
@@ -143,7 +138,7 @@ def deployment_row(run: Run, items: int) -> DeploymentRow:
 
 
 def fastest(runs: list[Run], folders: list[Path]) -> int:
-    """The number of the run whose placement finishes most runs of the model per second.
+    """Return the place of the run whose placement finishes most runs of the model per second.
 
     Those whose times equal work could have too are run again in turn, where there are artifacts.
 
@@ -178,11 +173,10 @@ def _copy(folder: Path, out: Path) -> None:
     """Write an artifact whole to where the user wants it."""
 
     def fill(new: Path) -> None:
-        shutil.copytree(folder, new, dirs_exist_ok=True)
+        for source in folder.rglob("*"):  # copytree would tell of all files that do not fit
+            target = new / source.relative_to(folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_file():
+                shutil.copy(source, target)
 
-    try:
-        write_whole(out, fill, last=MANIFEST)
-    except OSError as error:
-        raise ArtifactError(
-            f"the artifact cannot be written to {out}: {error.strerror or error}"
-        ) from error
+    put_artifact(out, fill)

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from collage_engine.drawing.accuracy import inputs_text, tolerance_sentences
+from collage_engine.drawing.figures import candidate_counts
 from collage_engine.drawing.formatting import (
     bytes_text,
     counted,
     duration_text,
     gain_text,
+    number_text,
     signed_time,
     time_text,
 )
@@ -40,8 +42,10 @@ class Fact:
 
 
 def run_facts(run: Run) -> list[Fact]:
-    """Return the facts of a run: limits, pins, accuracy, memory, formats, tuning, candidates."""
+    """A run's facts: machine, limits, pins, accuracy, memory, formats, tuning, candidates."""
     facts = [*limit_facts(run.limits), *pin_facts(run.pins), *_accuracy(run)]
+    if run.measured_on:
+        facts.insert(0, Fact("Farm", words.MEASURED_ON, run.measured_on))
     if run.memory is not None:
         facts += _memory(run.memory)
     if run.placement is not None:
@@ -238,13 +242,6 @@ def _tuning(counts: TuneCounts) -> list[Fact]:
 
 
 def _candidates(counts: CandidateCounts) -> list[Fact]:
-    left = str(counts.skipped)
-    if counts.proven or counts.assumed:
-        left += words.EXCLUDED.format(proven=counts.proven, assumed=counts.assumed)
-    measured = words.FROM_STORE.format(measured=counts.measured, stored=counts.from_store)
-    return [
-        Fact("Candidates", "found", f"{counts.enumerated}, {counts.distinct} distinct"),
-        Fact("Candidates", "measured", measured),
-        Fact("Candidates", words.INVALID, counted(counts.invalid, "candidate")),
-        Fact("Candidates", "left unmeasured", left),
-    ]
+    rows = [("found", number_text(counts.enumerated)), ("distinct", number_text(counts.distinct))]
+    rows += candidate_counts(counts)
+    return [Fact("Candidates", name, number) for name, number in rows]

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-from collage_engine.drawing.formatting import counted, number_text
-from collage_engine.records.farm import FarmMachine, FarmStatus
+from collections.abc import Iterable
+from typing import get_args
+
+import msgspec
+
+from collage_engine.drawing.formatting import STAGE_TITLES, counted, number_text
+from collage_engine.records.farm import (
+    FarmMachine,
+    FarmPlacement,
+    FarmPool,
+    FarmStatus,
+    MachineState,
+)
+from collage_engine.records.toolchain import ToolchainState
 from collage_engine.wording import runs as words
+
+MACHINE_STATES: tuple[MachineState, ...] = get_args(MachineState)
+UNUSED: frozenset[MachineState] = frozenset({"set aside", "refused", "lost"})
+"""States of machines that get no work."""
 
 
 def working(status: FarmStatus) -> int:
@@ -13,12 +29,15 @@ def working(status: FarmStatus) -> int:
 
 
 def farm_sentence(status: FarmStatus) -> str:
-    """``tls://10.0.0.1:8786: 3 machines in 1 pool, 2 measuring. 14 tasks wait.``."""
-    text = words.FARM.format(
+    """``tls://10.0.0.1:8786: 3 machines in 1 pool; 2 measuring, 1 lost. 14 tasks wait.``."""
+    counts = {state: sum(m.state == state for m in status.machines) for state in MACHINE_STATES}
+    pools = [pool for pool in status.pools if pool.machines]
+    template = words.FARM if pools else words.FARM_WITHOUT_POOLS
+    text = (template if status.machines else words.FARM_WITHOUT_MACHINES).format(
         address=status.address,
         machines=counted(len(status.machines), "machine"),
-        pools=counted(len(status.pools), "pool"),
-        working=number_text(working(status)),
+        pools=counted(len(pools), "pool"),
+        states=", ".join(f"{number_text(n)} {state}" for state, n in counts.items() if n),
     )
     if not status.queued:
         return text
@@ -28,13 +47,44 @@ def farm_sentence(status: FarmStatus) -> str:
 
 def working_text(status: FarmStatus) -> str:
     """``2 of 3 machines measuring``: for the line of a run that is under way."""
-    return words.MACHINES_WORKING.format(
-        working=working(status), machines=counted(len(status.machines), "machine")
-    )
+    able = sum(machine.state not in UNUSED for machine in status.machines)
+    return words.MACHINES_WORKING.format(working=working(status), machines=counted(able, "machine"))
 
 
 def machine_state(machine: FarmMachine) -> str:
-    """Return what a machine does, or why it does nothing."""
+    """Return what a machine does."""
     if machine.state == "measuring" and machine.doing:
         return machine.doing
-    return words.MACHINE_STATES.get(machine.state, machine.state)
+    return machine.state
+
+
+def toolchains_of(pool: FarmPool, known: Iterable[ToolchainState]) -> tuple[ToolchainState, ...]:
+    """Return the toolchains of a pool's machines, and those that they lack.
+
+    Args:
+        pool: A pool of a farm.
+        known: What this user's engine says of the toolchains that it knows.
+    """
+    found = []
+    left = dict(pool.toolchains)
+    for state in known:
+        version = left.pop(state.name, None)
+        found.append(
+            msgspec.structs.replace(
+                state,
+                available=version is not None,
+                builds=False,
+                version=version,
+                reason=None if version is not None else words.NOT_IN_POOL.format(pool=pool.name),
+                install=None,
+            )
+        )
+    found += [ToolchainState(name=n, available=True, version=v) for n, v in sorted(left.items())]
+    return tuple(found)
+
+
+def placement_state(placement: FarmPlacement) -> str:
+    """Return what a placement does now: its stage while it runs."""
+    if placement.state != "running":
+        return placement.state
+    return STAGE_TITLES.get(placement.stage, placement.state).lower()

@@ -102,20 +102,28 @@ def partition_sum(placement: Placement) -> PartitionSum:
 
 
 def partition_sum_text(placement: Placement) -> str:
-    """``the partitions add up to 4.21 ms``; where costs are missing, how many there are."""
+    """``the partitions add up to 4.21 ms``; where costs are missing, how many there are.
+
+    Empty for a placement that was timed before any of its partitions, since its time is what is
+    known, and for one of a single partition, which is no sum.
+    """
     total = partition_sum(placement)
+    if total.known == total.total == 1:
+        return ""
     if total.is_whole:
         return words.ADD_UP_TO.format(us=time_text(total.us))
     if not total.known:
-        return words.NO_COST_YET
+        return words.NO_COST_YET if placement.measured_us is None else ""
     partitions = counted(total.total, "partition")
     return words.SOME_HAVE_COSTS.format(known=total.known, partitions=partitions)
 
 
 def estimate_text(placement: Placement) -> str:
-    """``expected 4.21 ms (measured is 302 µs less)``."""
+    """``expected 4.21 ms (measured is 302 µs less)``; empty where nothing was expected."""
     us, off = time_text(placement.estimated_us), placement.additive_error_us
-    if placement.estimated_us is None or off is None:
+    if placement.estimated_us is None:
+        return ""
+    if off is None:
         return words.EXPECTED_LATENCY.format(us=us)
     sentence = words.EXPECTED_AND_MORE if off >= 0 else words.EXPECTED_AND_LESS
     return sentence.format(us=us, off=time_text(abs(off)))
@@ -165,24 +173,6 @@ def winner_title(run: Run) -> str:
     return "Collage" if run.winner == "collage" else run.winner
 
 
-def best_found(run: Run) -> Placement | None:
-    """Return the best placement that the search found, whether or not the run exports it.
-
-    None where the search found nothing else than what the exported baseline is.
-    """
-    if run.winner == "collage":
-        return run.placement
-    found = next(iter(run.rivals), None)
-    return None if found is None or _same_candidates(found, run.placement) else found
-
-
-def _same_candidates(one: Placement, other: Placement | None) -> bool:
-    """Return whether two placements are made of the same candidates."""
-    if other is None:
-        return False
-    return {p.candidate for p in one.partitions} == {p.candidate for p in other.partitions}
-
-
 def toolchains_text(placement: Placement) -> str:
     """``11 partitions, TVM and oneDNN``: how many there are and on what they run."""
     names = dict.fromkeys(toolchain_title(p.toolchain) for p in placement.partitions)
@@ -212,7 +202,7 @@ def verdict_sentence(run: Run) -> str:
 
 def why_not_found(run: Run) -> str:
     """Return why a run exports a baseline and not the best placement that the search found."""
-    found, chosen = best_found(run), run.placement
+    found, chosen = run.best_found(), run.placement
     if run.winner == "collage" or chosen is None:
         return ""
     if found is None:
@@ -221,6 +211,8 @@ def why_not_found(run: Run) -> str:
     if found.measured_us is None:
         return words.FOUND_NOT_MEASURED.format(found=who, latency=latency_text(found))
     us = time_text(found.measured_us)
+    if found.from_trial:
+        return words.FOUND_IN_TRIAL.format(found=who, us=us)
     if "collage" in run.tied:
         return words.FOUND_TIED.format(found=who, us=us, winner=winner_title(run))
     against = against_text(found.measured_us, chosen.measured_us, winner_title(run))
@@ -235,6 +227,50 @@ def measured_share(counts: CandidateCounts) -> float:
     matter = counts.distinct - counts.proven - counts.assumed
     known = counts.measured + counts.from_store + counts.invalid
     return min(1.0, known / matter) if matter > 0 else 1.0
+
+
+def candidate_counts(counts: CandidateCounts) -> list[tuple[str, str]]:
+    """Return what became of the distinct candidates, how many of each: ``measured``, ``312``.
+
+    Args:
+        counts: Those of a run, or of a stage under way.
+
+    Returns:
+        A name and a number each; what is left unmeasured also says why. Only ``measured`` and
+        ``left unmeasured`` stand there with 0.
+    """
+    left = number_text(counts.skipped)
+    if counts.proven or counts.assumed:
+        why = words.EXCLUDED.format(
+            proven=number_text(counts.proven), assumed=number_text(counts.assumed)
+        )
+        left = f"{left} ({why})"
+    rows = [
+        (words.MEASURED, number_text(counts.measured)),
+        (words.AS_WHOLE_MODELS, number_text(counts.from_trials)),
+        (words.FROM_STORE, number_text(counts.from_store)),
+        (words.LEFT_UNMEASURED, left),
+        (words.INVALID, number_text(counts.invalid)),
+    ]
+    always = (words.MEASURED, words.LEFT_UNMEASURED)
+    return [(name, number) for name, number in rows if name in always or number != "0"]
+
+
+def candidate_counts_text(counts: CandidateCounts) -> str:
+    """Return ``9 found, 8 distinct; 5 measured, 3 left unmeasured (3 excluded by …)``."""
+    found = words.DISTINCT.format(
+        enumerated=number_text(counts.enumerated), distinct=number_text(counts.distinct)
+    )
+    return f"{found}; {costs_text(counts)}"
+
+
+def costs_text(counts: CandidateCounts) -> str:
+    """Return where the costs of candidates are from: ``5 measured, 3 left unmeasured``."""
+    parts = []
+    for name, number in candidate_counts(counts):
+        count, _, why = number.partition(" ")
+        parts.append(" ".join(filter(None, (count, name, why))))
+    return ", ".join(parts)
 
 
 def few_measured_sentence(run: Run) -> str:
@@ -431,8 +467,12 @@ def load_text(states: Sequence[MachineState]) -> str:
     """What other programs used of the machine; empty where nothing was looked at."""
     if not states:
         return ""
-    busy = list(dict.fromkeys(state.busy for state in states if state.busy))
-    return "; ".join(busy) or words.NO_OTHER_LOAD
+    said = []
+    if states[0].busy:
+        said.append(words.LOAD_AT_BEGINNING.format(load=states[0].busy))
+    if len(states) > 1 and states[-1].busy:
+        said.append(words.LOAD_AT_END.format(load=states[-1].busy))
+    return "; ".join(said) or words.NO_OTHER_LOAD
 
 
 def conditions(run: Run) -> list[tuple[str, str]]:
@@ -444,6 +484,7 @@ def conditions(run: Run) -> list[tuple[str, str]]:
         if state.available and state.version
     )
     found = [
+        ("machine", run.measured_on),
         ("device", run.device or run.target),
         ("threads", str(run.threads)),
         ("target", run.target),

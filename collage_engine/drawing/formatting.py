@@ -66,6 +66,12 @@ def number_text(count: int) -> str:
     return f"{count:,}"
 
 
+def as_sentence(text: str) -> str:
+    """Return a text with a capital at its beginning and a full stop at its end."""
+    text = text.strip()
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}"
+
+
 def duration_text(seconds: float | None) -> str:
     """Return a duration for people: ``34 s``, ``2 min 10 s``, ``1 h 5 min``."""
     if seconds is None or math.isnan(seconds):

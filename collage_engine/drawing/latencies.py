@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.formatting import counted
 from collage_engine.records.placement import Baseline, Run
+from collage_engine.wording.runs import TRIAL_ONLY
 
 KINDS = {"whole-model": "whole model", "fuseops": "FuseOps", "greedy": "greedy", "user": "yours"}
 EXPORTED = "as exported"
@@ -28,6 +29,13 @@ class Row:
     """As fast as the chosen one, as far as the rounds can tell."""
     barred: str | None = None
     """Which deployment constraint it breaks."""
+    from_trial: bool = False
+    """Whether its time is that of a trial before the confirmation, in which it took no part."""
+
+    @property
+    def about(self) -> str:
+        """Return its kind, and that its time is that of a trial only: ``greedy, trial only``."""
+        return f"{self.kind}, {TRIAL_ONLY}" if self.from_trial else self.kind
 
 
 def latency_rows(run: Run) -> list[Row]:
@@ -37,7 +45,7 @@ def latency_rows(run: Run) -> list[Row]:
     than that, the artifact has a row of its own, which is the chosen one.
     """
     rows = []
-    ours = run.placement if run.winner == "collage" else next(iter(run.rivals), None)
+    ours = run.best_found()
     if ours is not None:
         rows.append(
             Row(
@@ -47,7 +55,8 @@ def latency_rows(run: Run) -> list[Row]:
                 spread_us=ours.spread_us,
                 estimated_us=ours.estimated_us,
                 chosen=run.winner == "collage",
-                tied="collage" in run.tied,
+                tied="collage" in run.tied and not ours.from_trial,
+                from_trial=ours.from_trial,
             )
         )
     for base in run.baselines:
@@ -76,6 +85,7 @@ def latency_rows(run: Run) -> list[Row]:
                 chosen=won,
                 tied=base.name in run.tied,
                 barred=base.barred,
+                from_trial=base.from_trial,
             )
         )
     return sorted(rows, key=lambda row: (row.us is None, row.us or 0.0, not row.chosen))

@@ -30,7 +30,7 @@ class PartitionMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolchainMemory:
-    """It holds the bytes of weights that one toolchain has in a placement."""
+    """The bytes of weights that one toolchain has in a placement."""
 
     toolchain: str
     partitions: int

@@ -12,6 +12,7 @@ import json
 import logging
 import queue
 import threading
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -60,6 +61,8 @@ SETTINGS: dict[str, Any] = {
 a lost worker is noticed after 20 to 40 s instead of minutes, and its task is not repeated twice."""
 
 
+NO_ADDRESS = "Couldn't detect a suitable IP address"
+"""How Dask's warning begins on a machine that has no way to others."""
 MOST_MESSAGE_BYTES = 1 << 30
 """Bytes that one part of a message may have, 1 GiB; chosen: parts of models and artifacts have
 8 MiB, and what a run knows of all its candidates some MB. What is larger comes from something that
@@ -135,6 +138,8 @@ def apply_settings() -> None:
 
     dask.config.set(SETTINGS)
     _limit_messages()
+    # `collage farm serve` says itself that others cannot reach the address it has.
+    warnings.filterwarnings("ignore", NO_ADDRESS, RuntimeWarning)
     for name in ("distributed", "distributed.client"):
         # Dask shows stack traces on the screen; they belong into this program's log.
         logger = logging.getLogger(name)
@@ -274,6 +279,13 @@ def _why_unreachable(address: Address, error: Exception) -> str:
     else:
         text = "what answers there is no scheduler of Dask, or one of another version"
     return f"the farm {address.text} cannot be reached: {text}"
+
+
+def why_not_started(error: Exception) -> str:
+    """Why one of Dask's servers did not start: what it raises says only that it did not."""
+    cause = error.__cause__ or error
+    system = cause.strerror if isinstance(cause, OSError) else None
+    return system or str(cause) or type(cause).__name__
 
 
 LOST_BY = {

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.machine.folders import cache_folder
-from collage_engine.records.errors import FarmError
+from collage_engine.records.errors import FarmError, UsageError
 
 if TYPE_CHECKING:
     from distributed.security import Security
@@ -83,6 +83,25 @@ def keep_certificate(content: bytes, path: Path) -> None:
             new.unlink()
 
 
+def take_certificate(content: bytes) -> Path:
+    """Keep the certificate of a farm that this machine joins, as this user's; return its path.
+
+    Raises:
+        UsageError: This user has another one, which may be that of a farm of the user's own.
+        FarmError: It is no certificate with its key, or cannot be written.
+    """
+    path = certificate_path()
+    with contextlib.suppress(FileNotFoundError):
+        if path.read_bytes() == content:
+            return path
+        raise UsageError(
+            f"{path} is the certificate of another farm: remove it, or have "
+            "COLLAGE_FARM_CERTIFICATE name the file for this one"
+        )
+    keep_certificate(content, path)
+    return path
+
+
 def _check(path: Path, name: str) -> None:
     """Raise ``FarmError`` unless a file holds a certificate and the key that belongs to it."""
     try:
@@ -146,11 +165,8 @@ def security(path: Path) -> Security:
     _check(path, str(path))
     file = str(path)
     make: Any = Security  # it has no types
-    made: Security = make(
-        require_encryption=True,
-        tls_ca_file=file,
-        tls_client_cert=file,
-        tls_scheduler_cert=file,
-        tls_worker_cert=file,
-    )
+    roles = ("client", "scheduler", "worker")
+    # The file is named as the key, too: dask-jobqueue would write "--tls-key None" into its jobs.
+    files = {f"tls_{role}_{what}": file for role in roles for what in ("cert", "key")}
+    made: Security = make(require_encryption=True, tls_ca_file=file, **files)
     return made

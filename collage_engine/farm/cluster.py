@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import json
 import logging
 import os
@@ -23,6 +24,7 @@ from collage_engine.farm.carrier import (
     Address,
     apply_settings,
     connect,
+    why_not_started,
     workers_of,
 )
 from collage_engine.farm.certificates import (
@@ -105,7 +107,8 @@ def serve(
                 **options,
             )
         except (OSError, RuntimeError, ValueError) as error:
-            raise FarmError(f"no farm can be served on port {port}: {error}") from error
+            reason = why_not_started(error)
+            raise FarmError(f"no farm can be served on port {port}: {reason}") from error
         write_atomically(farm_folder() / CURRENT, json.dumps({"address": scheduler.address}))
         started(scheduler.address, certificate, made)
         loop = asyncio.get_running_loop()
@@ -124,7 +127,10 @@ def serve(
 
 def is_loopback(host: str) -> bool:
     """Return whether an address is one that only this machine can reach."""
-    return host == "localhost" or host.startswith("127.") or host == "::1"
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def join(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import math
 import queue
 import threading
 import time
@@ -45,8 +46,8 @@ CHUNK_BYTES = 8 << 20
 
 
 JOINING_S = 900.0
-"""Seconds in which a machine must have said what it is; chosen: its toolchains may have to be
-compiled first, for which it takes ten minutes at most."""
+"""Seconds in which a machine that has begun to say what it is must have said it; chosen: its
+toolchains may have to be compiled first, for which it takes ten minutes at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +94,9 @@ class Task:
         began: Called when a machine was chosen, with its name and address.
         news: Takes what the task says on its way, and the machine's name.
         checked: Whether an answer is dropped that was given beside a drifted speed probe.
+        like: Name of the machine whose costs it adds to: only machines that were found to measure
+            alike (``alike``) may do it; empty: any may.
+        patience_s: Seconds that it may wait for another machine after one has not done it.
     """
 
     name: str
@@ -107,6 +111,8 @@ class Task:
     began: Callable[[str, str], None] = lambda name, address: None
     news: Callable[[News, str], None] = lambda news, name: None
     checked: bool = False
+    like: str = ""
+    patience_s: float = math.inf
     doing: str = ""
     holds: bool = False
     """Whether the machine stays its owner's afterwards, until ``release``."""
@@ -115,6 +121,8 @@ class Task:
     avoid: set[str] = field(default_factory=set)
     """Machines that were lost under it; they get it again only if there is no other."""
     waits_since: float = field(default_factory=time.monotonic)
+    waits_again_since: float | None = None
+    """Since when it waits after a machine has not done it; None: it does not."""
 
 
 @dataclass
@@ -161,6 +169,7 @@ class Coordinator:
         libraries: Mapping[str, str],
         settings: FarmSettings | None = None,
         publishes: bool = True,
+        alike: Mapping[str, Sequence[frozenset[str]]] | None = None,
     ) -> None:
         """Start.
 
@@ -170,6 +179,7 @@ class Coordinator:
             libraries: Versions of the libraries that carry the messages; likewise.
             settings: How machines are judged.
             publishes: Whether others may read the status of this coordinator.
+            alike: By pool, names of machines that were found to measure alike before.
         """
         self.carrier = carrier
         self.settings = settings or FarmSettings()
@@ -186,6 +196,11 @@ class Coordinator:
         self._pools: dict[str, FarmPool] = {}
         self._first: dict[str, Hello] = {}
         """Of each pool, what its first machine said."""
+        self._remembered = {pool: list(names) for pool, names in (alike or {}).items()}
+        self._alike: tuple[frozenset[str], ...] = ()
+        """Names of machines that were found to measure alike, by comparing them."""
+        self._comparing: set[str] = set()
+        """Machines that a placement is comparing with its own."""
         self._waiting: dict[tuple[str, str], deque[Task]] = {}
         """Tasks by pool and owner, in order."""
         self._urgent: deque[Task] = deque()
@@ -267,6 +282,27 @@ class Coordinator:
         """Give a machine a pool of its own, for a reason."""
         self._inbox.put(lambda: self._move(machine, reason))
 
+    def alike(self, one: str, other: str) -> None:
+        """Note that two machines measure alike, and with them those that were known to."""
+        self._inbox.put(lambda: self._note_alike(frozenset({one, other})))
+
+    def begin_comparing(self, machine: str) -> bool:
+        """Note that a placement compares a machine; False: another placement does."""
+        with self._changed:
+            if machine in self._comparing:
+                return False
+            self._comparing.add(machine)
+            return True
+
+    def end_comparing(self, machine: str) -> None:
+        """Note that a machine is not compared any more."""
+        with self._changed:
+            self._comparing.discard(machine)
+
+    def are_alike(self, one: str, other: str) -> bool:
+        """Return whether two machines are one, or were found to measure alike."""
+        return one == other or any(one in names and other in names for names in self._alike)
+
     @property
     def is_closed(self) -> bool:
         """Return whether the scheduler is gone."""
@@ -283,7 +319,7 @@ class Coordinator:
 
     def works(self, pool: str) -> bool:
         """Return whether a pool has a machine that works."""
-        return _matching(self.status(), pool) is not None
+        return self.status().pool_for(pool) is not None
 
     def wait_for_pool(
         self, wanted: str, timeout_s: float, stopped: Callable[[], bool] = lambda: False
@@ -307,7 +343,7 @@ class Coordinator:
                 if stopped():
                     raise Cancelled("cancelled before it began")
                 status = self._status
-                found = _matching(status, wanted)
+                found = status.pool_for(wanted)
                 joining = any(machine.state == "joining" for machine in status.machines)
                 if found is not None and (wanted or not joining):
                     return found
@@ -438,6 +474,7 @@ class Coordinator:
         before = next((a for a, m in self._machines.items() if m.name == name), None)
         if before is not None and name not in taken:
             del self._machines[before]  # it has come back
+            self._part(name)
         unique = name
         while unique in taken:
             unique = f"{name}-{next(self._numbers) + 2}"
@@ -446,6 +483,8 @@ class Coordinator:
         _LOG.info("machine %s joined the farm", unique)
 
         def greeted(body: bytes | CollageError, _: str) -> None:
+            if machine.state == "lost":
+                return
             if isinstance(body, CollageError):
                 machine.state, machine.reason = "refused", f"it could not say what it is: {body}"
                 self._error = f"{unique}: {machine.reason}"
@@ -494,14 +533,35 @@ class Coordinator:
             )
             self._first[name] = hello
         machine.pool, machine.state = name, "idle"
+        if self._error.startswith(f"{machine.name} was lost"):
+            self._error = ""  # it is back
         machine.usual = machine.reason = "; ".join(filter(None, (machine.reason, hello.busy)))
+        self._recall_alike(machine.name, name)
         if not new:
             machine.held_by = self.on_admission(machine.name, name)
+
+    def _note_alike(self, machines: frozenset[str]) -> None:
+        joined = machines.union(*(names for names in self._alike if names & machines))
+        self._alike = (joined, *(names for names in self._alike if not names & joined))
+
+    def _recall_alike(self, name: str, pool: str) -> None:
+        """Note which machines of its pool a machine was like before this coordinator began."""
+        there = {machine.name for machine in self._machines.values() if machine.pool == pool}
+        for names in self._remembered.get(pool, ()):
+            if name in names and names <= there:
+                self._note_alike(names)
+
+    def _part(self, name: str) -> None:
+        """Forget which machines were like this one: it is another one now."""
+        self._alike = tuple(names - {name} for names in self._alike)
+        for pool, pairs in self._remembered.items():
+            self._remembered[pool] = [names for names in pairs if name not in names]
 
     def _move(self, name: str, reason: str) -> None:
         machine = next((m for m in self._machines.values() if m.name == name), None)
         if machine is None or machine.hello is None or not machine.pool:
             return
+        self._part(name)
         own = f"{machine.pool}-{name}"
         self._pools[own] = FarmPool(
             name=own,
@@ -540,8 +600,13 @@ class Coordinator:
             where = f" under {task.lost} machines" if task.lost > 1 else ""
             task.done(FarmError(f"{machine.name} was lost{where}: {reason}"), machine.name)
         else:
-            task.lease = uuid.uuid4().hex
-            self._queue(task, first=True)
+            self._queue_again(task)
+
+    def _queue_again(self, task: Task) -> None:
+        """Queue a task before all others that a machine has not done."""
+        task.lease = uuid.uuid4().hex
+        task.waits_again_since = time.monotonic()
+        self._queue(task, first=True)
 
     def _scheduler_lost(self, reason: str) -> None:
         if self._closed is not None:
@@ -634,6 +699,8 @@ class Coordinator:
             return False
         if machine.held_by not in ("", task.owner):
             return False
+        if task.like and not self.are_alike(machine.name, task.like):
+            return False
         if machine.name not in task.avoid:
             return True
         others = (m for m in self._machines.values() if m.works and m.pool == machine.pool)
@@ -641,6 +708,7 @@ class Coordinator:
 
     def _send(self, machine: _Machine, task: Task) -> None:
         """Give a machine a task: first the files that it lacks, then the task itself."""
+        task.waits_again_since = None
         machine.task, machine.doing = task, task.doing or task.name
         if machine.state == "idle":
             machine.state = "measuring"
@@ -723,7 +791,7 @@ class Coordinator:
         with path.open("rb") as stream:
             stream.seek(offset)
             data = stream.read(CHUNK_BYTES)
-        machine.doing = f"receiving {path.name}, {offset / max(size, 1):.0%}"
+        machine.doing = f"receiving {path.name}, {100 * offset / max(size, 1):.0f} %"
         self._message(machine, "put", encode(Chunk(sha256=sha256, offset=offset, size=size)), data)
 
     def _finish(self, machine: _Machine, envelope: Envelope) -> None:
@@ -743,10 +811,15 @@ class Coordinator:
         if envelope.again:
             task.lost += 1
             self._error = f"{machine.name}: {envelope.error}"
-        if (drifted and task.checked) or (envelope.again and task.lost < self.settings.attempts):
-            task.avoid.add(machine.name)
+        again = envelope.again and task.lost < self.settings.attempts
+        if again and task.name in _OWN:
+            # No other machine can say it.
             task.lease = uuid.uuid4().hex
-            self._queue(task, first=True)
+            self._send(machine, task)
+            return
+        if again or (drifted and task.checked):
+            task.avoid.add(machine.name)
+            self._queue_again(task)
             return
         machine.done += task.name not in _OWN
         if task.holds and not envelope.error:
@@ -771,7 +844,7 @@ class Coordinator:
         if not machine.works:
             return True
         machine.pauses += 1
-        slower = f"its speed probe is {envelope.drift:.1%} slower than its reference"
+        slower = f"its speed probe is {100 * envelope.drift:.1f} % slower than its reference"
         if machine.pauses >= self.settings.pauses:
             machine.state = "set aside"
             machine.reason = f"{slower}; that was so {machine.pauses} times"
@@ -802,6 +875,8 @@ class Coordinator:
                 self._left(
                     machine.address, f"it gave no sign of life for {self.settings.silence_s:.0f} s"
                 )
+            elif machine.heard is None and machine.task.name == "hello":
+                continue  # it works for another coordinator, after whose task it will answer
             elif now - machine.sent > machine.task.limit_s:
                 limit = machine.task.limit_s
                 self._left(machine.address, f"it gave no answer within {limit:.0f} s")
@@ -809,7 +884,14 @@ class Coordinator:
 
     def _give_up(self, now: float) -> None:
         """Give up tasks that no machine could do for a while."""
-        if any(machine.state == "joining" for machine in self._machines.values()):
+        for line in self._waiting.values():
+            for task in list(line):
+                since = task.waits_again_since
+                if since is not None and now - since > task.patience_s:
+                    line.remove(task)
+                    task.done(FarmError("no other machine had time for it"), "")
+        joining = (m for m in self._machines.values() if m.state == "joining")
+        if any(now - machine.sent < JOINING_S for machine in joining):
             return
         pools = {m.pool for m in self._machines.values() if m.works}
         for done in [place for place, line in self._waiting.items() if not line]:
@@ -865,19 +947,6 @@ def _with_machines(pool: FarmPool, machines: list[str]) -> FarmPool:
     import msgspec
 
     return msgspec.structs.replace(pool, machines=tuple(machines))
-
-
-def _matching(status: FarmStatus, wanted: str) -> FarmPool | None:
-    """Return the pool that is meant, if it has a machine that works."""
-    working = {m.pool for m in status.machines if m.state in ("idle", "measuring", "paused")}
-    pools = [pool for pool in status.pools if pool.name in working]
-    if not wanted:
-        return max(pools, key=lambda pool: len(pool.machines), default=None)
-    exact = [pool for pool in pools if pool.name == wanted]
-    if exact:
-        return exact[0]
-    parts = [pool for pool in pools if wanted.lower() in pool.name]
-    return parts[0] if len(parts) == 1 else None
 
 
 def _no_pool(status: FarmStatus, wanted: str) -> str:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from collage_engine.farm.admission import admission, remembered
 from collage_engine.farm.carrier import Address, DaskCarrier, connect, workers_of
 from collage_engine.farm.coordinator import Coordinator, FarmSettings
 from collage_engine.farm.identity import engine_hash, library_versions, this_machine
 from collage_engine.farm.messages import RunRequest, read
 from collage_engine.farm.model_files import model_files
-from collage_engine.farm.placing import Placing, admission
+from collage_engine.farm.placing import Placing
 from collage_engine.farm.pools import why_cannot_build
 from collage_engine.records.errors import ArtifactError, Cancelled, CollageError, FarmError
 from collage_engine.records.event import Log
@@ -32,12 +34,18 @@ _LOG = logging.getLogger(__name__)
 JOIN_S = 120.0
 """Seconds to wait for a machine of the pool while none is joining; chosen: one that was lost may
 come back."""
+SAYS_S = 10.0
+"""Seconds after which a run says that it waits for a machine; chosen."""
+WAITS = "waiting until a machine of the farm is ready: they join, or work for others"
 RECONNECT_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
 """Seconds before each further attempt to reach a scheduler that is gone; chosen."""
 FRESH_S = 15.0
 """Seconds after which the published status of a coordinator counts as that of a dead one; chosen:
 as long as connecting may take, and some fifteen times what it publishes after
 (``FarmSettings.publish_s``)."""
+ASKED_S = 10.0
+"""Seconds for which machines are waited for that say what they are, where nobody uses the farm;
+chosen: those that have said it before answer at once, and the others are shown as joining."""
 
 
 class Connection:
@@ -47,10 +55,16 @@ class Connection:
         """Connect; FarmError says why that is not possible."""
         self.address = address
         topic = f"collage-{uuid.uuid4().hex[:12]}"
-        carrier = DaskCarrier(client or connect(Address(address)), topic)
-        self.coordinator = Coordinator(carrier, engine_hash(), library_versions(), settings)
-        self.coordinator.on_admission = self._compare
+        self.carrier = DaskCarrier(client or connect(Address(address)), topic)
         self.store = Store()
+        self.coordinator = Coordinator(
+            self.carrier,
+            engine_hash(),
+            library_versions(),
+            settings,
+            alike=remembered(self.store),
+        )
+        self.coordinator.on_admission = self._compare
         self._placings: list[Placing] = []
         self._lock = threading.Lock()
 
@@ -58,6 +72,15 @@ class Connection:
     def lost(self) -> bool:
         """Return whether the scheduler is gone."""
         return self.coordinator.is_closed
+
+    def status(self) -> FarmStatus:
+        """Return what this coordinator and the others say of the farm."""
+        own = self.coordinator.status()
+        try:
+            others = _published(self.carrier, without=self.coordinator.id)
+        except (OSError, ValueError, TypeError, LookupError):
+            return own  # it has lost its scheduler, or is about to
+        return combined(self.carrier.address, [*others, own], [])
 
     def place(self, placing: Placing, out: str | None) -> RunUpdate:
         """Do a run; new machines of its pool are compared with it."""
@@ -72,7 +95,7 @@ class Connection:
     def _compare(self, machine: str, pool: str) -> str:
         with self._lock:
             found = next((p for p in self._placings if p.pool == pool and p.machine), None)
-        if found is None:
+        if found is None or self.coordinator.are_alike(machine, found.machine):
             return ""
         found.compare(machine)
         return admission(machine)
@@ -136,9 +159,7 @@ class FarmJobs:
             try:
                 connection = self._connection()
                 pool = connection.coordinator.wait_for_pool(
-                    settings.pool,
-                    JOIN_S,
-                    lambda: ticket.cancelled.is_set() or ticket.kept.is_set(),
+                    settings.pool, JOIN_S, _stopped(ticket, on_event)
                 ).name
                 placing = Placing(
                     connection.coordinator,
@@ -179,6 +200,19 @@ class FarmJobs:
         for one in chosen:
             (one.cancelled if one.kept.is_set() else one.kept).set()
         return bool(chosen)
+
+
+def _stopped(ticket: Ticket, on_event: Callable[[object], None]) -> Callable[[], bool]:
+    """Whether a run that waits for a machine was stopped; after a while it says that it waits."""
+    says_at = [time.monotonic() + SAYS_S]
+
+    def stopped() -> bool:
+        if says_at and time.monotonic() > says_at[0]:
+            says_at.clear()
+            on_event(Log(text=WAITS))
+        return ticket.cancelled.is_set() or ticket.kept.is_set()
+
+    return stopped
 
 
 def _ended_early(
@@ -266,6 +300,7 @@ class DaskFarms:
     def __init__(self) -> None:
         self._connections: dict[str, Connection] = {}
         self._lock = threading.Lock()
+        self._closed = False
 
     def jobs(self, settings: RunSettings) -> FarmJobs:
         """Return what runs jobs on the farm and the pool that the settings name."""
@@ -287,25 +322,31 @@ class DaskFarms:
         """Return the connection to a farm, made anew if its scheduler was lost."""
         with self._lock:
             found = self._connections.get(address)
-            if found is not None and found.lost:
-                del self._connections[address]
-                found.close()
-                found = None
-            if found is None:
-                found = self._connections[address] = Connection(address)
-            return found
+            if found is not None and not found.lost:
+                return found
+            self._connections.pop(address, None)
+        if found is not None:
+            found.close()
+        made = Connection(address)  # beside the lock: a farm that is gone is waited for
+        with self._lock:
+            found = None if self._closed else self._connections.setdefault(address, made)
+        if found is not made:
+            made.close()
+        if found is None:
+            raise FarmError("the farm was left")
+        return found
 
     def status(self, address: str) -> FarmStatus:
-        """Return the machines, pools and placements of a farm, as its coordinators see them."""
-        with self._lock:
-            found = self._connections.get(address)
-        if found is not None and not found.lost:
-            return found.coordinator.status()
-        return look_at(address)
+        """Return the machines, pools and placements of a farm, as its coordinators see them.
+
+        The connection is kept: who asks once asks again.
+        """
+        return self._connection(address).status()
 
     def close(self) -> None:
         """Leave all farms."""
         with self._lock:
+            self._closed = True
             connections = list(self._connections.values())
             self._connections.clear()
         for connection in connections:
@@ -313,36 +354,63 @@ class DaskFarms:
 
 
 def look_at(address: str) -> FarmStatus:
-    """Return what the scheduler and all coordinators say; FarmError: it cannot be reached."""
+    """Return what the scheduler, all coordinators and, where there is none, the machines say.
+
+    Raises:
+        FarmError: The farm cannot be reached.
+    """
     client = connect(Address(address))
+    carrier = DaskCarrier(client, f"collage-{uuid.uuid4().hex[:12]}")
     try:
-        carrier = DaskCarrier(client, "collage-status")
-        oldest = datetime.now(UTC) - timedelta(seconds=FRESH_S)
-        statuses = []
-        for content in carrier.published().values():
-            with contextlib.suppress(CollageError, ValueError):
-                status = read(content, FarmStatus)
-                if datetime.fromisoformat(status.at) >= oldest:
-                    statuses.append(status)
+        statuses = _published(carrier)
         names = list(workers_of(client).values())
+        if names and not statuses:
+            statuses = [_asked(carrier, len(names))]
         return combined(carrier.address, statuses, names)
     except (OSError, ValueError, TypeError, LookupError) as error:
         raise FarmError(f"the scheduler {address} gives no answer that can be read") from error
     finally:
-        with contextlib.suppress(Exception):
-            client.close(timeout=2)
+        carrier.close()
+
+
+def _published(carrier: DaskCarrier, without: str = "") -> list[FarmStatus]:
+    """Return what the coordinators that are alive say, but for one of them."""
+    oldest = datetime.now(UTC) - timedelta(seconds=FRESH_S)
+    statuses = []
+    for name, content in carrier.published().items():
+        with contextlib.suppress(CollageError, ValueError):
+            status = read(content, FarmStatus)
+            if name != without and datetime.fromisoformat(status.at) >= oldest:
+                statuses.append(status)
+    return statuses
+
+
+def _asked(carrier: DaskCarrier, count: int) -> FarmStatus:
+    """Ask the machines themselves what they are, since no coordinator knows them."""
+    coordinator = Coordinator(carrier, engine_hash(), library_versions(), publishes=False)
+    try:
+        ends = time.monotonic() + ASKED_S
+        while True:
+            status = coordinator.status()
+            joining = any(machine.state == "joining" for machine in status.machines)
+            if (len(status.machines) >= count and not joining) or time.monotonic() > ends:
+                return status
+            time.sleep(coordinator.settings.refresh_s)
+    finally:
+        coordinator.close()
 
 
 def combined(address: str, statuses: list[FarmStatus], workers: list[str]) -> FarmStatus:
-    """Merge what several coordinators say, with the workers that no coordinator knows."""
+    """Merge what several coordinators say, with the workers that no coordinator knows.
+
+    Of two that say something of a machine or a pool, the last one is believed.
+    """
     machines = {machine.name: machine for status in statuses for machine in status.machines}
     # A machine that works for one coordinator waits in the eyes of the others.
     for status in statuses:
         machines |= {m.name: m for m in status.machines if m.state == "measuring"}
     for name in workers:
-        machines.setdefault(
-            name, FarmMachine(name=name, state="idle", reason="nobody uses the farm now")
-        )
+        machines.setdefault(name, FarmMachine(name=name))
     pools = {pool.name: pool for status in statuses for pool in status.pools}
     return FarmStatus(
         address=address,
@@ -350,6 +418,6 @@ def combined(address: str, statuses: list[FarmStatus], workers: list[str]) -> Fa
         pools=tuple(pools.values()),
         placements=tuple(one for status in statuses for one in status.placements),
         queued=sum(status.queued for status in statuses),
-        last_error=next((s.last_error for s in statuses if s.last_error), ""),
+        last_error=next((s.last_error for s in reversed(statuses) if s.last_error), ""),
         at=datetime.now(UTC).isoformat(timespec="seconds"),
     )

@@ -20,6 +20,14 @@ from typing import Any
 
 import msgspec
 
+from collage_engine.farm.admission import (
+    COMPARE_EVERY_S,
+    COMPARED,
+    COMPARING_S,
+    Comparison,
+    admission,
+    remember,
+)
 from collage_engine.farm.coordinator import CHUNK_BYTES, Coordinator, Task
 from collage_engine.farm.messages import (
     Chunk,
@@ -39,7 +47,7 @@ from collage_engine.farm.messages import (
     encode,
     read,
 )
-from collage_engine.farm.pools import why_not_alike
+from collage_engine.farm.pools import LEAST_COMPARED, why_not_alike
 from collage_engine.machine.whole_folder import write_whole
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
@@ -73,17 +81,6 @@ OVER_S = 3600.0
 runtimes may have to be compiled first."""
 
 
-COMPARED = 12
-"""Candidates by which a new machine is compared with its pool; from the product's requirements."""
-COMPARING_S = 60.0
-"""Seconds for measuring each group of them; chosen."""
-
-
-def admission(machine: str) -> str:
-    """The owner of the tasks by which a new machine is compared with its pool."""
-    return f"admission of {machine}"
-
-
 def of_machine(cost: Cost, machine: str) -> Cost:
     """A cost that says which machine of a farm measured it.
 
@@ -101,6 +98,12 @@ def arrived(measurements: Sequence[Measurement], machine: str) -> list[Measureme
         for m in measurements
         if usable(m)
     ]
+
+
+def _measured_on(run: Run, machine: str) -> None:
+    """Note where a run was done; what it says of "this machine" it says of that one."""
+    run.measured_on = machine
+    run.warnings = [f"on {machine}: {warning}" for warning in run.warnings]
 
 
 class Placing:
@@ -160,8 +163,14 @@ class Placing:
         """Groups that other machines measure, by lease."""
         self._seen: dict[str, SharedGroup] = {}
         """All groups that were ever shared, by which new machines are compared with the pool."""
-        self._compared: list[str] = []
-        """New machines that this run compares with the pool."""
+        self._new: set[str] = set()
+        """Machines that joined during the run, and wait until they were compared."""
+        self._comparing: dict[str, Comparison] = {}
+        """Machines that this run is comparing with its own."""
+        self._incomparable: set[str] = set()
+        """Machines that could not measure what they were to be compared by."""
+        self._compare_at = 0.0
+        """When it next looks at whether a machine can be compared."""
         self._asking = False
         self._keeps = False
         self._measured = 0
@@ -213,10 +222,9 @@ class Placing:
         finally:
             self.coordinator.withdraw(self.owner)
             self.coordinator.release(self.owner)
-            for machine in self._compared:
-                # Nobody is left to judge it: it is taken as it is.
-                self.coordinator.withdraw(admission(machine))
-                self.coordinator.release(admission(machine))
+            for machine in self._comparing.keys() | self._new:
+                # Nobody is left to judge it.
+                self._stop_comparing(machine)
             self.say("finished" if state == "finished" else "failed", reason)
 
     def _wait(self) -> RunAnswer:
@@ -246,6 +254,8 @@ class Placing:
                 self.on_event(
                     Log(level="warning", text=f"{lost}, with all costs that have arrived")
                 )
+            for compared in list(self._comparing):
+                self._stop_comparing(compared)  # it was with another machine
             self.machine = machine
             self.lease = ""
             self._open, self._reserved, self._out = {}, {}, {}
@@ -298,7 +308,11 @@ class Placing:
             if not event.done:
                 self._stage = event.stage
                 self.say("running", "")
+        if isinstance(event, Log):
+            # What it says of "this machine" it says of that one.
+            event = msgspec.structs.replace(event, text=f"on {machine}: {event.text}")
         if isinstance(event, Provisional):
+            _measured_on(event.run, machine)
             self.answer = event.run
         self.on_event(event)
 
@@ -315,7 +329,7 @@ class Placing:
             candidates = [msgspec.structs.replace(one, cost=named(one.cost)) for one in candidates]
         if update.run is not None:
             update.run.costs = {name: named(cost) for name, cost in update.run.costs.items()}
-            update.run.measured_on = machine
+            _measured_on(update.run, machine)
         return RunUpdate(
             candidates=candidates,
             without_candidates=update.without_candidates,
@@ -365,11 +379,16 @@ class Placing:
         shared = self._shared
         if shared is None or self._asking or not self._open or now >= self._deadline:
             return
-        idle = sum(
-            machine.pool == self.pool and machine.state == "idle"
+        idle = [
+            machine.name
             for machine in self.coordinator.status().machines
-        )
-        room = idle + (PREFETCHED if self._out else 0) - len(self._reserved)
+            if machine.pool == self.pool and machine.state == "idle"
+        ]
+        alike = [name for name in idle if self.coordinator.are_alike(name, self.machine)]
+        if len(alike) < len(idle) and now >= self._compare_at:
+            self._compare_at = now + COMPARE_EVERY_S
+            self._compare_idle(set(idle) - set(alike))
+        room = len(alike) + (PREFETCHED if self._out else 0) - len(self._reserved)
         if room <= 0:
             return
         wished = list(self._open)[:room]
@@ -414,6 +433,8 @@ class Placing:
                 lambda: self._group_began(first, group, machine)
             ),
             checked=True,
+            like=lead,
+            patience_s=WAITS_S,
             doing=f"measuring {group.candidates[0].label} of {self.model.name}",
         )
         first = task.lease
@@ -478,77 +499,103 @@ class Placing:
     # ------------------------------------------------------------------ new machines
 
     def compare(self, machine: str) -> None:
-        """Have a new machine measure what the pool has measured; called from any thread."""
-        self._compared.append(machine)
-        self._inbox.put(lambda: self._compare(machine))
+        """Compare a new machine, which waits for that; called from any thread."""
+        self._new.add(machine)
+        self._inbox.put(lambda: self._compare_new(machine))
 
-    def _compare(self, machine: str) -> None:
-        owner, shared = admission(machine), self._shared or self._last_shared
-        known = self._comparable()
-        if shared is None or not known:
-            self.coordinator.release(owner)
+    def _compare_new(self, machine: str) -> None:
+        """Compare a new machine at once, or let it go where not enough is known."""
+        self._stop_comparing(machine, release=False)  # it may have left and come back
+        known = self._known()
+        if sum(len(costs) for _, costs in known) < COMPARED:
+            self._stop_comparing(machine)
+        else:
+            self._compare(machine, known)
+
+    def _compare_idle(self, names: set[str]) -> None:
+        """Compare machines that were there before with that of the run, as far as is known."""
+        names = names - self._incomparable
+        known = self._known() if names else []
+        for name in sorted(names) if known else ():
+            self._compare(name, known)
+
+    def _compare(self, machine: str, known: list[tuple[SharedGroup, Mapping[str, Cost]]]) -> None:
+        """Have a machine measure what is known and it has not been asked yet."""
+        shared, comparison = self._shared or self._last_shared, self._comparing.get(machine)
+        if shared is None or (comparison is None and not self.coordinator.begin_comparing(machine)):
+            self._stop_comparing(machine)
             return
-        waiting = {group.id for group, _ in known}
-        pairs: list[tuple[float, float]] = []
+        if comparison is None:
+            comparison = self._comparing[machine] = Comparison(self.machine)
+        for group, costs in comparison.wanted(known):
+            self._ask_to_compare(machine, comparison, group, shared, costs)
 
-        def judge() -> None:
-            drift_here = drift(recall(self.store, self.request.settings.threads), DEFAULT_DRIFT)
-            ours, theirs = [a for a, _ in pairs], [b for _, b in pairs]
-            reason = why_not_alike(ours, theirs, drift_here)
-            if reason:
-                self.coordinator.move(machine, reason)
-            self.coordinator.release(owner)
+    def _judge(self, machine: str, comparison: Comparison) -> None:
+        """Say whether a machine adds to the costs of this run's machine."""
+        drift_here = drift(recall(self.store, self.request.settings.threads), DEFAULT_DRIFT)
+        ours, theirs = [a for a, _ in comparison.pairs], [b for _, b in comparison.pairs]
+        reason = why_not_alike(ours, theirs, drift_here)
+        if reason:
+            self.coordinator.move(machine, reason)
+        elif len(comparison.pairs) >= LEAST_COMPARED:
+            self.coordinator.alike(machine, comparison.lead)
+            remember(self.store, self.pool, comparison.lead, machine)
+        else:
+            self._incomparable.add(machine)
+        self._stop_comparing(machine)
 
-        for group, costs in known:
-            self._ask_to_compare(machine, owner, group, shared, costs, waiting, pairs, judge)
+    def _stop_comparing(self, machine: str, release: bool = True) -> None:
+        if self._comparing.pop(machine, None) is not None:
+            self.coordinator.end_comparing(machine)
+            self.coordinator.withdraw(admission(machine))
+        if release:
+            self._new.discard(machine)
+            self.coordinator.release(admission(machine))
 
-    def _comparable(self) -> list[tuple[SharedGroup, dict[str, Cost]]]:
-        """A few groups with what the pool knows of them, a dozen candidates in all."""
-        found: list[tuple[SharedGroup, dict[str, Cost]]] = []
-        count = 0
+    def _known(self) -> list[tuple[SharedGroup, Mapping[str, Cost]]]:
+        """The first groups that are known, a dozen candidates in all at most, with their costs."""
+        found: list[tuple[SharedGroup, Mapping[str, Cost]]] = []
         sha256 = self.model.files[self.model.name]
         for group in self._seen.values():
-            keys = [candidate.key for candidate in group.candidates]
-            costs = self.store.get_many(keys, sha256)
+            costs = self.store.get_many([one.key for one in group.candidates], sha256)
             usable_costs = {key: cost for key, cost in costs.items() if cost.usable}
-            if usable_costs and len(usable_costs) == len(keys):
-                found.append((group, usable_costs))
-                count += len(keys)
-            if count >= COMPARED:
+            if usable_costs and len(costs) == len(group.candidates):
+                members = tuple(one for one in group.candidates if one.key in usable_costs)
+                found.append((SharedGroup(id=group.id, candidates=members), usable_costs))
+            if sum(len(costs) for _, costs in found) >= COMPARED:
                 break
         return found
 
     def _ask_to_compare(
         self,
         machine: str,
-        owner: str,
+        comparison: Comparison,
         group: SharedGroup,
         shared: News,
         costs: Mapping[str, Cost],
-        waiting: set[str],
-        pairs: list[tuple[float, float]],
-        judge: Callable[[], None],
     ) -> None:
         """Have a machine measure one known group, and judge it after the last one."""
 
         def take(body: bytes | CollageError) -> None:
-            waiting.discard(group.id)
+            if self._comparing.get(machine) is not comparison:
+                return
+            comparison.waiting.discard(group.id)
             if not isinstance(body, CollageError):
                 with contextlib.suppress(CollageError):
                     for m in read(body, GroupAnswer).measurements:
                         fresh = normalised_cost(m.cost, lambda name: None)
                         known = costs.get(m.key)
                         if known is not None and known.median_us and fresh.median_us:
-                            pairs.append((known.median_us, fresh.median_us))
-            if not waiting:
-                judge()
+                            comparison.pairs.append((known.median_us, fresh.median_us))
+            if comparison.is_over:
+                self._judge(machine, comparison)
 
         self.coordinator.submit(
             Task(
                 name="group",
                 message=encode(self._group_request(group, shared, COMPARING_S)),
                 done=lambda body, _: self._inbox.put(lambda: take(body)),
-                owner=owner,
+                owner=admission(machine),
                 pool=self.pool,
                 machine=machine,
                 urgent=True,

@@ -118,5 +118,5 @@ def why_not_alike(known: Sequence[float], found: Sequence[float], drift: float) 
     factor = max(middle, 1 / middle)
     return (
         f"{len(ratios)} known candidates were {factor:.2f} times {word} here than in the pool, "
-        f"whose drift is {drift:.0%}"
+        f"whose drift is {100 * drift:.0f} %"
     )

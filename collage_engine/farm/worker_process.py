@@ -20,6 +20,9 @@ LOST = 75
 DEATH_TIMEOUT = "60s"
 """How long a worker looks for its scheduler at its start; chosen."""
 
+NAME_TAKEN = "name taken"
+"""What Dask's scheduler answers to a worker whose name another worker has."""
+
 _leaving = False
 
 
@@ -70,9 +73,25 @@ def main(address: str, name: str, certificate: str = "") -> int:
     try:
         asyncio.run(work())
     except (OSError, TimeoutError, RuntimeError) as error:
-        print(f"the farm {address} cannot be joined: {error}", file=sys.stderr)
+        reason = why_not_joined(error, name)
+        print(f"the farm {address} cannot be joined: {reason}", file=sys.stderr)
         return LOST
     return 0 if _leaving else LOST
+
+
+def why_not_joined(error: Exception, name: str) -> str:
+    """Why a worker did not start, from what Dask raises."""
+    from collage_engine.farm.carrier import why_not_started
+
+    reason = why_not_started(error)
+    if NAME_TAKEN in reason:
+        return (
+            f"it has a machine that is called {name} already. Stop that one, or join under another "
+            "name with --name"
+        )
+    if isinstance(error, TimeoutError):
+        return "it does not answer, or has another certificate"
+    return reason
 
 
 def address_towards(scheduler: str) -> str:

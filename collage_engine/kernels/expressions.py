@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from tvm import tirx
@@ -74,25 +75,32 @@ def call_name(call: Call) -> str:
     return str(call.op.name).rsplit(".", 1)[-1]
 
 
+_PARTS: tuple[tuple[tuple[type, ...], Callable[[Any], tuple[Expr, ...]]], ...] = (
+    (BINARY, lambda e: (e.a, e.b)),
+    ((TensorLoad,), lambda e: tuple(e.indices)),
+    ((Call,), lambda e: tuple(a for a in e.args if isinstance(a, Expr))),
+    ((prim.Cast,), lambda e: (e.value,)),
+    ((prim.Select,), lambda e: (e.condition, e.true_value, e.false_value)),
+    ((prim.Not, prim.BitwiseNot), lambda e: (e.a,)),
+    ((prim.Let,), lambda e: (e.value, e.body)),
+    ((Var, prim.IntImm, prim.FloatImm, StringImm), lambda e: ()),
+)
+"""What the direct sub-expressions of each class of expressions are."""
+
+
+@cache
+def _parts_of(kind: type) -> Callable[[Any], tuple[Expr, ...]]:
+    """Look up how to take an expression apart; kept, since TVM's classes are slow to be asked."""
+    for kinds, parts in _PARTS:
+        if issubclass(kind, kinds):
+            return parts
+    raise NotUnderstood(f"expression {kind.__name__}")
+
+
 def children(e: Expr) -> tuple[Expr, ...]:
     """Return the direct sub-expressions."""
-    if isinstance(e, BINARY):
-        return (e.a, e.b)
-    if isinstance(e, TensorLoad):
-        return tuple(e.indices)
-    if isinstance(e, Call):
-        return tuple(a for a in e.args if isinstance(a, Expr))
-    if isinstance(e, prim.Cast):
-        return (e.value,)
-    if isinstance(e, prim.Select):
-        return (e.condition, e.true_value, e.false_value)
-    if isinstance(e, (prim.Not, prim.BitwiseNot)):
-        return (e.a,)
-    if isinstance(e, prim.Let):
-        return (e.value, e.body)
-    if isinstance(e, (Var, prim.IntImm, prim.FloatImm, StringImm)):
-        return ()
-    raise NotUnderstood(f"expression {type(e).__name__}")
+    kind: type = type(e)
+    return _parts_of(kind)(e)
 
 
 def walk(e: Expr) -> Iterator[Expr]:

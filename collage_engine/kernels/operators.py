@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.opaque import is_opaque, title
+from collage_engine.model.opaque_names import is_opaque, title
 
 _NAMES = """
 abs acos acosh add arange argmax argmin asin asinh astype atan atan2 atanh bitwise_and

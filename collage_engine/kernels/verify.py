@@ -26,9 +26,10 @@ def verify(
     """
     arguments = random_arguments(plain, seed) if inputs is None else inputs
     results = []
-    for function in (plain, scheduled):
+    built = build_all(plain=plain, scheduled=scheduled)
+    for name in ("plain", "scheduled"):
         tensors = [tvm.runtime.tensor(a.copy()) for a in arguments]
-        build(function)["kernel"](*tensors)
+        built[name](*tensors)
         results.append([t.numpy() for t in tensors])
     worst = 0.0
     for want, got in zip(*results, strict=True):
@@ -38,8 +39,16 @@ def verify(
 
 def build(function: tirx.PrimFunc) -> Any:
     """Returns the kernel alone, compiled for this machine, as ``module["kernel"]``."""
-    module = tvm.IRModule({"kernel": function.with_attr("global_symbol", "kernel")})
-    return tvm.tirx.build(module, tvm.target.Target(cpu_target()))
+    return build_all(kernel=function)
+
+
+def build_all(**functions: tirx.PrimFunc) -> Any:
+    """Returns functions compiled together for this machine, as ``module[name]``.
+
+    One build of two functions takes less time than two builds.
+    """
+    named = {name: f.with_attr("global_symbol", name) for name, f in functions.items()}
+    return tvm.tirx.build(tvm.IRModule(named), tvm.target.Target(cpu_target()))
 
 
 def random_arguments(function: tirx.PrimFunc, seed: int) -> list[np.ndarray]:

@@ -18,16 +18,21 @@ room for sums in another order, the others for roundings of about ten operators.
 
 
 def tolerance(precision: str) -> float:
-    """Bound on ``max_rel_error`` at a precision; an integer one's is a step in 255."""
+    """Return the bound on ``max_rel_error`` at a precision; for integers a step in 255."""
     return TOLERANCES.get(precision, 1 / 255)
 
 
 def errors(computed: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
-    """Return ``max|y−r|`` and ``max|y−r| / max|r|``.
+    """Return the largest absolute and the largest relative error of an output.
 
-    Both are infinite when the shapes differ or ``y`` is not finite where ``r`` is; places where the
-    truth itself is not finite must agree in kind and count no further. Where the truth is all
-    zero the absolute error stands for the relative one.
+    They are ``max|y−r|`` and ``max|y−r| / max|r|``. Both are infinite where the shapes differ, or
+    where ``y`` is not finite and ``r`` is. Places where the truth itself is not finite must agree
+    in kind and do not count further. Where the truth is all zero the absolute error stands for the
+    relative one.
+
+    Args:
+        computed: The computed values ``y``.
+        truth: The true values ``r``.
     """
     if computed.shape != truth.shape:
         return float("inf"), float("inf")
@@ -57,6 +62,10 @@ def errors(computed: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
 
 
 def worst(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> tuple[float, float]:
-    """Return the largest errors over several (computed, truth) outputs."""
+    """Return the largest absolute and the largest relative error of several outputs.
+
+    Args:
+        pairs: The computed and the true values of each output.
+    """
     found = [errors(computed, truth) for computed, truth in pairs]
     return max((e[0] for e in found), default=0.0), max((e[1] for e in found), default=0.0)

@@ -30,8 +30,11 @@ chosen."""
 def compile_function(function: Function) -> Compiled:
     """Compile a function for this machine, or for the device of its instance.
 
+    Returns:
+        The compiled function, which can be run and timed until it is closed.
+
     Raises:
-        ToolchainError: With the reason why the toolchain cannot take it.
+        ToolchainError: The toolchain cannot take it; the sentence says why.
     """
     from collage_engine.toolchains.registry import get
 
@@ -61,7 +64,12 @@ _COMPILERS: dict[str, Callable[[Function, Toolchain], Compiled]] = {
 
 
 def _timer(call: Callable[[], Any], evaluator: Callable[[int], Callable[[], float]]) -> Timer:
-    """Choose how to time from one warm call. ``evaluator(n)()`` is the mean of ``n`` calls."""
+    """Return what times calls: a Python loop for long ones, TVM's evaluator for short ones.
+
+    Args:
+        call: Calls the compiled function once.
+        evaluator: ``evaluator(n)()`` is the mean of the seconds of ``n`` calls.
+    """
     call()
     start = time.perf_counter()
     call()
@@ -90,7 +98,7 @@ def _timer(call: Callable[[], Any], evaluator: Callable[[int], Callable[[], floa
 
 
 class ExternalCompiled(Compiled):
-    """It is a toolchain's runtime module, called as ``symbol(*inputs, *outputs)``.
+    """A toolchain's runtime module, which is called as ``symbol(*inputs, *outputs)``.
 
     Where the size of an output depends on the data it returns its outputs instead.
     """
@@ -192,7 +200,11 @@ class NativeCompiled(Compiled):
 
 
 def _bind(function: Function, inputs: Sequence[np.ndarray]) -> list[Any]:
-    """Return TVM tensors of the inputs, checked against the function's types."""
+    """Return TVM tensors of the inputs.
+
+    Raises:
+        ToolchainError: Their number, shapes or element types are not the function's.
+    """
     if len(inputs) != len(function.inputs):
         raise ToolchainError(
             f"{function.symbol} takes {len(function.inputs)} inputs, {len(inputs)} were given"

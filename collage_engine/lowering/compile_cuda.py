@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 MOST_COPIES = 12
 """Copies of a candidate's weights, at most. Chosen: it bounds the device's memory."""
-CACHES = 2.0
+CACHES_BETWEEN_USES = 2.0
 """How many times the bytes of the last-level cache pass between two uses of the same weights.
 Chosen: what was read that long ago is gone under any replacement."""
 
@@ -49,11 +49,11 @@ def copies_wanted(weights: int, model_weights: int, cache: int) -> int:
     """
     if weights == 0 or model_weights <= cache:
         return 1
-    return max(1, min(MOST_COPIES, math.ceil(CACHES * cache / weights) + 1))
+    return max(1, min(MOST_COPIES, math.ceil(CACHES_BETWEEN_USES * cache / weights) + 1))
 
 
 def weight_bytes(function: Function) -> int:
-    """Return the bytes of the constants inside."""
+    """Return the bytes of the constants inside a function."""
     nodes = (function.graph.nodes[index] for index in function.members)
     return sum(kind.bytes for node in nodes if node.form == "constant" for kind in node.types)
 
@@ -74,9 +74,10 @@ def device_timer(calls: Sequence[Callable[[], object]], cuda: CudaRuntime) -> De
 def process_sampler() -> SteadySampler | None:
     """Return this process's watch over the device's clocks.
 
-    It is None where its kernel cannot be compiled.
-
     The level that it starts from holds for all that is timed in the process.
+
+    Returns:
+        The watch; None where there is no device, or where its kernel cannot be compiled.
     """
     found = cuda_probe()
     if not found.devices:
@@ -90,7 +91,7 @@ def process_sampler() -> SteadySampler | None:
 
 
 class CudaCompiled(Compiled):
-    """It is a candidate on the device, external or native."""
+    """A candidate on the device, compiled by its toolchain or by TVM."""
 
     def __init__(self, function: Function, toolchain: Toolchain, copies: int = 1) -> None:
         super().__init__(function, toolchain)
@@ -164,7 +165,11 @@ class CudaCompiled(Compiled):
         return bound
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Run once on the device; raises ``DeviceFault`` when its context is lost."""
+        """Run once on the device; see ``Compiled``.
+
+        Raises:
+            DeviceFault: The device's context is lost.
+        """
         try:
             results = self._bodies[0](*self._bind(inputs))
         except Exception:
@@ -184,7 +189,7 @@ class CudaCompiled(Compiled):
         return self._timer
 
     def inside(self) -> dict[str, Any]:
-        """What the toolchain says of its module, and how it was timed (CUDA graph, clocks)."""
+        """Return what the toolchain says of its module, and how it was timed (graph, clocks)."""
         found = dict(inside(self.toolchain, self._modules[0]))
         if self._timer is not None:
             found["cuda_graph"] = self._timer.captured > 0

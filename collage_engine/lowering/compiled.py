@@ -24,14 +24,18 @@ class Compiled(ABC):
 
     @abstractmethod
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the outputs, in the function's order, for inputs in the function's order.
+        """Run the function once.
 
-        Both as stored.
+        Args:
+            inputs: Its inputs in order, as they are stored in their formats.
+
+        Returns:
+            Its outputs in order, as they are stored in their formats.
         """
 
     @abstractmethod
     def timer(self, inputs: Sequence[np.ndarray]) -> Timer:
-        """Bind inputs; the result makes ``n`` calls in a row and returns their total seconds."""
+        """Bind inputs; return what makes ``n`` calls in a row and returns their total seconds."""
 
     @abstractmethod
     def inside(self) -> dict[str, Any]:

@@ -34,7 +34,8 @@ class ValuesAtHand:
             builder: Relax's block builder of the module.
             graph: The dataflow graph whose values are handed on.
             threads: Threads of the conversions' kernels.
-            architecture: Of the NVIDIA device that the module runs on; empty: the processor.
+            architecture: CUDA architecture of the device that the module runs on; empty: the
+                processor.
             host: Copies between the device and the host, in a module for a device.
         """
         self._host = host
@@ -57,7 +58,12 @@ class ValuesAtHand:
         return index in self._values
 
     def get(self, index: int, name: str) -> Any:
-        """Return the value in a format."""
+        """Return the variable of a value in a format, which is computed when it is first wanted.
+
+        Args:
+            index: The node index of the value, which was put before in some format.
+            name: The format.
+        """
         from tvm import relax
 
         from collage_engine.lowering.extract import relax_type
@@ -97,5 +103,5 @@ class ValuesAtHand:
 
 
 def conversion_name(source: str, target: str) -> str:
-    """What conversions are called in a built module, with a number where there are several."""
+    """Return what conversions are called in a built module; a number follows where needed."""
     return f"convert_{source}_to_{target}"

@@ -23,7 +23,7 @@ from collage_engine.toolchains.runtime.builder import find_in_wheel
 from collage_engine.toolchains.runtime.nvcc import find_nvcc
 
 COMPILE_SECONDS = 600.0
-"""Time after which a compiler of device code is stopped. Chosen."""
+"""Seconds after which a compiler of device code is stopped. Chosen."""
 KIND = b"cuda"
 """Module kind under which TVM serialises device code: format, kernels, code."""
 SOURCE = b"cuda"
@@ -34,7 +34,11 @@ _RUNTIME = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13")
 
 
 def compiler() -> str:
-    """``nvcc`` or ``nvrtc``: what would compile here. ``ToolchainError`` when neither is there."""
+    """Return which compiler of device code would be used here: ``nvcc`` or ``nvrtc``.
+
+    Raises:
+        ToolchainError: Neither is there.
+    """
     if find_nvcc() is not None:
         return "nvcc"
     _nvrtc_library()
@@ -42,9 +46,15 @@ def compiler() -> str:
 
 
 def compile_cubin(source: str, architecture: str) -> bytes:
-    """Return the cubin of CUDA source; ``ToolchainError`` with the compiler's first error.
+    """Return the cubin of CUDA source. Equal sources are compiled once, and kept on disk.
 
-    ``architecture`` is ``sm_90a`` and the like. Equal sources are compiled once, and kept on disk.
+    Args:
+        source: The source.
+        architecture: The device's architecture, such as ``sm_90a``.
+
+    Raises:
+        ToolchainError: There is no compiler, or it refuses the source; the sentence has its first
+            error.
     """
     key = hashlib.sha256(f"{architecture}\0{source}".encode()).hexdigest()
     if key not in _compiled:
@@ -62,7 +72,7 @@ _compiled: dict[str, bytes] = {}
 
 
 def keep_cubin(source: str, architecture: str, code: bytes) -> None:
-    """Code compiled in another process, for when its source comes up in this one."""
+    """Keep code that another process has compiled, for when its source is asked for in this one."""
     _compiled[hashlib.sha256(f"{architecture}\0{source}".encode()).hexdigest()] = code
 
 
@@ -97,10 +107,13 @@ def source_of(kernel: Any, architecture: str) -> str:
 
 
 def compile_for_tvm(architecture: str) -> None:
-    """Have TVM compile its kernels here, too, where a device is: for this architecture from now on.
+    """Have TVM compile its kernels by ``compile_cubin``, also where a device is there.
 
-    TVM's own way is nvrtc through the package cuda-bindings, which nobody else needs, and fast
-    mathematics, which is not what is exported without a device. It does not say what for.
+    TVM's own way is nvrtc through the package cuda-bindings, which nothing else here needs, with
+    fast mathematics, so that results differ from what is exported without a device.
+
+    Args:
+        architecture: What is compiled for from now on, since TVM does not say it.
     """
     if not _compiles_for:
         import tvm_ffi
@@ -112,7 +125,9 @@ def compile_for_tvm(architecture: str) -> None:
 
 
 TVM_CALLBACK = "tvm_callback_cuda_compile"
+"""Global function by which TVM compiles CUDA source, where there is one."""
 _compiles_for: list[str] = []
+"""The architecture that ``compile_for_tvm`` was last called with; empty: it was not called."""
 
 
 def _by_nvcc(source: str, architecture: str) -> bytes:
@@ -153,7 +168,11 @@ def _by_nvcc(source: str, architecture: str) -> bytes:
 
 
 def _nvrtc_library() -> Path:
-    """Return nvrtc of a wheel or of the system."""
+    """Return the path of nvrtc, of a wheel or of the system.
+
+    Raises:
+        ToolchainError: It is nowhere.
+    """
     for package in _NVRTC:
         for major in ("13", "12"):
             try:
@@ -228,12 +247,19 @@ def device_modules(module: Any) -> Iterator[Any]:
 def with_cubins(
     blob: bytes, architecture: str, compile_: Callable[[str, str], bytes] = compile_cubin
 ) -> bytes:
-    """Return a packed import blob (``runtime.ModulePackImportsToTensor``) with source made cubin.
+    """Return a packed blob of imported modules in which CUDA source is replaced by compiled code.
 
-    The blob is a length and then, per module, its kind and its bytes, each behind a length. A
-    CUDA module's bytes are the format, the table of kernels and the code. Every other module,
-    and a CUDA module that is compiled already, stays as it is. Raises ``ToolchainError`` when a
-    source does not compile, or when it cannot be found again in the blob.
+    The blob (``runtime.ModulePackImportsToTensor``) is a length and then, for each module, its kind
+    and its bytes, each behind a length. A CUDA module's bytes are the format, the table of kernels
+    and the code. Other modules, and CUDA modules that are compiled, stay as they are.
+
+    Args:
+        blob: The bytes of the blob.
+        architecture: The device's architecture, such as ``sm_90a``.
+        compile_: Compiles a source for an architecture.
+
+    Raises:
+        ToolchainError: A source does not compile, or cannot be found in the blob.
     """
     done = bytearray(blob[8:])
     head = struct.pack("<Q", len(KIND)) + KIND

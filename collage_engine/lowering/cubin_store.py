@@ -24,14 +24,17 @@ def name_of(source: str, architecture: str, nvrtc: Path | None) -> str:
 
 
 def load(name: str) -> bytes | None:
-    """Return code that was kept earlier."""
+    """Return code that was kept earlier; None where there is none."""
     with contextlib.suppress(OSError):
         return _file(name).read_bytes()
     return None
 
 
 def keep(name: str, code: bytes) -> None:
-    """Appears whole or not at all; a folder that cannot be written keeps nothing."""
+    """Keep code in a file that is written whole or not at all.
+
+    Nothing is kept where the folder cannot be written.
+    """
     file = _file(name)
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,12 @@ from collage_engine.lowering.target import build_target
 
 
 def build_module(module: Any, architecture: str) -> Any:
-    """``relax.build`` for an architecture, or for this processor where that is empty."""
+    """Build a Relax module into an executable of TVM's virtual machine.
+
+    Args:
+        module: The module.
+        architecture: The CUDA architecture; empty: this machine's processor.
+    """
     from tvm import relax
 
     target = build_target(architecture)

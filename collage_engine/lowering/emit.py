@@ -19,7 +19,7 @@ class KernelCall:
 
 
 def call_external(builder: Any, function: Function, arguments: list[Any]) -> list[Any]:
-    """Emit the call of an external partition's symbol; one variable per output."""
+    """Emit the call of an external partition's symbol, and return one variable for each output."""
     from tvm import relax
     from tvm.ir import TupleGetItem
 
@@ -39,9 +39,19 @@ def call_external(builder: Any, function: Function, arguments: list[Any]) -> lis
 
 
 def add_kernels(builder: Any, lowered: Any, function: Function, prefix: str = "") -> dict[Any, Any]:
-    """Add the PrimFuncs of a lowered partition; old global variable → new (shared if equal).
+    """Add the PrimFuncs of a lowered partition to the module that is being built.
 
-    ``prefix``: what their names begin with.
+    Args:
+        builder: Relax's block builder of that module.
+        lowered: The module of the partition.
+        function: What it computes.
+        prefix: What the names of the added functions begin with.
+
+    Returns:
+        The new global variable of each old one; equal functions share one.
+
+    Raises:
+        ToolchainError: The toolchain left something in the module that is not lowered.
     """
     from tvm import relax
     from tvm.tirx import PrimFunc
@@ -67,7 +77,19 @@ def inline(
     position: int,
     calls: list[KernelCall],
 ) -> list[Any]:
-    """Emit the bindings of a lowered ``main`` here; its results."""
+    """Emit the bindings of a lowered partition's ``main`` into the function that is being built.
+
+    Args:
+        builder: Relax's block builder.
+        lowered: The module of the partition.
+        arguments: The variables that its parameters stand for.
+        callees: The global variables of its kernels in the module that is being built.
+        position: The partition's position among the given functions.
+        calls: Takes the calls of kernels, in order.
+
+    Returns:
+        The variables of the partition's outputs, in order.
+    """
     from tvm import relax
     from tvm.ir import Call, GlobalVar, Tuple, TupleGetItem
 
@@ -101,7 +123,7 @@ def inline(
 
 
 def add_placeholder(builder: Any, name: str = "collage_placeholder") -> None:
-    """A kernel that nobody calls."""
+    """Add a kernel that nobody calls to the module that is being built."""
     from tvm import te
 
     source = te.placeholder((1,), name="source", dtype="float32")

@@ -27,11 +27,21 @@ def function_of(
     takes: Formats | None = None,
     gives: Formats | None = None,
 ) -> Function:
-    """Return some operators (0…N−1) as a function closed over constants, tuples, projections.
+    """Return some operators of a model as a function that a toolchain can compile.
 
-    ``takes`` and ``gives`` are formats by operator number of the value's producer, as records
-    have them. Raises ``ToolchainError`` when nothing leaves the sub-graph, or a tuple would cross
-    its border.
+    The function also holds the constants, tuples and projections that belong to the operators.
+
+    Args:
+        model: The imported model.
+        instance: The toolchain instance that is to compile it.
+        operators: The operator numbers, from 0 to N−1.
+        symbol: The name of the compiled function.
+        spin: Whether idle threads of its runtime may spin.
+        takes: Formats of inputs that are not plain, by operator number of their producer.
+        gives: Formats of outputs that are not plain, by operator number.
+
+    Raises:
+        ToolchainError: No value leaves the sub-graph, or a tuple would cross its border.
     """
     graph = model.graph
     numbers = tuple(map(OperatorNumber, operators))
@@ -59,7 +69,7 @@ def function_of(
 
 
 def _stored(formats: dict[int, str]) -> dict[int, str]:
-    """Without the host's: there a value is plain, as for any other function of the host."""
+    """Return the formats without the host's, in which a value is plain for a function."""
     return {index: name for index, name in formats.items() if name != HOST}
 
 
@@ -69,10 +79,17 @@ def relax_module(
     inputs: tuple[NodeIndex, ...],
     outputs: tuple[NodeIndex, ...],
 ) -> Any:
-    """Return a Relax module whose ``main`` computes ``outputs`` from ``inputs`` with a closed set.
+    """Return a Relax module whose ``main`` computes some values from others.
 
-    Operators are the model's own, not lowered; constants are inlined. PrimFuncs that the importer
-    lowered itself come along. One output is returned as a tensor, several as a tuple.
+    The operators are the model's own, not lowered, and constants are inlined. PrimFuncs that the
+    importer lowered itself are part of the module. One output is returned as a tensor, several as a
+    tuple.
+
+    Args:
+        model: The imported model.
+        nodes: The nodes between inputs and outputs, closed over constants, tuples, projections.
+        inputs: The node indices of the parameters, in order.
+        outputs: The node indices of the results, in order.
     """
     from tvm import relax
     from tvm.ir import Tuple
@@ -120,7 +137,13 @@ def relax_type(kind: TensorType) -> Any:
 
 
 def substitute(expr: Any, values: dict[Any, Any], callees: dict[Any, Any]) -> Any:
-    """``expr`` with its variables and called functions replaced; what is in neither stays."""
+    """Return a Relax expression with its variables and called functions replaced.
+
+    Args:
+        expr: The expression.
+        values: What stands for a variable; a variable that is missing stays.
+        callees: What stands for a global variable; one that is missing stays.
+    """
     from tvm import relax
     from tvm.ir import Call, GlobalVar, Tuple, TupleGetItem
 

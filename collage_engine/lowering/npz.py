@@ -17,7 +17,12 @@ from collage_engine.records.errors import UsageError
 
 
 def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays in the mapping's order, stored and with fixed dates: same arrays, same bytes."""
+    """Write arrays to a file without compression; equal arrays give equal bytes.
+
+    Args:
+        path: The file.
+        arrays: The arrays by name, in the order in which they are written.
+    """
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
             entry = zipfile.ZipInfo(name + ".npy", date_time=(1980, 1, 1, 0, 0, 0))
@@ -30,7 +35,18 @@ def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read_npz(path: Path, dtypes: Mapping[str, str] | None = None) -> dict[str, np.ndarray]:
-    """Arrays by name; ``UsageError`` when the file is not a readable .npz."""
+    """Read the arrays of a file.
+
+    Args:
+        path: The file.
+        dtypes: Element types by name, for arrays whose type NumPy cannot name.
+
+    Returns:
+        The arrays by name.
+
+    Raises:
+        UsageError: It is not a readable .npz file.
+    """
     found: dict[str, np.ndarray] = {}
     try:
         with zipfile.ZipFile(path) as archive:

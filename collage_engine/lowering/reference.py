@@ -47,7 +47,7 @@ recording, and an ONNX file ends at 2 GiB anyway."""
 
 
 class TrueValues:
-    """It holds recorded values in a folder: ``<node index>.npy`` and ``values.json``."""
+    """The recorded values of a model in a folder: ``<node index>.npy`` and ``values.json``."""
 
     def __init__(self, folder: str | Path) -> None:
         """Open what ``record`` wrote; ``MeasureError`` when the recording is not complete."""
@@ -66,7 +66,19 @@ class TrueValues:
         folder: str | Path,
         cancel: Flag | None = None,
     ) -> TrueValues:
-        """Run the model once and record every tensor value; inputs are keyed by their names."""
+        """Run a model once and record the value of every tensor.
+
+        Args:
+            model: The imported model.
+            inputs: The inputs by name.
+            folder: Where the values are written.
+            cancel: Ends the recording when it is set.
+
+        Raises:
+            ModelError: An input is missing, or has another shape or element type.
+            MeasureError: A value cannot be computed here.
+            Cancelled: ``cancel`` was set.
+        """
         recorder = _Recorder(model, Path(folder), cancel)
         recorder.run(inputs)
         return cls(folder)
@@ -75,21 +87,27 @@ class TrueValues:
         return str(index) in self._dtypes
 
     def value(self, index: int) -> np.ndarray:
-        """Return the value of a node, mapped from its file and read-only."""
+        """Return the value of a node, mapped from its file and read-only.
+
+        Raises:
+            MeasureError: No value was recorded for the node.
+        """
         if index not in self:
             raise MeasureError(f"no value was recorded for node {index}")
         return _load(self.folder / f"{index}.npy", self._dtypes[str(index)])
 
     def inputs_of(self, function: Function) -> list[np.ndarray]:
-        """True inputs of an extracted function, in argument order."""
+        """Return the true inputs of an extracted function, in argument order."""
         return [self.value(index) for index in function.inputs]
 
     def outputs_of(self, function: Function) -> list[np.ndarray]:
-        """True outputs of an extracted function, in argument order."""
+        """Return the true outputs of an extracted function, in order."""
         return [self.value(index) for index in function.outputs]
 
 
 class _Recorder:
+    """Records the values of a model, segment by segment."""
+
     def __init__(self, model: ImportedModel, folder: Path, cancel: Flag | None) -> None:
         self.model = model
         self.graph = model.graph
@@ -98,6 +116,7 @@ class _Recorder:
         self.dtypes: dict[str, str] = {}
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """Record the inputs and every value; ``values.json`` is written last."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for index, (name, kind) in zip(self.graph.record.inputs, self.model.inputs, strict=True):
             if name not in inputs:
@@ -115,7 +134,7 @@ class _Recorder:
         beside.replace(self.folder / "values.json")
 
     def segments(self) -> list[list[NodeIndex]]:
-        """Calls in topological order, cut where a segment would hold too many bytes."""
+        """Return the calls in topological order, in segments of at most ``SEGMENT_BYTES``."""
         found: list[list[NodeIndex]] = []
         held = SEGMENT_BYTES + 1
         for index in self.graph.operators:
@@ -134,7 +153,15 @@ class _Recorder:
         return found
 
     def segment(self, calls: Sequence[NodeIndex]) -> None:
-        """Record the values of some calls; halves what ONNX cannot say or run as a whole."""
+        """Record the values of some calls.
+
+        Where ONNX cannot express or run them as a whole they are halved; a single one runs through
+        Relax then.
+
+        Raises:
+            MeasureError: A call can be run neither by ONNX nor by Relax.
+            Cancelled: The recording was cancelled.
+        """
         if self.cancel is not None and self.cancel.is_set():
             raise Cancelled("stopped while the true values were recorded")
         nodes = self.graph.close(node_set(calls))
@@ -174,6 +201,17 @@ class _Recorder:
         outputs: tuple[NodeIndex, ...],
         arrays: list[np.ndarray],
     ) -> list[np.ndarray]:
+        """Compute values with ONNX.
+
+        Args:
+            nodes: The nodes between inputs and outputs.
+            inputs: The node indices of the inputs.
+            outputs: The node indices of the values that are wanted.
+            arrays: The values of the inputs.
+
+        Raises:
+            _NoOnnxForm: ONNX cannot express or run these operators.
+        """
         from collage_engine.model.onnx_writer import to_onnx
 
         kinds = [self.graph.nodes[i].type for i in (*inputs, *outputs)]
@@ -201,6 +239,7 @@ class _Recorder:
         outputs: tuple[NodeIndex, ...],
         arrays: list[np.ndarray],
     ) -> list[np.ndarray]:
+        """Compute values with Relax; the arguments are those of ``by_onnx``."""
         module = relax_module(self.model, nodes, inputs, outputs)
         kinds = [self.graph.nodes[index].type for index in inputs]
         return run_relax(
@@ -241,10 +280,17 @@ def shaped(array: np.ndarray, kind: TensorType) -> np.ndarray:
 
 
 def run_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """Run an ONNX model (or a path of one) as written, nothing optimised; outputs in its order.
+    """Run an ONNX model as written, with nothing optimised.
 
-    The toolchain that evaluates ONNX runs it; ONNX's own reference evaluator where there is none
-    or its package is not installed.
+    The toolchain that evaluates ONNX runs it; ONNX's own reference evaluator does where there is
+    none, or where its package is not installed.
+
+    Args:
+        model: The model, or the path of its file.
+        feeds: The inputs by name.
+
+    Returns:
+        The outputs in the model's order.
     """
     oracle = onnx_evaluator()
     source = str(model) if isinstance(model, Path) else model.SerializeToString()
@@ -259,13 +305,27 @@ def run_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
 
 
 def evaluate_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """Return the same with ONNX's own reference evaluator: slow, but it has every operator."""
+    """Run an ONNX model with ONNX's own reference evaluator, which is slow but has every operator.
+
+    Args:
+        model: The model, or the path of its file.
+        feeds: The inputs by name.
+
+    Returns:
+        The outputs in the model's order.
+    """
     whole = onnx.load(model) if isinstance(model, Path) else with_own_weights(model)
     return evaluate_by_definition(whole, feeds)
 
 
 def run_relax(module: Any, inputs: Sequence[Any], outputs: int) -> list[np.ndarray]:
-    """Build a Relax module with TVM's default pipeline (no schedule, slow) and run it once."""
+    """Build a Relax module with TVM's default pipeline, which is slow code, and run it once.
+
+    Args:
+        module: The module.
+        inputs: The tensors that its ``main`` takes.
+        outputs: How many it returns.
+    """
     from tvm import relax
     from tvm.runtime import cpu
 
@@ -279,10 +339,20 @@ def run_relax(module: Any, inputs: Sequence[Any], outputs: int) -> list[np.ndarr
 def original_outputs(
     model: ImportedModel, inputs: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return what the *user's* file computes, untouched by clean-up and import, by output name.
+    """Return what the *user's* file computes, untouched by clean-up and import.
 
-    The toolchain that evaluates ONNX runs the file, ONNX's reference evaluator what it cannot
-    take; the cleaned model stands in for a file that is gone.
+    The toolchain that evaluates ONNX runs the file; what it cannot take ONNX's reference evaluator
+    runs. The cleaned model stands in for a file that is gone.
+
+    Args:
+        model: The imported model.
+        inputs: The inputs by name.
+
+    Returns:
+        The outputs by name.
+
+    Raises:
+        ModelError: Neither can run the model.
     """
     path = Path(model.record.path) if model.record.path else None
     source: Any = path if path is not None and path.is_file() else model.onnx

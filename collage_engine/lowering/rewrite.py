@@ -145,7 +145,12 @@ class _CompiledParts:
     """Runtime modules of external toolchains."""
 
     def add(self, builder: Any, position: int, function: Function) -> None:
-        """Compile one partition; a refusal names its operators."""
+        """Compile one partition.
+
+        Raises:
+            ToolchainError: The toolchain cannot take it; the sentence names the partition's
+                operators.
+        """
         from collage_engine.toolchains.registry import get
 
         toolchain = get(function.instance.toolchain)
@@ -169,7 +174,18 @@ class _CompiledParts:
         arguments: list[Any],
         calls: list[KernelCall],
     ) -> list[Any]:
-        """Emit one partition's bindings, or its call; its results."""
+        """Emit the bindings of a lowered partition, or the call of an external one.
+
+        Args:
+            builder: Relax's block builder.
+            position: The partition's position among the given functions.
+            function: What it computes.
+            arguments: The variables of its inputs.
+            calls: Takes the kernels that it calls, in order.
+
+        Returns:
+            The variables of its outputs, in order.
+        """
         if position in self.lowered:
             kernels = self.callees[position]
             return inline(builder, self.lowered[position], arguments, kernels, position, calls)
@@ -184,6 +200,7 @@ def _run_on_host(
     position: int,
     calls: list[KernelCall],
 ) -> None:
+    """Emit a partition that runs on the host, in a module for a device."""
     stand_ins = [at_hand.get(index, HOST) for index in function.inputs]
     result, name = host.run(function, stand_ins)
     calls.append(KernelCall(name, position))
@@ -205,13 +222,18 @@ def architecture_of(instances: Sequence[ToolchainInstance]) -> str:
 
 
 def _span(operators: tuple[int, ...]) -> str:
+    """Return a few words on which operators a partition has."""
     if len(operators) == 1:
         return f"operator {operators[0]}"
     return f"{len(operators)} operators from {operators[0]} to {operators[-1]}"
 
 
 def check_cover(model: ImportedModel, partitions: Sequence[Function]) -> None:
-    """``ToolchainError`` unless every operator call is in exactly one partition."""
+    """Check that every operator call is in exactly one partition.
+
+    Raises:
+        ToolchainError: One is in none or in two, or two partitions have the same symbol.
+    """
     graph = model.graph
     owner: dict[int, str] = {}
     for function in partitions:
@@ -235,9 +257,13 @@ def check_cover(model: ImportedModel, partitions: Sequence[Function]) -> None:
 
 
 def execution_order(partitions: Sequence[Function]) -> tuple[int, ...]:
-    """Return the positions so that every value is made before it is read, earliest operators first.
+    """Return the positions of the partitions in an order in which they can run.
 
-    Raises ``ToolchainError`` naming the partitions that wait for each other.
+    Values are made before they are read. Of those that could be next the one with the earliest
+    operator is.
+
+    Raises:
+        ToolchainError: Partitions wait for each other; the sentence names them.
     """
     maker = {
         index: position

@@ -22,7 +22,15 @@ Chosen."""
 
 
 def roundings(graph: DataflowGraph, nodes: NodeSet) -> dict[int, int]:
-    """For each node of a set: the most quantize calls on a path inside it that ends there."""
+    """Return how many roundings to 8 bits lie before each node of a set.
+
+    Args:
+        graph: The dataflow graph.
+        nodes: The set.
+
+    Returns:
+        By node index, the most quantize calls on a path inside the set that ends at the node.
+    """
     depth: dict[int, int] = {}
     for index in members(nodes):
         node = graph.nodes[index]
@@ -32,17 +40,27 @@ def roundings(graph: DataflowGraph, nodes: NodeSet) -> dict[int, int]:
 
 
 def most_steps(depth: int) -> int:
-    """Return the largest difference after so many roundings, in steps."""
+    """Return the largest difference from the truth, in steps, that so many roundings explain."""
     return 0 if depth == 0 else 1 if depth == 1 else int(1 + depth**0.5)
 
 
 def relative_bound(depth: int) -> float:
-    """Return the same for numbers of which 255 steps are the range, with one to carry on."""
+    """Return the relative error that so many roundings explain.
+
+    The range of the numbers is taken to be 255 steps, and the next operator to round once more.
+    """
     return float((1 + max(depth, 1) ** 0.5) / 255)
 
 
 def steps_apart(computed: np.ndarray, truth: np.ndarray, step: float, depth: int) -> str | None:
-    """None when the difference is what ``depth`` roundings explain, else what is wrong."""
+    """Return what is wrong with values that were rounded to 8 bits; None: roundings explain it.
+
+    Args:
+        computed: The computed values.
+        truth: The true ones.
+        step: The step of the quantisation.
+        depth: How many roundings follow each other before the value.
+    """
     apart = np.abs(computed.astype(np.float64) - truth.astype(np.float64)) / step
     worst = float(apart.max(initial=0.0))
     # A tenth of a step is far beyond what float32 adds to a dequantised value.

@@ -111,7 +111,10 @@ def rounding_noise(
 
 
 def _changed(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """The array, each value of float32 or float64 multiplied by one plus or minus the last bit."""
+    """Return an array with each float multiplied by one plus or minus the last bit.
+
+    Arrays of other types than float32 and float64 are returned as they are.
+    """
     if array.dtype not in (np.float32, np.float64):
         return array
     signs = random.integers(0, 2, size=array.shape, dtype=np.int8) * 2 - 1

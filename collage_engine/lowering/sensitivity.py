@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-LEVEL = 2e-3
+NOISE_LEVEL = 2e-3
 """max|noise| / max|value|. Chosen: about what rounding to bfloat16 leaves in a product's result."""
 SEED = 20260101
 """Seed of the noise, so that a run can be repeated. Chosen."""
-ALIKE = 0.3
+CHANNEL_VARIANCE_SHARE = 0.3
 """Share of the noise's variance that is the same all over a channel. Chosen."""
-FEW = 6
+COMPARED_VALUES = 6
 """Values by which the samples are compared, to take the one that carries errors furthest.
 Chosen."""
 
@@ -99,18 +99,18 @@ def carried(
                 break
             error = probe.error(sample, truth, name, largest.get(name, 0.0))
             if error is not None:
-                found[name] = max(error / LEVEL, 1.0 if name in probe.outputs else 0.0)
+                found[name] = max(error / NOISE_LEVEL, 1.0 if name in probe.outputs else 0.0)
         return found
 
     worst_sample = samples[0]
     if len(samples) > 1:
-        worst_sample = max(samples, key=lambda s: sum(errors(s, order[:FEW]).values()))
+        worst_sample = max(samples, key=lambda s: sum(errors(s, order[:COMPARED_VALUES]).values()))
     found = errors(worst_sample, order)
     return {index: found[name] for index, name in names.items() if name in found}
 
 
 def _spread(items: Sequence[str]) -> list[str]:
-    """Return all items, coarse steps first: a prefix is spread over the whole."""
+    """Return all items in an order in which every prefix is spread over the whole."""
     order: dict[str, None] = {}
     step = 1 << max(0, len(items) - 1).bit_length()
     while step:
@@ -120,11 +120,16 @@ def _spread(items: Sequence[str]) -> list[str]:
 
 
 def _rounding_like(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Noise such as a product of rounded operands has.
+    """Return noise such as a product of rounded operands has.
 
-    Rounded activations err differently at every place; a rounded weight errs alike wherever
-    activations are alike, so a part of the error is the same over an image or a sequence. That
-    part no average takes away, which is why it must not be left out.
+    Rounded activations err differently at every place. A rounded weight errs alike wherever
+    activations are alike, so that a part of the error is the same over an image or a sequence.
+    Averages do not remove that part, which is why the noise has it, too.
+
+    Args:
+        random: The source of the noise.
+        shape: The shape of the value; channels are its second axis of four or more, else its last
+            one.
     """
     noise = random.standard_normal(shape, dtype=np.float32)
     if len(shape) < 2:
@@ -132,13 +137,17 @@ def _rounding_like(random: np.random.Generator, shape: tuple[int, ...]) -> np.nd
     channel = 1 if len(shape) > 3 else len(shape) - 1
     along = tuple(e if axis == channel else 1 for axis, e in enumerate(shape))
     alike = random.standard_normal(along, dtype=np.float32)
-    return np.float32((1 - ALIKE) ** 0.5) * noise + np.float32(ALIKE**0.5) * alike
+    return (
+        np.float32((1 - CHANNEL_VARIANCE_SHARE) ** 0.5) * noise
+        + np.float32(CHANNEL_VARIANCE_SHARE**0.5) * alike
+    )
 
 
 class _Probe:
     """A session over the model with a place for noise at every value in question.
 
-    ``ToolchainError`` where no toolchain here evaluates ONNX models or the one that does refuses.
+    Raises:
+        ToolchainError: No toolchain here evaluates ONNX models, or the one that does refuses.
     """
 
     def __init__(self, model: ImportedModel, values: Sequence[str], threads: int) -> None:
@@ -159,6 +168,10 @@ class _Probe:
             raise ToolchainError(short_reason(error)) from error
 
     def _with_noise(self, model: ImportedModel, values: Sequence[str]) -> ModelProto:
+        """Return the model with noise added to values, times a scalar input for each of them.
+
+        Each value also has an output for its largest magnitude.
+        """
         from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
         noisy = ModelProto()
@@ -232,11 +245,18 @@ class _Probe:
     ) -> float | None:
         """Return the outputs' ``max_rel_error`` with noise on one value.
 
-        None where it has no place.
+        Args:
+            inputs: The model's inputs by name.
+            truth: The outputs without noise.
+            name: The value.
+            largest: Its largest magnitude, of which the noise's is the share ``NOISE_LEVEL``.
+
+        Returns:
+            The error; None where the value has no place for noise, or the error is not finite.
         """
         if name not in self._marks or largest <= 0 or not np.isfinite(largest):
             return None
-        scale = np.float32(LEVEL * largest / self._noise[name])
+        scale = np.float32(NOISE_LEVEL * largest / self._noise[name])
         feeds = self._feeds(inputs) | {f"{self._marks[name]}/scale": np.array(scale)}
         found = self._session.run(self.outputs, feeds)
         error = worst(zip(found, truth, strict=True))[1]

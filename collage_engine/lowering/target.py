@@ -12,10 +12,15 @@ from typing import Any
 from collage_engine.records.errors import ToolchainError
 
 _threads_in_use = 0
+"""Threads that TVM's pool was last told to use; 0: it was told nothing yet."""
 
 
 def build_target(architecture: str = "") -> Any:
-    """Return TVM's target for this machine's processor, or for a CUDA architecture (sm_90a)."""
+    """Return the target for which TVM compiles.
+
+    Args:
+        architecture: A CUDA architecture such as ``sm_90a``; empty: this machine's processor.
+    """
     from tvm.target import Target
 
     from collage_engine.machine.device import cpu_target
@@ -31,7 +36,7 @@ def build_target(architecture: str = "") -> Any:
 
 
 def device_of(name: str) -> Any:
-    """TVM's device of a name: cpu, cuda:0."""
+    """Return TVM's device of a name such as ``cpu`` or ``cuda:0``."""
     import tvm
 
     kind, _, number = name.partition(":")
@@ -42,10 +47,10 @@ def device_of(name: str) -> Any:
 
 @cache
 def load_cuda() -> None:
-    """Load TVM's library for NVIDIA devices where TVM has not.
+    """Load TVM's library for NVIDIA devices, unless TVM has loaded it.
 
-    With its runtime alone TVM leaves the library out, and it passes over it in silence where the
-    loader does not find CUDA's runtime, which a wheel puts into a folder of its own.
+    With its runtime alone TVM leaves the library out. It also leaves it out, without a word, where
+    the loader does not find CUDA's runtime, which a wheel puts into a folder of its own.
     """
     import tvm_ffi
     from tvm import base
@@ -65,14 +70,15 @@ def load_cuda() -> None:
 
 
 TVM_CUDA = "libtvm_runtime_cuda.so"
+"""TVM's library for NVIDIA devices, beside its runtime."""
 
 
 def use_threads(threads: int) -> None:
     """Let TVM's thread pool in this process use this many threads.
 
-    ``TVM_NUM_THREADS``, read when the pool starts, bounds it; this narrows a larger pool. TVM
-    would also bind the caller to one processor, for good and for every other library in the
-    process: it is told not to.
+    ``TVM_NUM_THREADS``, which is read when the pool starts, bounds it; this narrows a larger pool.
+    TVM would also bind the caller to one processor, for good and for every other library in the
+    process, unless ``TVM_BIND_THREADS`` is 0, as it is set here.
     """
     global _threads_in_use
     if threads > 0 and threads != _threads_in_use:

@@ -25,9 +25,15 @@ def empty(kind: TensorType, device: Any = None) -> Tensor:
 
 
 def from_numpy(array: np.ndarray, kind: TensorType, device: Any = None) -> Tensor:
-    """Return a TVM tensor holding a copy of ``array``, which must have the given shape and type.
+    """Return a TVM tensor that holds a copy of an array.
 
-    On the CPU unless a ``device`` is given.
+    Args:
+        array: The values.
+        kind: The tensor's type, whose shape and element type the array must have.
+        device: Where the tensor lies; None: in the processor's memory.
+
+    Raises:
+        ToolchainError: The array has another shape or element type.
     """
     array = np.asarray(array)
     if array.shape != tuple(kind.shape) or array.dtype != numpy_type(kind.dtype):
@@ -42,7 +48,12 @@ def from_numpy(array: np.ndarray, kind: TensorType, device: Any = None) -> Tenso
 
 
 def to_numpy(tensor: Any, kind: TensorType | None = None) -> np.ndarray:
-    """Return a numpy copy of a CPU tensor."""
+    """Return a NumPy copy of a tensor.
+
+    Args:
+        tensor: The tensor; one on a device is waited for.
+        kind: The logical type, which tells texts and bfloat16; None: as the tensor says.
+    """
     array: np.ndarray = tensor.numpy()
     if kind is not None and kind.dtype == "string":
         return from_bytes(array)

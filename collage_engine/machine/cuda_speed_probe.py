@@ -102,7 +102,7 @@ class SteadySampler:
 
 
 class SpeedProbeKernel:
-    """It is the speed probe's kernel on the device, timed between events.
+    """The speed probe's kernel on the device, timed between events.
 
     Needs a context (any CUDA call made one).
     """

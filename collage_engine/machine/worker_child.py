@@ -27,6 +27,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO, cast
 
 from collage_engine.machine import logs
+from collage_engine.machine.hidden_imports import import_tvm_without_torch
 from collage_engine.machine.logs import LogSettings
 from collage_engine.machine.processes import kill, kill_descendants
 
@@ -67,6 +68,7 @@ def main(
     if os.getppid() == 1:  # the warden died between fork and prctl
         os._exit(1)
     prctl(PR_SET_NAME, name.encode()[:15])
+    import_tvm_without_torch()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     status = 1
     try:

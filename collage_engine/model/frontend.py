@@ -64,7 +64,7 @@ class OpaqueParts:
 
 @dataclass(frozen=True)
 class RelaxImport:
-    """It holds the raw imported module and where its variables came from."""
+    """The raw imported module, and where its variables came from."""
 
     module: tvm.IRModule
     values: dict[str, Any]

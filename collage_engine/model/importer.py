@@ -29,7 +29,8 @@ from collage_engine.model.onnx_index import OnnxIndex
 from collage_engine.model.onnx_standard import check_standard, in_known_opset
 from collage_engine.model.op_pattern import kind_of
 from collage_engine.model.op_probe import probe_kind
-from collage_engine.model.opaque import OpaqueOperator, is_opaque
+from collage_engine.model.opaque import OpaqueOperator
+from collage_engine.model.opaque_names import is_opaque
 from collage_engine.model.post_dominators import post_dominators
 from collage_engine.model.random_inputs import random_inputs
 from collage_engine.model.relax_graph import (

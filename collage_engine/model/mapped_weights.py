@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -152,13 +151,3 @@ def _file_name(file: Path) -> str:
     about = file.stat()
     seen = f"{file}\0{about.st_size}\0{about.st_mtime_ns}"
     return f"weights-{hashlib.sha256(seen.encode()).hexdigest()[:16]}.bin"
-
-
-def link_file(file: Path, place: Path) -> None:
-    """Make a file known under another name: by a hard link, by a symbolic one across devices."""
-    if place.exists():
-        return
-    with suppress(OSError):
-        os.link(file, place)
-        return
-    place.symlink_to(file)

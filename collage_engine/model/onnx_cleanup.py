@@ -32,7 +32,7 @@ from collage_engine.records.graph import OPEN_SIZE
 
 @dataclass(frozen=True)
 class CleanModel:
-    """It holds the cleaned model, and where the user's nodes went."""
+    """The cleaned model, and where the user's nodes went."""
 
     onnx: ModelProto
     names: dict[str, tuple[str, ...]]

@@ -18,10 +18,7 @@ from typing import Any
 from onnx import AttributeProto, NodeProto, TensorProto, defs, helper
 
 from collage_engine.model.onnx_outer_values import outer_values
-
-PREFIX = "onnx:"
-"""How the name of an opaque operator begins; Relax's own names have no colon of this kind."""
-
+from collage_engine.model.opaque_names import PREFIX
 
 MOST_TYPES = 4
 """ONNX types in the name of an opaque operator that stands for several nodes, at most; chosen."""
@@ -114,20 +111,10 @@ def _hash(tensor: TensorProto) -> str:
     return hashlib.sha256(copy.SerializeToString(deterministic=True)).hexdigest()
 
 
-def is_opaque(op: str) -> bool:
-    """Return whether a node's operator is an opaque one."""
-    return op.startswith(PREFIX)
-
-
 def type_name(node: NodeProto) -> str:
     """Return a node's type, with its domain where it is not the standard's."""
     domain = f"{node.domain}." if node.domain not in ("", "ai.onnx") else ""
     return f"{domain}{node.op_type}"
-
-
-def title(op: str) -> str:
-    """Return an opaque operator's name for sentences: ``LSTM``, ``com.microsoft.Inverse``."""
-    return op.removeprefix(PREFIX)
 
 
 def attributes_of_node(node: NodeProto, opset: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ Number = TypeVar("Number", bound=int)
 
 @dataclass(frozen=True)
 class PostDominators(Generic[Number]):
-    """It holds every node's immediate post-dominator."""
+    """Every node's immediate post-dominator."""
 
     parent: Sequence[Number | None]
     """The nearest node that every path from a node to the outside passes; None where there is none

@@ -31,7 +31,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Taps:
-    """It states result[i] = Σₖ weights[i, k] · x[indices[i, k]]; both [result's extent, taps]."""
+    """The sums result[i] = Σₖ weights[i, k] · x[indices[i, k]]; both [result's extent, taps]."""
 
     indices: np.ndarray
     weights: np.ndarray

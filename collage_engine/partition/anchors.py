@@ -24,10 +24,16 @@ from collage_engine.records.numbering import NodeIndex, OperatorNumber, Operator
 def epilogues(
     calls: CallGraph, anchor: OperatorNumber, most: OpKind = "broadcast", max_operators: int = 32
 ) -> list[OperatorSet]:
-    """Growing sets from the bare anchor to the anchor with its whole epilogue.
+    """Return growing sets, from the bare anchor to the anchor with its whole epilogue.
 
-    Readers of at most the given kind join in topological order as long as the set stays convex;
-    a set is kept where only one operator's value leaves it.
+    Readers of at most a given kind join in topological order as long as the set stays convex. A set
+    is kept where only one operator's value leaves it.
+
+    Args:
+        calls: The operators and what they pass to each other.
+        anchor: The anchor's operator number.
+        most: The greatest kind that an epilogue may hold.
+        max_operators: Operators of a set at most.
     """
     graph = calls.graph
     region = one_operator(anchor)
@@ -54,7 +60,7 @@ def epilogues(
 
 @dataclass(frozen=True)
 class VerticalRule(PartitionRule):
-    """It yields every anchor with growing parts of its epilogue."""
+    """Proposes every anchor alone and with growing parts of its epilogue."""
 
     name: str = "vertical"
     most: OpKind = "broadcast"
@@ -79,7 +85,7 @@ class VerticalRule(PartitionRule):
 
 @dataclass(frozen=True)
 class HorizontalRule(PartitionRule):
-    """It joins anchors of one kind on one input value: all of them, and every two.
+    """Joins anchors of one kind on one input value: all of them, and every two.
 
     They must have the same operator and attributes, and read the value as the same argument.
     """
@@ -101,6 +107,7 @@ class HorizontalRule(PartitionRule):
         return [scope.candidate(calls.to_nodes(union), self.name) for union in found]
 
     def _groups(self, calls: CallGraph) -> Iterator[tuple[OperatorNumber, ...]]:
+        """Yield the anchors that read the same value in the same way, two or more of them."""
         graph = calls.graph
         groups: dict[tuple[int, int, str], list[OperatorNumber]] = {}
         for operator in _anchors(calls):
@@ -116,7 +123,7 @@ class HorizontalRule(PartitionRule):
     def _unions(
         self, calls: CallGraph, siblings: tuple[OperatorNumber, ...]
     ) -> Iterator[OperatorSet]:
-        """Yield the bare anchors together, then with epilogues of equal length, then whole."""
+        """Yield anchors together: bare, then with epilogues of equal length, then whole ones."""
         parts = [epilogues(calls, s, self.most) for s in siblings]
         longest = max(map(len, parts))
         for length in range(longest):

@@ -37,9 +37,14 @@ class BlockLimits:
 def blocks(
     calls: CallGraph, groups: Sequence[NodeSet], limits: BlockLimits | None = None
 ) -> list[OperatorSet]:
-    """Return the blocks and branches as sets of operators, each once, near-linear in number.
+    """Return the blocks and branches of a graph, each once.
 
-    ``groups``: the fusion groups whose ends are cuts (index sets over nodes).
+    Their number is near-linear in the graph's size.
+
+    Args:
+        calls: The operators and what they pass to each other.
+        groups: The fusion groups, as sets of node indices, whose ends may be cuts.
+        limits: How many blocks there may be; None: as by default.
     """
     limits = limits or BlockLimits()
     tree = post_dominators(
@@ -55,12 +60,13 @@ def blocks(
 
 
 def _group_ends(calls: CallGraph, groups: Sequence[NodeSet]) -> OperatorSet:
+    """Return the operators that are the only exit of a fusion group: the possible cuts."""
     exits = (calls.exits(calls.from_nodes(group)) for group in groups)
     return operator_set(ends[0] for ends in exits if len(ends) == 1)
 
 
 def _starts(calls: CallGraph) -> Iterator[tuple[OperatorSet, tuple[OperatorNumber, ...]]]:
-    """Yield (everything below, direct readers) of each operator and each parameter."""
+    """Yield the operators below each operator and each parameter, and its direct readers."""
     for operator in range(calls.size):
         yield calls.downstream[operator], calls.users[operator]
     graph = calls.graph
@@ -80,6 +86,7 @@ def _starts(calls: CallGraph) -> Iterator[tuple[OperatorSet, tuple[OperatorNumbe
 def _between_cuts(
     calls: CallGraph, tree: PostDominators[OperatorNumber], cuts: OperatorSet, limits: BlockLimits
 ) -> Iterator[OperatorSet]:
+    """Yield what lies between a cut and the n-th cut below it, for the n that the limits name."""
     depth = [0] * calls.size
     """Cuts below an operator on the way along its post-dominators: its place for alignment."""
     for operator in range(calls.size - 1, -1, -1):
@@ -114,6 +121,7 @@ def _between_cuts(
 def _branches(
     calls: CallGraph, tree: PostDominators[OperatorNumber], limits: BlockLimits
 ) -> Iterator[OperatorSet]:
+    """Yield the parallel branches between a value with several readers and their meeting."""
     for below, readers in _starts(calls):
         if len(readers) < 2:
             continue

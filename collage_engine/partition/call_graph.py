@@ -90,7 +90,12 @@ class CallGraph:
         return not any(self.downstream[u] & operators for u in self.border_users(operators))
 
     def component(self, seed: OperatorSet, within: OperatorSet) -> OperatorSet:
-        """Return everything in ``within`` that is connected to ``seed`` through ``within``."""
+        """Return all operators that are connected to some of them through a set.
+
+        Args:
+            seed: The operators to start from.
+            within: The set that connections may run through.
+        """
         found = int(seed)
         work = list(members(seed))
         while work:
@@ -101,7 +106,7 @@ class CallGraph:
         return OperatorSet(found)
 
     def components(self, operators: OperatorSet) -> list[OperatorSet]:
-        """Connected pieces of a set, by first operator."""
+        """Return the connected pieces of a set, by first operator."""
         pieces: list[OperatorSet] = []
         rest = operators
         while rest:
@@ -112,10 +117,10 @@ class CallGraph:
 
     @cached_property
     def atoms(self) -> dict[OperatorNumber, OperatorSet]:
-        """Operators that share a tuple value directly, so that only one candidate can hold them.
+        """Return the sets of operators that only one candidate together can hold, by operator.
 
-        Operator → its atom, for operators in atoms of two or more. A call that returns a tuple
-        and a call that reads this tuple unprojected must not be parted: a tuple would cross.
+        A call that returns a tuple and a call that reads this tuple unprojected must not be parted,
+        because a tuple would cross a border. Operators that share no tuple are missing.
         """
         graph, number = self.graph, self.graph.operator_number
         parent: dict[OperatorNumber, OperatorNumber] = {}
@@ -137,7 +142,7 @@ class CallGraph:
         return {o: bits for bits in self._hulls(list(groups.values())) for o in members(bits)}
 
     def _hulls(self, groups: list[OperatorSet]) -> list[OperatorSet]:
-        """Convex sets around these sets, disjoint: what lies between belongs to them as well."""
+        """Return disjoint convex sets around some sets, which hold what lies between, too."""
         hulls: list[OperatorSet] = []
         for group in groups:
             below = above = NO_OPERATORS
@@ -168,7 +173,7 @@ class CallGraph:
         return operator_set(self.graph.to_operators(nodes))
 
     def to_nodes(self, operators: OperatorSet) -> NodeSet:
-        """The closed index set of a set of operators: with its constants, tuples, projections."""
+        """Return the nodes of some operators, with their constants, tuples and projections."""
         return self.graph.close(self.graph.to_indices(members(operators)))
 
     def of(self, operators: Iterable[OperatorNumber]) -> OperatorSet:

@@ -30,7 +30,11 @@ class CandidatePartition:
         return self.sub_graph.composites
 
     def union(self, other: CandidatePartition) -> CandidatePartition:
-        """Return both as one candidate. Raises ``ValueError`` when they overlap."""
+        """Return this candidate and another one as one.
+
+        Raises:
+            ValueError: The two overlap.
+        """
         return CandidatePartition(
             self.sub_graph.union(other.sub_graph), union_labels(self.rule, other.rule)
         )
@@ -46,7 +50,7 @@ def union_labels(left: str, right: str) -> str:
 
 
 def nest_labels(outer: str, inner: str) -> str:
-    """``outer.inner``; the outer one is not repeated."""
+    """Return ``outer.inner``; an outer label that the inner one begins with is not repeated."""
     if not outer or inner.startswith(outer):
         return inner
     return f"{outer}.{inner}" if inner else outer
@@ -58,7 +62,17 @@ def candidate_id(
     takes: Formats | None = None,
     gives: Formats | None = None,
 ) -> str:
-    """``<instance id>:<10 hex digits of operators and formats>``, stable within a model."""
+    """Return the id of a candidate, which is stable within a model.
+
+    It is ``<instance id>:<10 hexadecimal digits>``; the digits are a hash of the operators and
+    formats.
+
+    Args:
+        instance: The toolchain instance that would run it.
+        operators: Its operator numbers.
+        takes: Formats of its inputs by operator number of their producers; absent: plain.
+        gives: Formats of its outputs in the same way.
+    """
     text = ",".join(map(str, sorted(operators)))
     if takes or gives:
         text += f"|{sorted((takes or {}).items())}|{sorted((gives or {}).items())}"
@@ -66,7 +80,12 @@ def candidate_id(
 
 
 def shorten(text: str, limit: int = LABEL_LIMIT) -> str:
-    """Cut a long label in the middle, at operator borders where that is possible."""
+    """Return a label with its middle left out, at operator borders where that is possible.
+
+    Args:
+        text: The label.
+        limit: Characters at most.
+    """
     if len(text) <= limit:
         return text
     parts = text.split("+")

@@ -25,27 +25,35 @@ class CandidateSource:
 
     instance: ToolchainInstance
     spec: PartitionSpec | None
-    """None: its candidates are single operators, regions, blocks and the whole model."""
+    """Its rules; None: its candidates are single operators, regions, blocks and the whole model."""
     supports: Callable[[NodeIndex], str | None]
-    """Node index of a call → None when the instance can run it, else the reason."""
+    """Returns the reason why the instance cannot run a call, by its node index; None: it can."""
     whole_model: bool = True
     """Whether the whole model may be one of its candidates."""
     lowers_to_tir: bool = False
-    """Compiled by TVM itself: FuseOps groups are among its candidates."""
+    """Whether TVM compiles its partitions; FuseOps groups are then among its candidates."""
     device: str = "cpu"
     made_of: Callable[[NodeSet], Composites | None] | None = None
     """Composites that it makes of a set of calls; None: the set is no candidate of its."""
     formats: tuple[str, ...] = (PLAIN,)
     """What its partitions can take and give at their borders."""
     host: bool = False
-    """On the host, in a run on a device: what crosses its border is copied."""
+    """Whether it runs on the host in a run on a device: what crosses its border is then copied."""
 
     def borders(
         self, graph: DataflowGraph, operators: tuple[OperatorNumber, ...]
     ) -> tuple[tuple[Formats, Formats], ...]:
         """Return the formats in which a set of operators may take and give its border's values.
 
-        Plain, and all NHWC where that is something else; on the host of a device, the host's only.
+        They are plain, and all channels last where that is something else; on the host of a device
+        only the host's.
+
+        Args:
+            graph: The dataflow graph.
+            operators: The operator numbers.
+
+        Returns:
+            Pairs of the formats of inputs and of outputs; an absent one is plain.
         """
         if self.host:
             return (host_border(graph, graph.to_indices(operators)),)

@@ -22,7 +22,7 @@ from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.graph import KIND_ORDER, OpKind
 from collage_engine.records.numbering import NodeIndex, NodeSet
 
-LETTERS: dict[str, str] = {
+LETTERS: dict[str, str] = {  # of kinds, as in the names of upstream's combiners
     "elementwise": "E",
     "broadcast": "B",
     "injective": "I",
@@ -68,7 +68,7 @@ class CombineLimits:
     """Unions with more exits are not built upon. An addition may still reduce exits, so this
     should leave some room above what is wanted in the end."""
     per_node: int = 0
-    """Candidates that begin at the same node."""
+    """Candidates that begin at the same node, at most."""
     pairs: int = 0
     """Pairs tried, for each candidate there is to begin with. Small unions are made first, all
     over the graph, so that what this leaves out are the largest."""
@@ -77,7 +77,7 @@ class CombineLimits:
 
 
 class Pool:
-    """It holds the candidates found so far, indexed by their borders.
+    """The candidates found so far, indexed by their borders.
 
     Of two candidates with equal nodes the one with fewer composites is kept.
     """
@@ -103,7 +103,12 @@ class Pool:
         self.pairs_left = 0
 
     def add(self, candidate: CandidatePartition, *, seed: bool = False) -> None:
-        """Take a candidate unless it is known or a limit is reached; ``seed`` is taken always."""
+        """Add a candidate, unless it is known or a limit is reached.
+
+        Args:
+            candidate: The candidate.
+            seed: Whether it is one to begin with, which no limit keeps out.
+        """
         sub_graph = candidate.sub_graph
         inside = sub_graph.inside
         place = self.place.get(inside)
@@ -126,13 +131,14 @@ class Pool:
         self._enqueue(place)
 
     def _enqueue(self, place: int) -> None:
+        """Put a candidate into the queue of those that have not met the others."""
         if place not in self.waiting:
             self.waiting.add(place)
             size = self.found[place].sub_graph.inside.bit_count()
             heapq.heappush(self.queue, (size, place))
 
     def next(self) -> int:
-        """Return the smallest candidate that has not met the others yet; from now on it is met."""
+        """Return the smallest candidate that has not met the others yet, which it now does."""
         place = heapq.heappop(self.queue)[1]
         self.waiting.discard(place)
         if place not in self.indexed:
@@ -185,7 +191,12 @@ class CombinerRule(ABC):
 
     @abstractmethod
     def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
-        """Every union of the candidate at place ``new`` with ones in the pool, in both roles."""
+        """Yield unions of a candidate with others in the pool, in both roles.
+
+        Args:
+            pool: The candidates found so far.
+            new: The place of the candidate in the pool.
+        """
 
 
 @dataclass(frozen=True)
@@ -196,7 +207,7 @@ class AllSimple(CombinerRule):
     name: str = "all_simple"
 
     def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
-        """Unions with the candidates that read it, then with those that it reads."""
+        """Yield unions with candidates that read this one, then with those that it reads."""
         sub_graph = pool.found[new].sub_graph
         below: dict[int, None] = {}
         for output in sub_graph.output:
@@ -230,6 +241,7 @@ class AllSimple(CombinerRule):
     def _join(
         self, pool: Pool, above: CandidatePartition, below: CandidatePartition
     ) -> CandidatePartition | None:
+        """Return the union of two candidates; None where it is known, too much, or a cycle."""
         up, down = above.sub_graph, below.sub_graph
         inside = up.inside | down.inside
         if not pool.improves(inside, len(up.nested) + len(down.nested)):
@@ -246,11 +258,13 @@ class AllSimple(CombinerRule):
 def _with_wanted(
     choices: Sequence[list[CandidatePartition]], wanted: CandidatePartition | None
 ) -> Iterator[tuple[CandidatePartition, ...]]:
-    """Yield one of each.
+    """Yield every choice of one candidate for each field, or those only that hold a wanted one.
 
-    Those that hold ``wanted``, if it is given, without going through the others.
+    The others are not gone through: of a concatenation of twenty values they are millions.
 
-    Of a concatenation of twenty values the others are millions.
+    Args:
+        choices: The candidates for each field.
+        wanted: The candidate that a choice must hold; None: any choice will do.
     """
     if wanted is None:
         yield from product(*choices)
@@ -262,6 +276,7 @@ def _with_wanted(
 
 
 def _exits_of_union(graph: DataflowGraph, up: SubGraph, down: SubGraph, inside: NodeSet) -> int:
+    """Return how many nodes of a union have a value that leaves it."""
     users, leaving = graph.users, graph.output_set
     return sum(
         1
@@ -282,7 +297,7 @@ class TupleArgument(CombinerRule):
     name: str = "tuple_arg"
 
     def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
-        """Join with it as the consumer of a tuple, then as a producer of one of its fields."""
+        """Yield unions with the candidate as a tuple's consumer, then as a field's producer."""
         nodes = pool.graph.nodes
         candidate = pool.found[new]
         if not _injective(candidate):
@@ -308,7 +323,14 @@ class TupleArgument(CombinerRule):
         tuple_index: NodeIndex,
         wanted: CandidatePartition | None,
     ) -> Iterator[CandidatePartition]:
-        """Unions with one producer for each field; those with ``wanted``, if it is given."""
+        """Yield unions of a tuple's consumer with one producer for each field.
+
+        Args:
+            pool: The candidates found so far.
+            consumer: The candidate that reads the tuple.
+            tuple_index: The node index of the tuple.
+            wanted: The producer that a union must hold; None: any will do.
+        """
         inside = consumer.sub_graph.inside
         fields = dict.fromkeys(pool.graph.nodes[tuple_index].inputs)
         choices: list[list[CandidatePartition]] = []
@@ -345,7 +367,7 @@ class TupleProjection(CombinerRule):
     name: str = "tuple_proj"
 
     def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
-        """Yield one union for each projection that reads it."""
+        """Yield one union for each projection that reads the candidate."""
         candidate = pool.found[new]
         inside, first = candidate.sub_graph.inside, pool.firsts[new]
         for index in candidate.sub_graph.output:
@@ -377,11 +399,18 @@ def combine(
     max_depth: int = 0,
     limits: CombineLimits | None = None,
 ) -> tuple[list[CandidatePartition], int]:
-    """Return the seeds and everything the combiners make of them, by nodes.
+    """Join candidates by combiner rules until nothing new follows.
 
-    At how many nodes limited.
+    Args:
+        graph: The dataflow graph.
+        seeds: The candidates to begin with.
+        combiners: The rules.
+        max_depth: Bounds the sum of the depths of what is joined; 0: no bound.
+        limits: How many unions are tried and kept; None: all.
 
-    Deterministic: seeds first, then in the order found.
+    Returns:
+        The seeds and then the unions, in the order in which they were found, each set of nodes
+        once; and the number of nodes at which a limit left unions out.
     """
     pool = Pool(graph, max_depth, limits or CombineLimits())
     for seed in seeds:

@@ -52,6 +52,7 @@ class EnumerationSettings:
 
 
 BLOCK = "block"
+"""The rule of candidates that only ``blocks`` proposes."""
 NHWC_BLOCK = 12
 """Operators from which a block is a candidate in the plain format only. Channels last, groups of
 any size cost the same (measured: ResNet-50 in one group or 57); what does gain as one is found by
@@ -69,7 +70,7 @@ class _Found:
 
 @dataclass(frozen=True)
 class Enumeration:
-    """It holds the candidates of all sources, by instance and then by first operator."""
+    """The candidates of all sources, by instance and then by first operator."""
 
     graph: DataflowGraph
     sources: tuple[CandidateSource, ...]
@@ -98,9 +99,9 @@ _scopes: WeakKeyDictionary[DataflowGraph, dict[int, tuple[PartitionSpec, Scope]]
 
 
 def _scope(graph: DataflowGraph, spec: PartitionSpec) -> Scope:
-    """Return what explains a spec's rules on a graph.
+    """Return the scope in which a spec's rules are explained on a graph.
 
-    One for all nodes, so that it finds things once.
+    It is the same one for all nodes, so that it finds candidates once.
     """
     scopes = _scopes.setdefault(graph, {})
     known = scopes.get(id(spec))
@@ -110,7 +111,13 @@ def _scope(graph: DataflowGraph, spec: PartitionSpec) -> Scope:
 
 
 def why_not(graph: DataflowGraph, source: CandidateSource, index: NodeIndex) -> str:
-    """Why a source's own judgement or rules propose nothing for a node: what failed, on what."""
+    """Return why a source proposes no candidate for a node: what failed, and on what.
+
+    Args:
+        graph: The dataflow graph.
+        source: The toolchain instance with its rules.
+        index: The node index.
+    """
     node = graph.nodes[index]
     if node.form != "call":
         return f"{describe(graph, index)} is no operator call"
@@ -134,7 +141,15 @@ def enumerate_candidates(
     sources: Sequence[CandidateSource],
     settings: EnumerationSettings | None = None,
 ) -> Enumeration:
-    """Return the candidates of all sources. Deterministic; each (instance, operator set) once."""
+    """Return the candidates of all sources.
+
+    The result is deterministic, and has each set of operators once for each instance and format.
+
+    Args:
+        graph: The dataflow graph.
+        sources: The toolchain instances with their rules, in the user's order.
+        settings: Which candidates there are beside those of the rules; None: as by default.
+    """
     settings = settings or EnumerationSettings()
     calls = call_graph(graph)
     relax = fuse_ops(graph, "relax", settings.max_group, settings.max_arguments)
@@ -169,7 +184,11 @@ def enumerate_candidates(
 
 
 def _greedy_orders(sources: Sequence[CandidateSource]) -> list[list[CandidateSource]]:
-    """All sources in the user's order, and each external one with the native ones behind it."""
+    """Return the orders of sources for which greedy covers are made.
+
+    They are all sources in the user's order, the external ones first, and each external source with
+    the native ones behind it.
+    """
     native = [source for source in sources if source.lowers_to_tir]
     external = [source for source in sources if not source.lowers_to_tir]
     orders = [[*external, *native]] if sources else []
@@ -200,7 +219,15 @@ class _Collector:
         *,
         count: bool = True,
     ) -> None:
-        """Take a set, closed over tuples, unless it is unsupported or not convex."""
+        """Add a candidate, unless it is unsupported, not convex, or gains nothing on this instance.
+
+        Args:
+            operators: Its operators; those that share a tuple with them are added.
+            rule: The name of what proposes it.
+            protected: Whether it is never pruned.
+            composites: Name and operators of every library call inside.
+            count: Whether a refusal is counted for the log.
+        """
         operators = self.calls.close(operators)
         if not operators & self.worthwhile:
             return
@@ -227,6 +254,7 @@ class _Collector:
         self.found[operators] = _Found({rule: None}, composites, protected)
 
     def rules(self) -> None:
+        """Add what the source's own rules propose."""
         spec = self.source.spec
         if spec is None:
             return
@@ -240,30 +268,35 @@ class _Collector:
                 self.add(operators, short_rule(candidate.rule), False, composites)
 
     def singles(self) -> None:
+        """Add every supported operator on its own."""
         for operator in members(self.supported):
             self.add(one_operator(operator), "operator", True)
 
     def groups(self, groups: Iterable[NodeSet]) -> None:
+        """Add groups of FuseOps."""
         for group in groups:
             operators = self.calls.from_nodes(group)
             if operators:
                 self.add(operators, "fuse-ops", True)
 
     def greedy(self) -> None:
-        """Return the toolchain's greedy partitioning by itself."""
+        """Add the partitions of the toolchain's greedy partitioning by itself."""
         for partition in greedy(self.calls.graph, [self.source]).partitions:
             self.add(self.calls.of(partition.operators), "greedy", True, partition.composites)
 
     def regions(self) -> None:
+        """Add the largest regions of supported operators."""
         for region in regions(self.calls, self.supported):
             self.add(region, "region", True)
 
     def whole_model(self) -> None:
+        """Add the whole model, where the toolchain supports all of it."""
         everything = self.calls.everything
         if self.source.whole_model and everything and self.supported == everything:
             self.add(everything, "whole-model", True)
 
     def records(self) -> list[Candidate]:
+        """Return the candidates' records by first operator, and note how many were refused."""
         name = self.source.instance.id
         for reason, times in self.refused.items():
             self.notes.append(f"{name}: {counted(times, 'candidate')} refused for {reason}")
@@ -285,7 +318,7 @@ class _Collector:
         ]
 
     def borders(self, operators: OperatorSet, found: _Found) -> Iterable[tuple[Formats, Formats]]:
-        """Return the formats in which a set is a candidate."""
+        """Return the formats in which a set is a candidate: pairs of taken and given ones."""
         if set(found.rules) == {BLOCK} and operators.bit_count() > NHWC_BLOCK:
             return [({}, {})]
         return self.source.borders(self.calls.graph, tuple(members(operators)))
@@ -301,6 +334,7 @@ def _worthwhile(calls: CallGraph, source: CandidateSource) -> OperatorSet:
 
 
 def _by_nodes(composite: tuple[str, tuple[int, ...]]) -> tuple[tuple[int, ...], str]:
+    """Return the sort key of a composite: its operators, then its name."""
     return composite[1], composite[0]
 
 

@@ -63,9 +63,15 @@ def fuse_ops(
     max_group: int = MAX_GROUP,
     max_arguments: int = 0,
 ) -> list[NodeSet]:
-    """Groups of calls, projections and (Relay) tuples, disjoint, together all of them.
+    """Return the groups of nodes that TVM would fuse into one kernel each.
 
-    ``max_arguments`` bounds the values a group reads plus the one it gives; 0: no bound.
+    They are disjoint, and hold all calls and projections together, in Relay's style tuples, too.
+
+    Args:
+        graph: The dataflow graph.
+        style: Whether the graph is seen as Relax or as Relay sees it.
+        max_group: Nodes of a group at most.
+        max_arguments: Bounds the values that a group reads plus the one it gives; 0: no bound.
     """
     forward = _relax_view(graph) if style == "relax" else _relay_view(graph)
     partitioner = _Partitioner(graph, forward, max_group, max_arguments)
@@ -79,7 +85,10 @@ def fuse_ops(
 
 
 def _loop_kind(graph: DataflowGraph, node: Node) -> int:
-    """Kind as Relax infers it; elementwise when any operand has the result's shape."""
+    """Return a call's kind as Relax infers it.
+
+    A broadcast is elementwise where any operand has the result's shape.
+    """
     kind = LOOP_KINDS.get(node.op, KIND_ORDER[node.kind])
     if kind == B and node.types:
         for source in node.inputs:
@@ -165,7 +174,10 @@ class _Partitioner:
         return index
 
     def _find_dominators(self) -> None:
-        """Immediate post-dominators by least common ancestor, from the last node to the first."""
+        """Find the immediate post-dominator of each node, from the last node to the first.
+
+        It is the least common ancestor of the node's readers.
+        """
         depth = [1] * len(self.kind)
         parent, path = self.dominator, self.path_kind
         for index in range(len(self.kind) - 1, -1, -1):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collage_engine.partition.candidate_source import CandidateSource
 
 Composite = tuple[str, OperatorSet]
+"""The name of a library call, and its operators."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,15 @@ class GreedyCover:
 def merge_composites(
     graph: DataflowGraph, source: CandidateSource, taken: OperatorSet
 ) -> list[Composite]:
-    """Find composites of a source's patterns among operators not yet taken.
+    """Find composites of a source's patterns among operators that are not taken yet.
 
-    As MergeComposite: patterns in the order of the table, roots from the output to the input,
-    the first match claims its nodes; one whose inner nodes are read outside is rejected.
+    As in MergeComposite, patterns are tried in the order of the table and roots from the output to
+    the input. The first match claims its nodes; one whose inner nodes are read outside is rejected.
+
+    Args:
+        graph: The dataflow graph.
+        source: The toolchain instance with its patterns.
+        taken: The operators that are taken.
     """
     calls = call_graph(graph)
     claimed = taken
@@ -77,7 +83,11 @@ def closed(graph: DataflowGraph, match: Match) -> bool:
 def greedy(graph: DataflowGraph, sources: Sequence[CandidateSource]) -> GreedyCover:
     """Return the greedy cover for sources in the user's order.
 
-    External toolchains first, in that order; then native ones take what is left.
+    External toolchains take all they can first, in that order; then native ones take the rest.
+
+    Args:
+        graph: The dataflow graph.
+        sources: The toolchain instances with their rules.
     """
     calls = call_graph(graph)
     owner: list[int | None] = [None] * calls.size

@@ -23,12 +23,23 @@ def merge_regions(
     backwards: bool = False,
     units: Sequence[OperatorSet] = (),
 ) -> list[tuple[Hashable | None, OperatorSet]]:
-    """Disjoint regions of equally owned operators that together depend on each other acyclically.
+    """Merge operators of equal owners into regions that depend on each other without a cycle.
 
-    ``owner[o]`` is what operator ``o`` is assigned to; None, to nothing: such operators stay
-    alone. ``units``: disjoint convex sets that stay together (composites), as do operators that
-    share a tuple; one whose operators have different owners belongs to nothing. Returns
-    (owner, operators) by first operator.
+    Operators that share a tuple stay together. A unit whose operators have different owners belongs
+    to nothing.
+
+    Args:
+        calls: The operators and what they pass to each other.
+        owner: What each operator is assigned to, by operator number; an operator that is assigned
+            to nothing (None) stays alone.
+        backwards: Whether operators are visited against the flow, which gives other regions.
+        units: Disjoint convex sets (composites) whose operators stay together.
+
+    Returns:
+        The owner and the operators of each region, by first operator.
+
+    Raises:
+        ValueError: Units depend on each other in a circle.
     """
     order = _unit_order(calls, units)
     regions = _RegionGraph(calls.size)
@@ -55,9 +66,10 @@ def merge_regions(
 
 
 def _unit_order(calls: CallGraph, units: Sequence[OperatorSet]) -> list[OperatorSet]:
-    """Units, tuple-sharing operators and single operators, each after all it reads.
+    """Return units, operators that share a tuple, and single operators, each after all it reads.
 
-    Raises ``ValueError`` when units depend on each other in a circle.
+    Raises:
+        ValueError: Units depend on each other in a circle.
     """
     unit_of: dict[OperatorNumber, OperatorSet] = {}
     for unit in (*units, *calls.atoms.values()):
@@ -113,6 +125,7 @@ class _RegionGraph:
         """Regions that read a region directly; names may be those of merged ones."""
 
     def find(self, operator: OperatorNumber) -> OperatorNumber:
+        """Return the present name of the region that an operator belongs to."""
         while self.parent[operator] != operator:
             self.parent[operator] = self.parent[self.parent[operator]]
             operator = self.parent[operator]
@@ -125,7 +138,14 @@ class _RegionGraph:
         parents: set[OperatorNumber],
         joined: Sequence[OperatorNumber],
     ) -> None:
-        """A new unit below ``parents``, in one region with those of them it joins."""
+        """Add a unit, in one region with those of its producers that it joins.
+
+        Args:
+            operator: The unit's last operator, which names it.
+            unit: Its operators.
+            parents: The regions that it reads.
+            joined: Those of them that become one region with it.
+        """
         for member in members(unit):
             self.parent[member] = operator
         self.content[operator] = unit
@@ -151,7 +171,12 @@ class _RegionGraph:
             self._pass_on(target, merged)
 
     def _pass_on(self, region: OperatorNumber, merged: int) -> None:
-        """Bring what depends on a region up to date; ``merged``: names it now stands for."""
+        """Bring the dependencies of all regions below a region up to date.
+
+        Args:
+            region: The region, which has gained dependencies.
+            merged: The names that it now stands for, as bits.
+        """
         work = [region]
         while work:
             above = work.pop()
@@ -167,10 +192,15 @@ class _RegionGraph:
 
 
 def grow(calls: CallGraph, region: OperatorSet, supported: OperatorSet) -> OperatorSet:
-    """Return the convex region with every supported neighbour added that can join without a cycle.
+    """Return a region with all neighbours that can join it, none of which closes a cycle.
 
     Readers join in topological order, then producers in the reverse one, until none can: what
     cannot join then has an unsupported operator on a path between it and the region.
+
+    Args:
+        calls: The operators and what they pass to each other.
+        region: A convex set.
+        supported: The operators that may join.
     """
     while True:
         before = region

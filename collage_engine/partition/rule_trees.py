@@ -52,7 +52,16 @@ _SIMPLE = (A_TO_B, B_TO_R, I_TO_I)
 def fusion_rules(
     name: str, max_depth: int = 8, limits: CombineLimits = DEFAULT_LIMITS, max_exits: int = 1
 ) -> PartitionRule:
-    """Everything TVM could fuse into one kernel: calls by kind, joined as FuseOps joins them."""
+    """Return rules for everything that TVM could fuse into one kernel.
+
+    Calls that are no opaque operators are joined as FuseOps joins them.
+
+    Args:
+        name: The name of the rule tree.
+        max_depth: Nodes on the longest path through a candidate at most; 0: no bound.
+        limits: How many unions are tried.
+        max_exits: Nodes whose value may leave a candidate.
+    """
     return OnlyValidRule(
         name,
         CombineRule(
@@ -76,9 +85,17 @@ def byoc_rules(
     limits: CombineLimits = DEFAULT_LIMITS,
     max_exits: int = 1,
 ) -> PartitionRule:
-    """Return rules of a pattern table's composites, joined in one of upstream's styles.
+    """Return rules for the composites of a pattern table, joined in one of upstream's styles.
 
-    ``supports``: operators that it can also run on their own, by its own judgement.
+    Args:
+        patterns: The composites' names and patterns.
+        style: Whether composites are joined with nothing, as FuseOps joins, or with any neighbour.
+        max_depth: Nodes on the longest path through a candidate at most; 0: no bound.
+        name: The name of the rule tree.
+        supports: Says why a call cannot run on its own; None for one that can. Without it calls
+            that are in no pattern are no candidates.
+        limits: How many unions are tried.
+        max_exits: Nodes whose value may leave a candidate.
     """
     rules: list[PartitionRule] = [_composite(entry) for entry in patterns]
     if supports is not None:
@@ -93,7 +110,7 @@ def byoc_rules(
 
 
 def composite_rules(name: str, patterns: Sequence[PatternEntry]) -> PartitionRule:
-    """Composites of a pattern table as they are, joined with nothing."""
+    """Return rules for the composites of a pattern table as they are, joined with nothing."""
     rules = tuple(_composite(entry) for entry in patterns)
     return OnlyValidRule(name, UnionRule("", rules), SubGraphConfig(max_exits=1))
 
@@ -110,10 +127,15 @@ LIBRARY_CONFIG = SubGraphConfig(max_exits=1, max_depth=8)
 def library_rules(
     name: str, patterns: Sequence[PatternEntry], limits: CombineLimits = DEFAULT_LIMITS
 ) -> PartitionRule:
-    """TVM's groups with library calls inside them (RFC 0062, "external libraries").
+    """Return rules for TVM's groups with library calls inside (RFC 0062, "external libraries").
 
-    ``OnlyValid(Combine TVM(Union(OpCallByKind, Composite(pattern))))``. Anchors on their own are
-    left to the tree without a library, which finds the same groups.
+    They are ``OnlyValid(Combine TVM(Union(OpCallByKind, Composite(pattern))))``. Anchors on their
+    own are left to the tree without a library, which finds the same groups.
+
+    Args:
+        name: The name of the rule tree.
+        patterns: The library calls' names and patterns.
+        limits: How many unions are tried.
     """
     rules = (OpCallByKindRule("op", "reduction"), *(_composite(entry) for entry in patterns))
     combiners = (AllSimple(_SIMPLE), TupleArgument(), TupleProjection())
@@ -129,7 +151,14 @@ def anchor_rules(
     epilogue: OpKind = "broadcast",
     max_siblings: int = 8,
 ) -> PartitionRule:
-    """Return rules of anchors with whole epilogues, and of one kind on one input."""
+    """Return rules for anchors with their epilogues.
+
+    Args:
+        vertical: Whether each anchor with growing parts of its epilogue is a candidate.
+        horizontal: Whether anchors of one kind on one input are candidates together.
+        epilogue: The greatest kind that a vertical epilogue may hold.
+        max_siblings: Anchors on one input at most.
+    """
     rules: list[PartitionRule] = []
     if vertical:
         rules.append(VerticalRule("vertical", epilogue))

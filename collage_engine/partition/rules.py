@@ -22,15 +22,15 @@ from collage_engine.records.graph import KIND_ORDER, OpKind
 from collage_engine.records.numbering import NodeIndex, NodeSet
 
 Predicate = Callable[[DataflowGraph, Match], str | None]
-"""Further check of a match: None when it holds, else the reason."""
+"""A further check of a match: returns None when it holds, else the reason."""
 
 Explanation = tuple[int, str]
-"""(how far it got, why not)."""
+"""How far a rule got (the furthest one's reason is shown), and why it proposes nothing."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """A rule works on this scope."""
+    """What a rule works on: a graph, and the partition spec that the rule belongs to."""
 
     graph: DataflowGraph
     name: str = ""
@@ -71,13 +71,13 @@ class PartitionRule(ABC):
         """Return why no candidate holds the node; None when one may."""
 
     def below(self) -> Sequence[PartitionRule]:
-        """Rules this one is made of."""
+        """Return the rules that this one is made of."""
         return ()
 
     def patterns(self) -> Iterator[tuple[str, PatternRule]]:
-        """(composite name, pattern rule) of every pattern in the tree, in the order of the table.
+        """Yield the name and the rule of every pattern in the tree, in the table's order.
 
-        What greedy partitioning (MergeComposite) goes by.
+        The name is the composite's. Greedy partitioning (MergeComposite) goes by these.
         """
         for rule in self.below():
             yield from rule.patterns()
@@ -85,10 +85,10 @@ class PartitionRule(ABC):
 
 @dataclass(frozen=True)
 class PatternRule(PartitionRule):
-    """Matches of a pattern at any root; they may overlap.
+    """Proposes the matches of a pattern at any root; they may overlap.
 
-    All matches at a root that differ in their nodes are found, e.g. either operand of an
-    addition as the convolution.
+    All matches at a root that differ in their nodes are found, for example with either operand of
+    an addition as the convolution.
     """
 
     name: str
@@ -101,7 +101,7 @@ class PatternRule(PartitionRule):
     """Matches in the graphs seen so far: candidates and greedy covers ask for the same ones."""
 
     def matches(self, graph: DataflowGraph) -> list[list[Match]]:
-        """For every node as a root, in order: the matches there that the predicate accepts."""
+        """Return, for every node as a root, the matches there that the predicate accepts."""
         known = self._known.get(id(graph))
         if known is None:
             ops = self.pattern.root_ops
@@ -146,7 +146,10 @@ class PatternRule(PartitionRule):
 
 @dataclass(frozen=True)
 class OpCallByKindRule(PartitionRule):
-    """Every call on its own whose kind is at most ``most`` (anchor: everything but opaque)."""
+    """Proposes every call on its own whose kind is at most ``most``.
+
+    ``anchor`` is everything but opaque.
+    """
 
     name: str = "op_call_by_kind"
     most: OpKind = "anchor"
@@ -172,7 +175,7 @@ class OpCallByKindRule(PartitionRule):
 
 @dataclass(frozen=True)
 class OpPredicateRule(PartitionRule):
-    """Every call on its own that a predicate accepts (``None``) by its own judgement."""
+    """Proposes every call on its own that a predicate accepts by returning None."""
 
     name: str
     predicate: Callable[[DataflowGraph, NodeIndex], str | None]
@@ -195,7 +198,7 @@ class OpPredicateRule(PartitionRule):
 
 @dataclass(frozen=True)
 class _Wrapping(PartitionRule):
-    """It is a rule around one other."""
+    """A rule around another one."""
 
     name: str
     sub_rule: PartitionRule
@@ -276,7 +279,7 @@ class AskedRule(PartitionRule):
 
 @dataclass(frozen=True)
 class UnionRule(PartitionRule):
-    """The union finds what any of several rules finds, in their order, duplicates kept."""
+    """Proposes what any of several rules finds, in their order; duplicates are kept."""
 
     name: str
     sub_rules: tuple[PartitionRule, ...]
@@ -306,7 +309,7 @@ class UnionRule(PartitionRule):
 
 @dataclass(frozen=True)
 class CombineRule(PartitionRule):
-    """The sub-rule's candidates and every union of them that the combiners allow, to a fix-point.
+    """Proposes the sub-rule's candidates and every union of them that the combiners allow.
 
     ``max_depth`` bounds the sum of the depths of what is joined; 0: no bound.
     """
@@ -329,7 +332,7 @@ class CombineRule(PartitionRule):
         return [c.named(self.name) for c in found]
 
     def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
-        """Whatever the sub-rule has against the node."""
+        """Return the sub-rule's explanation."""
         return self.sub_rule.why_not(scope, index)
 
     def below(self) -> Sequence[PartitionRule]:
@@ -339,7 +342,7 @@ class CombineRule(PartitionRule):
 
 @dataclass(frozen=True)
 class OnlyValidRule(_Wrapping):
-    """Only those candidates of the sub-rule that are valid within a configuration."""
+    """Proposes those candidates of the sub-rule that are valid within a configuration."""
 
     config: SubGraphConfig = field(default_factory=SubGraphConfig)
 
@@ -352,7 +355,7 @@ class OnlyValidRule(_Wrapping):
         ]
 
     def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
-        """What the sub-rule has against the node, or why each candidate with it is invalid."""
+        """Return the sub-rule's explanation, or why each candidate with the node is invalid."""
         reason = self.sub_rule.why_not(scope, index)
         if reason is not None:
             return reason

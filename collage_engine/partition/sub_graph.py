@@ -23,6 +23,7 @@ class SubGraphConfig:
     """What a sub-graph must satisfy; 0 means no limit."""
 
     max_exits: int = 0
+    """Nodes inside whose value leaves the sub-graph."""
     allow_taps: bool = False
     """Whether a node may both leave the sub-graph and feed a node inside."""
     max_depth: int = 0
@@ -53,13 +54,14 @@ class NestedSubGraph:
 def inlinable(node: Node) -> bool:
     """Tell whether a node is copied into every function that reads it instead of being an input.
 
-    Operators as nodes of their own (``other``) and scalar constants, as upstream's ``CanInline``.
+    These are operators as nodes of their own (``other``) and scalar constants, as in upstream's
+    ``CanInline``.
     """
     return node.form == "other" or (node.form == "constant" and node.scalar)
 
 
 def node_kind(node: Node) -> OpKind:
-    """Op pattern kind of a node on its own; glue has one too, as upstream gives it."""
+    """Return the kind of a node on its own; constants, tuples and projections have upstream's."""
     if node.form == "call":
         return node.kind
     if node.form == "constant":
@@ -70,7 +72,11 @@ def node_kind(node: Node) -> OpKind:
 
 
 def node_label(node: Node) -> str:
-    """Short name of a node: operator, ``const``, ``scalar``, ``tuple``, ``proj``, ``%name``."""
+    """Return the short name of a node.
+
+    It is the operator of a call, and otherwise ``const``, ``scalar``, ``tuple``, ``proj``,
+    ``%name`` of a parameter, the operator behind a backtick, or ``fn``.
+    """
     if node.form == "call":
         return node.op
     if node.form == "constant":
@@ -90,9 +96,9 @@ def combine_kinds(left: OpKind, right: OpKind) -> OpKind:
 
 
 class SubGraph:
-    """An index set with its border, seen from one dataflow graph. Immutable.
+    """A set of nodes of a dataflow graph with its border. It never changes.
 
-    Two are equal when their index sets and nested sub-graphs (attributes too) are.
+    Two are equal when their sets of nodes and their nested sub-graphs, attributes included, are.
     """
 
     __slots__ = ("__weakref__", "_border", "_depth", "_kind", "graph", "inside", "nested")
@@ -144,6 +150,7 @@ class SubGraph:
         return tuple(members(self.inside))
 
     def _find_border(self) -> tuple[tuple[NodeIndex, ...], ...]:
+        """Return the nodes of ``entry``, ``exit``, ``input`` and ``output``."""
         if self._border is None:
             graph = self.graph
             nodes, users, leaving = graph.nodes, graph.users, graph.output_set
@@ -211,12 +218,15 @@ class SubGraph:
 
     @property
     def label(self) -> str:
-        """Labels of the nodes inside, in index order, joined by ``+``."""
+        """Return the labels of the nodes inside, in index order, joined by ``+``."""
         return "+".join(node_label(self.graph.nodes[i]) for i in members(self.inside))
 
     @property
     def depth(self) -> int:
-        """Return the most nodes on a path from an entry to an exit; 0 when nothing enters."""
+        """Return the number of nodes on the longest path from an entry to an exit.
+
+        It is 0 where nothing enters.
+        """
         if self._depth < 0:
             nodes = self.graph.nodes
             entries, exits = set(self.entry), set(self.exit)
@@ -247,7 +257,11 @@ class SubGraph:
         return None
 
     def is_valid(self, config: SubGraphConfig) -> str | None:
-        """None when valid, else the first thing that is wrong, in upstream's order of checks."""
+        """Return the first thing that is wrong, in upstream's order; None when it is valid.
+
+        Args:
+            config: What a valid sub-graph satisfies.
+        """
         if config.max_exits and len(self.exit) > config.max_exits:
             return f"{len(self.exit)} exits, at most {config.max_exits} allowed"
         if config.max_depth and self.depth > config.max_depth:
@@ -285,9 +299,12 @@ class SubGraph:
     # Making new ones
 
     def union(self, other: SubGraph) -> SubGraph:
-        """Return both together. Nested parts with equal attributes merge, except composites.
+        """Return this sub-graph and another one as one.
 
-        Raises ``ValueError`` when they overlap.
+        Nested parts with equal attributes become one part, except composites.
+
+        Raises:
+            ValueError: The two overlap.
         """
         if self.inside & other.inside:
             raise ValueError(f"sub-graphs overlap on {to_text(self.inside & other.inside)}")
@@ -319,7 +336,7 @@ class SubGraph:
 
     @property
     def composites(self) -> tuple[tuple[str, NodeSet], ...]:
-        """(name, index set) of every composite inside, at any level of nesting."""
+        """Return the name and the nodes of every composite inside, at any level of nesting."""
         found: list[tuple[str, NodeSet]] = []
         for nested in self.nested:
             name = nested.attribute("Composite")

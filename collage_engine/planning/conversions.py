@@ -14,7 +14,10 @@ from collage_engine.search.problem import Problem
 
 
 def operator_types(graph: GraphRecord) -> list[tuple[TensorType, ...]]:
-    """Return, by operator number, the types of its values: its own, or its projections'."""
+    """Return the types of each operator's values, by operator number.
+
+    They are the operator's own, or those of its projections where it returns a tuple.
+    """
     fields: dict[int, list[TensorType]] = {}
     for node in graph.nodes:
         if node.form == "projection":
@@ -29,10 +32,17 @@ def operator_types(graph: GraphRecord) -> list[tuple[TensorType, ...]]:
 def wanted_conversions(
     graph: GraphRecord, candidates: Sequence[Candidate]
 ) -> dict[int, tuple[tuple[TensorType, str, str], ...]]:
-    """Return, by operator number, every conversion that some cover could need.
+    """Return every conversion of a value that some cover could need, by operator number.
 
-    These lead both ways between plain and each other format that a candidate takes or gives the
-    operator's value in, as (type, from format, to format).
+    These lead both ways between plain and each other format in which a candidate takes or gives the
+    operator's value.
+
+    Args:
+        graph: The model's graph.
+        candidates: The candidates.
+
+    Returns:
+        The type, the present and the wanted format of each conversion.
     """
     types = operator_types(graph)
     formats: dict[int, set[str]] = {}
@@ -101,12 +111,18 @@ def _conversion_us(
 def input_copies_us(
     graph: GraphRecord, candidates: Sequence[Candidate], constants: Mapping[str, float]
 ) -> dict[str, float]:
-    """Return, by candidate on the host of a device, what copying the model's inputs there takes.
+    """Return what copying the model's inputs to the host takes, for each candidate that runs there.
 
-    The model's inputs are on the device; the search's conversions are of operators' values only.
+    In a run on a device the model's inputs are on the device; the search's conversions are of
+    operators' values only.
+
+    Args:
+        graph: The model's graph.
+        candidates: The candidates.
+        constants: What copies cost here, by name.
 
     Returns:
-        Candidate id to microseconds; empty where nothing runs on a device.
+        Microseconds by candidate id; empty where nothing runs on a device.
     """
     if call_constant(TO_HOST) not in constants:
         return {}

@@ -37,7 +37,7 @@ from collage_engine.wording import constraints as say
 
 @dataclass(frozen=True)
 class Searched:
-    """What of a document is searched, its pins aside."""
+    """What a search problem is made of in a document, apart from the pins."""
 
     graph: GraphRecord
     candidates: list[CandidateRecord]
@@ -67,17 +67,17 @@ class DocumentSearch:
 
     @cached_property
     def by_id(self) -> dict[str, CandidateRecord]:
-        """The candidates by id."""
+        """Return the candidates by id."""
         return {c.id: c for c in self.searched.candidates}
 
     @cached_property
     def ranked(self) -> list[RankedCover]:
-        """The least-cost cover and its runners-up, the best first."""
+        """Return the least-cost cover and its runners-up, the best first."""
         return best_covers(self.problem, self.search)
 
     @cached_property
     def placements(self) -> list[Placement]:
-        """Those covers as placements that were not measured yet."""
+        """Return the ranked covers as placements that were not measured yet."""
         return [
             ranked_placement(
                 self.searched.graph,

@@ -44,9 +44,9 @@ def explain_document(
         previous: The search that the last call returned.
 
     Returns:
-        The answer: the candidates that hold the node, with their regrets; the chosen one and its
-        alternatives in words; the runner-up placement; why other toolchains have no candidate. And
-        the search for the next call.
+        The answer, and the search for the next call. The answer has the candidates that hold the
+        node, with their regrets; the chosen one and its alternatives in words; the runner-up
+        placement; and why other toolchains have no candidate.
     """
     refusals = {
         instance: reasons[node]
@@ -157,7 +157,8 @@ def _of_the_run(
         return []
     config = ",".join(f"{k}={v}" for k, v in part.config.items())
     instance = f"{part.toolchain}[{config}]" if config else part.toolchain
-    ours = run.rivals[0].measured_us if run.rivals else None
+    found = run.best_found()
+    ours = found.measured_us if found is not None else None
     took = run.placement.measured_us
     toolchain = labels.toolchain(instance)
     if run.winner == "collage":
@@ -166,6 +167,8 @@ def _of_the_run(
     text = words.EXPORTED_BASELINE.format(baseline=baseline, toolchain=toolchain)
     if ours is not None and took is not None:
         sentence = words.BASELINE_FASTER if took <= ours else words.BASELINE_TIED
+        if found is not None and found.from_trial:
+            sentence = words.BASELINE_CONFIRMED
         text = sentence.format(text=text, took=time_text(took), ours=time_text(ours))
     if part.candidate == str(chosen):
         return [f"{text}."]
@@ -238,9 +241,11 @@ def _converted(problem: Problem, cover: Sequence[str], node: int, labels: Labels
 
 
 def node_names(graph: GraphRecord) -> dict[int, str]:
-    """Return, by operator number, the ONNX node that users know it by.
+    """Return the ONNX node that users know each operator by, by operator number.
 
-    The name of the operator is added when several operators come from the same ONNX node.
+    Args:
+        graph: The model's graph. Where several operators come from one ONNX node, the name of the
+            operator is added.
     """
     calls = [node for node in graph.nodes if node.form == "call"]
     uses: dict[str, int] = {}
@@ -259,7 +264,12 @@ def node_names(graph: GraphRecord) -> dict[int, str]:
 
 
 def labels_of(document: Document, candidates: Iterable[CandidateRecord]) -> Labels:
-    """Return what nodes, toolchains and some candidates are called in sentences."""
+    """Return what nodes, toolchains and some candidates are called in sentences.
+
+    Args:
+        document: The document.
+        candidates: The candidates that sentences speak of.
+    """
     instances = {c.instance.id for c in document.candidates} | document.without_candidates.keys()
     toolchains = {}
     for instance in sorted(instances):

@@ -1,4 +1,4 @@
-"""Between documents and the search: candidates with costs become a problem, covers a placement.
+"""Turns candidates with their costs into a search problem, and its covers into placements.
 
 The room imports records, sessions and the search only, so that the process that answers requests
 can search again after a pin without TVM and without the child that runs the pipeline.
@@ -41,7 +41,7 @@ RUNNERS_UP = 2
 """Covers beside the best that are shown, and confirmed end to end (a count; chosen)."""
 
 DRIFT_CONSTANT = "drift"
-"""Name, among a run's constants, of the drift between measuring sessions, a share of the cost."""
+"""Name, among a run's constants, of the run-to-run drift, a share of the cost."""
 
 
 def operator_inputs(graph: GraphRecord) -> list[tuple[int, ...]]:
@@ -144,7 +144,7 @@ def problem_candidate(
     Args:
         c: The candidate.
         costs: Where its cost and its bounds stand.
-        percentile: Of the repeats' times, the one that is its cost.
+        percentile: The percentile of the repeats' times that is its cost.
         besides_us: Microseconds that it costs in addition, whatever runs around it.
     """
     cost = costs.cost(c.id)
@@ -182,7 +182,15 @@ def problem_pin(pin: Pin) -> ProblemPin:
 
 
 def pin_verdicts(pins: Sequence[Pin], answer: Answer) -> list[PinVerdict]:
-    """Return the search's verdicts in the words of the user's pins."""
+    """Return the search's verdicts on pins in the words of the user's pins.
+
+    Args:
+        pins: The user's pins, in the order in which they were given to the search.
+        answer: The search's answer.
+
+    Returns:
+        One verdict for each pin; ``pending`` where the search has none.
+    """
     found = {verdict.pin: verdict for verdict in answer.verdicts}
     result = []
     for place, pin in enumerate(pins):
@@ -290,7 +298,10 @@ def ranked_placement(
     cover: RankedCover,
     settings: RunSettings,
 ) -> Placement:
-    """Return one of the least-cost covers as a placement; see :func:`best_placements`."""
+    """Return one of the least-cost covers as a placement that was not measured yet.
+
+    The arguments are those of :func:`best_placements`, with the cover.
+    """
     names = [str(name) for name in cover.cover]
     placement = make_placement(graph, by_id, costs, names, cover.cost_us, settings.percentile)
     return with_conversions(placement, problem)

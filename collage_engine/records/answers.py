@@ -71,7 +71,7 @@ class ExplainAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WeightStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """It describes the distribution of a weight's values."""
+    """The distribution of a weight's values."""
 
     name: str
     shape: tuple[int, ...]

@@ -12,7 +12,7 @@ COPY = "copy:"
 
 
 def call_constant(direction: str) -> str:
-    """``copy:to-host:call``: µs of a copy of next to nothing."""
+    """Return ``copy:to-host:call``, the name of the µs of a copy of next to nothing."""
     return f"{COPY}{direction}:call"
 
 
@@ -22,7 +22,7 @@ def byte_constant(direction: str) -> str:
 
 
 def copy_us(constants: Mapping[str, float], kind: TensorType, target: str) -> float:
-    """µs of copying a value to the host, or from it to the device; NaN where it is not known."""
+    """Return the µs of copying a value to the host or to the device; NaN: it is not known."""
     direction = TO_HOST if target == HOST else TO_DEVICE
     unknown = float("nan")
     call = constants.get(call_constant(direction), unknown)

@@ -76,7 +76,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def in_model_like(self, known: Cost) -> Cost:
-        """This fresh isolated cost, brought into the model as an older one of the same work was.
+        """Return this isolated cost as one within the model, as an older one of the same work was.
 
         Args:
             known: The older cost. Where it is one within a model, the ratio of its two medians

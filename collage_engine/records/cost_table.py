@@ -58,7 +58,7 @@ class CostTable:
         return found
 
     def cost(self, candidate: str) -> Cost:
-        """The cost that a search uses: within the model where that is known, else isolated."""
+        """Return the cost that a search uses: within the model where known, else isolated."""
         return self._effective.get(candidate, UNKNOWN)
 
     def isolated_cost(self, candidate: str) -> Cost:
@@ -81,7 +81,7 @@ class CostTable:
     def with_measured(
         self, candidates: Iterable[Candidate], by_key: Mapping[str, Cost]
     ) -> CostTable:
-        """This table with costs by measurement key: equal work has one cost wherever it stands."""
+        """Return the table with costs by measurement key: equal work has the same cost."""
         return self.with_isolated({c.id: by_key[c.key] for c in candidates if c.key in by_key})
 
     def with_in_model(self, costs: Mapping[str, InModelCost]) -> CostTable:

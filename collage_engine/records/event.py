@@ -30,7 +30,7 @@ StageName = Literal[
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True, tag="stage"):
-    """It says that a stage began (``done`` False) or ended."""
+    """A stage began (``done`` False) or ended."""
 
     stage: StageName
     done: bool = False
@@ -64,7 +64,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True, tag="log"):
-    """It is a sentence for the user: a remark, a warning or an error."""
+    """A sentence for the user: a remark, a warning or an error."""
 
     level: Literal["info", "warning", "error"] = "info"
     text: str

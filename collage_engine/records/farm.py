@@ -81,3 +81,19 @@ class FarmStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The last thing that went wrong, as a sentence; empty: nothing has."""
     at: str = ""
     """When this was so, ISO 8601 in UTC."""
+
+    def pool_for(self, wanted: str) -> FarmPool | None:
+        """Return the pool that a user means, if it has a machine that works; None: there is none.
+
+        Args:
+            wanted: Its name or a part of it; empty: that with the most machines.
+        """
+        working = {m.pool for m in self.machines if m.state in ("idle", "measuring", "paused")}
+        pools = [pool for pool in self.pools if pool.name in working]
+        if not wanted:
+            return max(pools, key=lambda pool: len(pool.machines), default=None)
+        exact = [pool for pool in pools if pool.name == wanted]
+        if exact:
+            return exact[0]
+        parts = [pool for pool in pools if wanted.lower() in pool.name]
+        return parts[0] if len(parts) == 1 else None

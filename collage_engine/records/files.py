@@ -96,7 +96,7 @@ def write_atomically(path: str | Path, content: bytes | str) -> None:
 
 
 def destination(path: str | Path) -> Path | int:
-    """Where writing to ``path`` leads: the file behind all links, or a descriptor of this process.
+    """Return where writing leads: the file behind all links, or a descriptor of this process.
 
     ``/dev/stdout`` and ``/dev/fd/63`` are descriptors: whoever opened them again by name would
     write from the beginning of the file that they belong to.
@@ -118,7 +118,7 @@ def destination(path: str | Path) -> Path | int:
 
 
 def is_special(target: Path | int) -> bool:
-    """Whether a destination is written through to: it exists and is neither file nor folder."""
+    """Tell whether a destination is written through to, being neither file nor folder."""
     if isinstance(target, int):
         return True
     try:
@@ -257,3 +257,13 @@ def _wait_for_content(opened: int, path: str | Path) -> None:
     if not poll.poll(PIPE_WAIT_S * 1000):
         reason = f"nothing was written to the pipe for {PIPE_WAIT_S:g} s"
         raise TimeoutError(errno.ETIMEDOUT, reason, str(path))
+
+
+def link_file(file: Path, place: Path) -> None:
+    """Make a file known under another name: by a hard link, by a symbolic one across devices."""
+    if place.exists():
+        return
+    with contextlib.suppress(OSError):
+        os.link(file, place)
+        return
+    place.symlink_to(file)

@@ -42,7 +42,7 @@ def differs(kind: TensorType, name: str = NHWC) -> bool:
 
 
 def stored_shape(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
-    """Shape of the tensor that holds a value of this logical shape."""
+    """Return the shape of the tensor that holds a value of this logical shape in a format."""
     axes = TO_STORED.get(name)
     return shape if axes is None else tuple(shape[axis] for axis in axes)
 
@@ -65,7 +65,7 @@ def conversion_constant(kind: TensorType, source: str, target: str) -> str:
 
 
 def border_words(takes: Mapping[int, str], gives: Mapping[int, str]) -> str:
-    """``input and output nhwc``, ``input nhwc``; empty when all is plain."""
+    """Return a phrase such as ``input and output nhwc``; empty when all is plain."""
     taken, given = (
         ", ".join("values on the host" if name == HOST else name for name in sorted(names))
         for names in (set(takes.values()), set(gives.values()))

@@ -76,7 +76,7 @@ class TensorType(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def elements(self) -> int:
-        """Number of elements; sizes that depend on the data count as 1."""
+        """Return the number of elements; sizes that depend on the data count as 1."""
         n = 1
         for extent in self.shape:
             n *= 1 if extent == OPEN_SIZE else extent
@@ -89,7 +89,7 @@ class TensorType(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def stored(self) -> TensorType:
-        """The type of the tensor that holds it: texts are ``uint8`` with one more dimension."""
+        """Return the tensor type that holds it: texts are ``uint8`` with one more dimension."""
         if self.dtype != "string":
             return self
         return TensorType((*self.shape, TEXT_BYTES), "uint8", self.any_rank)
@@ -102,7 +102,7 @@ class TensorType(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """It is one node of the dataflow graph."""
+    """One node of the dataflow graph."""
 
     index: NodeIndex
     form: NodeForm

@@ -8,7 +8,7 @@ from collage_engine.records.pin import VerdictState
 
 
 class LimitVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """It says what became of a deployment constraint, and its price."""
+    """What became of a deployment limit, and its price."""
 
     constraint: str
     """``allow``, ``max_runtimes``, ``max_bytes``, ``licences`` or ``max_memory``."""

@@ -6,7 +6,7 @@ import msgspec
 
 
 class MemorySeen(msgspec.Struct, frozen=True, kw_only=True):
-    """It holds sizes of the process that ran a placement, in bytes; None where not known."""
+    """The sizes of the process that ran a placement, in bytes; None where they are not known."""
 
     peak_bytes: int | None = None
     """The largest so far, while loading or running."""
@@ -33,7 +33,7 @@ class MemorySeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
-    """It holds memory and size of a placement."""
+    """The memory that a placement takes, and the sizes of its files."""
 
     seen: MemorySeen
     weights_bytes: int = 0

@@ -25,5 +25,5 @@ class MixingBound(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gain(self) -> float:
-        """The most that a mix could be faster, as a share of the time of the toolchain alone."""
+        """Return the share of the best toolchain's time alone that a mix could save at most."""
         return max(0.0, 1.0 - self.bound_us / self.alone_us) if self.alone_us > 0 else 0.0

@@ -121,7 +121,7 @@ def operator_titles(graph: GraphRecord) -> tuple[str, ...]:
 
 
 def joined_titles(titles: Sequence[str]) -> str:
-    """The operators of a partition in short: ``Conv+Relu``, ``Div+Erf+Add+Mul+… (23 operators)``.
+    """Return a partition's operators in short: ``Conv+Relu``, ``Div+Erf+… (23 operators)``.
 
     A bias is part of the product that stands before it.
 

@@ -77,7 +77,7 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Residual(msgspec.Struct, frozen=True, kw_only=True):
-    """It is a kernel outside every partition (a conversion, a copy) in the built module."""
+    """A kernel outside every partition (a conversion, a copy) in the built module."""
 
     name: str
     calls: int
@@ -98,6 +98,13 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     spin: bool = False
     conversions: tuple[Conversion, ...] = ()
     """In order of the values."""
+    from_trial: bool = False
+    """Whether its time is that of a trial before the confirmation, in which it took no part."""
+
+    @property
+    def candidates(self) -> frozenset[str]:
+        """Return the ids of the candidates that its partitions run."""
+        return frozenset(partition.candidate for partition in self.partitions)
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,7 +169,7 @@ class Unmeasured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeploymentRow(msgspec.Struct, frozen=True, kw_only=True):
-    """It says what one way of sharing the processors among instances gave."""
+    """What one way of sharing the processors among instances gave."""
 
     run: str
     """Id of its run."""
@@ -264,3 +271,16 @@ class Run(msgspec.Struct, kw_only=True):
     tables: dict[str, dict[str, Any]] = {}
     """Tables of tuned kernels that the placement is lowered with, by hash, so that it can be
     built again anywhere (not printed by ``place --json``)."""
+
+    def best_found(self) -> Placement | None:
+        """Return the best placement that the search found, whether or not the run exports it.
+
+        None where the search found nothing else than what the baselines are, which are shown by
+        themselves.
+        """
+        if self.winner == "collage":
+            return self.placement
+        known = [frozenset(baseline.candidates) for baseline in self.baselines]
+        if self.placement is not None:
+            known.append(self.placement.candidates)
+        return next((found for found in self.rivals if found.candidates not in known), None)

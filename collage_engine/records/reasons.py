@@ -23,7 +23,7 @@ three nodes and says what to do is shorter."""
 
 
 def shown(name: str) -> str:
-    """A name out of a file as a sentence shows it: on one line, without escapes, not too long."""
+    """Return a name out of a file for a sentence: on one line, without escapes, not too long."""
     plain = "".join(
         c if c.isprintable() else f"\\x{ord(c):02x}" for c in name[: 2 * MOST_OF_A_NAME]
     )
@@ -97,7 +97,7 @@ def short_reason(
 
 
 def compiler_reason(log: str, otherwise: str = "no message") -> str:
-    """The line of a compiler's log that says what is wrong: the first error, or the last line."""
+    """Return what a compiler's log says is wrong: its first error, or its last line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     marked = (line for mark in ("error:", "error") for line in lines if mark in line)
     return next(marked, lines[-1] if lines else otherwise)

@@ -20,7 +20,7 @@ MOST_ELEMENTS = 2**40
 
 
 class ShapeChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """It is one shape that the user asked for: sizes of named dimensions, and of whole inputs."""
+    """One shape that the user asked for: sizes of named dimensions, and of whole inputs."""
 
     dims: dict[str, int] = {}
     """Symbolic dimension of the model → its size."""
@@ -29,7 +29,7 @@ class ShapeChoice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """``batch=4 sequence=64``, as the user would write it."""
+        """Return the shape as the user would write it: ``batch=4 sequence=64``."""
         inputs = (f"{name}={'x'.join(map(str, sizes))}" for name, sizes in self.shapes.items())
         return " ".join([*(f"{name}={size}" for name, size in self.dims.items()), *inputs])
 
@@ -138,7 +138,7 @@ class ShapeRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gain(self) -> float | None:
-        """Best single toolchain's latency / this one's; above 1 the placement is faster."""
+        """Return the best single toolchain's latency over this one's: above 1 this is faster."""
         if not self.latency_us or self.best_single_us is None:
             return None
         return self.best_single_us / self.latency_us

@@ -12,7 +12,8 @@ _CONTROL = re.compile(
     "[\x00-\x1f\x7f-\x9f"  # C0 controls, DEL, C1 controls
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # marks and overrides of the writing direction
     "\u2028\u2029"  # separators of lines and paragraphs
-    "\ud800-\udfff]"  # halves of surrogate pairs, which no encoding can write
+    "\ud800-\udfff"  # halves of surrogate pairs, which no encoding can write
+    "\ufffe\uffff]"  # no characters, and nothing that XML may hold
 )
 
 
@@ -38,6 +39,17 @@ def printable(text: str, *, keep_lines: bool = False) -> str:
     return _CONTROL.sub(escaped, text)
 
 
+def printable_json(text: str) -> str:
+    r"""Return a JSON document with every control character inside its texts as a JSON escape.
+
+    >>> print(printable_json('{"a": "\x9b31m"}'))
+    {"a": "\u009b31m"}
+    """
+    return _CONTROL.sub(
+        lambda found: found[0] if found[0] in "\n\t" else f"\\u{ord(found[0]):04x}", text
+    )
+
+
 SENTENCE_CHARACTERS = 800
 """Characters of a sentence at most; chosen: ten lines of a terminal. Files hold longer names."""
 
@@ -52,22 +64,3 @@ def bounded(text: str) -> str:
         return text
     end = SENTENCE_CHARACTERS // 4
     return f"{text[: SENTENCE_CHARACTERS - end - 3]} … {text[-end:]}"
-
-
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
-"""How a cell begins that spreadsheets take for a formula (OWASP, "CSV Injection")."""
-
-
-def plain_cell(text: str) -> str:
-    """Return the text of a table's cell so that no spreadsheet takes it for a formula.
-
-    An apostrophe goes before what begins like one, which spreadsheets read as "this is text".
-    Plain numbers, also negative ones, stay as they are.
-    """
-    if not text.startswith(FORMULA_STARTS):
-        return text
-    try:
-        float(text)
-    except ValueError:
-        return "'" + text
-    return text

@@ -27,7 +27,7 @@ class ToolchainInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
     @property
     def id(self) -> str:
-        """``onnxruntime`` or ``onnxruntime[level=basic]``: unique within a run."""
+        """Return a name that is unique within a run, such as ``onnxruntime[level=basic]``."""
         if not self.config:
             return self.toolchain
         return self.toolchain + "[" + ",".join(f"{k}={v}" for k, v in self.config) + "]"
@@ -117,7 +117,7 @@ class ToolchainAbout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolchainState(msgspec.Struct, frozen=True, kw_only=True):
-    """It says what probing a toolchain found here (a line of ``collage toolchains``).
+    """What probing a toolchain found here (a line of ``collage toolchains``).
 
     The registry adds what the toolchain says of itself (``ToolchainAbout``), so that the desktop,
     the report and the command line can name and draw it without importing it.
@@ -170,7 +170,7 @@ class RuntimeLibrary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
-    """It describes a device of this machine.
+    """A device of this machine.
 
     ``name`` is what pins and candidates call it: cpu, cuda:0.
     """

@@ -11,6 +11,7 @@ from collage_engine.drawing.latencies import latency_rows
 from collage_engine.drawing.objective import deployment_cells, objective_sentences
 from collage_engine.drawing.shape_table import COLUMNS, NUMBERS, shape_cells, sharing_sentences
 from collage_engine.records.placement import Run
+from collage_engine.records.text import printable
 
 LATENCIES = ("placement", "kind", "latency", "20–80 %", "against the chosen")
 """Titles of the table of baselines."""
@@ -22,7 +23,7 @@ def run_markdown(run: Run) -> str:
     rows = [
         (
             f"**{row.name}**" if row.chosen else row.name,
-            row.kind,
+            row.about,
             time_text(row.us) if row.us is not None else row.reason or "not measured",
             spread_text(row.spread_us, row.us),
             "" if row.chosen else gain_text(row.us, reference),
@@ -45,5 +46,6 @@ def _table(head: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[
     rule = ["---:" if title in numbers else "---" for title in head]
     lines = [head, rule, *rows]
     return "".join(
-        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines
+        f"| {' | '.join(printable(cell).replace('|', chr(92) + '|') for cell in line)} |\n"
+        for line in lines
     )

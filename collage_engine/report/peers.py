@@ -25,7 +25,7 @@ CLEARLY_FASTER = 0.05
 
 
 class PeerTime(msgspec.Struct, frozen=True, kw_only=True):
-    """It holds the times of one runtime on one model."""
+    """The times of one runtime on one model."""
 
     name: str
     precision: str = FLOAT32
@@ -98,7 +98,7 @@ class PeerEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeersResult(msgspec.Struct, frozen=True, kw_only=True):
-    """It holds everything that the benchmark found out, and on what machine."""
+    """Everything that the benchmark found out, and on what machine."""
 
     machine: str = ""
     cores: int = 0
@@ -201,14 +201,14 @@ def verdicts(entries: Sequence[PeerEntry]) -> list[str]:
         f"{e.model} {_signed(e.slowdown)} (up to {_signed(e.slowdown_high)})" for e in behind
     )
     lines.append(
-        f"no more than {MOST_SLOWER:.0%} slower than the best other (95 % interval up to "
-        f"{MOST_SLOWER_UPPER:.0%}): {len(compared) - len(behind)} of {len(compared)}"
+        f"no more than {100 * MOST_SLOWER:.0f} % slower than the best other (95 % interval up to "
+        f"{100 * MOST_SLOWER_UPPER:.0f} %): {len(compared) - len(behind)} of {len(compared)}"
         + (f"; not on {said}" if behind else "")
     )
     faster = [e for e in compared if (e.slowdown or 0.0) <= -CLEARLY_FASTER]
     said = ", ".join(f"{e.model} {_signed(e.slowdown)}" for e in faster)
     lines.append(
-        f"faster than the best other by {CLEARLY_FASTER:.0%} or more: {len(faster)} of "
+        f"faster than the best other by {100 * CLEARLY_FASTER:.0f} % or more: {len(faster)} of "
         f"{len(compared)}" + (f" ({said})" if faster else "")
     )
     lower = [e for e in compared if e.speedup is not None]

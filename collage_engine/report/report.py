@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -28,7 +25,13 @@ from collage_engine.drawing.figures import (
     verdict_sentence,
     winner_title,
 )
-from collage_engine.drawing.formatting import gain_text, moment_text, spread_text, time_text
+from collage_engine.drawing.formatting import (
+    as_sentence,
+    gain_text,
+    moment_text,
+    spread_text,
+    time_text,
+)
 from collage_engine.drawing.groups import COLLAPSE_ABOVE, partitions_help
 from collage_engine.drawing.latencies import latency_rows
 from collage_engine.drawing.objective import deployment_cells, objective_sentences
@@ -36,12 +39,13 @@ from collage_engine.drawing.palette import learn, toolchain_title
 from collage_engine.drawing.shape_table import COLUMNS, NUMBERS, shape_cells, sharing_sentences
 from collage_engine.drawing.svg import placement_svg
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.csv_table import csv_table
 from collage_engine.records.errors import UsageError
 from collage_engine.records.format import border_words
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.operator_titles import joined_titles, operator_titles
 from collage_engine.records.placement import Partition, Placement, Run
-from collage_engine.records.text import plain_cell
+from collage_engine.records.text import printable, printable_json
 from collage_engine.report import sections
 from collage_engine.report.graphml import placement_graphml
 from collage_engine.report.markdown import run_markdown
@@ -94,6 +98,7 @@ LATENCY_COLUMNS = (
     "chosen",
     "tied",
     "reason",
+    "from_trial",
 )
 SHAPE_COLUMNS = (
     "shape",
@@ -149,14 +154,17 @@ def render(
     if kind == "runs":
         return runs_csv(document).encode()
     if kind == "json":
-        return report_json(document, run)
+        return printable_json(report_json(document, run).decode()).encode()
     if kind == "svg":
-        return graph_svg(document, run).encode()
-    if kind == "md":
-        return run_markdown(run).encode()
-    if kind == "graphml":
-        return placement_graphml(document.graph, run.placement)
-    return _html(document, run, peers).encode()
+        text = graph_svg(document, run)
+    elif kind == "md":
+        text = run_markdown(run)
+    elif kind == "graphml":
+        text = placement_graphml(document.graph, run.placement).decode()
+    else:
+        text = _html(document, run, peers)
+    # Names may hold what no XML file may, and what would move the terminal of whoever reads it.
+    return printable(text, keep_lines=True).encode()
 
 
 def instance_name(part: Partition) -> str:
@@ -198,7 +206,7 @@ def candidates_csv(document: Document, run: Run) -> str:
             cost.reason,
         ]
 
-    return _csv(CANDIDATE_COLUMNS, map(row, document.candidates))
+    return csv_table(CANDIDATE_COLUMNS, map(row, document.candidates))
 
 
 def latencies_csv(document: Document, run: Run) -> str:
@@ -216,15 +224,16 @@ def latencies_csv(document: Document, run: Run) -> str:
             row.chosen,
             row.tied,
             row.reason or row.barred,
+            row.from_trial,
         ]
         for row in latency_rows(run)
     )
-    return _csv(LATENCY_COLUMNS, rows)
+    return csv_table(LATENCY_COLUMNS, rows)
 
 
 def shapes_csv(run: Run) -> str:
     """Return the shapes that were placed for one artifact, one row each."""
-    return _csv(
+    return csv_table(
         SHAPE_COLUMNS,
         (
             [
@@ -267,17 +276,7 @@ def runs_csv(document: Document) -> str:
         ]
         for run in document.runs
     )
-    return _csv(RUN_COLUMNS, rows)
-
-
-def _csv(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A table as CSV; a text that a spreadsheet would take for a formula gets an apostrophe."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer)
-    writer.writerow(head)
-    for row in rows:
-        writer.writerow([plain_cell(cell) if isinstance(cell, str) else cell for cell in row])
-    return buffer.getvalue()
+    return csv_table(RUN_COLUMNS, rows)
 
 
 def onnx_names(document: Document) -> list[tuple[str, ...]]:
@@ -357,6 +356,7 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "others": sections.other_runs(document, run),
         "ties": sections.ties_sentences(run),
         "about_latencies": sections.about_latencies(run),
+        "warnings": [as_sentence(warning) for warning in run.warnings],
         "roofline": sections.roofline(document, run),
         "memory": sections.memory(document, run),
         "found": sections.found(run),

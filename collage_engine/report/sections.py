@@ -6,6 +6,7 @@ from typing import Any
 
 from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.figures import (
+    candidate_counts_text,
     conditions,
     drift_text,
     latency_us,
@@ -20,6 +21,7 @@ from collage_engine.drawing.formatting import (
     moment_text,
     number_text,
 )
+from collage_engine.drawing.latencies import latency_rows
 from collage_engine.drawing.memory_figures import partition_memory, toolchain_memory
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.drawing.roofline import partition_roofs, roofline_sentence
@@ -27,6 +29,7 @@ from collage_engine.records.placement import Run
 from collage_engine.session.compare import compare_runs
 from collage_engine.session.document import Document
 from collage_engine.wording import report as words
+from collage_engine.wording.runs import CANDIDATES
 
 SHOWN = 10
 """Partitions that a table shows before the reader opens it; chosen."""
@@ -49,9 +52,11 @@ def ties_sentences(run: Run) -> list[str]:
 
 def about_latencies(run: Run) -> str:
     """Under which conditions the latencies were measured, in a sentence."""
-    return words.ABOUT_LATENCIES.format(
+    said = words.ABOUT_LATENCIES.format(
         device=run.device or run.target, threads=counted(run.threads, "thread")
     )
+    some = any(row.from_trial for row in latency_rows(run))
+    return f"{said} {words.ABOUT_TRIALS}" if some else said
 
 
 def roofline(document: Document, run: Run) -> dict[str, Any]:
@@ -134,16 +139,7 @@ def other_runs(document: Document, run: Run) -> list[dict[str, Any]]:
 
 def found(run: Run) -> list[str]:
     """How many candidates there were, and how long the stages took."""
-    counts = run.candidates
-    said = [
-        words.CANDIDATES.format(
-            enumerated=number_text(counts.enumerated),
-            distinct=number_text(counts.distinct),
-            measured=number_text(counts.measured),
-            stored=number_text(counts.from_store),
-            invalid=number_text(counts.invalid),
-        )
-    ]
+    said = [CANDIDATES.format(counts=candidate_counts_text(run.candidates)) + "."]
     if run.seconds:
         stages = ", ".join(
             f"{STAGE_TITLES.get(name, name).lower()} {seconds:.1f} s"

@@ -11,7 +11,15 @@ from collage_engine.records.toolchain import ToolchainInstance
 
 
 def candidates_of_run(graph: DataflowGraph, run: Run) -> tuple[Candidate, ...]:
-    """The candidates of a run's placement, made anew from its document, in the order they run."""
+    """Return the candidates of a run's placement, made anew from its document.
+
+    Args:
+        graph: The model's graph.
+        run: The run's document, which has a placement.
+
+    Returns:
+        The candidates in the order in which they run, without measurement keys.
+    """
     assert run.placement is not None
     return tuple(
         make_candidate(

@@ -114,7 +114,7 @@ def _resolve_shapes(
 
 
 def _dimensions(control: RunControl, path: str) -> dict[str, tuple[str, ...]]:
-    """The dimensions that a model names, with the inputs that have them; nothing is imported."""
+    """Return the inputs that have each dimension that a model names; nothing is imported."""
     from collage_engine.model.dimensions import symbolic_dimensions
     from collage_engine.model.onnx_file import read_without_weights
 

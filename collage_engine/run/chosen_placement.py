@@ -56,11 +56,15 @@ def chosen_placement(
 
 
 def with_profiled_costs(data: ProblemData, confirmation: Confirmation) -> ProblemData:
-    """The same with costs of the winner's partitions that have none, from the winner's profile.
+    """Return the data with costs of the winner's partitions that have none, from its profile.
 
-    They are the profile's shares of the measured time, since profiling takes time of its own. They
-    stand for the winner's own partitions alone: what a partition takes in one placement says little
+    A cost is the profile's share of the measured time, since profiling takes time of its own. It
+    stands for the winner's own partition alone: what a partition takes in one placement says little
     of what it takes in another one.
+
+    Args:
+        data: All candidates with their costs.
+        confirmation: The winner, with the times of its partitions.
     """
     built, measured_us = confirmation.winner.built, confirmation.winner.measured_us
     if built is None:
@@ -101,7 +105,7 @@ def _searched(placements: Sequence[Placement], outcome: ContenderResult) -> Plac
 
 
 def with_times(placement: Placement, outcome: ContenderResult) -> Placement:
-    """Return a placement with what it took end to end, and by how much its estimate was off."""
+    """Return a placement with its end-to-end time, and with the additive error of its estimate."""
     additive_error_us = None
     if outcome.measured_us is not None and placement.estimated_us is not None:
         additive_error_us = outcome.measured_us - placement.estimated_us
@@ -110,11 +114,15 @@ def with_times(placement: Placement, outcome: ContenderResult) -> Placement:
         measured_us=outcome.measured_us,
         spread_us=outcome.spread_us,
         additive_error_us=additive_error_us,
+        from_trial=outcome.from_trial,
     )
 
 
 def baseline_placement(data: ProblemData, outcome: ContenderResult) -> Placement:
-    """Return a baseline's cover as a placement; estimated where its candidates were measured."""
+    """Return a baseline's cover as a placement.
+
+    It has an estimate where all of its candidates were measured.
+    """
     candidates = [data.by_id.get(c.id, c) for c in outcome.contender.cover]
     return make_placement(
         data.graph,
@@ -127,9 +135,9 @@ def baseline_placement(data: ProblemData, outcome: ContenderResult) -> Placement
 
 
 def _estimate(data: ProblemData, cover: Sequence[Candidate]) -> float | None:
-    """Return what the search says a cover costs, whatever the pins.
+    """Return what a cover costs in microseconds, whatever the pins and limits.
 
-    It is None when a part was not measured.
+    It is None where a partition was not measured.
     """
     if not all(data.costs.cost(candidate.id).usable for candidate in cover):
         return None

@@ -33,11 +33,19 @@ def with_eligibility(data: ProblemData, contender: Contender) -> Contender:
 
 
 def first_contenders(open_model: OpenModel, menu: Menu, data: ProblemData) -> list[Contender]:
-    """What is tried before anything is measured, in the order in which it is likely to be fastest.
+    """Return the contenders that are tried before anything is measured in isolation.
 
-    Each toolchain alone on the whole model; where one cannot take all of it, greedy partitioning
-    with the toolchain first. Where none of these keeps the pins and the deployment constraints, a
-    cover that does.
+    They are each toolchain alone on the whole model; where one cannot take all of it, greedy
+    partitioning with the toolchain first; and where none of these keeps the pins and the deployment
+    limits, a cover that does.
+
+    Args:
+        open_model: The model.
+        menu: The toolchain instances.
+        data: The candidates with their costs.
+
+    Returns:
+        The contenders, the ones that are likely to be fastest first.
     """
     calls = call_graph(open_model.model.graph)
     known = [
@@ -56,22 +64,22 @@ def first_contenders(open_model: OpenModel, menu: Menu, data: ProblemData) -> li
     first = list({one.key: one for one in [*whole, *greedy]}.values())
     if not any(one.eligible for one in first):
         first += [one for one in known if one.eligible][:1] or _by_bounds(data)
-    return sorted(first, key=lambda one: _promise(one, menu, data))
+    return sorted(first, key=lambda one: _sort_key(one, menu, data))
 
 
 def is_secondary(contender: Contender) -> bool:
-    """Whether a contender is a variant of others: another configuration, a greedy partitioning."""
+    """Tell whether a contender is another configuration, or a greedy partitioning."""
     return contender.kind == "greedy" or any(c.instance.config for c in contender.cover)
 
 
-def _promise(
+def _sort_key(
     contender: Contender, menu: Menu, data: ProblemData
 ) -> tuple[bool, bool, float, bool, int, int]:
-    """Sorts what is likely to be fast first.
+    """Return a key that sorts contenders, the one that is likely to be fastest first.
 
-    What may win comes first; then what the store knows, by its costs; then each toolchain's default
-    configuration alone: complete runtimes, which optimise whole models and are ready soon, before
-    what TVM compiles kernel by kernel; last the ``is_secondary``.
+    Those that may win come first; then those of which the store knows the costs, by these; then
+    each toolchain's default configuration alone: complete runtimes, which optimise whole models and
+    are ready soon, before what TVM compiles kernel by kernel; last the secondary ones.
     """
     costs = [data.costs.isolated_cost(candidate.id) for candidate in contender.cover]
     known = all(cost.usable for cost in costs)
@@ -86,14 +94,21 @@ def _promise(
 
 
 def _preparation(menu: Menu, instance: ToolchainInstance) -> int:
-    """0 for a complete runtime, 1 for a library, 2 for what TVM compiles."""
+    """Return how long an instance takes to be ready, as a rank.
+
+    It is 0 for a complete runtime, 1 for a library, and 2 for what TVM compiles.
+    """
     if has_python_session(get(instance.toolchain), instance):
         return 0
     return 2 if menu.source(instance.id).lowers_to_tir else 1
 
 
 def _by_bounds(data: ProblemData) -> list[Contender]:
-    """A cover of few partitions that keeps the pins and limits, where nothing has a cost yet."""
+    """Return a cover of few partitions that keeps the pins and limits, as a list of one contender.
+
+    Where a candidate has no cost it is taken to cost its bound and ``PARTITION_US``. The list is
+    empty where there is no such cover.
+    """
     usable = [c for c in data.candidates if data.costs.cost(c.id).state != "invalid"]
     guessed = data.costs.with_isolated(
         {

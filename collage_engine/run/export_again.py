@@ -106,7 +106,7 @@ def export_together(
 
 
 def _archive(folder: Path, model: str) -> bytes:
-    """A folder as a gzipped tar archive, in which it has the model's name."""
+    """Return a folder as a gzipped tar archive, in which it has the model's name."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:gz") as tar:
         tar.add(folder, arcname=Path(model).stem)

@@ -77,7 +77,12 @@ def inspect_candidate(
 
 
 def nested_graphs(model: ImportedModel, operator: int) -> tuple[NestedGraph, ...]:
-    """The branches and bodies inside an opaque operator, or the ONNX nodes that it stands for."""
+    """Return the branches and bodies inside an opaque operator, or the nodes that it stands for.
+
+    Args:
+        model: The imported model.
+        operator: The operator number; one that is not opaque has none.
+    """
     opaque = model.opaque_operator(model.graph.operators[operator])
     if opaque is None:
         return ()
@@ -117,7 +122,12 @@ def _nested_node(node: NodeProto) -> NestedNode:
 
 
 def weights_of(open_model: OpenModel, operator: int) -> tuple[WeightStatistics, ...]:
-    """Statistics of every constant that an operator reads."""
+    """Return statistics of every constant that an operator reads.
+
+    Args:
+        open_model: The model.
+        operator: The operator number.
+    """
     graph = open_model.model.graph
     call = graph.nodes[graph.operators[operator]]
     constants = [

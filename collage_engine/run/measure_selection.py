@@ -71,7 +71,7 @@ def measure_selection(
 
 @dataclass(frozen=True)
 class _Asked:
-    """It holds the candidates over the operators that a person selected."""
+    """The candidates over the operators that a person selected."""
 
     supported: list[Candidate]
     refused: list[CandidateRecord]

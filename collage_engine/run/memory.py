@@ -47,14 +47,19 @@ def memory_use(
 
 
 def _folder_bytes(folder: Path) -> int:
+    """Return the bytes of all files in a folder and below it."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def memory_verdict(settings: RunSettings, confirmation: Confirmation) -> list[LimitVerdict]:
-    """Return the verdict on the limit on memory: empty where none was asked for.
+    """Return the verdict on the limit on memory; an empty list where none was asked for.
 
-    Its price is the winner's measured time less that of the fastest contender which only this
-    limit keeps from winning.
+    Its price is the winner's measured time less that of the fastest contender which only this limit
+    keeps from winning, in microseconds.
+
+    Args:
+        settings: The run's settings, with the limit.
+        confirmation: The times and the memory of the contenders.
     """
     most = settings.max_memory_bytes
     if not most:

@@ -25,7 +25,7 @@ from collage_engine.search.uncertainty import ChoiceUncertainty, choice_uncertai
 DRAWS = 60
 """Resampled cost tables at most from which the certainty of a cover is judged; chosen: the shares
 shown then have a standard error of at most 6.5 %."""
-DOUBT_S = 0.4
+CERTAINTY_S = 0.4
 """Seconds that resampling may take; chosen, so that a search still feels immediate."""
 
 
@@ -116,12 +116,12 @@ class ProblemData:
             repeats={name: cost.repeats_us for name, cost in costs.items() if cost.repeats_us},
             same={c.id: c.key for c in self.candidates if c.key},
             draws=DRAWS,
-            time_limit_s=DOUBT_S,
+            time_limit_s=CERTAINTY_S,
             search=search,
             drift=drift,
         )
 
 
 def candidates_of(placement: Placement) -> list[str]:
-    """Ids of a placement's candidates, in the order they run."""
+    """Return the ids of a placement's candidates, in the order in which they run."""
     return [part.candidate for part in placement.partitions]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 
 from collage_engine.candidates.menu import Menu, threads_of
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
+from collage_engine.records.event import Provisional
 from collage_engine.records.placement import Baseline, CandidateCounts, Run
 from collage_engine.run.chosen_placement import baseline_placement, with_times
 from collage_engine.run.facts import model_facts, settings_facts
@@ -16,21 +17,47 @@ from collage_engine.run.problem_data import ProblemData
 from collage_engine.trials.whole_models import WholeModels
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProvisionalInputs:
-    """What is known of a run once a whole model has been timed."""
+class RunSoFar(Protocol):
+    """What a provisional document takes from the inputs of the stage that found an answer."""
 
-    run_id: str
-    started_at: str
-    open_model: OpenModel
-    menu: Menu
-    data: ProblemData
-    whole_models: WholeModels
+    @property
+    def run_id(self) -> str:
+        """The run's name in its session."""
+
+    @property
+    def started_at(self) -> str:
+        """When the run began, as ISO 8601 in UTC."""
+
+    @property
+    def open_model(self) -> OpenModel:
+        """The model."""
+
+    @property
+    def menu(self) -> Menu:
+        """The toolchains."""
+
+    @property
+    def data(self) -> ProblemData:
+        """The candidates and their costs."""
 
 
-def provisional_document(inputs: ProvisionalInputs, control: RunControl) -> Run:
-    """The run's document as far as it is known, with the fastest placement that was tried."""
-    data, best = inputs.data, inputs.whole_models.best
+def announce(inputs: RunSoFar, known: WholeModels, control: RunControl) -> None:
+    """Show the fastest placement so far to whoever follows the run."""
+    control.emit(Provisional(run=provisional_document(inputs, known, control)))
+
+
+def provisional_document(inputs: RunSoFar, known: WholeModels, control: RunControl) -> Run:
+    """Return the run's document as far as it is known.
+
+    Args:
+        inputs: The inputs of the stage that found the answer.
+        known: The placements that were tried; at least one of them was timed.
+        control: The run's warnings and times.
+
+    Returns:
+        The document, with the fastest placement that was tried.
+    """
+    data, best = inputs.data, known.best
     assert best is not None
     placement = with_times(baseline_placement(data, best), best)
     distinct = len({candidate.key for candidate in data.candidates})
@@ -59,7 +86,7 @@ def provisional_document(inputs: ProvisionalInputs, control: RunControl) -> Run:
                 barred=one.contender.barred,
                 from_trial=True,
             )
-            for one in inputs.whole_models.timed
+            for one in known.timed
             if one.contender.kind != "collage"
         ],
         winner=best.contender.name,

@@ -78,7 +78,12 @@ class DocumentInputs:
 
 
 def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
-    """Return the document of a measured run; ``control`` knows its seconds and warnings."""
+    """Return the document of a measured run.
+
+    Args:
+        inputs: What the stages have found out.
+        control: Knows the seconds of the stages, the warnings, and what was cut short.
+    """
     data, confirmation = inputs.data, inputs.confirmation
     settings, answer, winner = data.settings, inputs.answer, confirmation.winner
     record = inputs.open_model.model.record
@@ -191,7 +196,7 @@ def _unmeasured(inputs: DocumentInputs, control: RunControl) -> Unmeasured | Non
 
 @dataclass(frozen=True, kw_only=True)
 class UnmeasuredInputs:
-    """The facts that the document of a run is made of that could measure nothing."""
+    """The facts that the document of a run without measurements is made of."""
 
     run_id: str
     started_at: str
@@ -208,7 +213,9 @@ class UnmeasuredInputs:
 def unmeasured_document(inputs: UnmeasuredInputs, control: RunControl) -> Run:
     """Return the document of a run whose device is not here.
 
-    ``control`` knows seconds and warnings.
+    Args:
+        inputs: What the stages have found out.
+        control: Knows the seconds of the stages, and the warnings.
     """
     data, menu = inputs.data, inputs.menu
     settings, chosen = data.settings, inputs.built
@@ -249,16 +256,19 @@ def unmeasured_document(inputs: UnmeasuredInputs, control: RunControl) -> Run:
 
 
 def tied_with_winner(confirmation: Confirmation) -> list[str]:
-    """Names of baselines, and of the best cover, whose times cannot be told from the winner's.
+    """Return the contenders whose times cannot be told from the winner's, by name.
 
-    Where a baseline wins, ``collage`` is the best cover that is another module than the winner.
+    They are baselines and, where a baseline wins, the best cover that is another module than the
+    winner, as ``collage``.
 
-    The rounds that chose the winner and the fresh ones ran in different processes, and the place of
-    a process's memory makes a difference by itself. So one is slower than the winner only where
+    The rounds that chose the winner and the fresh ones ran in different processes, and where a
+    process's memory lies makes a difference by itself. So one is slower than the winner only where
     both sets of rounds say so, and by more than equal modules in different processes differ. What
-    took clearly longer is no tie even where the rounds scatter too much to prove it.
-    Contenders that are the same module were timed once, under the name of the first of them. What
-    a Python session's module takes as an artifact is shown only where it wins.
+    took clearly longer is no tie, even where the rounds scatter too much to prove it; what took
+    less than the winner is one, since it would have won otherwise.
+
+    Contenders that are the same module were timed once, under the name of the first of them. The
+    time of a Python session's module as an artifact is shown only where that wins.
     """
     winner = confirmation.winner
     differences = confirmation.differences
@@ -274,7 +284,7 @@ def tied_with_winner(confirmation: Confirmation) -> list[str]:
             abs(apart.us) <= equal_us
             or (
                 (apart.tied or name in confirmation.tied)
-                and max(abs(apart.us), abs(_longer_us(by_name[name], winner))) <= most_us
+                and max(-apart.us, _longer_us(by_name[name], winner)) <= most_us
             )
         )
     }
@@ -292,7 +302,7 @@ def _timed_key(outcome: ContenderResult) -> tuple[object, ...]:
 
 
 def _longer_us(outcome: ContenderResult, winner: ContenderResult) -> float:
-    """By how much the time that is shown of a contender is more than the winner's."""
+    """Return the microseconds by which a contender's shown time is more than the winner's."""
     if outcome.measured_us is None or winner.measured_us is None:
         return 0.0
     return outcome.measured_us - winner.measured_us
@@ -313,6 +323,7 @@ def _apparent_loss_us(confirmation: Confirmation, baselines: Sequence[Baseline])
 
 
 def _baseline(inputs: DocumentInputs, outcome: ContenderResult) -> Baseline:
+    """Return the record of a baseline with its measured and its estimated time."""
     contender = outcome.contender
     assert contender.kind != "collage"
     estimated = None
@@ -340,7 +351,7 @@ def _baseline(inputs: DocumentInputs, outcome: ContenderResult) -> Baseline:
 
 
 def _residual(confirmation: Confirmation) -> list[Residual]:
-    """Return kernels outside every partition, calls of one name together."""
+    """Return the kernels outside every partition; calls of one name are added up."""
     found: dict[str, list[float]] = {}
     for kernel in confirmation.residual:
         found.setdefault(kernel.kernel, []).append(kernel.us)

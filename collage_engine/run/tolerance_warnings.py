@@ -16,14 +16,14 @@ chosen."""
 
 
 def tolerance_warnings(tolerance: RunTolerance, outcomes: Sequence[ContenderResult]) -> list[str]:
-    """Sentences on contenders that were refused for their numbers, for the top of every report.
+    """Return sentences on contenders that were refused for their numbers.
+
+    They stand at the top of every report. There are none where only a minority was refused and the
+    tolerance is above what rounding asks for.
 
     Args:
-        tolerance: The run's.
+        tolerance: The run's tolerance.
         outcomes: What became of all contenders.
-
-    Returns:
-        None where at most a minority was refused, and the tolerance is above what rounding asks.
     """
     said = []
     if tolerance.source == "user" and tolerance.noise:

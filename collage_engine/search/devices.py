@@ -22,7 +22,7 @@ Why = Literal["pin", "neighbour", "default", "only", "cost"]
 
 
 class NodeDevice(msgspec.Struct, frozen=True, kw_only=True):
-    """It says on which device a node is."""
+    """The device that a node is on."""
 
     node: int
     device: str

@@ -219,7 +219,7 @@ class DualPrices:
 
 
 class _SubgradientAscent:
-    """It ascends along subgradients in floating point, on flat arrays."""
+    """Subgradient ascent in floating point, on flat arrays."""
 
     def __init__(self, dual: DualPrices) -> None:
         self.dual = dual

@@ -103,7 +103,7 @@ class ProgramResult:
 
 
 class IntegerProgram:
-    """It states a state space under one choice of allowed candidates as an integer program."""
+    """A state space under one choice of allowed candidates, as an integer program."""
 
     def __init__(
         self, space: StateSpace, weights: Weights, eligible: Sequence[Sequence[int]]
@@ -349,10 +349,9 @@ class IntegerProgram:
         """Solve the linear relaxation with cuts; False when there was no time."""
         import highspy  # it takes as long to load as all of the search: only where it is needed
 
-        highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+        highs = _silent_highs()
         self._highs = highs
         for option, value in (
-            ("output_flag", False),
             ("threads", 1),
             ("random_seed", 0),
             ("mip_rel_gap", 0.0),
@@ -603,6 +602,19 @@ class _Rows:
         self.columns.extend(columns)
         self.values.extend(values)
         self.starts.append(len(self.columns))
+
+
+def _silent_highs() -> Any:
+    """Return a solver that prints nothing on standard output, which belongs to whoever calls us."""
+    import highspy  # see IntegerProgram._relax
+
+    class Silent(highspy.Highs):
+        def enableCallbacks(self) -> None:
+            # HiGHS 1.16 prints who it is as soon as callbacks are set, in the constructor.
+            self.setOptionValue("output_flag", False)
+            super().enableCallbacks()  # type: ignore[no-untyped-call]
+
+    return Silent()  # type: ignore[no-untyped-call]
 
 
 def cover_cost(space: StateSpace, weights: Weights, cover: Iterable[int]) -> int | None:

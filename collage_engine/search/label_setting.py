@@ -134,7 +134,7 @@ about as long again (chosen)."""
 
 
 class LabelSetting:
-    """It sets the labels of every state, for one choice of allowed candidates."""
+    """Sets the labels of every state, for one choice of allowed candidates."""
 
     def __init__(
         self,

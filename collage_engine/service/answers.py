@@ -59,7 +59,7 @@ def run_search(opened: OpenDocument, params: p.RunSearch) -> SearchAnswer:
 
 
 def candidates_query(opened: OpenDocument, params: p.CandidatesQuery) -> p.CandidatesAnswer:
-    """Candidates that contain any of the nodes (all, where none is given), up to the limit."""
+    """Return candidates that contain any of the nodes, or all candidates, up to the limit."""
     wanted = set(params.nodes)
     with opened.lock:
         found = [
@@ -109,7 +109,7 @@ def shapes_list(opened: OpenDocument, params: p.Document) -> p.ShapesAnswer:
 
 
 def runs_edit(opened: OpenDocument, params: p.RunEdit) -> p.RunsAnswer:
-    """Rename a run, put a note on it, or delete it; the runs as they are then."""
+    """Rename a run, put a note on it, or delete it; return the runs as they are then."""
     opened.must_be_writable()
     run = opened.run(params.run)
     with opened.lock:

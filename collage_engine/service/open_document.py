@@ -72,7 +72,7 @@ class OpenDocument:
     # -- questions ---------------------------------------------------------------------
 
     def snapshot(self) -> Document:
-        """The document as it is now, for what takes too long to keep runs from changing it."""
+        """Return a copy of the document, for work during which a run may change it."""
         with self.lock:
             now = copy.copy(self.document)
             now.candidates = list(now.candidates)
@@ -80,12 +80,12 @@ class OpenDocument:
             return now
 
     def must_be_writable(self) -> None:
-        """Raises UsageError when the session was opened for reading only."""
+        """Raise ``UsageError`` where the session was opened for reading only."""
         if self.read_only:
             raise UsageError("this session is open for reading only: save a copy to change it")
 
     def must_have(self, node: int) -> None:
-        """Raises UsageError unless there is an operator of this number."""
+        """Raise ``UsageError`` unless there is an operator of this number."""
         operators = self.document.model.nodes
         if not 0 <= node < operators:
             raise UsageError(f"there is no node {node}: operators are 0…{operators - 1}")
@@ -103,7 +103,7 @@ class OpenDocument:
         return run
 
     def last_measured_run(self, settings: RunSettings) -> Run | None:
-        """The newest run of the same target, threads and precision that was timed, if any.
+        """Return the newest run of the same target, threads and precision that was timed, if any.
 
         A baseline that it did not time, as a quick confirmation leaves out most, has the time of
         the newest run that did.
@@ -253,13 +253,13 @@ class ShapeMember:
 
     @property
     def run(self) -> Run | None:
-        """The newest run that has a placement."""
+        """Return the newest run that has a placement."""
         runs = reversed(self.opened.document.runs)
         return next((run for run in runs if run.placement is not None), None)
 
     @property
     def row(self) -> ShapeRow | None:
-        """The line of the table of shapes; None before the first run."""
+        """Return the line of the table of shapes; None before the first run."""
         run = self.run
         return shape_row(self.choice, self.opened.document.graph, run) if run is not None else None
 
@@ -280,7 +280,7 @@ class ShapeSet:
 
 
 def check_settings(settings: RunSettings) -> None:
-    """Raises UsageError when no run can have these settings."""
+    """Raise ``UsageError`` where no run can have these settings."""
     wrong = settings_fault(settings)
     if wrong:
         raise UsageError(f"the settings of the run: {wrong}")

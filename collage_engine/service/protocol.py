@@ -324,7 +324,7 @@ class SessionSave(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FarmQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """It asks ``farm.status``: the machines, pools and placements of a farm.
+    """``farm.status``: asks for the machines, pools and placements of a farm.
 
     Answer: ``FarmStatus``.
 
@@ -343,7 +343,7 @@ class MeasuredMany(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Notification(msgspec.Struct, frozen=True, kw_only=True):
-    """It carries ``stage, progress, log, provisional, done``: the event, and its document."""
+    """``stage, progress, log, provisional, done``: an event, and the document that it is about."""
 
     document: str
     event: dict[str, Any]

@@ -94,7 +94,7 @@ class Notifier:
 
 
 class Server:
-    """It serves one client with one engine."""
+    """Serves one client with one engine."""
 
     def __init__(self, source: IO[bytes], sink: IO[bytes], farms: Farms | None = None) -> None:
         self._source = source

@@ -37,14 +37,14 @@ class Document:
 
     @property
     def placed_shapes(self) -> list[tuple[ShapeChoice, Document]]:
-        """Each shape with its document, this one among them, in the user's order."""
+        """Return each shape with its document, this one among them, in the user's order."""
         if not self.shapes:
             return [(ShapeChoice(shapes=self.model.shapes), self)]
         return [(shape.choice, shape.document or self) for shape in self.shapes]
 
     @property
     def runs_of_all_shapes(self) -> list[Run]:
-        """The runs of this document and of those for other shapes."""
+        """Return the runs of this document and of those for other shapes."""
         return [run for _, document in self.placed_shapes for run in document.runs]
 
     def toolchain_title(self, name: str) -> str:

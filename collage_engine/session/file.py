@@ -7,6 +7,7 @@ hold is checked (``session.check``) before anything is done with it.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import stat
 import time
@@ -98,7 +99,11 @@ def _save(document: Document, path: Path) -> Document:
 
 
 def _write(document: Document, path: str) -> None:
-    database = sqlite_utils.Database(path)
+    with contextlib.closing(sqlite_utils.Database(path)) as database:
+        _fill(document, database)
+
+
+def _fill(document: Document, database: sqlite_utils.Database) -> None:
     # The file is new and unnamed until the rename: no journal is needed to protect it.
     database.conn.execute("pragma journal_mode = off")
     database.conn.execute("pragma synchronous = off")
@@ -111,7 +116,6 @@ def _write(document: Document, path: str) -> None:
             empty: dict[str, Any] = {table.key: str} if table.key else {}
             database.table(table.name).create({**empty, "json": str}, pk=table.key)
     database.conn.commit()
-    database.close()
 
 
 def load_session(path: str | Path) -> tuple[Document, str | None]:

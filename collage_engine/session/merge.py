@@ -9,7 +9,7 @@ from collage_engine.session.document import Document, PlacedShape
 
 
 def merged(ours: Document, theirs: Document, seen: Collection[str]) -> Document:
-    """Our document with what the file holds that we have never seen.
+    """Return our document with what the file holds that we have never seen.
 
     Args:
         ours: The document that is to be saved.

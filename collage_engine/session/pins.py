@@ -14,11 +14,19 @@ from collage_engine.wording import constraints as say
 
 
 def parse_pin(text: str, graph: GraphRecord, model: ModelRecord, known: Sequence[str]) -> Pin:
-    """Turn what the user wrote into a pin on operators of ``graph``.
+    """Turn what the user wrote into a pin on operators of a graph.
 
-    ``known`` are the toolchain names the explorer knows, present here or not. Globs match the
-    ONNX node names of the user's file without regard to case; an operator matches when any node
-    it came from does. Raises UsageError when the text, a glob or a name is wrong.
+    Globs match the ONNX node names of the user's file without regard to case; an operator matches
+    when any node that it came from does.
+
+    Args:
+        text: The pin, as ``GLOB[,GLOB]=WHAT``.
+        graph: The model's graph.
+        model: The model's record.
+        known: The names of all toolchains, present here or not.
+
+    Raises:
+        UsageError: The text, a glob or a name is wrong.
     """
     # An instance may carry a configuration, name[key=value]: its "=" is not the one to split at.
     bracket = text.find("[", text.find("="))
@@ -92,7 +100,7 @@ def _nothing_matches(text: str, glob: str, graph: GraphRecord, model: ModelRecor
 
 
 def close_names(glob: str, names: list[str]) -> list[str]:
-    """Up to three names much like this one, for a hint."""
+    """Return up to three names that are much like a glob, for a hint."""
     import difflib
 
     bare = glob.replace("*", "").replace("?", "").lower()
@@ -101,10 +109,14 @@ def close_names(glob: str, names: list[str]) -> list[str]:
 
 
 def rebind_pins(pins: Sequence[Pin], graph: GraphRecord) -> tuple[list[Pin], list[str]]:
-    """Pins of another version of a model on this one's nodes, and what no longer matches.
+    """Return pins of another version of a model on this one's nodes, and what no longer matches.
 
     Nodes are found again by their ONNX names. A pin none of whose names is left is dropped and
     reported; one that lost some keeps the rest and is reported too.
+
+    Args:
+        pins: The pins on the other version.
+        graph: This version's graph.
     """
     by_name: dict[str, set[int]] = {}
     number = 0

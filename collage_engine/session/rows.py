@@ -29,7 +29,7 @@ FORMAT_OF_ONE_SHAPE = 1
 
 
 class StoredDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """It holds all of a document but the other shapes."""
+    """All of a document except the other shapes."""
 
     model: ModelRecord
     graph: GraphRecord
@@ -52,7 +52,7 @@ class StoredShape(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Table:
-    """It describes one table.
+    """One table of a session file.
 
     Attributes:
         name: Its name.

@@ -10,7 +10,7 @@ from collage_engine.records.shapes import ShapeChoice, ShapeRow, items_of
 
 
 def inputs_of(graph: GraphRecord) -> dict[str, tuple[int, ...]]:
-    """The shapes of all inputs of a graph, by name."""
+    """Return the shapes of all inputs of a graph, by name."""
     return {
         name: tuple(graph.nodes[node].types[0].shape)
         for name, node in zip(graph.input_names, graph.inputs, strict=True)
@@ -26,7 +26,10 @@ def toolchains_of(run: Run) -> tuple[str, ...]:
 
 
 def best_alone(run: Run) -> Baseline | None:
-    """The fastest toolchain that ran the whole model alone and may be deployed; None: none did."""
+    """Return the fastest toolchain that ran the whole model alone and may be deployed.
+
+    It is None where none did.
+    """
     alone = [
         base
         for base in run.baselines
@@ -36,7 +39,7 @@ def best_alone(run: Run) -> Baseline | None:
 
 
 def shape_row(choice: ShapeChoice, graph: GraphRecord, run: Run) -> ShapeRow:
-    """The line of the table of shapes about one run.
+    """Return the line of the table of shapes about one run.
 
     Args:
         choice: The shape, as the user asked for it.

@@ -64,7 +64,9 @@ def enough(known: Sequence[Sequence[float]]) -> bool:
 
 
 def drift(known: Sequence[Sequence[float]], default: float) -> float:
-    """How far medians of separate runs lie apart, relative, beyond the scatter of their repeats.
+    """Return how far medians of separate runs lie apart, beyond the scatter of their repeats.
+
+    It is a share of the median.
 
     Args:
         known: What ``recall`` gives.

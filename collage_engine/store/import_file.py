@@ -25,7 +25,7 @@ wrong."""
 
 
 def latest_moment() -> str:
-    """The latest moment that a measurement made by now can carry, as ``now_text`` writes it."""
+    """Return the latest moment that a measurement can carry now, as ``now_text`` writes it."""
     return (datetime.now(UTC) + CLOCKS_APART).isoformat(timespec="seconds")
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -182,12 +182,28 @@ class KeyContext:
     """Of the processor beside it, which runs what is on no device; empty: it is the device."""
 
     def key(self, form: str, instance: ToolchainInstance) -> str:
-        """SHA-256, in hexadecimal, of all that the time depends on."""
+        """Return the key of a canonical form on an instance; see ``measurement_key``."""
         return measurement_key(form, instance, self)
 
 
+def constant_name(what: str, about: Sequence[object]) -> str:
+    """Return the name, in the store, of constants that depend on some facts.
+
+    Args:
+        what: What is measured, which the name begins with.
+        about: Numbers, texts and lists of these; equal ones give equal names.
+    """
+    return f"{what}:{hashlib.sha256(json.dumps(about).encode()).hexdigest()}"
+
+
 def measurement_key(form: str, instance: ToolchainInstance, context: KeyContext) -> str:
-    """Hash all that a time depends on; threads and precision are the instance's."""
+    """Return the SHA-256, in hexadecimal digits, of all that a time depends on.
+
+    Args:
+        form: The canonical form of the sub-graph.
+        instance: The toolchain instance, with its threads and precision.
+        context: What a measurement depends on besides.
+    """
     parts = (
         form,
         instance.id,

@@ -112,7 +112,7 @@ class StoreReader:
         return found
 
     def measurements(self) -> Iterator[Measurement]:
-        """Everything measured, by key, with the raw times that the store keeps."""
+        """Yield everything that was measured, by key, with the raw times that the store keeps."""
         with self._reading() as database:
             rows = [] if database is None else list(database["measurements"].rows_where())
         for row in sorted(rows, key=lambda r: r["key"]):

@@ -14,7 +14,7 @@ from collage_engine.store.store import Store
 
 
 def context_hash(context: KeyContext, toolchain: str) -> str:
-    """Of all that a record holds for: versions, sources, target and device."""
+    """Return a hash of all that a record holds for: versions, sources, target and device."""
     parts = (
         toolchain,
         context.versions.get(toolchain, ""),

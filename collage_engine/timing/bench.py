@@ -51,7 +51,14 @@ class PreparedCandidate:
 
 
 class ModelBench:
-    """It is one model with its true values, on which candidates are timed."""
+    """A model with its true values, on which candidates are prepared for timing.
+
+    Attributes:
+        model: The imported model.
+        truth: The true value of every node on the run's inputs.
+        cold: Whether the model's weights exceed the last-level cache, so that times with cold
+            weights are wanted, too.
+    """
 
     def __init__(self, request: OpenRequest) -> None:
         self.model = import_model(
@@ -72,7 +79,22 @@ class ModelBench:
         takes: Formats | None = None,
         gives: Formats | None = None,
     ) -> PreparedCandidate:
-        """Compile a candidate, run it by itself on the true inputs, and check its numbers."""
+        """Compile a candidate, run it once on its true inputs, and check its outputs.
+
+        Args:
+            nodes: The candidate's operator numbers.
+            instance: The toolchain instance that runs it.
+            about_to_run: Is called between compiling and running, so that a crash has a culprit.
+            takes: Formats of inputs that are not plain, by operator number of their producer.
+            gives: Formats of outputs that are not plain, by operator number.
+
+        Returns:
+            The candidate, bound to its true inputs.
+
+        Raises:
+            MeasureError: Its outputs are wrong.
+            ToolchainError: The toolchain cannot take it.
+        """
         self._count += 1  # a fresh symbol each time: libraries cache code by name
         function = function_of(
             self.model,
@@ -193,9 +215,15 @@ def check(
 
 
 def _step_of(function: Function, index: int, depth: int) -> float | None:
-    """Return the step of an output that is a dequantised value rounded inside.
+    """Return the quantisation step of an output that is a dequantised value rounded inside.
 
-    None for any other.
+    Args:
+        function: What the candidate computes.
+        index: The node index of the output.
+        depth: Roundings to 8 bits on the way to it.
+
+    Returns:
+        The scale of the dequantisation; None for any other output, or one scale per channel.
     """
     node = function.graph.nodes[index]
     if not depth or node.op != "dequantize" or node.type.dtype != "float32":
@@ -207,10 +235,16 @@ def _step_of(function: Function, index: int, depth: int) -> float | None:
 
 
 def tolerance_of(function: Function, dtype: str, depth: int = 0) -> float:
-    """Return the loosest of what the output's type, the instance's precision and 8-bit steps allow.
+    """Return the bound on ``max|y-r| / max|r|`` of an output.
 
-    ``depth``: roundings to 8 bits on the way to the output (``lowering/rounding.py``). Values
-    that are only dequantised, weights above all, loosen nothing.
+    It is the loosest of what the output's type, the instance's precision, the types of values
+    inside and roundings to 8 bits allow.
+
+    Args:
+        function: What the candidate computes.
+        dtype: The output's element type, one of ``TOLERANCES``.
+        depth: Roundings to 8 bits on the way to the output (``lowering/rounding.py``). Values that
+            are only dequantised, weights above all, loosen nothing.
     """
     bound = max(TOLERANCES[dtype], TOLERANCES.get(function.instance.precision, 0.0))
     if depth:

@@ -162,7 +162,12 @@ class Measuring:
         return costs.with_measured(candidates, outcome.costs)
 
     def begin(self, candidates: Sequence[Candidate], costs: CostTable) -> None:
-        """Count these candidates, of which waves will measure what is needed."""
+        """Count candidates of which ``wave`` will measure those that are needed.
+
+        Args:
+            candidates: Candidates that were not counted before.
+            costs: What is known of their costs.
+        """
         known = {c.key: costs.isolated_cost(c.id) for c in candidates if costs.known(c.id)}
         stored = sum(cost.from_store for cost in known.values())
         distinct = len({candidate.key for candidate in candidates})
@@ -188,6 +193,9 @@ class Measuring:
 
         Returns:
             Isolated costs by measurement key.
+
+        Raises:
+            Cancelled: The user stopped it. What was measured is in the store and was emitted.
         """
         self._left = left
         try:
@@ -207,7 +215,19 @@ class Measuring:
         return outcome.costs
 
     def rest(self, candidates: Sequence[Candidate], costs: CostTable, deadline: float) -> CostTable:
-        """Measure what waves left out of the candidates that :meth:`begin` counted, too."""
+        """Measure those of the candidates that :meth:`begin` counted which no wave has measured.
+
+        Args:
+            candidates: The candidates.
+            costs: What is known of their costs.
+            deadline: When to end, on the monotonic clock.
+
+        Returns:
+            The table with the costs that are known afterwards.
+
+        Raises:
+            Cancelled: The user stopped it. What was measured is in the store and was emitted.
+        """
         unknown = [candidate for candidate in candidates if not costs.known(candidate.id)]
         if not unknown:
             return costs
@@ -224,7 +244,18 @@ class Measuring:
     def measure_groups(
         self, groups: Sequence[CandidateGroup], deadline: float | None, again: bool = False
     ) -> MeasuringResult:
-        """Measure in the child, which is started and given the model's true values if need be."""
+        """Measure groups in the child.
+
+        It is started and given the model's true values if need be.
+
+        Args:
+            groups: What is measured, in this order.
+            deadline: When to end, on the monotonic clock; None: when all are measured.
+            again: Whether to measure also what the store has, and to merge old and new repeats.
+
+        Returns:
+            The costs that are known afterwards, and how many came from where.
+        """
         try:
             measurer = self.measurer(deadline)
         except Cancelled:
@@ -242,12 +273,18 @@ class Measuring:
     def again(
         self, groups: Sequence[CandidateGroup], deadline: float, renew: bool = False
     ) -> Mapping[str, Cost]:
-        """Measure known candidates once more; old and new repeats are merged.
+        """Measure known candidates once more, and merge old and new repeats.
 
         Args:
-            groups: the candidates.
-            deadline: when to end, on the monotonic clock.
-            renew: measure in another process, elsewhere in memory.
+            groups: The candidates.
+            deadline: When to end, on the monotonic clock.
+            renew: Whether to measure in another process, elsewhere in memory.
+
+        Returns:
+            Isolated costs by measurement key.
+
+        Raises:
+            Cancelled: The user stopped it. What was measured is in the store and was emitted.
         """
         if renew:
             self.measurer(deadline).renew()
@@ -257,7 +294,10 @@ class Measuring:
         return outcome.costs
 
     def measurer(self, deadline: float | None = None) -> Measurer | SharedMeasurer:
-        """Return the child, started and given the model's true values if need be.
+        """Return the measurer; the model's true values are recorded for it if need be.
+
+        Args:
+            deadline: When to end recording the values, on the monotonic clock; None: at no time.
 
         Raises:
             Cancelled: The user stopped it, or the deadline passed before the values were known.
@@ -301,6 +341,7 @@ class Measuring:
         return FlagWhen(lambda: cancelled.is_set() or time.monotonic() >= deadline)
 
     def _tell(self, event: Event) -> None:
+        """Pass an event on; the progress of a wave as that of all waves together."""
         if isinstance(event, Progress) and self._left is not None:
             # At most that many: what turns out not to matter is left out.
             total, done = self._done + self._left, self._done + event.done

@@ -127,9 +127,17 @@ class MeasuringChild:
     ) -> None:
         """Have one group run in the child, which is started and given the model if need be.
 
+        Args:
+            request: The group.
+            timeout_s: Seconds that the group may take; None: any number.
+            cancel: Ends the child when it is set.
+            on_answer: Takes each reply of the child, on its way.
+
         Raises:
-            MeasureError: the model cannot be opened.
-            WorkerCrashed, WorkerTimeout: the child ended before its time; see ``blame``.
+            MeasureError: The model cannot be opened.
+            WorkerCrashed: The child crashed; ``blame`` says who was at risk.
+            WorkerTimeout: The child took too long, or gave no sign of life; see ``blame``.
+            Cancelled: The user stopped it.
         """
         if not self._worker.alive or self._opened != self._worker.generation:
             self._marker.clear()
@@ -150,7 +158,15 @@ class MeasuringChild:
         )
 
     def _open_model(self, limit_s: float, cancel: Flag | None) -> Reading | None:
-        """Have a child open the model, another one where it dies; the speed probe's reference."""
+        """Have a child open the model, another one where it dies, and return the probe's reference.
+
+        Args:
+            limit_s: Seconds that opening it may take.
+            cancel: Ends the child when it is set.
+
+        Raises:
+            MeasureError: ``OPEN_ATTEMPTS`` children died, or one took too long.
+        """
         for attempt in range(1, OPEN_ATTEMPTS + 1):
             try:
                 found: Reading | None = self._worker.call(self._open, limit_s, cancel)
@@ -164,7 +180,14 @@ class MeasuringChild:
         raise AssertionError("the last attempt returns or raises")
 
     def blame(self, waiting: Sequence[int]) -> tuple[int | None, Phase]:
-        """Who was at risk when the child ended, of those that wait, and what it was doing."""
+        """Return which candidate was at risk when the child ended, and what it was doing.
+
+        Args:
+            waiting: Places of the candidates without an answer.
+
+        Returns:
+            The place, or None where none of these was at risk; and the phase of its work.
+        """
         found = self._marker.blame(waiting)
         self._marker.clear()
         return found
@@ -187,5 +210,6 @@ class MeasuringChild:
 
 
 def _reference_of(store: StoreReader | None) -> Reading | None:
+    """Return the speed probe's reference that a store holds; None where it holds none."""
     known = store.constant(PROBE_CONSTANT) if store is not None else None
     return (known[0], known[1]) if known else None

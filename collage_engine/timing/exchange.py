@@ -56,9 +56,9 @@ def group_id(candidates: Sequence[Candidate]) -> str:
 
 
 class Exchange:
-    """It is the folder through which a run shares groups with other machines.
+    """The folder through which a run shares groups with other machines.
 
-    Both sides make one of these objects on it.
+    The run has one of these objects on the folder; whoever carries messages has another one.
     """
 
     def __init__(self, folder: str | Path, *, create: bool = False) -> None:
@@ -73,7 +73,14 @@ class Exchange:
     # -- both sides --------------------------------------------------------------------
 
     def claim(self, name: str) -> bool:
-        """Reserve a group; False if somebody else has."""
+        """Reserve a group.
+
+        Returns:
+            Whether it is reserved for the caller; False: somebody else has reserved it before.
+
+        Raises:
+            MeasureError: The name is no name of a group.
+        """
         try:
             os.close(os.open(self._claims / _safe(name), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         except FileExistsError:
@@ -88,17 +95,28 @@ class Exchange:
     # -- who carries -------------------------------------------------------------------
 
     def deliver(self, name: str, measurements: Sequence[Measurement]) -> None:
-        """Put the costs of a group that another machine measured."""
+        """Put the measurements of a group that another machine has made, for the run to take."""
         write_atomically(self._results / f"{_safe(name)}.json", msgspec.json.encode(measurements))
 
     def deliver_known(self, measurements: Sequence[Measurement]) -> None:
-        """Put costs that were known before the run."""
+        """Put measurements that were known before the run, for the run to begin with."""
         write_atomically(self._known, msgspec.json.encode(measurements))
 
     def wait_for_known(
         self, timeout_s: float, stop: Callable[[], bool] = lambda: False
     ) -> tuple[Measurement, ...]:
-        """Return the costs that were known before; none when they do not come in time."""
+        """Wait for the measurements that were known before the run, and return them.
+
+        Args:
+            timeout_s: Seconds to wait at most.
+            stop: Tells whether to wait no longer.
+
+        Returns:
+            The measurements; none where they do not come in time.
+
+        Raises:
+            MeasureError: The content is something else.
+        """
         ends = time.monotonic() + timeout_s
         while not self._known.exists():
             if time.monotonic() > ends or stop():
@@ -109,7 +127,7 @@ class Exchange:
     # -- the run -----------------------------------------------------------------------
 
     def results(self) -> dict[str, tuple[Measurement, ...]]:
-        """Take what has arrived, by group; it is taken once."""
+        """Take the measurements that have arrived, by group; each is returned once."""
         found = {}
         for place in sorted(self._results.glob("*.json")):
             content = place.read_bytes()
@@ -120,13 +138,21 @@ class Exchange:
 
 
 def _safe(name: str) -> str:
+    """Return the name of a group, which may be the name of a file.
+
+    Raises:
+        MeasureError: It contains anything but letters and digits.
+    """
     if not name.isalnum():
         raise MeasureError(f"{name[:80]!r} is no name of a group")
     return name
 
 
 def checked(content: bytes) -> tuple[Measurement, ...]:
-    """Measurements from another machine, those that a measurement can be.
+    """Return measurements from another machine, without those that may not be stored.
+
+    Args:
+        content: A list of measurements as JSON.
 
     Raises:
         MeasureError: The content is something else.

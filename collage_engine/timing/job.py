@@ -51,10 +51,7 @@ readings."""
 
 
 class MeasureJob:
-    """It is the worker's target: the measuring child.
-
-    Keeps the open model between requests.
-    """
+    """The target of the measuring child's worker, which keeps the open model between requests."""
 
     def __init__(self) -> None:
         self.bench: Bench | None = None
@@ -63,7 +60,18 @@ class MeasureJob:
         self.probe: SpeedProbe | None = None
 
     def __call__(self, request: Any, send: Callable[[TimingReply], None]) -> Any:
-        """Open the model and answer with the speed probe's reference, or time one group."""
+        """Open a model, or time one group of candidates of the open model.
+
+        Args:
+            request: An ``OpenRequest``, or a ``TimingRequest``.
+            send: Takes replies on their way to the parent.
+
+        Returns:
+            The speed probe's reference for an ``OpenRequest``; None for a ``TimingRequest``.
+
+        Raises:
+            MeasureError: No model is open.
+        """
         if isinstance(request, OpenRequest):
             prepare()
             self.probe = SpeedProbe()
@@ -171,7 +179,12 @@ class _GroupTiming:
         self.told_s = time.monotonic()
 
     def run(self) -> int | None:
-        """Time and answer; the place of a candidate that raised (answered as invalid), or None."""
+        """Time the candidates of the group, and send the cost of each.
+
+        Returns:
+            The place of a candidate that raised an exception, which is answered as invalid: the
+            others have to be timed again without it. None: all were answered.
+        """
         places = list(self.ready)
         collecting = gc.isenabled()
         gc.disable()
@@ -198,7 +211,11 @@ class _GroupTiming:
         return None
 
     def timed_call(self, place: int) -> TimedCall:
-        """The candidate's timer, with the probe read before it and failures given its place."""
+        """Return what times calls of a candidate, after a reading of the speed probe.
+
+        Where the candidate raises an exception, the call raises ``_CandidateFailed`` with its
+        place.
+        """
         instance = self.request.instances[place]
         # A device's time is not this process's: its events are asked, whoever runs here.
         threads = instance.threads if not instance.architecture else 0
@@ -216,7 +233,7 @@ class _GroupTiming:
         return run
 
     def about_to_run(self, place: int) -> None:
-        """Note who is at risk; now and then a sign of life for the parent."""
+        """Note in the marker which candidate is at risk; now and then give a sign of life."""
         self.marker.set(place, Phase.TIMED)
         if time.monotonic() - self.told_s > SIGN_OF_LIFE_S:
             # The parent's limit is for one candidate's turn, not for all rounds.
@@ -224,7 +241,10 @@ class _GroupTiming:
             self.send(TimingReply(place))
 
     def cold_times(self, places: list[int]) -> dict[int, float]:
-        """Return the seconds of single calls with cold weights, where the bench wants them."""
+        """Return the seconds of single calls with cold weights, by place.
+
+        They are measured only where the model's weights exceed the last-level cache.
+        """
         if not self.bench.cold:
             return {}
         return {
@@ -244,7 +264,14 @@ class _GroupTiming:
         cold: dict[int, float],
         readings: list[Reading],
     ) -> None:
-        """Send every candidate's cost, normalised by the speed probe's readings."""
+        """Send the cost of every candidate, normalised by the speed probe's readings.
+
+        Args:
+            places: The places of the candidates.
+            timings: Their timings, in the same order.
+            cold: Seconds of single calls with cold weights, by place.
+            readings: What the speed probe took while they were timed.
+        """
         percentile = CALM_PERCENTILE if any(t.calm for t in timings) else USUAL_PERCENTILE
         known = self.opened.probe_reference
         reading_us = reference_us = None
@@ -267,9 +294,10 @@ class _GroupTiming:
 
 
 def end_process(fault: DeviceFault) -> NoReturn:
-    """End the child at once, the marker still on the culprit.
+    """End the child at once, with the marker still on the culprit.
 
-    Whatever ran in it afterwards would fail for no fault of its own.
+    A device's context is lost for good: whatever ran in this process afterwards would fail for no
+    fault of its own.
     """
     sys.stderr.write(f"{fault}\n")
     sys.stderr.flush()

@@ -8,6 +8,7 @@ did not spoil itself), unless it already ran in one; the others are timed again 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -61,7 +62,7 @@ class CandidateGroup:
 
 
 def group_candidates(candidates: Iterable[Candidate]) -> list[CandidateGroup]:
-    """Return the candidates by operator set, in order of first appearance."""
+    """Return the candidates in groups over the same operators, in order of first appearance."""
     found: dict[tuple[int, ...], list[Candidate]] = {}
     for candidate in candidates:
         found.setdefault(candidate.nodes, []).append(candidate)
@@ -77,9 +78,11 @@ class MeasuringResult:
     measured: int = 0
     """Distinct keys measured now, invalid ones included."""
     from_store: int = 0
+    """Distinct keys whose cost the store had, invalid ones included."""
     invalid: int = 0
+    """Distinct keys that are invalid, measured now or from the store."""
     skipped: int = 0
-    """Distinct keys left unknown: the budget was spent."""
+    """Distinct keys that are left unknown, because the budget was spent."""
     stopped: bool = False
     """The user stopped it."""
 
@@ -224,6 +227,14 @@ class _MeasureCall:
         """When the child gave its last sign of life."""
 
     def run(self) -> MeasuringResult:
+        """Take the costs that the store has, and measure the others until the time is over.
+
+        Returns:
+            The costs, and how many came from where.
+
+        Raises:
+            MeasureError: The model cannot be opened in the child, or the store cannot be used.
+        """
         store = self.measurer.store
         known = store.get_many(self.by_key, self.measurer.model_hash) if store else {}
         if self.again:
@@ -253,10 +264,20 @@ class _MeasureCall:
         return self.outcome
 
     def out_of_time(self) -> bool:
+        """Tell whether the deadline has passed."""
         return self.deadline is not None and time.monotonic() >= self.deadline
 
     def group(self, nodes: tuple[int, ...], candidates: list[Candidate]) -> None:
-        """Measure one group, again without the culprit each time the child ends early."""
+        """Measure one group, and again without the culprit each time the child ends early.
+
+        Args:
+            nodes: The operator numbers of the group.
+            candidates: Its candidates that have no cost yet.
+
+        Raises:
+            Cancelled: The user stopped it.
+            MeasureError: The child failed in a way that no candidate is to blame for.
+        """
         involved = dict.fromkeys(range(len(candidates)), 0)
         waiting = list(involved)
         child = self.measurer.child
@@ -305,14 +326,17 @@ class _MeasureCall:
         involved: dict[int, int],
         alone: int | None,
     ) -> None:
-        """The child ended early: make its culprit invalid, or have the suspects tried first.
+        """Find out whose fault it is that the child ended early.
+
+        A culprit that is certain, or was involved ``ATTEMPTS`` times, is made invalid; other
+        suspects are tried first the next time.
 
         Args:
-            error: how the child ended.
-            candidates: the group's.
-            waiting: places without an answer; the suspected go to its front.
-            involved: crashes so far, by place.
-            alone: the place that ran in this child before any other candidate; None: none did.
+            error: How the child ended.
+            candidates: The candidates of the group.
+            waiting: Places without an answer; those of suspects go to its front.
+            involved: How often each place was a suspect so far.
+            alone: The place that ran in this child before any other candidate; None: none did.
         """
         culprit, phase = self.measurer.child.blame(waiting)
         suspects = [culprit] if culprit is not None else list(waiting)
@@ -322,17 +346,22 @@ class _MeasureCall:
             certain = culprit is not None and (isinstance(error, WorkerTimeout) or place == alone)
             waiting.remove(place)
             if from_outside and involved[place] >= ATTEMPTS:
-                self.leave_out(candidates[place], _how(error, phase))
+                self.leave_out(candidates[place], _crash_reason(error, phase))
             elif not from_outside and (certain or involved[place] >= ATTEMPTS):
-                self.keep(candidates[place], invalid(_how(error, phase)))
+                self.keep(candidates[place], invalid(_crash_reason(error, phase)))
             else:
                 # Next time it goes first, in a child that nobody else has touched.
                 waiting.insert(0, place)
 
     def note_unanswered(self, candidates: list[Candidate], waiting: list[int]) -> None:
-        """The budget ended while a candidate ran: the next run does not spend as much on it again.
+        """Note that the budget ended while a candidate ran.
 
-        It is not known whether it would have answered, so that a run that can wait longer tries it.
+        The next run does not spend as much on it again. It is not known whether it would have
+        answered. A run that can wait ``TRY_AGAIN`` times as long tries it again.
+
+        Args:
+            candidates: The candidates of the group.
+            waiting: Places without an answer.
         """
         culprit, phase = self.measurer.child.blame(waiting)
         seconds = time.monotonic() - self.heard_s
@@ -346,7 +375,7 @@ class _MeasureCall:
         self.leave_out(candidate, _no_answer(seconds, phase))
 
     def leave_out_unanswered(self) -> None:
-        """Spend no time on candidates that gave no answer in as much time as there is now."""
+        """Leave out candidates that an earlier run waited for in vain, unless more time is left."""
         store = self.measurer.store
         noted: dict[str, float] = (store.constant(UNANSWERED) or {}) if store else {}
         for key, seconds in noted.items():
@@ -365,6 +394,7 @@ class _MeasureCall:
         self.tell(Log(level="warning", text=f"{where} {cost.reason}"))
 
     def keep(self, candidate: Candidate, cost: Cost) -> None:
+        """Store a cost that was measured, merged with the known one where it was measured again."""
         key = candidate.key
         if key in self.old:
             cost = merged(self.old[key], cost)
@@ -391,30 +421,49 @@ class _MeasureCall:
         self.progress(candidate.label, candidate.nodes)
 
     def announce(self, key: str, cost: Cost) -> None:
+        """Send an event for every candidate with this measurement key."""
         for candidate in self.by_key[key]:
             self.tell(Measured(candidate=candidate.id, cost=cost))
 
     def progress(self, now: str, nodes: tuple[int, ...] = ()) -> None:
-        done = self.outcome.measured
-        elapsed = time.monotonic() - self.began
-        rate = done / elapsed if done and elapsed > 0 else None
-        left = (self.total - done) / rate if rate else None
-        if left is not None and self.deadline is not None:
-            left = min(left, max(0.0, self.deadline - time.monotonic()))
-        self.tell(
-            Progress(
-                stage="measure",
-                done=done,
-                total=self.total,
-                left_s=left,
-                rate=rate,
-                now=now,
-                nodes=nodes,
-            )
-        )
+        """Send an event with the number of keys measured, and the seconds that are left.
+
+        Args:
+            now: What is measured, in words.
+            nodes: The operator numbers that are measured.
+        """
+        most_s = math.inf if self.deadline is None else self.deadline - time.monotonic()
+        done, elapsed_s = self.outcome.measured, time.monotonic() - self.began
+        self.tell(measuring_progress(done, self.total, elapsed_s, most_s, now, nodes))
+
+
+def measuring_progress(
+    done: int,
+    total: int,
+    elapsed_s: float,
+    most_s: float,
+    now: str,
+    nodes: tuple[int, ...] = (),
+) -> Progress:
+    """Return the event that says how far measuring is.
+
+    Args:
+        done: Measurement keys that are measured.
+        total: Keys that are to be measured.
+        elapsed_s: Seconds since measuring began, from which the rate follows.
+        most_s: Seconds until the deadline, which the time left never exceeds.
+        now: What is measured, in words.
+        nodes: The operator numbers that are measured.
+    """
+    rate = done / elapsed_s if done and elapsed_s > 0 else None
+    left_s = min((total - done) / rate, max(0.0, most_s)) if rate else None
+    return Progress(
+        stage="measure", done=done, total=total, left_s=left_s, rate=rate, now=now, nodes=nodes
+    )
 
 
 def _no_answer(seconds: float, phase: Phase | None = None) -> str:
+    """Return the reason of a candidate that gave no answer before the budget ended."""
     doing = f" while {phase.text}" if phase is not None and phase.text else ""
     return (
         f"gave no answer within {seconds:.0f} s{doing}, which was all the time that there was: a "
@@ -422,7 +471,8 @@ def _no_answer(seconds: float, phase: Phase | None = None) -> str:
     )
 
 
-def _how(error: WorkerCrashed | WorkerTimeout, phase: Phase) -> str:
+def _crash_reason(error: WorkerCrashed | WorkerTimeout, phase: Phase) -> str:
+    """Return the reason of a candidate that ended the child, after "it"."""
     while_doing = f" while {phase.text}" if phase.text else ""
     if isinstance(error, WorkerTimeout):
         return f"gave {error.reason}{while_doing}"

@@ -151,7 +151,14 @@ class Marker:
         return place, Phase(phase) if known else Phase.NOTHING
 
     def blame(self, places: Sequence[int]) -> tuple[int | None, Phase]:
-        """Who of these was at risk when the child ended, and in which phase; None: none of them."""
+        """Return which candidate was at risk when the child ended, and in which phase.
+
+        Args:
+            places: The candidates that may be to blame.
+
+        Returns:
+            The place; None where none of these was at risk.
+        """
         place, phase = self.get()
         return (place, phase) if place in places else (None, Phase.NOTHING)
 

@@ -25,7 +25,12 @@ class MedianInterval:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Percentile by linear interpolation between order statistics."""
+    """Return a percentile, by linear interpolation between order statistics.
+
+    Args:
+        values: At least one, in any order.
+        percent: From 0 to 100.
+    """
     ordered = sorted(values)
     place = (len(ordered) - 1) * percent / 100
     low = int(place)

@@ -31,8 +31,19 @@ def make_ready(
 ) -> None:
     """Have the toolchains compile what their unmeasured candidates share.
 
-    What cannot be compiled is reported; its candidates are refused when their turn comes.
-    ``Cancelled`` when the user stops it.
+    What cannot be compiled is reported as a warning; its candidates are refused when their turn
+    comes.
+
+    Args:
+        open_model: The model.
+        menu: The toolchain instances.
+        candidates: The candidates of the run.
+        costs: What is known of their costs.
+        now: Takes a few words on what is compiled.
+        control: The run's cancel flag, and what takes warnings.
+
+    Raises:
+        Cancelled: The user stopped it.
     """
     graph = open_model.model.graph
     wanted: dict[ToolchainInstance, list[NodeSet]] = defaultdict(list)

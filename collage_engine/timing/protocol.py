@@ -48,7 +48,7 @@ class ProtocolSettings:
     min_rounds: int = 7
     """Rounds before one is dropped for being clearly slower; chosen."""
     max_rounds: int = MOST_ROUNDS
-    """Rounds at most."""
+    """Rounds that are taken at most."""
     budget_s: float = 0.06
     """Seconds per timed call, while it is known which is the fastest; chosen."""
     contested_budget_s: float = 0.1
@@ -59,7 +59,7 @@ class ProtocolSettings:
     hopeless: float = 4.0
     """One that is slower by this factor already in the warm-up needs a few samples only; chosen."""
     hopeless_rounds: int = 3
-    """Those few samples; chosen."""
+    """Rounds after which such a one is dropped; chosen."""
     slow_s: float = 0.02
     """A call of this many seconds needs no second warm-up, and one sample if it is hopeless;
     chosen."""
@@ -105,17 +105,17 @@ class Timing:
 
     @property
     def median(self) -> float:
-        """Return the median of the samples."""
+        """Return the median of the samples, in seconds per call."""
         return percentile(self.samples, 50)
 
     @property
     def low(self) -> float:
-        """Return their 20th percentile."""
+        """Return the 20th percentile of the samples, in seconds per call."""
         return percentile(self.samples, 20)
 
     @property
     def high(self) -> float:
-        """Return their 80th percentile."""
+        """Return the 80th percentile of the samples, in seconds per call."""
         return percentile(self.samples, 80)
 
 
@@ -154,7 +154,7 @@ def time_interleaved(
 
 
 class _Rounds:
-    """The rounds of one group."""
+    """The rounds of one group while they are taken."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class _Rounds:
         """Places that were not dropped."""
 
     def warm_up(self) -> None:
-        """Call each a few times, and find out how many calls a sample needs."""
+        """Call each timed call a few times, and find out how many calls its samples need."""
         settings = self.settings
         for place, timing in enumerate(self.timings):
             seconds = 0.0
@@ -193,7 +193,11 @@ class _Rounds:
             timing.calls = self.calls_for(seconds)
 
     def run(self, order: random.Random) -> list[Timing]:
-        """Take rounds until they are enough."""
+        """Take rounds until they are enough; return the timings in the order of the timed calls.
+
+        Args:
+            order: Shuffles the calls in each round.
+        """
         began = self.clock()  # what a first call takes to set itself up is not the budget's
         for number in range(self.settings.max_rounds):
             order.shuffle(self.racing)
@@ -208,12 +212,16 @@ class _Rounds:
     # ------------------------------------------------------------------ one sample
 
     def sample(self, place: int, calls: int) -> float:
-        """Return the seconds per call."""
+        """Return the seconds per call of so many calls, after noting who is about to run."""
         self.about_to_run(place)
         return self.timed_calls[place](calls) / calls
 
     def undisturbed_sample(self, place: int, calls: int) -> float:
-        """Return the same, taken again where a short one was interrupted."""
+        """Return the seconds per call of a sample that no interruption disturbed.
+
+        A short sample that was interrupted is taken again, ``retries`` times at most; in a long one
+        an interruption hardly shows.
+        """
         settings = self.settings
         for _ in range(settings.retries + 1):
             before = self.interruptions()
@@ -224,7 +232,12 @@ class _Rounds:
         return seconds
 
     def take_sample(self, place: int, number: int) -> None:
-        """One sample of a round."""
+        """Take the sample of one timed call in one round.
+
+        Args:
+            place: The timed call.
+            number: The round.
+        """
         timing = self.timings[place]
         seconds = self.undisturbed_sample(place, timing.calls)
         if timing.calls == 1 and seconds < self.settings.sample_s / 2:
@@ -237,13 +250,17 @@ class _Rounds:
         timing.rounds.append(number)
 
     def calls_for(self, seconds: float) -> int:
-        """Calls that last as long as a sample."""
+        """Return how many calls of so many seconds last as long as a sample should."""
         return max(1, math.ceil(self.settings.sample_s / max(seconds, 1e-9)))
 
     # ------------------------------------------------------------------ after a round
 
     def drop_slower(self, done: int) -> None:
-        """Drop whoever needs no more samples after so many rounds, being clearly slower."""
+        """Drop the timed calls that are clearly slower and have enough samples.
+
+        Args:
+            done: How many rounds were taken.
+        """
         settings = self.settings
         hopeless_s = settings.hopeless * min(self.fastest_s)
         for place in self.racing:
@@ -259,7 +276,15 @@ class _Rounds:
         self.racing = [place for place in self.racing if not self.timings[place].dropped]
 
     def is_enough(self, done: int, elapsed_s: float) -> bool:
-        """Tell whether so many rounds in so many seconds are enough."""
+        """Tell whether the rounds that were taken are enough.
+
+        They are when the budget is spent, or when the fastest is known and every median of those
+        that were not dropped is precise.
+
+        Args:
+            done: How many rounds were taken.
+            elapsed_s: Seconds since the first of them began.
+        """
         settings = self.settings
         everybody_s = settings.budget_s * len(self.timings)
         if done < settings.min_rounds and elapsed_s < everybody_s:
@@ -276,7 +301,15 @@ class _Rounds:
 
 
 def keep_calm_samples(timings: Sequence[Timing], settings: ProtocolSettings = DEFAULTS) -> None:
-    """Keep the faster half of everyone's samples, if the machine was unsettled."""
+    """Keep the faster half of everyone's samples where the machine was unsettled.
+
+    It was where the 80th percentile of the timings' samples lies above the 20th by the factor
+    ``unsettled``, in the median over the timings.
+
+    Args:
+        timings: The timings, which are changed in place.
+        settings: The factor, and how few samples tell nothing.
+    """
     scatter = sorted(
         timing.high / timing.low
         for timing in timings
@@ -293,7 +326,7 @@ def keep_calm_samples(timings: Sequence[Timing], settings: ProtocolSettings = DE
 
 
 def is_precise(timing: Timing, settings: ProtocolSettings = DEFAULTS) -> bool:
-    """Tell whether the median's interval is narrow enough."""
+    """Tell whether the interval of a timing's median is narrow enough."""
     interval = sign_test_interval(timing.samples)
     wide = 2 * max(settings.precise * timing.median, settings.irrelevant_s)
     enough = len(timing.samples) >= settings.enough_samples
@@ -301,10 +334,11 @@ def is_precise(timing: Timing, settings: ProtocolSettings = DEFAULTS) -> bool:
 
 
 def is_contested(timings: Sequence[Timing], settings: ProtocolSettings = DEFAULTS) -> bool:
-    """Tell whether the fastest of these is not yet known to be faster than the next.
+    """Tell whether the fastest of these timings is not yet known to be faster than the next one.
 
-    Decided on differences within rounds, which a slow moment of the machine cancels out of. One
-    that is known to be below ``tie`` of the fastest, or ``irrelevant_s``, is a tie: not contested.
+    That is decided on differences within rounds, in which a slow moment of the machine cancels out.
+    A difference that is known to be below ``tie`` of the fastest, or below ``irrelevant_s``, is a
+    tie and not contested.
     """
     if len(timings) < 2:
         return False
@@ -333,11 +367,11 @@ def time_cold(
     """Return the median seconds of a single call with cold weights and hot activations.
 
     Args:
-        timed_call: what is timed.
-        evict: empties the caches.
-        warm_inputs: reads the inputs again.
-        rounds: single calls; chosen.
-        about_to_run: called before each.
+        timed_call: What is timed.
+        evict: Empties the caches.
+        warm_inputs: Reads the inputs again.
+        rounds: How many single calls are timed; five are chosen.
+        about_to_run: Is called before each of them.
     """
     found = []
     for _ in range(rounds):

@@ -75,7 +75,9 @@ def interval(
 def _boundaries(
     looks: Looks, confidence: float, correlation: float
 ) -> dict[int, tuple[int, float]]:
-    """By number of values: how many to leave out at either end, and the coverage until then.
+    """Return how many values to leave out at either end, and the coverage until then.
+
+    Both are given by the number of values.
 
     The chain of signs is followed value by value. ``paths[side][b]`` is the probability that ``b``
     values lie below the median, that the last one lies above (side 0) or below it (side 1), and

@@ -16,7 +16,12 @@ from collage_engine.records.event import Event, Measured, Progress
 from collage_engine.records.flag import Flag
 from collage_engine.store.measurement import Measurement
 from collage_engine.timing.exchange import POLL_S, Exchange, GroupsShared, group_id
-from collage_engine.timing.measurer import CandidateGroup, Measurer, MeasuringResult
+from collage_engine.timing.measurer import (
+    CandidateGroup,
+    Measurer,
+    MeasuringResult,
+    measuring_progress,
+)
 from collage_engine.timing.speed_probe import Reading
 
 SHARED_FROM = 2
@@ -76,7 +81,12 @@ class SharedMeasurer:
         self.local.renew()
 
     def share_groups(self, groups: Mapping[str, tuple[Candidate, ...]], limit_s: float) -> None:
-        """Let others measure these groups within so many seconds; none: take all back."""
+        """Let others measure these groups, and no longer any others.
+
+        Args:
+            groups: The candidates of each group, by its name; none: all groups are taken back.
+            limit_s: Seconds that they have for them.
+        """
         self._share(
             GroupsShared(groups, self._fingerprint, self.local.versions, self._toolchains, limit_s)
         )
@@ -92,7 +102,8 @@ class SharedMeasurer:
     ) -> MeasuringResult:
         """Return the costs for all candidates of these groups; see ``Measurer.measure``.
 
-        What is measured again, is measured here: old and new repeats are to be comparable.
+        What is measured again is measured on this machine, so that old and new repeats are
+        comparable; so is a single group.
         """
         if again or len(groups) < SHARED_FROM:
             return self.local.measure(
@@ -131,6 +142,7 @@ class _SharedCall:
         when an answer is waited for. Without one they stay invalid."""
 
     def run(self) -> MeasuringResult:
+        """Take the costs that the store has, and measure the others here and elsewhere."""
         known = self.store.get_many(self.by_key, self.shared.local.model_hash)
         for key, cost in known.items():
             self.outcome.costs[key] = cost
@@ -147,7 +159,7 @@ class _SharedCall:
         return self.outcome
 
     def open_groups(self) -> dict[str, tuple[Candidate, ...]]:
-        """Groups of what is not known yet; a key is measured in one group only."""
+        """Return groups of candidates without a cost, by name; each key is in one group only."""
         taken: set[str] = set(self.outcome.costs)
         found: dict[str, tuple[Candidate, ...]] = {}
         for group in self.groups:
@@ -158,7 +170,11 @@ class _SharedCall:
         return found
 
     def share(self, waiting: dict[str, tuple[Candidate, ...]]) -> None:
-        """Measure these groups, beside whoever else does."""
+        """Measure groups until all have an answer, while other machines measure some of them.
+
+        Args:
+            waiting: The candidates of each group, by its name.
+        """
         elsewhere = dict(waiting)
         """Groups without an answer."""
         self.share_open(elsewhere)
@@ -194,7 +210,13 @@ class _SharedCall:
     def share_crashed(
         self, members: Sequence[Candidate], elsewhere: dict[str, tuple[Candidate, ...]]
     ) -> None:
-        """Have another machine try what ended its process here, if there is one that helps."""
+        """Let another machine try candidates that ended the process that measured them here.
+
+        Args:
+            members: The candidates of a group that was measured here.
+            elsewhere: The groups without an answer; what is tried again is added to it. Nothing is
+                where no other machine has measured anything yet.
+        """
         if not self.shared.from_others:
             return
         for candidate in members:
@@ -207,14 +229,16 @@ class _SharedCall:
                 self.share_open(elsewhere)
 
     def seconds_left(self) -> float:
+        """Return the seconds until the deadline; infinity where there is none."""
         return math.inf if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
     def over(self) -> bool:
+        """Tell whether measuring has to end: the user stopped it, or the time is over."""
         stopped = self.cancel is not None and self.cancel.is_set()
         return stopped or self.outcome.stopped or self.seconds_left() <= 0
 
     def measure_here(self, groups: Sequence[CandidateGroup]) -> None:
-        """Measure in this machine's own child."""
+        """Measure groups in this machine's own child, and note their costs."""
 
         def relay(event: Event) -> None:
             if not isinstance(event, Progress):
@@ -230,7 +254,15 @@ class _SharedCall:
         self.progress(groups[0].candidates[0].label if groups else "")
 
     def take_results(self, elsewhere: dict[str, tuple[Candidate, ...]]) -> bool:
-        """Store what others have measured; whether there was anything."""
+        """Store what other machines have measured.
+
+        Args:
+            elsewhere: The groups without an answer; those that have one now are taken out, and what
+                another machine left out of a group is added as a new group.
+
+        Returns:
+            Whether anything had arrived.
+        """
         results = self.exchange.results()
         for name, measurements in results.items():
             members = elsewhere.pop(name, ())
@@ -245,6 +277,7 @@ class _SharedCall:
         return bool(results)
 
     def keep(self, measurements: Sequence[Measurement]) -> None:
+        """Store measurements of another machine and note their costs in place of older ones."""
         self.store.put_many(measurements)
         costs = self.store.get_many([m.key for m in measurements], self.shared.local.model_hash)
         for key, cost in costs.items():
@@ -259,16 +292,11 @@ class _SharedCall:
         self.progress("")
 
     def announce(self, key: str) -> None:
+        """Send an event for every candidate with this measurement key."""
         for candidate in self.by_key[key]:
             self.tell(Measured(candidate=candidate.id, cost=self.outcome.costs[key]))
 
     def progress(self, now: str) -> None:
-        done = self.outcome.measured
-        elapsed = time.monotonic() - self.began
-        rate = done / elapsed if done and elapsed > 0 else None
-        left = (self.total - done) / rate if rate else None
-        if left is not None:
-            left = min(left, self.seconds_left())
-        self.tell(
-            Progress(stage="measure", done=done, total=self.total, left_s=left, rate=rate, now=now)
-        )
+        """Send an event with the number of keys measured, and the seconds that are left."""
+        done, elapsed_s = self.outcome.measured, time.monotonic() - self.began
+        self.tell(measuring_progress(done, self.total, elapsed_s, self.seconds_left(), now))

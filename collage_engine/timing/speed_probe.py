@@ -59,7 +59,7 @@ version, since the probe is NumPy's work; the word "guard" is of older stores, w
 
 
 class SpeedProbe:
-    """Work whose time is known."""
+    """The small piece of work whose time is known on this machine."""
 
     def __init__(self, settings: ProbeSettings = PROBE) -> None:
         self._settings = settings
@@ -72,11 +72,12 @@ class SpeedProbe:
         self.read()
 
     def read(self) -> Reading:
-        """What the work takes now, its code and data in the nearest caches: some 120 µs in all.
+        """Return what the work takes now, with its code and data in the nearest caches.
 
-        It runs once before it is timed. Right after a whole model the first run took 2.55 times the
-        reference, the second 1.40, as every one in a row did then: what other work has pushed out
-        of the caches says nothing of how fast the processor is.
+        It takes some 120 µs in all, since it runs once before it is timed. Right after a whole
+        model the first run took 2.55 times the reference and the second 1.40 times, as every
+        further one did then: what other work has pushed out of the caches says nothing of how fast
+        the processor is.
         """
         self._work()
         return self._work()
@@ -96,7 +97,13 @@ def reference(
     clock: Callable[[], float] = time.monotonic,
     settings: ProbeSettings = PROBE,
 ) -> Reading:
-    """Return what the probe takes in calm moments, looked for until the machine settles."""
+    """Return what the probe takes in calm moments.
+
+    Args:
+        read: Reads the probe once.
+        clock: Returns the time in seconds.
+        settings: How long calm moments are waited for, and what is calm.
+    """
     readings: list[Reading] = []
     began = clock()
     while True:
@@ -109,9 +116,11 @@ def reference(
 
 
 def typical(readings: Sequence[Reading], percent: float) -> Reading:
-    """Return what the probe took at a percentile of some readings, at least one.
+    """Return a percentile of some readings, of each kernel by itself.
 
-    Each kernel by itself.
+    Args:
+        readings: The readings, at least one.
+        percent: The percentile.
     """
     first, second = np.percentile(readings, percent, axis=0)
     return float(first), float(second)

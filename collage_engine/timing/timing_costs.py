@@ -15,7 +15,7 @@ KEPT_REPEATS = MOST_ROUNDS
 
 
 def kept_repeats(samples: Sequence[float], limit: int = KEPT_REPEATS) -> tuple[float, ...]:
-    """At most ``limit`` samples, spread evenly over the time in which they were taken."""
+    """Return at most ``limit`` samples, spread evenly over the time in which they were taken."""
     if len(samples) <= limit:
         return tuple(samples)
     step = len(samples) / limit
@@ -70,11 +70,15 @@ def cost_of(
 
 
 def merged(old: Cost, new: Cost) -> Cost:
-    """Return two measurements of the same work as one: all repeats together, the newer's facts.
+    """Return two measurements of the same work as one cost.
 
-    Each gives half of the repeats that are kept at most, however many samples it has: while one
-    measurement lasts, the machine's state is one and the same, and many samples of it say little
-    more than those.
+    Its repeats are those of both, and its other facts are the newer one's. Each gives half of the
+    repeats that are kept at most, however many samples it has: while one measurement lasts, the
+    machine's state is one and the same, and many samples of it say little more than these.
+
+    Args:
+        old: The earlier measurement.
+        new: The later one, which is returned where one of the two has no times.
     """
     if not (old.usable and new.usable and old.repeats_us and new.repeats_us):
         return new
@@ -100,9 +104,14 @@ def merged(old: Cost, new: Cost) -> Cost:
 
 
 def repeats_apart(old: Cost, both: Cost) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Return the repeats of a cost, and of the later measurement that was merged with it.
+    """Return the repeats of a cost, and those of the later measurement that was merged with it.
 
-    None when none was.
+    Args:
+        old: The cost before.
+        both: The cost now.
+
+    Returns:
+        The repeats of both, in microseconds; None where no measurement was merged with the cost.
     """
     first = kept_repeats(old.repeats_us, KEPT_REPEATS // 2)
     kept = both.repeats_us[: len(first)]

@@ -75,7 +75,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 PROBE = ProbeLimits()
 """When a probe is ended."""
 
-NOT_READY = "what it needs is compiled once per machine, for which there was too little time"
+NOT_READY = "it was not ready in time: what it needs is compiled and tried once per machine"
 """Reason of a toolchain whose probe was not waited for to the end; it is asked again next time."""
 
 Found = TypeVar("Found")

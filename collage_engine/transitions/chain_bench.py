@@ -34,7 +34,7 @@ SHAPE = (1, 64, 28, 28)
 """Shape of the value that is handed on; chosen: 200 kB stay in a second-level cache, and
 are enough work for every runtime to wake its threads."""
 
-EVERYONE = ProtocolSettings(
+NOTHING_DROPPED = ProtocolSettings(
     worse=float("inf"), hopeless=float("inf"), min_rounds=15, max_rounds=15, budget_s=10.0
 )
 """Timing in which nothing is dropped: all of the times are needed. 15 rounds and 10 s a call are
@@ -51,10 +51,10 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class HandoverRequest:
-    """It asks for the hand-overs between toolchains, of which it has one instance each."""
+    """Asks the child for the hand-overs between toolchains, with one instance of each."""
 
     instances: tuple[ToolchainInstance, ...]
-    settings: ProtocolSettings = field(default_factory=lambda: EVERYONE)
+    settings: ProtocolSettings = field(default_factory=lambda: NOTHING_DROPPED)
     marker_path: str = ""
     """Where the pair at risk is noted; empty: nowhere."""
     without: tuple[Pair, ...] = ()
@@ -78,7 +78,15 @@ class LeftOut:
 def run_job(
     request: HandoverRequest, send: Callable[[object], None] = lambda message: None
 ) -> dict[str, float]:
-    """Measure in this process; imports TVM and the toolchains."""
+    """Measure in this process, which imports TVM and the toolchains.
+
+    Args:
+        request: The toolchain instances, and the pairs that are left out.
+        send: Takes signs of life (None), and toolchains that are left out (``LeftOut``).
+
+    Returns:
+        Microseconds by name; see ``machine.constants``.
+    """
 
     def signal() -> bool:
         send(None)
@@ -92,7 +100,12 @@ def run_job(
 
 
 def chain_model(length: int, shape: tuple[int, ...] = SHAPE) -> ModelProto:
-    """Return an ONNX model of as many ReLUs in a row."""
+    """Return an ONNX model of ReLUs in a row.
+
+    Args:
+        length: How many ReLUs.
+        shape: The shape of every value, in float32.
+    """
     from onnx import TensorProto, helper
 
     nodes = [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"], f"r{i}") for i in range(length)]
@@ -139,7 +152,14 @@ class ChainBench:
         self.open.close()
 
     def time_alone(self, name: str) -> float:
-        """Return the microseconds of one partition, compiled and timed as candidates are."""
+        """Return the microseconds of a toolchain's partition of one ReLU, timed as candidates are.
+
+        Args:
+            name: The toolchain.
+
+        Raises:
+            KeyError: It cannot compile or run the partition, or takes more than ``SLOWEST_US``.
+        """
         from collage_engine.lowering.compile import compile_function
         from collage_engine.lowering.extract import function_of
 
@@ -161,6 +181,7 @@ class ChainBench:
         return us
 
     def _leave_out(self, name: str, reason: str) -> None:
+        """Measure nothing more of a toolchain, and tell the parent why."""
         self.instances.pop(name)
         self.send(LeftOut(name, reason))
 
@@ -175,6 +196,7 @@ class ChainBench:
                 self.marker.clear()
 
     def _note(self, first: str, last: str) -> None:
+        """Note in the marker which two toolchains run next; now and then give a sign of life."""
         self.last = (first, last)
         if self.marker is not None:
             self.marker.set(self.pairs.index((first, last)), Phase.TIMED)
@@ -183,7 +205,11 @@ class ChainBench:
             self.send(None)
 
     def time_calls(self) -> dict[str, float]:
-        """Return the microseconds of a call on a single number, which every call takes."""
+        """Return what calling each toolchain takes at least: a partition on a single number.
+
+        Returns:
+            Microseconds by ``call:<toolchain>``, without toolchains that cannot take it.
+        """
         from collage_engine.lowering.compile import compile_function
         from collage_engine.lowering.extract import function_of
         from collage_engine.model.importer import import_onnx
@@ -201,7 +227,14 @@ class ChainBench:
         return found
 
     def time_chains(self, chains: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
-        """Return the microseconds of whole modules, and of single partitions (chains of one)."""
+        """Return the microseconds of chains, all timed in the same rounds.
+
+        Args:
+            chains: The toolchain of each ReLU in a row; a chain of one is a partition by itself.
+
+        Returns:
+            Microseconds by chain, without chains that cannot be built or run.
+        """
         built: dict[tuple[str, ...], TimedCall] = {
             chain: self.alone[chain[0]] for chain in chains if len(chain) == 1
         }
@@ -228,6 +261,7 @@ class ChainBench:
                     built.pop(chain)
 
     def _build(self, chain: tuple[str, ...]) -> TimedCall:
+        """Build a chain as one module, each ReLU a partition, and return what times its calls."""
         import tvm
         from tvm import relax
 
@@ -269,7 +303,12 @@ class ChainBench:
         return time
 
     def _time(self, timed: Sequence[TimedCall], pairs: Sequence[Pair]) -> list[float]:
-        """Return the microseconds of each one's fastest sample."""
+        """Return the microseconds of each call's fastest sample.
+
+        Args:
+            timed: What is timed.
+            pairs: The first and the last toolchain of each, for the marker.
+        """
         timings = time_interleaved(
             timed,
             self.request.settings,

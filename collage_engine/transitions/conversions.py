@@ -6,8 +6,6 @@ the store per TVM, device and thread count, and given to the search for every va
 
 from __future__ import annotations
 
-import hashlib
-import json
 import resource
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,14 +17,15 @@ from collage_engine.records.flag import Flag
 from collage_engine.records.format import conversion_constant, stored_type
 from collage_engine.records.graph import TensorType
 from collage_engine.records.versions import MEASURING_PROTOCOL
-from collage_engine.store.keys import KeyContext
+from collage_engine.store.keys import KeyContext, constant_name
 from collage_engine.store.store import Store
 from collage_engine.timing.protocol import ProtocolSettings, TimedCall, time_interleaved
 from collage_engine.toolchains.registry import format_converter
 from collage_engine.toolchains.sources import source_hash
-from collage_engine.transitions.chain_bench import EVERYONE
+from collage_engine.transitions.chain_bench import NOTHING_DROPPED
 
 JOB = "collage_engine.transitions.conversions:run_job"
+"""The function that the child runs."""
 LIMIT_S = 300.0
 """Seconds for building and timing all conversions; chosen."""
 
@@ -41,8 +40,8 @@ class ConversionRequest:
     conversions: tuple[Conversion, ...]
     threads: int
     architecture: str = ""
-    """Of the NVIDIA device ``cuda:0`` that runs them; empty: the processor."""
-    settings: ProtocolSettings = field(default_factory=lambda: EVERYONE)
+    """CUDA architecture of the device ``cuda:0`` that runs them; empty: the processor does."""
+    settings: ProtocolSettings = field(default_factory=lambda: NOTHING_DROPPED)
 
 
 def conversion_constants(
@@ -85,7 +84,7 @@ def conversion_constants(
         context.fingerprint,
         MEASURING_PROTOCOL,
     ]
-    place = "conversions:" + hashlib.sha256(json.dumps(about).encode()).hexdigest()
+    place = constant_name("conversions", about)
     known: dict[str, float] = dict(store.constant(place) or {}) if store is not None else {}
     missing = tuple(each for name, each in wanted.items() if name not in known)
     if missing:
@@ -104,7 +103,14 @@ def conversion_constants(
 
 
 def run_job(request: ConversionRequest) -> dict[str, float]:
-    """Build all kernels as one module and time them in interleaved rounds."""
+    """Build the kernels of all conversions as one module and time them in interleaved rounds.
+
+    Args:
+        request: The conversions, and what they run on.
+
+    Returns:
+        Microseconds by ``records.format.conversion_constant``.
+    """
     import tvm
 
     from collage_engine.lowering.target import build_target, use_threads
@@ -133,6 +139,7 @@ def run_job(request: ConversionRequest) -> dict[str, float]:
 
 
 def _timed_call(module: Any, symbol: str, conversion: Conversion) -> TimedCall:
+    """Return what times calls of a conversion on the processor."""
     import tvm
 
     from collage_engine.lowering.tensors import empty
@@ -152,7 +159,10 @@ def _timed_call(module: Any, symbol: str, conversion: Conversion) -> TimedCall:
 
 
 def _device_timed_call(module: Any, symbol: str, conversion: Conversion) -> TimedCall:
-    """As candidates are timed there: replayed from a CUDA graph, the value in the cache."""
+    """Return what times calls of a conversion on the device, as candidates are timed there.
+
+    Calls are replayed from a CUDA graph, with the value in the cache.
+    """
     import tvm
 
     from collage_engine.lowering.compile_cuda import device_timer

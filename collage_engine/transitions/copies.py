@@ -9,8 +9,6 @@ and one of some megabytes give a cost per call and one per byte.
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import json
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -23,7 +21,7 @@ from collage_engine.records.copies import TO_DEVICE, TO_HOST, byte_constant, cal
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.flag import Flag
 from collage_engine.records.versions import MEASURING_PROTOCOL
-from collage_engine.store.keys import KeyContext
+from collage_engine.store.keys import KeyContext, constant_name
 from collage_engine.store.store import Store
 
 JOB = "collage_engine.transitions.copies:run_job"
@@ -72,8 +70,7 @@ def copy_constants(
     Raises:
         MeasureError: they cannot be measured.
     """
-    about = [context.fingerprint, MEASURING_PROTOCOL]
-    name = "copies:" + hashlib.sha256(json.dumps(about).encode()).hexdigest()
+    name = constant_name("copies", [context.fingerprint, MEASURING_PROTOCOL])
     known = store.constant(name) if store is not None else None
     if known is None:
         on_measuring()
@@ -122,7 +119,7 @@ def measured(
 
 
 class _Pair:
-    """It holds memory on either side, a stream, and a graph of next to nothing."""
+    """Memory on either side, a stream, and a graph that does next to nothing."""
 
     def __init__(self, cuda: CudaRuntime) -> None:
         self._cuda = cuda

@@ -10,8 +10,6 @@ toolchain at risk is left out, and the others are measured again in a fresh chil
 
 from __future__ import annotations
 
-import hashlib
-import json
 import tempfile
 import time
 from collections import Counter
@@ -25,12 +23,13 @@ from collage_engine.records.flag import Flag
 from collage_engine.records.hand_over_constants import PAIR, pair_name
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import MEASURING_PROTOCOL
-from collage_engine.store.keys import KeyContext
+from collage_engine.store.keys import KeyContext, constant_name
 from collage_engine.store.store import Store
 from collage_engine.timing.messages import Marker
 from collage_engine.transitions.chain_bench import HandoverRequest, LeftOut, Pair
 
 JOB = "collage_engine.transitions.chain_bench:run_job"
+"""The function that the child runs."""
 LIMIT_S = 300.0
 """Seconds for building and timing all chains; chosen."""
 
@@ -101,7 +100,7 @@ def transition_constants(
         context.fingerprint,
         MEASURING_PROTOCOL,
     ]
-    name = "transitions:" + hashlib.sha256(json.dumps(about).encode()).hexdigest()
+    name = constant_name("transitions", about)
     known = store.constant(name) if store is not None else None
     left_out: dict[str, str] = {}
     step_s = min(max(step_s, STEP_S[0]), STEP_S[1])
@@ -160,11 +159,15 @@ class _Measurement:
         return any(times >= ATTEMPTS for times in self.killed.values())
 
     def run(self) -> tuple[dict[str, float], dict[str, str]]:
-        """Return the constants of those that can be measured, and why the others cannot.
+        """Measure in a child, and again in another one each time a toolchain ends it.
+
+        Returns:
+            The constants in microseconds by name, and the reasons of toolchains without any, by
+            name.
 
         Raises:
-            WorkerError: the child ended early, and no toolchain was at risk; or the time is over.
-            Cancelled: the user stopped it.
+            WorkerError: The child ended early while no toolchain was at risk, or the time is over.
+            Cancelled: The user stopped it.
         """
         deadline = time.monotonic() + LIMIT_S
         with (
@@ -208,7 +211,15 @@ class _Measurement:
             self.left_out[message.toolchain] = message.reason
 
     def leave_out(self, pair: Pair, error: WorkerCrashed | WorkerTimeout) -> None:
-        """Have the next child measure without the pair at risk, or without a whole toolchain."""
+        """Leave out the pair that was at risk when the child ended, or a whole toolchain.
+
+        A toolchain is left out where it ran by itself, or where ``PAIRS`` of its pairs ended a
+        child.
+
+        Args:
+            pair: The two toolchains of the chain that ran.
+            error: How the child ended.
+        """
         how = f"crashed: {error.reason}"
         if isinstance(error, WorkerTimeout):
             how = f"{NO_ANSWER} within {error.seconds:g} s"
@@ -227,7 +238,12 @@ class _Measurement:
 def spread(
     constants: Mapping[str, float], instances: Sequence[ToolchainInstance]
 ) -> dict[str, float]:
-    """Return the constants between toolchains as constants between their instances."""
+    """Return constants between toolchain instances, from those between toolchains.
+
+    Args:
+        constants: Microseconds by name, measured with one instance of each toolchain.
+        instances: All instances; each has the constants of its toolchain.
+    """
     found = {name: us for name, us in constants.items() if not name.startswith((PAIR, CALL))}
     for a in instances:
         if CALL + a.toolchain in constants:

@@ -24,13 +24,25 @@ def transition_constants(
     control: RunControl,
     now: Callable[[str], None],
 ) -> dict[str, float]:
-    """What launches, hand-overs, copies and conversions cost, from the store or measured now.
+    """Return what launches, hand-overs, copies and conversions cost.
 
-    Kept in the store under what they depend on.
+    They come from the store, or are measured now, and are kept in the store under what they depend
+    on. What cannot be measured is missing, and a warning says so.
+
+    Args:
+        open_model: The model, with the store.
+        menu: The run's candidates and toolchain instances.
+        settings: The run's settings.
+        control: The run's cancel flag, and what takes warnings.
+        now: Takes a few words on what is measured.
 
     Returns:
         Microseconds of ``launch``, of ``pair:<from>:<to>`` for every pair of instances of the menu,
-        and of ``format:…`` for every conversion that its candidates could need.
+        of copies between device and host, and of ``format:…`` for every conversion that the
+        candidates could need.
+
+    Raises:
+        Cancelled: The user stopped it.
     """
     # Between partitions of the device alone; to and from the host it is copies that cost.
     instances = [source.instance for source in menu.sources if not source.host]
@@ -74,7 +86,7 @@ def transition_constants(
 
 
 def _or_nothing(control: RunControl, measure: Callable[[], dict[str, float]]) -> dict[str, float]:
-    """Constants, or none and a warning where they cannot be measured: the run goes on."""
+    """Return constants; none, after a warning, where they cannot be measured."""
     try:
         return measure()
     except MeasureError as error:

@@ -22,6 +22,7 @@ from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.numbering import OperatorNumber
+from collage_engine.records.operator_titles import onnx_type
 from collage_engine.records.precision import PRODUCTS, is_reduced
 from collage_engine.records.reasons import shown
 from collage_engine.records.settings import RunSettings
@@ -94,7 +95,7 @@ def _refused(calls: CallGraph, source: CandidateSource) -> str | None:
         if reason is not None:
             node = calls.graph.nodes[index]
             where = f" ({node.onnx_nodes[0]})" if node.onnx_nodes else ""
-            return f"cannot take {node.op}{where}: {reason}"
+            return f"cannot take {onnx_type(node.op)}{where}: {reason.removeprefix(f'{node.op}: ')}"
     return None
 
 
@@ -127,7 +128,7 @@ def _has_products(calls: CallGraph) -> bool:
 
 
 def _fuse_ops(calls: CallGraph, menu: Menu) -> list[Contender]:
-    """TVM's FuseOps, every group a partition of its own."""
+    """Return the contenders in which every group of TVM's FuseOps is a partition of its own."""
     graph = calls.graph
     groups = [graph.to_operators(group) for group in fuse_ops(graph, "relax")]
     cover_groups = [group for group in groups if group]
@@ -147,7 +148,7 @@ def _fuse_ops(calls: CallGraph, menu: Menu) -> list[Contender]:
 
 
 def _greedy(calls: CallGraph, menu: Menu) -> list[Contender]:
-    """Partition greedily for every toolchain and precision, and for all toolchains together.
+    """Return greedy partitionings: one for each toolchain and precision, and one for all together.
 
     What a toolchain does not take goes to the one that lowers to TIR.
     """
@@ -179,7 +180,13 @@ def _greedy_contender(calls: CallGraph, order: Sequence[CandidateSource]) -> Con
 def _merge(
     calls: CallGraph, order: Sequence[CandidateSource], owner: Sequence[Hashable | None]
 ) -> tuple[Candidate, ...]:
-    """Owned operators merged as MergeCompilerRegions does."""
+    """Return the candidates of operators that are assigned to sources, merged into regions.
+
+    Args:
+        calls: The operators and what they pass to each other.
+        order: The sources.
+        owner: The place of each operator's source.
+    """
     return tuple(
         make_candidate(
             calls.graph, order[cast(int, own)].instance, tuple(members(bits)), rule="user"

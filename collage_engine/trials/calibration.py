@@ -55,7 +55,8 @@ class CalibrationSettings:
     """A cover that favours one toolchain takes others only where they cost so many times less;
     chosen."""
     worth_factor: float = 1.6
-    """What takes so many times the best cover's estimate teaches too little; chosen."""
+    """A cover that would take more than so many times the best cover's estimate is not tried, since
+    it teaches too little; chosen."""
     piece_share: float = 0.25
     """Candidates with more than this share of the graph are left out of covers that favour a
     toolchain: many partitions tell more than few; chosen."""
@@ -69,11 +70,21 @@ class CalibrationSettings:
     more samples; chosen."""
 
     def seconds(self, budget_s: float) -> float:
-        """Return the seconds for calibration in a run with this measuring budget."""
+        """Return the seconds that calibration may take.
+
+        Args:
+            budget_s: Seconds of the run's measuring budget.
+        """
         return max(self.least_s, self.budget_share * budget_s)
 
     def proposal(self, cover: Sequence[Candidate], tolerance: float) -> Proposal:
-        """The trial of a cover of these candidates: its numbers, and the times of its parts."""
+        """Return the trial that finds out the error of a cover and the times of its partitions.
+
+        Args:
+            cover: The candidates of the cover.
+            tolerance: The run's bound on ``max|y-r| / max|r|``; a cover in reduced precision may
+                have the error ``reduced_tolerance`` where that is more.
+        """
         if any(is_reduced(candidate.instance) for candidate in cover):
             tolerance = max(self.reduced_tolerance, tolerance)
         return Proposal(
@@ -139,13 +150,29 @@ def calibrate(
 ) -> Proposer[CandidateIds, Calibrated]:
     """Propose covers whose trials tell what partitions take within the model.
 
-    Where no cover can be run, all stays as it is.
+    Args:
+        given: The candidates with their costs, and ways to search on other costs.
+        settings: What the corrections are learnt from; None: as by default.
+
+    Returns:
+        A generator that yields the candidates' ids of a cover, is sent the cover's trial, and
+        returns the corrected costs with the best covers on them. Where no cover can be run, it
+        returns the isolated costs and the covers that were given.
     """
     return _Calibration(given, settings or CalibrationSettings()).propose()
 
 
 def is_worthwhile(found: Found, candidates: Sequence[Candidate], costs: CostTable) -> bool:
-    """Tell whether there is anything to learn: whole models take what they take in isolation."""
+    """Tell whether calibration could learn anything.
+
+    It could where the best cover has several partitions, or where a candidate that covers only a
+    part of the graph has a cost: a whole model takes what it takes in isolation.
+
+    Args:
+        found: The search's answer on isolated costs, and its covers.
+        candidates: All candidates.
+        costs: Their isolated costs.
+    """
     operators = max((len(c.nodes) for c in candidates), default=0)
     in_pieces = any(costs.cost(c.id).usable and len(c.nodes) < operators for c in candidates)
     return len(found[1][0].partitions) > 1 or in_pieces
@@ -173,7 +200,11 @@ class _Calibration:
         self.end = time.monotonic() + given.seconds
 
     def propose(self) -> Proposer[CandidateIds, Calibrated]:
-        """Return everything, in its order."""
+        """Propose the covers to begin with, then those of the search on corrected costs.
+
+        Returns:
+            The corrected costs, and the best covers on them.
+        """
         answer, placements = self.given.found
         costs = self.given.costs
         starts = [ids(placements[0]), *self.favouring(placements[0].estimated_us)]
@@ -214,9 +245,18 @@ class _Calibration:
     # ------------------------------------------------------------------ covers
 
     def favouring(self, best_us: float | None) -> list[CandidateIds]:
-        """For every toolchain, the best cover of its own pieces, the fastest first.
+        """Return the best cover for each toolchain that consists of many partitions on it.
 
-        It has pieces of others only where this one has none. Several toolchains may have the same.
+        Such a cover has partitions on other toolchains only where this one has none that is usable,
+        or where another one's cost ``avoided_factor`` times less.
+
+        Args:
+            best_us: The estimate of the best cover in microseconds; covers that would take more
+                than ``worth_factor`` times that are left out. None: there is no estimate.
+
+        Returns:
+            The covers by their candidates' ids, the fastest first; two toolchains may have the
+            same.
         """
         problem = self.given.problem(self.given.costs)
         limit = max(2, int(self.settings.piece_share * len(problem.nodes)))
@@ -236,7 +276,13 @@ class _Calibration:
         return [cover for _, cover in sorted(covers)]
 
     def favouring_problem(self, problem: Problem, name: str, limit: int) -> Problem:
-        """The problem without candidates above the limit, and with those of others dearer."""
+        """Return the search problem whose best covers have many partitions on one toolchain.
+
+        Args:
+            problem: The search problem of the isolated costs.
+            name: The toolchain; candidates of the others cost ``avoided_factor`` times as much.
+            limit: Candidates with more nodes than this are left out.
+        """
         candidates = []
         for candidate in problem.candidates:
             ours = self.by_id[str(candidate.id)].instance.toolchain == name
@@ -252,9 +298,11 @@ class _Calibration:
         return msgspec.structs.replace(problem, candidates=tuple(candidates))
 
     def try_one_of(self, placements: Sequence[Placement]) -> Proposer[CandidateIds, bool]:
-        """Try the best of these covers; where that cannot be run, the next.
+        """Propose the best of some covers; where it cannot be run, the next one.
 
-        False when there is nothing left to learn from them, or no time.
+        Returns:
+            Whether one of them was run for the first time; False where the best that can be run had
+            been run before, so that nothing is left to learn, or where the time is over.
         """
         for cover in map(ids, placements):
             if frozenset(cover) in self.failed:
@@ -266,7 +314,7 @@ class _Calibration:
         return False
 
     def try_cover(self, cover: CandidateIds) -> Proposer[CandidateIds, bool]:
-        """Propose a cover, unless it was, and note what its partitions take.
+        """Propose a cover, unless it was tried before, and note what its partitions take.
 
         Returns:
             Whether it could be run.
@@ -295,9 +343,10 @@ class _Calibration:
         return True
 
     def with_best(self, placements: list[Placement], costs: CostTable) -> list[Placement]:
-        """Also the cover that took least when it was run, for the confirmation to decide.
+        """Return the placements, and the cover that took least when it was run.
 
-        The search's own may rest on predictions.
+        That one is added where it is not among them: the search's own choice may rest on
+        predictions, and the confirmation decides between them.
         """
         if any(set(ids(placement)) == set(self.best) for placement in placements):
             return placements
@@ -316,7 +365,7 @@ class _Calibration:
     # ------------------------------------------------------------------ costs
 
     def observations(self) -> Iterator[Observation]:
-        """Yield what is known of every candidate that was run within a model."""
+        """Yield the times and sizes of each candidate that was run within a model."""
         for name, times in self.observed.items():
             candidate = self.by_id[name]
             weights, values = self.moved(candidate)
@@ -330,7 +379,16 @@ class _Calibration:
             )
 
     def corrected(self, model: InModelCosts) -> CostTable:
-        """The costs with those within the model: seen where a candidate was run, else predicted."""
+        """Return the costs with those within the model added.
+
+        Args:
+            model: Predicts what a candidate takes within the model.
+
+        Returns:
+            The median of what was seen where a candidate was run within a model, and a prediction
+            for the others. A candidate that takes as long as the best cover keeps its isolated
+            cost.
+        """
         within: dict[str, InModelCost] = {}
         for candidate in self.given.candidates:
             cost = self.given.costs.isolated_cost(candidate.id)
@@ -349,7 +407,7 @@ class _Calibration:
         return self.given.costs.with_in_model(within)
 
     def moved(self, candidate: Candidate) -> tuple[int, int]:
-        """Return the bytes of weights and of values across the border, worked out once."""
+        """Return the bytes of a candidate's weights, and of the values that cross its border."""
         if candidate.nodes not in self.bytes:
             self.bytes[candidate.nodes] = moved_bytes(self.given.graph, candidate.nodes)
         return self.bytes[candidate.nodes]
@@ -362,5 +420,5 @@ class _Calibration:
 
 
 def ids(placement: Placement) -> CandidateIds:
-    """Return the candidates of a placement."""
+    """Return the ids of a placement's candidates, in the order of its partitions."""
     return tuple(part.candidate for part in placement.partitions)

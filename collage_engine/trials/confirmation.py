@@ -40,13 +40,14 @@ from collage_engine.trials.ranking import (
 from collage_engine.trials.rounds import InterleavedRounds, Rounds, WithdrawalSettings, median_of
 from collage_engine.trials.runner import TrialRunner
 from collage_engine.trials.trial_job import KernelTime
+from collage_engine.wording import stages as say
 
 ROUNDS_ALONE = 4
 """Rounds of a contender, in the selection and afresh, where it is loaded for each of them; chosen:
 loading gigabytes takes seconds, and the calls of one round are as many as those of ten short ones.
 """
 OnProgress = Callable[[int, int, str], None]
-"""Steps done, steps in all, what is at work."""
+"""Takes the steps done, the steps in all, and a few words on what is at work."""
 
 ProcessRounds = Rounds[PlacementProcess]
 
@@ -60,20 +61,29 @@ class RoomSettings:
     least: int = 4
     """Contenders loaded at a time at least, whatever memory seems to hold; chosen."""
     process_bytes: float = 250e6
-    """Of a process without weights; chosen, above what any toolchain was seen to take."""
+    """Bytes of a process without weights; chosen, above what any toolchain was seen to take."""
     weights_factor: float = 4.0
     """Memory of a process per byte of weights; chosen: packed copies, and twice at loading."""
     memory_share: float = 0.6
-    """Share of the memory that is free; chosen."""
+    """Share of the free memory that contenders may take; chosen."""
     device_process_bytes: float = 600e6
-    """Of a process's context on a device; chosen."""
+    """Bytes of a process's context on a device; chosen."""
     device_weights_factor: float = 3.0
-    """Device memory per byte of weights; chosen."""
+    """Bytes of device memory per byte of weights; chosen."""
     device_memory_share: float = 0.8
-    """Share of a device's memory; chosen."""
+    """Share of a device's memory that contenders may take; chosen."""
 
     def room(self, contenders: Sequence[Contender], weights_bytes: int) -> int:
-        """Return how many of these fit into the memory there is."""
+        """Return how many contenders may be loaded at a time.
+
+        Args:
+            contenders: All that take part; on a device, the device's memory bounds them, too.
+            weights_bytes: Bytes of the model's weights, which each process holds a few times.
+
+        Returns:
+            The number that is asked for, or else the number that the free memory holds; in either
+            case ``least`` at least.
+        """
         if self.most_at_once is not None:
             return max(self.least, self.most_at_once)
         each = self.process_bytes + self.weights_factor * weights_bytes
@@ -97,17 +107,19 @@ class ConfirmationSettings:
     """Rounds that are reported, more where the selection took more; chosen: from ten on, one
     bad round widens no interval."""
     most_rounds: int = 60
-    """Of the selection, while ties are ties for want of rounds and the budget lasts; chosen."""
+    """Rounds of the selection at most, while contenders are tied only for want of rounds and the
+    budget lasts; chosen."""
     budget_s: float = 40.0
     """Seconds for all rounds together; the least rounds of each set are run even so; chosen."""
     selection_share: float = 0.45
     """Share of the budget for the selection; chosen."""
     fresh_share: float = 0.55
-    """Share for the fresh rounds; chosen."""
+    """Share of the budget for the fresh rounds; chosen."""
     again_share: float = 0.3
-    """Share, beyond the budget, for fresh rounds of another winner; chosen."""
+    """Share of the budget, added to it, for fresh rounds of another winner; chosen."""
     near_factor: float = SAME_WORK_FACTOR
-    """Times the fastest: what is slower by more does not win for having another process."""
+    """Multiple of the fastest median up to which a contender may still win: what is slower does
+    not win for having another process."""
     most_reloaded: int = 4
     """Contenders that are loaded again at most, in another process; chosen."""
     profile_runs: int = 9
@@ -150,21 +162,26 @@ def confirm(
     hurry: Callable[[], bool] = lambda: False,
     trials_us: Mapping[tuple[object, ...], float] | None = None,
 ) -> Confirmation:
-    """Build, check and time the contenders; choose one.
+    """Build, check and time the contenders, and choose the winner.
 
     Args:
-        runner: runs them; its folder must outlive the result, since the winner's module lies in it.
-        contenders: placements and baselines.
-        settings: how long they are timed.
-        on_progress: called before each step.
-        hurry: whether to come to an end: what is not built yet is left out, and no more than the
-            least rounds are run.
-        trials_us: microseconds that contenders took in earlier trials, by their keys; the winner
-            takes no longer than these, or was compared with them once more.
+        runner: The runner of the trials; its folder must outlive the result, since the winner's
+            module lies in it.
+        contenders: The placements and baselines.
+        settings: How long they are timed; None: as by default.
+        on_progress: Is called before each step.
+        hurry: Tells whether to come to an end: what is not built yet is then left out, and no more
+            than the least rounds are run.
+        trials_us: Microseconds that contenders took in earlier trials, by their keys. Where the
+            winner takes clearly longer than the fastest of these, the two are compared once more.
+
+    Returns:
+        The results of all contenders, and which of them won.
 
     Raises:
-        ToolchainError: no placement could be built with right numbers.
-        Cancelled: the user stopped it.
+        ToolchainError: No placement could be built and run with right numbers.
+        InfeasibleError: All that run take more memory than is allowed.
+        Cancelled: The user stopped it.
     """
     settings = settings or ConfirmationSettings()
     progress = _Progress(on_progress or (lambda done, total, now: None))
@@ -220,7 +237,7 @@ class _Confirming:
         """Rounds of those that memory did not hold to the end."""
 
     def run(self) -> Confirmation:
-        """Return everything, in its order."""
+        """Build, load, select, time afresh and profile; see ``confirm``."""
         self.build_and_load()
         settings = self.settings
         selection = self.rounds(
@@ -267,14 +284,23 @@ class _Confirming:
     # ------------------------------------------------------------------ building and loading
 
     def build_and_load(self) -> None:
-        """Build every contender and load it in its own process, which checks its numbers."""
+        """Build every contender and load it in its own process, which checks its numbers.
+
+        Where memory does not hold all of them, the slow ones leave for the next ones
+        (``make_room``).
+
+        Raises:
+            ToolchainError: None of them can be built and run with right numbers.
+            InfeasibleError: Those that can take more memory than is allowed.
+            Cancelled: The user stopped it.
+        """
         settings = self.settings
         self.progress.total = (
             2 * len(self.processes) + settings.selection_rounds + settings.fresh_rounds + 1
         )
         self.runner.build(
             [one for one in self.processes if not one.contender.python_session],
-            lambda one: self.progress.step(f"building {one.contender.name}"),
+            lambda one: self.progress.step(say.BUILDING.format(name=one.contender.title)),
             self.hurry,
         )
         self.runner.end_builders()
@@ -303,13 +329,19 @@ class _Confirming:
     def load(self, processes: Sequence[PlacementProcess]) -> None:
         """Load these, or load them again in another process."""
         self.runner.load(
-            processes, lambda one: self.progress.step(f"checking {one.contender.name}"), self.hurry
+            processes,
+            lambda one: self.progress.step(say.CHECKING.format(name=one.contender.title)),
+            self.hurry,
         )
 
     def make_room(self, places: int) -> None:
-        """A few rounds among those loaded; all but the fastest ``places`` leave for good.
+        """Unload slow contenders for good, so that others can be loaded.
 
-        Their times are those of these rounds; they cannot be exported.
+        A few rounds of all that are loaded decide. The times of those that leave are those of these
+        rounds; they cannot be exported any more.
+
+        Args:
+            places: How many contenders stay: the fastest ones.
         """
         present = self.loaded()
         rounds = self.interleaved(present).run(self.settings.withdrawal.least_rounds, 0.0)
@@ -320,7 +352,7 @@ class _Confirming:
             process.discard()
 
     def reload(self, processes: Sequence[PlacementProcess]) -> None:
-        """Load these again, some at a time, in other processes."""
+        """Load contenders again, each in another process, as many at a time as the runner loads."""
         self.progress.total += len(processes)
         at_once = self.runner.settings.loaders
         for start in range(0, len(processes), at_once):
@@ -331,7 +363,7 @@ class _Confirming:
     def interleaved(
         self, processes: Sequence[PlacementProcess]
     ) -> InterleavedRounds[PlacementProcess]:
-        """Return rounds of these that are yet to be run."""
+        """Return the rounds of these contenders, none of which has been run yet."""
         return InterleavedRounds(
             processes,
             self.runner.timed_round,
@@ -340,12 +372,16 @@ class _Confirming:
         )
 
     def rounds(self, count: int, share: float, most: int | None = None) -> ProcessRounds:
-        """Return rounds over all that are loaded, and the earlier ones of those that left early.
+        """Run rounds over all contenders that are loaded.
 
         Args:
-            count: how many.
-            share: of the budget.
-            most: how many while the verdict is not settled; None: ``count``.
+            count: How many rounds are run, unless time ends them before.
+            share: The share of the settings' budget that they may take.
+            most: How many rounds are run while the verdict is not settled; None: ``count``.
+
+        Returns:
+            The microseconds of each contender, a number for each round; also the earlier rounds of
+            those that left for want of memory.
         """
         started = 0
 
@@ -353,8 +389,13 @@ class _Confirming:
             nonlocal started
             started = number + 1
             self.progress.total += number >= count
-            rounds = f"round {started} of {max(count, started)}"
-            self.progress.step(f"{rounds}, {counted(racing, 'contender')}")
+            self.progress.step(
+                say.ROUND.format(
+                    number=started,
+                    rounds=max(count, started),
+                    contenders=counted(racing, "contender"),
+                )
+            )
 
         taken = self.interleaved(self.loaded()).run(
             count,
@@ -375,7 +416,19 @@ class _Confirming:
     def choose(
         self, rounds: ProcessRounds, *, fixed_rounds: bool = False
     ) -> tuple[PlacementProcess, list[PlacementProcess]]:
-        """The winner of some rounds among what can be exported, and all that are tied with it."""
+        """Choose the winner of some rounds among the contenders that can be exported.
+
+        Args:
+            rounds: The microseconds of each contender, a number for each round.
+            fixed_rounds: Whether the number of rounds was fixed before the first of them, so that
+                intervals need not allow for repeated looks.
+
+        Returns:
+            The winner, and all that are tied with it, the winner first.
+
+        Raises:
+            ToolchainError: Every contender failed while it was timed.
+        """
         by_key = {one.contender.key: one for one in rounds if one.can_win}
         timed = [Timed(one.contender, rounds[one]) for one in by_key.values()]
         if not timed:
@@ -387,7 +440,17 @@ class _Confirming:
     def contradicted(
         self, winner: PlacementProcess, selection: ProcessRounds, fresh: ProcessRounds
     ) -> tuple[PlacementProcess, list[PlacementProcess]] | None:
-        """Whom the fresh rounds favour, and who is tied with it; None: the winner stays."""
+        """Return the contender that the fresh rounds favour over the winner of the selection.
+
+        They do so where they show beyond doubt that it is faster, or where it is chosen on the
+        selection's and the fresh rounds together; also where the winner failed meanwhile.
+
+        Returns:
+            The other contender, and all that are tied with it; None: the winner stays.
+
+        Raises:
+            ToolchainError: Every contender failed while it was timed.
+        """
         favoured, tied = self.choose(fresh, fixed_rounds=True)
         if winner.failure is not None:
             return favoured, tied
@@ -403,7 +466,13 @@ class _Confirming:
     def faster_before(
         self, winner: PlacementProcess, fresh: ProcessRounds
     ) -> PlacementProcess | None:
-        """The one that took clearly less in its trial than the winner takes now; None: nobody."""
+        """Return the contender that took clearly less in its trial than the winner takes now.
+
+        Returns:
+            The contender with the least time in a trial, where that is less than the winner's
+            median by more than the ranking's ``near``; None: there is none, or it is the winner
+            itself.
+        """
         trials = {
             process: self.trials_us[process.contender.key]
             for process in self.loaded()
@@ -416,14 +485,17 @@ class _Confirming:
     def compare_again(
         self, before: Mapping[PlacementProcess, list[list[float]]], fresh: ProcessRounds
     ) -> tuple[PlacementProcess, ProcessRounds]:
-        """Load two again; of medians by process, the lower one decides.
+        """Load two contenders once more; the lower median over all of their processes decides.
 
         Args:
-            before: the rounds of the two in each process that they had.
-            fresh: the rounds of all, which have taken place.
+            before: The rounds of the two in each process that they had, in microseconds.
+            fresh: The fresh rounds of all contenders, which have taken place.
 
         Returns:
-            The winner, and the rounds that are reported.
+            The winner, and the new rounds of all contenders, which are reported.
+
+        Raises:
+            ToolchainError: Both failed while they were timed.
         """
         self.reload(list(before))
         count = max(map(len, fresh.values()))
@@ -454,8 +526,13 @@ class _Confirming:
                 process.ask_memory()
 
     def profile(self, winner: PlacementProcess) -> tuple[list[float], list[KernelTime]]:
-        """µs of the winner's partitions inside the real run, and kernels outside of them."""
-        self.progress.step("profiling the winner")
+        """Find out where the winner's time goes inside a real run.
+
+        Returns:
+            The microseconds of each partition in execution order, and the kernels outside of all
+            partitions; two empty lists where that could not be measured.
+        """
+        self.progress.step(say.PROFILING_THE_WINNER)
         if winner.built is None:
             return [], []
         try:
@@ -465,7 +542,7 @@ class _Confirming:
         return (taken, outside) if any(taken) or outside else ([], [])
 
     def differences(self, winner: PlacementProcess, fresh: ProcessRounds) -> dict[str, Difference]:
-        """Return the winner less each other one, by name."""
+        """Return the winner's time less that of each other contender, by the other one's name."""
         found: dict[str, Difference] = {}
         for process, rounds in fresh.items():
             if process is not winner and process.failure is None:
@@ -477,7 +554,12 @@ class _Confirming:
     def result_for(
         self, contender: Contender, results: Mapping[PlacementProcess, ContenderResult]
     ) -> ContenderResult:
-        """Return a contender's result: that of the module that it shares with its equals."""
+        """Return the result of a contender: that of the process that runs its module.
+
+        Args:
+            contender: One of the contenders that were given; several may have the same module.
+            results: The results by process.
+        """
         if contender.reason is not None:
             return ContenderResult(contender=contender, reason=contender.reason)
         process = self.entered[contender.key]
@@ -494,16 +576,24 @@ def nothing_fits(barred: Iterable[Contender]) -> InfeasibleError:
 
 
 def nothing_runs(failures: Iterable[tuple[str, str | None]]) -> ToolchainError:
-    """Return the error of a run none of whose placements runs; names and reasons of them all."""
+    """Return the error of a run in which no placement runs.
+
+    Args:
+        failures: The name of each placement, and the reason why it does not run.
+    """
     reasons = "; ".join(f"{name}: {reason}" for name, reason in failures)
     return ToolchainError(f"no placement could be built with right numbers ({reasons})")
 
 
 def distinct(contenders: Sequence[Contender]) -> dict[tuple[object, ...], Contender]:
-    """Return one contender per different module, in their order.
+    """Return the contenders that have to be built and timed: one for each different module.
 
-    A baseline timed in its toolchain's Python session brings its twin along: the same cover in
+    A baseline that is timed in its toolchain's Python session adds a second one: the same cover in
     our own module, which is what would be exported if it won.
+
+    Returns:
+        The contenders by key, in the order in which they were given; those that are known not to
+        run are left out.
     """
     found: dict[tuple[object, ...], Contender] = {}
     for contender in contenders:
@@ -517,7 +607,11 @@ def distinct(contenders: Sequence[Contender]) -> dict[tuple[object, ...], Conten
 
 
 def name_of(winner: Contender, contenders: Sequence[Contender]) -> str:
-    """Return the baseline whose cover the winner has, else ``collage``."""
+    """Return the name that the user is told for the winner.
+
+    Returns:
+        The name of the baseline that has the same cover; ``collage`` where none has.
+    """
     for contender in contenders:
         module = replace(contender, python_session=False)
         if contender.kind != "collage" and module.key == winner.key:
@@ -526,7 +620,7 @@ def name_of(winner: Contender, contenders: Sequence[Contender]) -> str:
 
 
 def joined(first: ProcessRounds, second: ProcessRounds) -> ProcessRounds:
-    """Return both sets of rounds of those that are in both."""
+    """Return both sets of rounds together, of the contenders that are in both."""
     return {one: [*first[one], *taken] for one, taken in second.items() if one in first}
 
 
@@ -535,9 +629,17 @@ def near(
     selection: ProcessRounds,
     settings: ConfirmationSettings,
 ) -> list[PlacementProcess]:
-    """Return those that may still win, the fastest first.
+    """Return the contenders that may still win, the fastest first.
 
-    None where there is nothing to choose from.
+    Args:
+        processes: All contenders.
+        selection: The microseconds of each in the selection's rounds.
+        settings: How much slower than the fastest such a contender may be, and how many of them are
+            loaded again.
+
+    Returns:
+        At most ``most_reloaded`` contenders; none where only one may win, since nothing is then
+        left to choose.
     """
     medians = {
         one: median_of(selection[one]) for one in processes if one.can_win and one in selection
@@ -550,7 +652,12 @@ def near(
 
 
 def result_of(process: PlacementProcess, fresh: Sequence[float]) -> ContenderResult:
-    """Return what was found out about the contender of a process."""
+    """Return what was found out about the contender of a process.
+
+    Args:
+        process: The process that ran it, or in which it failed.
+        fresh: The microseconds of its fresh rounds; none where it left early.
+    """
     return ContenderResult(
         contender=process.contender,
         reason=process.failure,

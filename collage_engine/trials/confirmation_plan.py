@@ -15,10 +15,12 @@ from collage_engine.planning.search_problem import RUNNERS_UP
 from collage_engine.trials.confirmation import (
     Confirmation,
     ConfirmationSettings,
+    few_rounds,
     name_of,
     nothing_runs,
 )
 from collage_engine.trials.contender import Contender, ContenderResult
+from collage_engine.trials.placement_process import ONE_LOADED_FROM_BYTES
 from collage_engine.trials.runner import NOT_REACHED
 from collage_engine.trials.whole_models import WholeModels
 
@@ -27,7 +29,8 @@ UNKNOWN_BUILD_S = 8.0
 UNKNOWN_LOAD_S = 3.0
 """Seconds for loading and checking where none was seen; chosen: TVM's runtime takes two of them."""
 MIXED_BUILD_FACTOR = 1.3
-"""Times the longest build of a whole model that building a mixed placement takes; chosen."""
+"""Building a mixed placement takes so many times as long as the longest build of a whole model;
+chosen."""
 COVERS_EXPECTED = RUNNERS_UP + 1
 """Placements that a search hands to the confirmation, each of which is built."""
 SESSIONS_EXPECTED = 3
@@ -46,7 +49,7 @@ NEAR_FACTOR = 1.1
 """Whole models whose trials took at most so many times the fastest one's may be the fastest: the
 few rounds of a trial distinguish 10 % (``WholeModelSettings.rounds``)."""
 UNTRIED = 3
-"""Rank, among contenders, of baselines that were not tried before."""
+"""The rank of a baseline that was not tried before (``_sort_key``): after all others."""
 AT_ONCE = 2
 """Placements that are built, and loaded, at a time (``TrialSettings``)."""
 LARGEST_SHARE = 0.5
@@ -103,9 +106,23 @@ class Predicted:
 
     Attributes:
         known: the trials of whole models.
+        reloads: whether each placement is loaded anew for each of its rounds, because memory holds
+            one at a time.
     """
 
     known: WholeModels
+    reloads: bool = False
+
+    @property
+    def at_once(self) -> int:
+        """Return how many placements are loaded at a time."""
+        return 1 if self.reloads else AT_ONCE
+
+    @property
+    def settings(self) -> ConfirmationSettings:
+        """Return how long a confirmation times contenders that there is time enough for."""
+        settings = ConfirmationSettings()
+        return few_rounds(settings) if self.reloads else settings
 
     @property
     def build_s(self) -> float:
@@ -114,7 +131,12 @@ class Predicted:
         return max(seen) * MIXED_BUILD_FACTOR if seen else UNKNOWN_BUILD_S
 
     def builds_s(self, count: int) -> float:
-        """Return the seconds for building so many placements: the first ones start the builders."""
+        """Return the seconds for building so many placements.
+
+        The first ``AT_ONCE`` of them take as long as the longest build that was seen, since they
+        also start the workers that build; each further one takes as long as the median of the
+        builds.
+        """
         seen = [one.build_s for one in self.known.results if one.build_s > 0]
         further_s = statistics.median(seen) * MIXED_BUILD_FACTOR if seen else UNKNOWN_BUILD_S
         return self.build_s + further_s * max(0, count - AT_ONCE) / AT_ONCE
@@ -136,17 +158,25 @@ class Predicted:
         return statistics.median(seen) if seen else USUAL_SCATTER
 
     def contender_s(self, contender: Contender) -> float:
-        """Return the seconds for building, loading and the least rounds of one contender."""
+        """Return the seconds for building and loading one contender, and for its least rounds.
+
+        A contender whose module was built for its trial is not built again; one that is timed in
+        its toolchain's Python session is also timed as an artifact.
+        """
         module = replace(contender, python_session=False).key
         outcome = self.known.by_key.get(module)
         built = outcome is not None and outcome.folder is not None
         # What is timed in its Python session is timed as an artifact too.
         twice = 2 if contender.python_session else 1
-        waiting = ((0.0 if built else self.build_s) + twice * self.load_s) / AT_ONCE
+        waiting = ((0.0 if built else self.build_s) + twice * self.load_s) / self.at_once
         return waiting + self.least_rounds_s(contender)
 
     def least_rounds_s(self, contender: Contender) -> float:
-        """Return the seconds of the least rounds of a contender."""
+        """Return the seconds of a contender's least rounds.
+
+        They are ``LEAST_ROUNDS``, and twice as many where it is timed in a Python session and as an
+        artifact.
+        """
         module = replace(contender, python_session=False).key
         outcome = self.known.by_key.get(module)
         twice = 2 if contender.python_session else 1
@@ -154,14 +184,21 @@ class Predicted:
         return twice * LEAST_ROUNDS * self.round_s(timed)
 
     def round_s(self, outcome: ContenderResult | None) -> float:
-        """Return the seconds of a round of a contender; None: of one of which nothing is known."""
+        """Return the seconds of one round of a contender.
+
+        Args:
+            outcome: What its trial found; None: nothing is known of it, and only loading and the
+                least duration of a round count.
+        """
         us = outcome.measured_us if outcome is not None else None
-        return max(ROUND_S, CALLS_PER_ROUND * (us or 0.0) * 1e-6)
+        loading_s = self.load_s if self.reloads else 0.0
+        return loading_s + max(ROUND_S, CALLS_PER_ROUND * (us or 0.0) * 1e-6)
 
     def rounds_wanted(self, settings: ConfirmationSettings) -> tuple[int, int]:
         """Return how many rounds the selection, and the fresh set, need for near contenders.
 
-        After so many, the interval of a paired difference is as narrow as a verdict wants it.
+        After so many rounds the interval of a paired difference is as narrow as a verdict wants it
+        (``RankingSettings.precise``), within the least and the most rounds that the settings allow.
         """
         of_a_pair = math.sqrt(2) * self.scatter
         wanted = math.ceil((WIDTH_FACTOR * of_a_pair / settings.ranking.precise) ** 2)
@@ -171,11 +208,11 @@ class Predicted:
     def further_rounds_s(
         self, contenders: Sequence[Contender], settings: ConfirmationSettings
     ) -> float:
-        """Return the seconds of the rounds, beyond the least, of those that were tried, and covers.
+        """Return the seconds of all rounds beyond the least ones, of whole models and of covers.
 
         Args:
-            contenders: all of them.
-            settings: of the confirmation.
+            contenders: All contenders; those of the kind ``collage`` are covers.
+            settings: The settings of the confirmation.
         """
         covers = sum(one.kind == "collage" for one in contenders)
         least_s = LEAST_ROUNDS * sum(map(self.round_s, self.known.timed))
@@ -187,14 +224,14 @@ class Predicted:
     ) -> float:
         """Return the seconds of the rounds of all whole models, and of so many covers.
 
-        Args:
-            covers: covers, which are taken to be near the fastest whole model.
-            settings: of the confirmation.
-            wanted: rounds of the selection, and fresh ones, of those that are near; None: as many
-                as the trials' scatter asks for.
+        Contenders that are clearly slower withdraw after some rounds of each set. What the
+        settings' budget does not hold is cut off, except for the least rounds.
 
-        The clearly slower ones withdraw after some rounds of each set. What is slower than the
-        budget of a confirmation allows is cut off there, but for the least rounds.
+        Args:
+            covers: The number of covers, which are taken to be near the fastest whole model.
+            settings: The settings of the confirmation.
+            wanted: How many rounds near contenders have in the selection and in the fresh set;
+                None: as many as the scatter of the trials asks for.
         """
         best, limits = self.known.best, settings.withdrawal
         of_each = sum(wanted or self.rounds_wanted(settings))
@@ -215,31 +252,36 @@ class Predicted:
 def kept_back(
     known: WholeModels, left_s: float, weights_bytes: int, worth_s: float = 0.0
 ) -> tuple[float, float]:
-    """Return the seconds to keep for the confirmation, and for the artifact.
+    """Return the seconds to keep for the confirmation, and those to keep for writing the artifact.
 
-    A confirmation needs time for building what a search will hand it, for loading all, and for as
-    many rounds as tell near contenders apart, by what the trials show of calls and their scatter.
+    A confirmation needs time for building what a search will hand it, for loading all contenders,
+    and for as many rounds as tell near contenders apart, by what the trials show of calls and their
+    scatter.
 
     Args:
-        known: the trials of whole models.
-        left_s: seconds that the run has left.
-        weights_bytes: of the model.
-        worth_s: seconds below which measuring does not begin; they are left to it where that
-            leaves enough to compare one cover with the fastest whole model.
+        known: The trials of whole models.
+        left_s: Seconds that the run has left.
+        weights_bytes: Bytes of the model's weights.
+        worth_s: Seconds below which measuring does not begin; they are left to it where the rest is
+            enough to compare one cover with the fastest whole model.
     """
-    predicted, settings = Predicted(known), ConfirmationSettings()
+    predicted = Predicted(known, reloads=weights_bytes >= ONE_LOADED_FROM_BYTES)
+    settings = predicted.settings
     exporting_s = EXPORT_S + weights_bytes / EXPORTED_BYTES_PER_S
     loads = len(known.timed) + COVERS_EXPECTED + SESSIONS_EXPECTED + settings.most_reloaded
     few = (settings.selection_rounds, settings.fresh_rounds)
     few_s = predicted.rounds_s(COVERS_EXPECTED, settings, few)
     needed_s = (
-        predicted.builds_s(COVERS_EXPECTED) + loads * predicted.load_s / AT_ONCE + few_s + PROFILE_S
+        predicted.builds_s(COVERS_EXPECTED)
+        + loads * predicted.load_s / predicted.at_once
+        + few_s
+        + PROFILE_S
     )
     rest = max(0.0, left_s - exporting_s)
     exact_s = predicted.rounds_s(COVERS_EXPECTED, settings) - few_s
     needed_s += min(exact_s, EXACT_SHARE * rest)
     others_s = OTHERS_EXPECTED * (
-        (predicted.build_s + predicted.load_s) / AT_ONCE
+        (predicted.build_s + predicted.load_s) / predicted.at_once
         + LEAST_ROUNDS * predicted.round_s(known.best)
     )
     if needed_s + others_s <= OTHERS_SHARE * rest:
@@ -258,35 +300,41 @@ def plan_confirmation(
     known: WholeModels,
     seconds: float,
     *,
+    weights_bytes: int = 0,
     quick: bool = False,
     earlier_us: Mapping[str, float] | None = None,
 ) -> ConfirmationPlan:
-    """Choose who is timed in the time that is left, the most promising first.
+    """Choose which contenders are timed in the time that is left, the most promising first.
 
     Args:
-        contenders: the placements, the best first, and all baselines.
-        known: the trials of whole models; the fastest of them is always worth its time, since its
+        contenders: The placements, the best first, and all baselines.
+        known: The trials of whole models; the fastest of them is always worth its time, since its
             module is built already.
-        seconds: how long the confirmation may take.
-        quick: time the placements and the best baseline alone, in few rounds.
-        earlier_us: times of baselines in the run before, by name, for where there are no trials.
+        seconds: How long the confirmation may take.
+        weights_bytes: Bytes of the model's weights.
+        quick: Whether to time the placements and the best baseline only, in few rounds.
+        earlier_us: Microseconds of baselines in the run before, by name, which count where there
+            are no trials.
+
+    Returns:
+        The contenders that are timed, those for which there is no time, and for how long.
     """
-    predicted = Predicted(known)
+    predicted = Predicted(known, reloads=weights_bytes >= ONE_LOADED_FROM_BYTES)
     possible = [one for one in contenders if one.reason is None]
-    ordered = sorted(possible, key=lambda one: _promise(one, known, earlier_us or {}))
+    ordered = sorted(possible, key=lambda one: _sort_key(one, known, earlier_us or {}))
     if quick:
-        ordered = _few(
-            ordered, {id(one): _promise(one, known, earlier_us or {})[2] for one in ordered}
+        ordered = _quick_contenders(
+            ordered, {id(one): _sort_key(one, known, earlier_us or {})[2] for one in ordered}
         )
-    settings = ConfirmationSettings()
-    reloading_s = settings.most_reloaded * predicted.load_s / AT_ONCE
+    settings = predicted.settings
+    reloading_s = settings.most_reloaded * predicted.load_s / predicted.at_once
     # What was not tried is left out before those that may win lack processes and rounds.
     exact_s = 0.0 if quick else reloading_s + predicted.further_rounds_s(ordered, settings)
     taken: list[Contender] = []
     spent = PROFILE_S
     for contender in ordered:
         needs = predicted.contender_s(contender)
-        is_untried = _promise(contender, known, earlier_us or {})[1] == UNTRIED
+        is_untried = _sort_key(contender, known, earlier_us or {})[1] == UNTRIED
         is_first_answer = known.best is None and not taken  # then it is tried, whatever it takes
         if is_first_answer or spent + needs + (exact_s if is_untried else 0.0) <= seconds:
             taken.append(contender)
@@ -296,9 +344,9 @@ def plan_confirmation(
     if quick:
         settings = replace(
             settings,
-            selection_rounds=QUICK_ROUNDS,
-            fresh_rounds=QUICK_ROUNDS,
-            most_rounds=QUICK_ROUNDS,
+            selection_rounds=min(QUICK_ROUNDS, settings.selection_rounds),
+            fresh_rounds=min(QUICK_ROUNDS, settings.fresh_rounds),
+            most_rounds=min(QUICK_ROUNDS, settings.most_rounds),
             most_reloaded=0,
         )
         rounds_s = min(rounds_s, QUICK_ROUNDS_S)
@@ -341,16 +389,16 @@ def with_left_out(
     known: WholeModels,
     reason: str = NOT_REACHED,
 ) -> Confirmation:
-    """Return a confirmation with an outcome for every contender.
+    """Return a confirmation with a result for every contender.
 
-    Whole models that took no part keep the times of their trials; others say that they were not
-    timed.
+    Whole models that took no part keep the times of their trials; the other contenders say that
+    they were not timed.
 
     Args:
-        confirmation: what was timed.
-        contenders: all that could be.
-        known: the trials of whole models.
-        reason: why the others were left out.
+        confirmation: What was timed.
+        contenders: All contenders that there are.
+        known: The trials of whole models.
+        reason: Why the others were left out.
     """
     confirmed = {id(one.contender): one for one in confirmation.results}
     by_key = {one.contender.key: one for one in confirmation.results if one.reason != NOT_REACHED}
@@ -372,14 +420,18 @@ def with_left_out(
     return replace(confirmation, results=results, named=named)
 
 
-def _promise(
+def _sort_key(
     contender: Contender, known: WholeModels, earlier_us: Mapping[str, float]
 ) -> tuple[bool, int, float, int]:
-    """Sorts the most promising first.
+    """Return a key by which contenders are sorted, the most promising first.
 
     The best whole model and the best placement come first, then the whole models that may be as
-    fast, then the other placements, then baselines by the times of their trials, last those that
-    were not tried.
+    fast, then the other placements, then baselines by the times of their trials, and last those
+    that were not tried. Contenders that may not win come after all that may.
+
+    Returns:
+        Whether it may not win, its rank, its microseconds (infinity where none are known), and its
+        place in the user's order.
     """
     outcome = known.by_key.get(replace(contender, python_session=False).key)
     us = outcome.measured_us if outcome is not None and outcome.reason is None else None
@@ -397,17 +449,19 @@ def _promise(
     return (not contender.eligible, rank, us, contender.order)
 
 
-def _few(ordered: Sequence[Contender], us: Mapping[int, float]) -> list[Contender]:
-    """Return the placements and the fastest baseline, also one that breaks a pin.
+def _quick_contenders(ordered: Sequence[Contender], us: Mapping[int, float]) -> list[Contender]:
+    """Return the contenders of a quick confirmation: the placements and the fastest baseline.
 
-    What a pin costs is seen against what there would be without it.
+    The baseline may be one that breaks a pin: what a pin costs is seen against what there would be
+    without it. Where there is no placement it is the most promising baseline.
 
     Args:
-        ordered: the contenders, the most promising first.
-        us: identity of a contender to what it took before, in µs.
+        ordered: The contenders, the most promising first.
+        us: What each took before in microseconds, by the ``id()`` of the contender.
     """
     placements = [one for one in ordered if one.kind == "collage"]
     baselines = [one for one in ordered if one.kind != "collage"]
     if placements:  # without one it is the first that may be exported
         baselines.sort(key=lambda one: us[id(one)])
-    return [*placements, *baselines[:1]]
+    few = {id(one) for one in [*placements, *baselines[:1]]}
+    return [one for one in ordered if id(one) in few]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from collage_engine.build.built import BuiltModule
+from collage_engine.drawing.baselines import contender_title
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.memory import MemorySeen
 from collage_engine.records.placement import BaselineKind
@@ -64,12 +65,17 @@ class Contender:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Contenders with equal keys are the same module; they are built and timed once."""
+        """Return the identity of the module: contenders with equal keys are timed once."""
         parts = sorted(
             (candidate.id, candidate.instance.threads, candidate.instance.precision)
             for candidate in self.cover
         )
         return (self.python_session, *parts)
+
+    @property
+    def title(self) -> str:
+        """Return what it is called on every face: ``TVM only``."""
+        return contender_title(self.name, self.kind)
 
     @property
     def reduced(self) -> bool:
@@ -79,22 +85,22 @@ class Contender:
 
 @dataclass(frozen=True, kw_only=True)
 class ContenderResult:
-    """A result holds what a confirmation found out about one contender.
+    """What a confirmation or a trial found out about one contender.
 
     Attributes:
-        contender: who it is.
-        reason: why it has no time: refused by a toolchain, crashed, wrong numbers.
-        rounds_us: median call of each fresh round; what is reported comes from these.
-        max_abs_error: largest absolute error of its outputs on all samples.
-        max_rel_error: largest relative one.
-        memory: what its process was seen to take.
-        over_memory: whether the limit on memory, and nothing else, keeps it from winning.
-        folder: where its module lies, with ``built.json``; None: it cannot be exported.
-        built: what the builder says of the module.
-        parts_us: µs of every partition as built, where the trial profiled them.
-        build_s: seconds that building it took; 0: it was not built.
-        load_s: seconds that loading and checking it took.
-        from_trial: whether its times are those of an earlier trial, not of a confirmation.
+        contender: The contender.
+        reason: Why it has no time: refused by a toolchain, crashed, wrong numbers.
+        rounds_us: Median call of each fresh round; what is reported comes from these.
+        max_abs_error: Largest absolute error of its outputs on all samples.
+        max_rel_error: Largest relative one.
+        memory: How much memory its process was seen to take.
+        over_memory: Whether the limit on memory, and nothing else, keeps it from winning.
+        folder: Where its module lies, with ``built.json``; None: it cannot be exported.
+        built: What the builder says of the module.
+        parts_us: Microseconds of every partition as built, where the trial profiled them.
+        build_s: Seconds that building it took; 0: it was not built.
+        load_s: Seconds that loading and checking it took.
+        from_trial: Whether its times are those of an earlier trial, not of a confirmation.
     """
 
     contender: Contender
@@ -119,7 +125,7 @@ class ContenderResult:
 
     @property
     def spread_us(self) -> tuple[float, float] | None:
-        """20th and 80th percentile of the fresh rounds' medians, which ``measured_us`` is of."""
+        """Return the 20th and the 80th percentile of the fresh rounds' medians, in microseconds."""
         known = sorted(us for us in self.rounds_us if not math.isnan(us))
         if not known:
             return None

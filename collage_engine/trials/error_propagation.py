@@ -26,15 +26,15 @@ from collage_engine.trials.mixed_precision import products_of
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
 
-NOTICED = 1e-5
+NEGLIGIBLE_ERROR = 1e-5
 """Isolated relative errors below are those of float32 and need no weighing; chosen, above what
 float32 sums of some thousand products differ by."""
-WEIGH_S = 20.0
+FACTORS_S = 20.0
 """Seconds for following errors through the model, at most; chosen."""
 
 
 def isolated_errors(candidates: Iterable[Candidate], costs: CostTable) -> dict[CandidateId, float]:
-    """Largest relative errors of candidates on their own true inputs, by candidate id."""
+    """Return the largest relative error of each candidate on its own true inputs, by its id."""
     found = {c.id: costs.cost(c.id) for c in candidates}
     return {
         name: cost.max_rel_error
@@ -55,13 +55,28 @@ def factors_of(
     samples: Sequence[Mapping[str, np.ndarray]],
     control: RunControl,
 ) -> dict[int, float]:
-    """How far errors are carried from every node, by graph index, as far as candidates ask it."""
+    """Return how much of a node's relative error arrives at the model's outputs, for every node.
+
+    It is measured where a candidate's error is above ``NEGLIGIBLE_ERROR``, and at products; for at
+    most ``FACTORS_S`` seconds.
+
+    Args:
+        model: The model.
+        candidates: All candidates.
+        costs: Their costs, with their isolated errors.
+        samples: Sets of the model's inputs by name.
+        control: The run's cancel flag, and what takes warnings.
+
+    Returns:
+        Factors without a unit, by graph index; where none was measured, the largest one of the
+        node's readers stands in.
+    """
     graph = model.graph
     errors = isolated_errors(candidates, costs)
     wanted = {
         index
         for candidate in candidates
-        if errors.get(candidate.id, 0.0) > NOTICED
+        if errors.get(candidate.id, 0.0) > NEGLIGIBLE_ERROR
         for index in graph.boundary(graph.close(graph.to_indices(candidate.nodes)))[1]
     }
     wanted.update(_named(graph, index) for index in products_of(model).values())
@@ -71,7 +86,7 @@ def factors_of(
         samples,
         wanted,
         threads=threads,
-        limit_s=WEIGH_S,
+        limit_s=FACTORS_S,
         cancel=control.cancelled,
         warn=control.warn,
     )
@@ -79,9 +94,9 @@ def factors_of(
 
 
 def _named(graph: DataflowGraph, index: NodeIndex) -> NodeIndex:
-    """Return the value itself, or the next one that the user's model has.
+    """Return the node, or the first one after it whose value has a name in the user's model.
 
-    It has none of a convolution before its bias is added, for example.
+    A convolution before its bias is added has none, for example.
     """
     while not graph.nodes[index].onnx_value and len(graph.users[index]) == 1:
         (index,) = graph.users[index]
@@ -94,10 +109,19 @@ def weighed(
     costs: CostTable,
     factors: Mapping[int, float],
 ) -> dict[CandidateId, float]:
-    """Return isolated errors as they arrive at the model's outputs.
+    """Return the isolated errors as they arrive at the model's outputs.
 
-    Each is multiplied by how far the model carries errors from the candidate's outputs; the whole
-    model's outputs carry theirs no further.
+    Each is multiplied by how far the model carries errors from the candidate's outputs; an error of
+    the whole model is not carried any further.
+
+    Args:
+        graph: The model's graph.
+        candidates: All candidates.
+        costs: Their costs, with their isolated errors.
+        factors: How far errors are carried from every node, by graph index.
+
+    Returns:
+        Relative errors by candidate id; without candidates whose error is not known.
     """
     errors = isolated_errors(candidates, costs)
     found: dict[CandidateId, float] = {}
@@ -106,14 +130,23 @@ def weighed(
         if error is None:
             continue
         found[candidate.id] = error
-        if error > NOTICED and len(candidate.nodes) < len(graph.operators):
+        if error > NEGLIGIBLE_ERROR and len(candidate.nodes) < len(graph.operators):
             outputs = graph.boundary(graph.close(graph.to_indices(candidate.nodes)))[1]
             found[candidate.id] *= math.sqrt(sum(factors[index] ** 2 for index in outputs) or 1.0)
     return found
 
 
 def downstream(graph: DataflowGraph, factor: Mapping[int, float]) -> dict[int, float]:
-    """Return the factor of every node: where it was not measured, the largest of its readers'."""
+    """Return a factor for every node, of which only some were measured.
+
+    Args:
+        graph: The model's graph.
+        factor: How far errors are carried, by graph index, where that was measured.
+
+    Returns:
+        The same for every node. Where it was not measured it is the largest factor of the node's
+        readers, and 1 at least for an output of the model.
+    """
     found: dict[int, float] = {}
     for node in reversed(graph.nodes):
         index = node.index

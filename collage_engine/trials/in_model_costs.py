@@ -56,14 +56,14 @@ class Observation:
     in_model_us: float
     weight_bytes: int
     value_bytes: int
-    """Inputs and outputs across the border."""
+    """Bytes of the inputs and outputs that cross the border."""
     share: float
-    """Of the whole run."""
+    """The partition's share of the time of the whole run."""
 
 
 @dataclass(frozen=True)
 class InModelCosts:
-    """It holds the fitted coefficients."""
+    """The fitted coefficients of the model that this module's docstring describes."""
 
     toolchains: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Per toolchain: µs a call, and the share of its isolated time that is added."""
@@ -85,7 +85,15 @@ class InModelCosts:
 
 
 def fit(observations: Iterable[Observation], settings: FitSettings = FIT) -> InModelCosts:
-    """The coefficients that explain best what was observed, relative to each partition's time."""
+    """Return the coefficients that explain best what was observed.
+
+    Errors count relative to each partition's time. A toolchain with fewer than
+    ``least_observations`` partitions has the coefficients of all toolchains together.
+
+    Args:
+        observations: Partitions as they were measured within whole models.
+        settings: How outliers and short partitions count.
+    """
     observed = list(observations)
     if not observed:
         return InModelCosts()
@@ -104,7 +112,13 @@ def fit(observations: Iterable[Observation], settings: FitSettings = FIT) -> InM
 def _solve(
     observed: Sequence[Observation], names: tuple[str, ...], settings: FitSettings
 ) -> InModelCosts:
-    """Fit; the last name stands for all toolchains that are not named."""
+    """Fit the coefficients of some toolchains at once.
+
+    Args:
+        observed: Partitions as they were measured within whole models; at least one.
+        names: The toolchains; the last name stands for all that are not named.
+        settings: How outliers and short partitions count.
+    """
     place = {name: at for at, name in enumerate(names)}
     rows = np.zeros((len(observed), 2 * len(names) + 2))
     wanted = np.empty(len(observed))
@@ -129,18 +143,19 @@ def _solve(
 def robust_nonnegative(
     rows: np.ndarray, wanted: np.ndarray, settings: FitSettings = FIT
 ) -> np.ndarray:
-    """Return the x of at least 0 that fits ``rows · x`` to ``wanted`` where most of it is right.
+    """Return the non-negative x for which ``rows · x`` is near ``wanted``, in spite of outliers.
 
-    Non-negative least squares say how large errors usually are; least squares whose loss grows in
-    proportion beyond that (``soft_l1``) start from there.
+    Non-negative least squares (``scipy.optimize.nnls``) say how large errors usually are; least
+    squares whose loss grows in proportion beyond that (``soft_l1`` of
+    ``scipy.optimize.least_squares``) start from there.
 
     Args:
-        rows: (observations, coefficients).
-        wanted: (observations,), relative times.
-        settings: how large the error of an outlier is.
+        rows: Of shape (observations, coefficients).
+        wanted: Of shape (observations,), relative times.
+        settings: From which error on an observation is an outlier.
 
     Returns:
-        The coefficients; that of a column of zeros is 0.
+        The coefficients, of shape (coefficients,); that of a column of zeros is 0.
     """
     from scipy.optimize import least_squares, nnls  # takes 0.5 s to import
 
@@ -165,7 +180,12 @@ def robust_nonnegative(
 
 
 def moved_bytes(graph: DataflowGraph, operators: Iterable[int]) -> tuple[int, int]:
-    """Return the bytes of a partition's weights, and of the values across its border."""
+    """Return the bytes of a partition's weights, and those of the values across its border.
+
+    Args:
+        graph: The model's graph.
+        operators: The operator numbers of the partition.
+    """
     nodes = graph.close(graph.to_indices(map(OperatorNumber, operators)))
     inputs, outputs = graph.boundary(nodes)
 

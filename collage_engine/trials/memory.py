@@ -15,15 +15,22 @@ from typing import Any
 from collage_engine.records.memory import MemorySeen
 
 STATUS = Path("/proc/self/status")
+"""Where Linux states the sizes of this process, in KiB."""
 RESET = Path("/proc/self/clear_refs")
+"""Where writing ``5`` sets the largest resident size (``VmHWM``) to the present one (proc(5))."""
 _LOG = logging.getLogger(__name__)
 _KIND = re.compile(r"collage_(.+)_[0-9a-f]+$")
+"""The kind of our runtimes' modules: the toolchain, and a hash of its sources."""
 
 
 def status_bytes(field: str) -> int | None:
-    """Return a size of this process (``VmRSS``, ``VmHWM``, ``RssAnon``).
+    """Return a size of this process as Linux states it, in bytes.
 
-    None where there is no /proc.
+    Args:
+        field: The line of ``/proc/self/status``: ``VmRSS``, ``VmHWM`` or ``RssAnon``.
+
+    Returns:
+        The size; None where there is no such line, or no ``/proc``.
     """
     try:
         lines = STATUS.read_text().splitlines()
@@ -36,7 +43,7 @@ def status_bytes(field: str) -> int | None:
 
 
 class MemoryWatch:
-    """It reads the sizes of this process around loading and running a module."""
+    """Reads the sizes of this process around loading and running a module."""
 
     def __init__(self) -> None:
         self.base = status_bytes("VmRSS")
@@ -46,9 +53,12 @@ class MemoryWatch:
         self._huge: int | None = None
 
     def loaded(self, library: Any = None, huge_bytes: int | None = None) -> None:
-        """The module is loaded and has run once: note the sizes, start a new peak.
+        """Note the sizes after the module was loaded and has run once, and begin a new peak.
 
-        ``huge_bytes``: what of its memory was put on huge pages before.
+        Args:
+            library: The loaded module, which is asked for the weights that it holds; None: it is no
+                module of ours.
+            huge_bytes: How much of its memory was put on huge pages before; None: it is not known.
         """
         self._huge = huge_bytes
         self._loaded = status_bytes("VmRSS"), status_bytes("RssAnon"), status_bytes("VmHWM")
@@ -61,7 +71,7 @@ class MemoryWatch:
             self._held = held_weights(library)
 
     def seen(self) -> MemorySeen:
-        """Return everything noted, and the peak since."""
+        """Return the sizes that were noted, and the peak since the module was loaded."""
         now = status_bytes("VmHWM")
         if self._loaded is None:
             return MemorySeen(peak_bytes=now, base_bytes=self.base)
@@ -80,7 +90,12 @@ class MemoryWatch:
 
 
 def held_weights(library: Any) -> dict[str, int]:
-    """Bytes of weights that our runtimes' modules hold, by toolchain, as they themselves say."""
+    """Return the bytes of weights that modules of our runtimes hold, by toolchain.
+
+    Args:
+        library: The loaded module, whose imported modules are asked as well. What a runtime does
+            not say is left out.
+    """
     found: dict[str, int] = {}
     waiting = [library]
     while waiting:

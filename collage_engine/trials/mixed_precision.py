@@ -38,10 +38,15 @@ SMALLEST = 1e-3
 """Share of a partition's burden below which a product is rounded in any case; chosen."""
 
 KeyOf = Callable[[str, ToolchainInstance], str]
+"""Returns the measurement key of a canonical form on a toolchain instance."""
 
 
 def products_of(model: ImportedModel) -> dict[OperatorNumber, NodeIndex]:
-    """Return operator number → graph index of the model's products."""
+    """Return the graph index of each of the model's products, by its operator number.
+
+    Products are the operators that are faster in reduced precision
+    (``records.precision.PRODUCTS``).
+    """
     graph = model.graph
     return {
         number: index
@@ -56,9 +61,17 @@ def burdens(
     errors: Mapping[CandidateId, float],
     factors: Mapping[int, float],
 ) -> dict[int, float]:
-    """Return the burden of rounding each product, by operator number.
+    """Return what rounding each product does to the model's outputs, squared.
 
-    ``errors``: isolated ones by candidate; ``factors``: how far errors are carried, by graph index.
+    Args:
+        products: The graph index of each product, by operator number.
+        candidates: All candidates.
+        errors: Isolated relative errors by candidate. A candidate in reduced precision that holds
+            one product only tells that product's error; the median stands for the others'.
+        factors: How far the model carries errors of a node to its outputs, by graph index.
+
+    Returns:
+        The burden of each product, by operator number, without a unit.
     """
     isolated: dict[int, float] = {}
     for candidate in candidates:
@@ -78,10 +91,19 @@ def efforts(
     candidates: Sequence[Candidate],
     costs: CostTable,
 ) -> dict[int, float]:
-    """What each product takes at least in float32 (µs): half of that is lost by leaving it so.
+    """Return what each product takes at least in float32.
 
-    The bound by bytes and operations of the smallest candidate around it; a measured time would
-    mostly tell of the borders of a partition that is that small.
+    About half of that is lost by leaving it in float32. It is the certified bound of the smallest
+    candidate with that product alone: a measured time would mostly tell of the borders of a
+    partition that is that small.
+
+    Args:
+        products: The graph index of each product, by operator number.
+        candidates: All candidates.
+        costs: Their certified bounds.
+
+    Returns:
+        Microseconds by operator number; the median of the others where no bound is known.
     """
     found: dict[int, tuple[int, float]] = {}
     for candidate in candidates:
@@ -100,10 +122,20 @@ def efforts(
 def left_full(
     inside: Iterable[int], burden: Mapping[int, float], effort: Mapping[int, float], share: float
 ) -> frozenset[int]:
-    """Operator numbers to leave in float32 so that at most this share of the burden is left.
+    """Choose the products of some partitions that stay in float32.
 
-    By gain over time, then given back in the opposite order what is not needed after all: the
-    greedy method of knapsacks.
+    Products are taken by burden over effort until no more than the share of the burden is left.
+    Those that are not needed after all are given back, the most expensive ones first. This is the
+    greedy method for the knapsack problem.
+
+    Args:
+        inside: Operator numbers of the products in the partitions.
+        burden: What rounding each of them does, by operator number.
+        effort: Microseconds that each of them takes in float32, by operator number.
+        share: Share of the burden of all of them that may be left.
+
+    Returns:
+        The operator numbers of the products that stay in float32.
     """
     numbers = list(inside)
     total = sum(burden[number] for number in numbers)
@@ -136,10 +168,21 @@ def mixed_candidates(
     effort: Mapping[int, float],
     key_of: KeyOf,
 ) -> list[Candidate]:
-    """Return the reduced ones of these partitions again, unmeasured, at each share of their burden.
+    """Return candidates like some partitions, but with a part of their products in float32.
 
-    The share is that of all of them together. None where nothing or everything stays in float32,
-    and none of ``known_ids``.
+    Args:
+        model: The model.
+        known_ids: Ids of candidates that there are already, which are not returned.
+        partitions: The candidates in reduced precision to start from.
+        shares: Shares of the burden of all partitions together that may be left; there is a
+            candidate of each partition for each of them.
+        burden: What rounding each product does, by operator number.
+        effort: Microseconds that each product takes in float32, by operator number.
+        key_of: Returns the measurement key of a canonical form on an instance.
+
+    Returns:
+        The candidates, which nobody has measured; without those in which nothing or everything
+        would stay in float32.
     """
     products = products_of(model)
     makers = KeyMaker(model.graph, model.constant)
@@ -177,10 +220,19 @@ def to_mix(
     operators: int,
     able: Iterable[str],
 ) -> list[list[Candidate]]:
-    """Sets of partitions to mix in: each able toolchain's whole model, and the cover's partitions.
+    """Return the sets of partitions of which candidates in two precisions are made.
 
-    A partition of a toolchain that is not ``able`` is stood in for by the fastest able one's on
-    the same operators, where there is one.
+    Args:
+        candidates: All candidates.
+        costs: Their costs.
+        cover: Ids of the candidates of the fastest cover.
+        operators: How many operators the model has.
+        able: The toolchains that can leave single products of a partition in float32.
+
+    Returns:
+        A set for each able toolchain that runs the whole model, and one of the cover's partitions
+        in reduced precision. The fastest candidate of an able toolchain on the same operators
+        stands in for a partition of another toolchain, where there is one.
     """
     names = frozenset(able)
     usable = [
@@ -209,6 +261,6 @@ def to_mix(
 
 
 def _work(candidate: Candidate) -> object:
-    """Equal where one candidate can stand in for another in any cover."""
+    """Return a value that is equal for candidates that can stand in for each other in any cover."""
     takes, gives = sorted(candidate.takes.items()), sorted(candidate.gives.items())
     return candidate.nodes, candidate.device, tuple(takes), tuple(gives)

@@ -91,7 +91,10 @@ class Mix:
 
 
 def groups_of(calls: CallGraph) -> list[Group]:
-    """Return the groups of FuseOps, but for those that hold no operator."""
+    """Return the groups of operators that TVM's FuseOps would fuse, in the graph's order.
+
+    Groups that hold no operator (of tuples and projections only) are left out.
+    """
     graph = calls.graph
     found = (tuple(graph.to_operators(group)) for group in fuse_ops(graph, "relax"))
     return [group for group in found if group]
@@ -173,6 +176,7 @@ def suggested_mixes(
     fastest = times.fastest
 
     def merged(chosen: Mapping[Group, str]) -> Cover:
+        """Return the cover in which neighbouring groups on the same instance are one partition."""
         owner: list[str | None] = [None] * calls.size
         for group, name in chosen.items():
             for operator in group:

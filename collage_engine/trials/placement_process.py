@@ -137,7 +137,7 @@ class TrialModel:
 
     @classmethod
     def of(cls, model: ImportedModel) -> TrialModel:
-        """Return the same of an imported model."""
+        """Return what trials need to know of an imported model."""
 
         def write_onnx(path: Path) -> None:
             import onnx
@@ -196,19 +196,19 @@ class TrialFiles:
 
 
 class PlacementProcess:
-    """It takes a placement through a trial: built, loaded, timed, closed.
+    """A placement on its way through a trial: built, loaded, timed, closed.
 
     Attributes:
-        contender: the placement.
-        failure: why it cannot be built, loaded or run, or which numbers are wrong; None: it can.
-        folder: where its module lies; None: it has none.
-        built: what the builder says of the module.
-        max_abs_error: largest absolute error of its outputs on the samples.
-        max_rel_error: largest relative one.
-        memory: what its process was seen to take, once asked.
-        over_memory: why its memory bars it from winning; None: it does not.
-        build_s: seconds that building it took; 0: it was not built here.
-        load_s: seconds that loading and checking it took last.
+        contender: The placement.
+        failure: Why it cannot be built, loaded or run, or which numbers are wrong; None: it can.
+        folder: Where its module lies; None: it has none.
+        built: What the builder says of the module.
+        max_abs_error: The largest absolute error of its outputs on the samples.
+        max_rel_error: The largest relative error, ``max|y-r| / max|r|``.
+        memory: How much memory its process was seen to take, once asked.
+        over_memory: Why its memory bars it from winning; None: it does not.
+        build_s: Seconds that building it took; 0: it was not built here.
+        load_s: Seconds that loading and checking it took last.
     """
 
     def __init__(
@@ -316,7 +316,11 @@ class PlacementProcess:
     def load(self) -> None:
         """Start the process, load the placement and check its numbers on every sample.
 
-        ``failure`` says where it cannot be loaded, or which tolerance its numbers break.
+        Where it cannot be loaded, or its numbers break the tolerance, ``failure`` says so and the
+        process is ended.
+
+        Raises:
+            Cancelled: The user stopped it.
         """
         against = self.suspects.reason_against(self.contender)
         if against is not None:
@@ -358,7 +362,7 @@ class PlacementProcess:
         self._rests = was_loaded
 
     def _keep_to_memory(self) -> None:
-        """Run it a few times; bar it from winning where it takes more memory than it may."""
+        """Run the placement a few times, and bar it from winning where it takes too much memory."""
         self._call(RunRound(warm_s=0.0, seconds=0.0, least=RUNS_FOR_MEMORY))
         self.ask_memory()
         assert self.memory is not None
@@ -385,6 +389,7 @@ class PlacementProcess:
         return None
 
     def _opening(self) -> OpenPlacement:
+        """Return the request that has the process load this placement."""
         contender, files = self.contender, self._files
         first, *further = map(str, files.samples)
         common = OpenPlacement(
@@ -417,13 +422,19 @@ class PlacementProcess:
         self.load()
 
     def timed_round(self, settings: RoundSettings) -> list[float]:
-        """Return the microseconds of single calls; the caller rests before.
+        """Run one round; the caller has the machine rest before.
 
-        It is one number where another percentile than the median was asked for, and where several
-        instances run at once: the time of all over the number of their calls.
+        Args:
+            settings: How long the round is, and which percentile of the calls stands for it.
+
+        Returns:
+            The microseconds of single calls. It is one number where another percentile than the
+            median is asked for; and where several instances run at once: the time per call of all
+            of them together.
 
         Raises:
-            CollageError: it failed; the sentence says how.
+            Cancelled: The user stopped it.
+            CollageError: The placement failed; the sentence says how.
         """
         request = RunRound(
             warm_s=settings.warm_s,
@@ -436,16 +447,28 @@ class PlacementProcess:
         return calls if settings.percentile == MEDIAN else [quantile(calls, settings.percentile)]
 
     def profile(self, runs: int) -> list[KernelTime]:
-        """Return the microseconds of every kernel, in the order of calls: medians over some runs.
+        """Return what every kernel takes, in the order of calls.
+
+        Args:
+            runs: How many runs of the model the medians are of.
 
         Raises:
-            CollageError: it failed; the sentence says how.
+            Cancelled: The user stopped it.
+            CollageError: The placement failed; the sentence says how.
         """
         kernels: list[KernelTime] = self._call(ProfilePlacement(runs=runs))
         return kernels
 
     def partition_times(self, runs: int) -> tuple[list[float], list[KernelTime]]:
-        """Share a profile out: µs of every partition as built, and kernels outside of them all."""
+        """Profile the placement and attribute its kernels to partitions.
+
+        Args:
+            runs: How many runs of the model the medians are of.
+
+        Returns:
+            The microseconds of every partition in the order in which they were built, and the
+            kernels that belong to none.
+        """
         assert self.built is not None
         seen = [(kernel.kernel, kernel.us) for kernel in self.profile(runs)]
         taken, outside = attribute_kernels(self.built.kernels, seen)
@@ -457,7 +480,7 @@ class PlacementProcess:
         self.memory = self._call(PeakMemory())
 
     def _open(self) -> OutputErrors:
-        """Have the process load the placement; the errors of its outputs on the samples."""
+        """Have the process load the placement; return the errors of its outputs on the samples."""
         opening = self._opening()
         worker = self._worker
         assert worker is not None
@@ -469,6 +492,7 @@ class PlacementProcess:
         return unless_killed(load)
 
     def _call(self, request: Request) -> Any:
+        """Ask the process for something; load the placement again where it was unloaded."""
         if self._rests:
             self._rests = False
             self._start()
@@ -487,7 +511,7 @@ class PlacementProcess:
             worker.close()
 
     def discard(self) -> None:
-        """End the process and remove a module of its own: what was wanted of it is known."""
+        """End the process and remove the module, unless others built it."""
         self.close()
         if self.folder is not None and not self._is_given:
             (self.folder / MODULE_FILE).unlink(missing_ok=True)

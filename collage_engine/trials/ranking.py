@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from collage_engine.records.same_work import SAME_WORK_FACTOR
 from collage_engine.timing.order_statistics import CONFIDENCE
 from collage_engine.timing.repeated_looks import Looks, interval
 from collage_engine.trials.contender import Contender
@@ -34,6 +35,9 @@ class RankingSettings:
     near: float = 0.01
     """Medians within this share of the fastest are as fast, where the rounds cannot tell either;
     chosen: medians of one module in different processes differ by more."""
+    same_work: float = SAME_WORK_FACTOR
+    """Times the fastest's median up to which fewer partitions are worth having, where the rounds
+    cannot tell."""
     precise: float = 0.01
     """Ties are settled when their intervals are narrower than this share of the fastest to either
     side; chosen, as ``near``."""
@@ -133,9 +137,10 @@ def choose(
     """Return all that are tied with the fastest, the winner first.
 
     Of tied contenders the one with the fewest partitions wins, then the first in the user's order,
-    then the one with the smallest median; but what wins by order has to be as fast for it, within
-    ``settings.near``, not only too noisy to be told apart. One that withdrew was clearly slower;
-    too few rounds cannot make it a tie again.
+    then the one with the smallest median. What wins for its simplicity has to be as fast for it,
+    within ``settings.same_work``, and what wins by order within ``settings.near``; that the rounds
+    scatter too much to tell them apart is not enough. One that withdrew was clearly slower; too few
+    rounds cannot make it a tie again.
 
     Args:
         entries: the contenders with their rounds.
@@ -161,6 +166,7 @@ def choose(
     return sorted(
         filter(is_tied, timed),
         key=lambda entry: (
+            entry.median_us > best.median_us * settings.same_work,
             len(entry.contender.cover),
             entry.median_us > best.median_us * (1 + settings.near),
             entry.contender.order,

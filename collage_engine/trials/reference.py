@@ -16,6 +16,7 @@ from collage_engine.trials.placement_process import PlacementProcess
 Reading = Sequence[float]
 """Microseconds of the parts of a placement at one moment."""
 Read = Callable[[PlacementProcess], Reading]
+"""Takes a reading of a placement."""
 
 
 class Reference:
@@ -33,15 +34,16 @@ class Reference:
         """What the reference took first."""
 
     def readings(self, process: PlacementProcess, read: Read, count: int) -> list[list[float]]:
-        """Readings of a placement as they would be at the reference's first speed.
+        """Return readings of a placement as they would be at the reference's first speed.
 
         Args:
-            process: the placement; it becomes the reference where there is none.
-            read: takes one reading.
-            count: how many are wanted.
+            process: The placement; it becomes the reference where there is none.
+            read: Takes one reading.
+            count: How many readings are wanted.
 
         Raises:
-            CollageError: the placement failed.
+            Cancelled: The user stopped it.
+            CollageError: The placement failed.
         """
         if self.process is not None and self.process is not process:
             found = self._beside(process, read, count)
@@ -55,9 +57,11 @@ class Reference:
     def _beside(
         self, process: PlacementProcess, read: Read, count: int
     ) -> list[list[float]] | None:
-        """Readings, each beside one of the reference, in turn before and after it.
+        """Take readings, each beside one of the reference, which comes before and after it in turn.
 
-        None when the reference failed; there is no reference then.
+        Returns:
+            The readings at the reference's first speed; None where the reference failed, so that
+            there is none any more.
         """
         found: list[list[float]] = []
         while len(found) < count:

@@ -106,6 +106,7 @@ class InterleavedRounds(Generic[Entrant]):
         return self.taken
 
     def _take_part(self, entrant: Entrant, absent: bool) -> None:
+        """Run one round of an entrant; NaN stands for a round in which it is absent."""
         if absent:
             self.taken[entrant].append(math.nan)
             return
@@ -116,7 +117,7 @@ class InterleavedRounds(Generic[Entrant]):
             self.taken[entrant].append(statistics.median(calls))
 
     def _withdrawing(self, number: int) -> set[Entrant]:
-        """Who withdraws before this round."""
+        """Return those that are too slow to take part from this round on."""
         limits = self.withdrawal
         if number == 1:
             return self._slower(limits.hopeless_factor, limits.hopeless_call_us)

@@ -41,9 +41,9 @@ Module: TypeAlias = tuple[Path, BuiltModule]
 ALONE_WARM_S, ALONE_ROUND_S = 0.5, 0.5
 """Seconds of calls before a round and in it, of a placement that was loaded just for it; chosen:
 small beside the seconds that loading gigabytes takes."""
-NOT_REACHED = "not timed: the run ended before its turn came"
+NOT_REACHED = "the run ended before its turn came"
 """Why a placement was left out for want of time."""
-NOT_AMONG_FEW = "not timed: a quick confirmation times the fastest baseline only"
+NOT_AMONG_FEW = "a quick confirmation times the fastest baseline only"
 """Why a baseline takes no part in a confirmation that the user wants to be quick."""
 
 
@@ -72,7 +72,7 @@ def one_at_a_time(settings: TrialSettings) -> TrialSettings:
 
 
 class TrialRunner:
-    """Builds placements and runs them. Close it to end their processes."""
+    """Builds placements and runs each in its own process; closing it ends these processes."""
 
     def __init__(
         self,
@@ -140,11 +140,19 @@ class TrialRunner:
     # ------------------------------------------------------------------ one placement
 
     def run(self, proposal: Proposal) -> Trial:
-        """Try one placement.
+        """Build and run one placement, beside the reference where its times are wanted.
+
+        The first placement that runs with profiles becomes the reference.
+
+        Args:
+            proposal: The placement, its tolerance, and how often it is profiled.
+
+        Returns:
+            The times of its partitions and its error; or why it could not be run.
 
         Raises:
-            ModelError: the model's file has changed.
-            Cancelled: the user stopped it.
+            ModelError: The model's file has changed.
+            Cancelled: The user stopped it.
         """
         contender = Contender(name="trial", kind="collage", cover=proposal.cover)
         process = self.process(contender, proposal.tolerance)
@@ -162,7 +170,12 @@ class TrialRunner:
                 self._processes.remove(process)
 
     def process(self, contender: Contender, tolerance: float | None = None) -> PlacementProcess:
-        """Return a placement that is yet to be built and loaded; this runner ends its process."""
+        """Return a placement that is yet to be built and loaded; this runner ends its process.
+
+        Args:
+            contender: The placement; what was built before under its key is taken.
+            tolerance: The bound on ``max|y-r| / max|r|`` of its outputs; None: the runner's.
+        """
         process = PlacementProcess(
             contender,
             self.files,
@@ -202,9 +215,11 @@ class TrialRunner:
     def _profiles(
         self, process: PlacementProcess, proposal: Proposal
     ) -> tuple[dict[str, float], float]:
-        """Microseconds of every partition by its candidate's id, and of all that is between them.
+        """Profile a placement, each time beside a profile of the reference.
 
-        Each profile stands beside one of the reference.
+        Returns:
+            The microseconds of every partition by its candidate's id, and those of all calls that
+            belong to no partition.
         """
 
         def read(one: PlacementProcess) -> list[float]:
@@ -227,12 +242,16 @@ class TrialRunner:
         on_build: Callable[[PlacementProcess], None] = lambda process: None,
         enough: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Build placements, some at a time; their ``failure`` says which could not be.
+        """Build placements, some at a time; the ``failure`` of each says why it could not be built.
 
         Args:
-            processes: the placements; those that were built before are left as they are.
-            on_build: called before each build.
-            enough: once it says so, the rest is not built, provided that one of them is.
+            processes: The placements; those that were built before are left as they are.
+            on_build: Is called before each build.
+            enough: Once it returns True, the rest is not built, provided that one of them is.
+
+        Raises:
+            ModelError: The model's file has changed.
+            Cancelled: The user stopped it.
         """
         queue = [one for one in processes if one.folder is None]
         lock = Lock()
@@ -242,6 +261,7 @@ class TrialRunner:
             return ended or self._cancelled.is_set()
 
         def work(number: int) -> None:
+            """Build what is left in the queue, on the builder of this number."""
             while True:
                 with lock:
                     if not queue:
@@ -271,19 +291,23 @@ class TrialRunner:
         on_load: Callable[[PlacementProcess], None] = lambda process: None,
         enough: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Load placements, again those that are loaded; ``failure`` says which could not be.
+        """Load placements, also those that are loaded already; ``failure`` says which could not be.
 
         Args:
-            processes: the placements.
-            on_load: called before each is loaded.
-            enough: once it says so, the rest is not loaded, provided that one of them is.
+            processes: The placements.
+            on_load: Is called before each is loaded.
+            enough: Once it returns True, the rest is not loaded, provided that one of them is.
+
+        Raises:
+            Cancelled: The user stopped it.
         """
         lock = Lock()
 
         def work(process: PlacementProcess) -> None:
             with lock:
                 if enough() and any(one.loaded and one.can_win for one in processes):
-                    process.failure = process.failure or NOT_REACHED
+                    if not process.loaded:  # one that is to be loaded again stays where it is
+                        process.failure = process.failure or NOT_REACHED
                     return
                 on_load(process)
             process.reload()
@@ -293,9 +317,13 @@ class TrialRunner:
                 loaded.result()
 
     def timed_round(self, process: PlacementProcess) -> list[float] | None:
-        """Return the microseconds of the calls of one round.
+        """Let the machine rest, then run one round of a placement.
 
-        None, and a ``failure``, when it failed.
+        Returns:
+            The microseconds of its calls; None where it failed, and then ``failure`` says how.
+
+        Raises:
+            Cancelled: The user stopped it.
         """
         time.sleep(self.settings.round.rest_s)
         try:

@@ -17,7 +17,7 @@ _NAME = b"collage.stopwatch"
 
 
 class _Bytes(ctypes.Structure):
-    """It is the C struct ``TVMFFIByteArray``."""
+    """The C struct ``TVMFFIByteArray``."""
 
     _fields_ = [("data", ctypes.c_char_p), ("size", ctypes.c_size_t)]
 
@@ -58,10 +58,21 @@ def _stopwatch() -> Any:
 
 
 def time_kernels(vm: Any, call: Callable[[], Any], runs: int) -> list[tuple[str, float]]:
-    """Name and median µs of every call the VM makes in ``call``, in order, over some runs.
+    """Time every call that TVM's virtual machine makes in a run of a model.
 
-    The stopwatch's own cost is taken off: what the VM's cheapest call (setting a register to
-    nothing) seems to take.
+    The stopwatch's own cost is subtracted: what the cheapest call (setting a register to nothing)
+    seems to take.
+
+    Args:
+        vm: The virtual machine.
+        call: Runs the model once.
+        runs: How many runs are timed, after one that warms up.
+
+    Returns:
+        The name of each call and the median of its microseconds, in the order of the calls.
+
+    Raises:
+        RuntimeError: The machine made other calls from one run to the next.
     """
     names: list[str] = []
 

@@ -63,7 +63,16 @@ def is_promised(settings: RunSettings) -> bool:
 
 
 def further_samples(model: ImportedModel, settings: RunSettings) -> tuple[Sample, ...]:
-    """Return other random inputs than the run's, where it is not the user who gives them."""
+    """Return random inputs other than the run's, on which the tolerance must be kept as well.
+
+    Args:
+        model: The model.
+        settings: The run's settings.
+
+    Returns:
+        ``MORE_SAMPLES`` samples; none where nothing is promised, where the user gives the inputs,
+        or where the model has no inputs.
+    """
     if not is_promised(settings) or settings.inputs_npz is not None or not model.inputs:
         return ()
     found = []
@@ -104,7 +113,15 @@ class ToleranceInput:
 
 
 def covers_within(given: ToleranceInput) -> Proposer[Proposal, KeptTolerance]:
-    """Propose covers until the fastest within the tolerance on all samples is found."""
+    """Propose covers until the fastest one within the tolerance on all samples is found.
+
+    Args:
+        given: The model, its candidates with their costs, and the tolerance.
+
+    Returns:
+        A generator that yields proposals, is sent the trial of each, and returns the covers that
+        keep the tolerance, and all that were tried.
+    """
     by_id = {candidate.id: candidate for candidate in given.candidates}
     errors: dict[tuple[str, ...], float] = {}
     done = 0
@@ -159,7 +176,11 @@ def summary_of(kept: KeptTolerance, tolerance: float) -> str:
 
 
 def chosen_covers(kept: KeptTolerance) -> list[TriedCover]:
-    """Return what is confirmed: the fastest within the tolerance, and the one in float32."""
+    """Return the covers that are confirmed.
+
+    They are the fastest ones within the tolerance (``COVERS`` at most), and the one in float32
+    where it keeps the tolerance, too.
+    """
     found = list(kept.within[:COVERS])
     if kept.full is not None and kept.full in kept.within and kept.full not in found:
         found.append(kept.full)
@@ -174,7 +195,19 @@ def accuracy_of(
     confirmation: Confirmation,
     instances: Mapping[str, ToolchainInstance],
 ) -> Accuracy | None:
-    """Return the record of the promise; None for a run that made none."""
+    """Return the record of what the run promised on accuracy, and how it was kept.
+
+    Args:
+        settings: The run's settings.
+        tolerance: The bound on ``max|y-r| / max|r|`` of the outputs.
+        samples: On how many samples it was checked.
+        kept: What ``covers_within`` found; None: the run made no promise.
+        confirmation: The times and errors of the contenders.
+        instances: The toolchain instance of each candidate, by the candidate's id.
+
+    Returns:
+        The record; None for a run that made no promise.
+    """
     if kept is None:
         return None
     full = [
@@ -204,4 +237,5 @@ def accuracy_of(
 
 
 def _number(value: float | None) -> float | None:
+    """Return a number that JSON can hold: None for none, infinity and NaN."""
     return None if value is None or not np.isfinite(value) else value

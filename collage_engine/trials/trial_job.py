@@ -30,14 +30,14 @@ from collage_engine.toolchains.registry import get
 from collage_engine.trials.memory import MemoryWatch
 from collage_engine.trials.stopwatch import time_kernels
 
-QUIET_S = 0.004
+SPIN_CHECK_S = 0.004
 """Seconds in which the processor time of this process is compared with the wall time; chosen."""
-AWAKE = 0.25
-"""Share of that time from which on its threads still spin; chosen."""
-LONGEST_S = 0.4
-"""Seconds to wait for threads to sleep, at most: some never do; chosen."""
+SPINNING_SHARE = 0.25
+"""Share of that time from which on its threads are taken to spin still; chosen."""
+LONGEST_SPIN_WAIT_S = 0.4
+"""Seconds to wait for threads to sleep, at most, since some never do; chosen."""
 SLOW_CALL_S = 0.25
-"""Seconds of a call from which on one timed call a round is enough: noise is no matter there;
+"""Seconds of a call from which on a round times one call only, since noise hardly matters there;
 chosen."""
 
 
@@ -110,7 +110,7 @@ class KernelTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Instance:
-    """It is one of several instances of a placement in this process.
+    """One of several instances of a placement that this process runs at once.
 
     Attributes:
         call: Runs it on the sample.
@@ -133,9 +133,13 @@ class Instance:
 
     @classmethod
     def of(cls, request: OpenPlacement, inputs: dict[str, np.ndarray], number: int) -> Instance:
-        """Load the instance of a number, in the thread that it belongs to.
+        """Load an instance, in the thread that it belongs to.
 
-        Each has a copy of the module's file: the same one would be loaded once, with one state.
+        Args:
+            request: What is loaded: a module, or an ONNX file in a toolchain's Python session.
+            inputs: The sample's inputs by name.
+            number: The instance's number. From the second on, each loads a copy of the module's
+                file: the same file would be loaded once, with one state for all of them.
         """
         if request.module is None:
             call, results = TrialJob.session(request, inputs)
@@ -168,12 +172,12 @@ class Instance:
 
 
 class TrialJob:
-    """The child's state: a bound call."""
+    """The state of a trial process: the placement that is open, bound to its sample."""
 
     def __init__(self) -> None:
         self._call: Callable[[], Any] | None = None
         self._threads = 0
-        """Of the open contender; 0: its work is on a device."""
+        """Threads of the open contender; 0: its work is on a device."""
         self._vm: Any = None
         self._arguments: list[Any] = []
         self._memory: MemoryWatch | None = None
@@ -181,7 +185,12 @@ class TrialJob:
         """The instances, where several run at once."""
 
     def __call__(self, request: Request) -> Any:
-        """Answer a request; each class of them says with what."""
+        """Answer a request.
+
+        Returns:
+            ``OutputErrors`` for ``OpenPlacement``, the seconds of calls for ``RunRound``, the times
+            of kernels for ``ProfilePlacement``, and ``MemorySeen`` for ``PeakMemory``.
+        """
         if isinstance(request, OpenPlacement):
             return self._open(request)
         if isinstance(request, RunRound):
@@ -276,7 +285,11 @@ class TrialJob:
     def session(
         request: OpenPlacement, inputs: dict[str, np.ndarray]
     ) -> tuple[Callable[[], Any], list[np.ndarray]]:
-        """Return a session bound to the inputs, and what it makes of them."""
+        """Open an ONNX file in a toolchain's Python session, bind it to inputs, and run it once.
+
+        Returns:
+            A function that runs it again, and its outputs in the model's order.
+        """
         assert request.session is not None
         session = open_python_session(
             get(request.session),
@@ -289,7 +302,14 @@ class TrialJob:
         return session.call, session.results()
 
     def _round(self, request: RunRound) -> list[float]:
-        """Return the seconds of single calls (see ``timing.clock``)."""
+        """Run one round and return the seconds of its calls.
+
+        ``timing.clock`` says what is part of these. Several instances give one number: the seconds
+        per call of all of them together.
+
+        Raises:
+            ToolchainError: Nothing was opened.
+        """
         if self._pool is not None:
             return [self._round_of_all(request)]
         call = self._call
@@ -353,27 +373,42 @@ def until_asleep(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Wait until the threads of a pool spin no longer: the next contender needs their processors.
+    """Wait until the threads of a pool no longer spin: the next contender needs their processors.
 
-    ONNX Runtime's spin for some 60 ms after a call, TVM's for 15, libgomp's for 10: longer than
-    the round of another, which then had one processor less.
+    ONNX Runtime's threads spin for some 60 ms after a call, TVM's for 15 ms and libgomp's for 10
+    ms. That is longer than a round of another contender, which then had one processor less.
+
+    Args:
+        used: Returns the processor time of this process in seconds.
+        clock: Returns the wall time in seconds.
+        sleep: Waits for some seconds.
     """
-    end = clock() + LONGEST_S
+    end = clock() + LONGEST_SPIN_WAIT_S
     while clock() < end:
         before = used()
-        sleep(QUIET_S)
-        if used() - before < AWAKE * QUIET_S:
+        sleep(SPIN_CHECK_S)
+        if used() - before < SPINNING_SHARE * SPIN_CHECK_S:
             return
 
 
 def _values(folder: str, name: str, kinds: tuple[tuple[str, str], ...]) -> dict[str, np.ndarray]:
+    """Read the arrays of a sample's folder by name: its ``inputs`` or its ``outputs``."""
     return read_npz(Path(folder) / f"{name}.npz", dict(kinds))
 
 
 def _errors(
     request: OpenPlacement, folder: str, results: list[np.ndarray]
 ) -> dict[str, tuple[float, float]]:
-    """Return the largest absolute and relative error of each output on one sample."""
+    """Return the largest absolute and relative error of each output on one sample, by its name.
+
+    Args:
+        request: What is open, with the names of its outputs.
+        folder: The sample's folder.
+        results: The outputs that the placement computed, in order.
+
+    Raises:
+        ToolchainError: There are more or fewer outputs than the model has.
+    """
     truth = _values(folder, "outputs", request.outputs)
     names = [name for name, _ in request.outputs]
     if len(results) != len(names):

@@ -21,9 +21,10 @@ from collage_engine.trials.placement_process import PlacementProcess
 from collage_engine.trials.ranking import RANKING, Difference, RankingSettings, difference
 from collage_engine.trials.rounds import InterleavedRounds, Rounds, WithdrawalSettings, median_of
 from collage_engine.trials.runner import NOT_REACHED, Module, TrialRunner
+from collage_engine.wording import stages as say
 
 OnProgress = Callable[[int, int, str], None]
-"""Contenders done, contenders in all, what is at work."""
+"""Takes the contenders done, the contenders in all, and a few words on what is at work."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,20 +59,27 @@ class WholeModels:
 
     @property
     def timed(self) -> tuple[ContenderResult, ...]:
-        """Return those that ran with right numbers, the fastest first."""
+        """Return the results of those that ran with right numbers, the fastest first."""
         timed = [one for one in self.results if one.reason is None and one.measured_us]
         return tuple(sorted(timed, key=lambda one: one.measured_us or math.inf))
 
     @property
     def best(self) -> ContenderResult | None:
-        """Return the fastest that may be exported; None: none ran with right numbers."""
+        """Return the result of the fastest that may be exported; None where none runs."""
         return next((one for one in self.timed if one.contender.eligible), None)
 
     def differences(self, settings: RankingSettings = RANKING) -> dict[str, Difference]:
-        """Return the fastest that may be exported less each other one that was timed, by name.
+        """Return the time of the fastest that may be exported less that of each other one.
 
         Two that were timed together are compared round by round. Others are compared through those
         that were timed with both, since the fastest so far takes part in the next rounds.
+
+        Args:
+            settings: How sure an interval is to be.
+
+        Returns:
+            The differences in microseconds, by the other contender's name; without those that no
+            common rounds connect with the fastest.
         """
         best = self.best
         if best is None:
@@ -136,7 +144,7 @@ class WholeModels:
 
     @property
     def by_key(self) -> dict[tuple[object, ...], ContenderResult]:
-        """Return what came of the contenders, by their keys."""
+        """Return the results by the keys of their contenders."""
         return {one.contender.key: one for one in self.results}
 
     @property
@@ -173,22 +181,26 @@ def time_whole_models(
     given: TrialTime,
     settings: WholeModelSettings | None = None,
 ) -> WholeModels:
-    """Build, check and time contenders until the time is over, and until one of them runs.
+    """Build, check and time contenders until the time is over and one of them runs.
 
     Args:
-        runner: runs them; its folder must outlive the result, since modules lie in it.
-        contenders: in the order in which they are tried.
-        given: the time for it, and what takes answers and progress.
-        settings: how they are tried.
+        runner: The runner of the trials; its folder must outlive the result, since modules lie in
+            it.
+        contenders: The contenders, in the order in which they are tried.
+        given: The time for it, and what takes answers and progress.
+        settings: How they are tried; None: as by default.
+
+    Returns:
+        What came of each contender, also of those that were not reached.
 
     Raises:
-        Cancelled: the user stopped it.
+        Cancelled: The user stopped it.
     """
     return _WholeModelTrials(runner, contenders, given, settings or WholeModelSettings()).run()
 
 
 class _WholeModelTrials:
-    """It runs the trials of whole models."""
+    """The state of the trials of whole models while they go on."""
 
     def __init__(
         self,
@@ -212,6 +224,7 @@ class _WholeModelTrials:
         """Seconds that the last contenders tried together took."""
 
     def run(self) -> WholeModels:
+        """Try the contenders, a few at a time, and return what came of them."""
         while self.waiting and self.may_go_on():
             batch = self.waiting[: self.settings.at_once]
             self.waiting = self.waiting[self.settings.at_once :]
@@ -228,20 +241,27 @@ class _WholeModelTrials:
         return self.given.left_s() > self.batch_s and self.given.is_wanted(self.waiting[0])
 
     def is_over(self) -> bool:
+        """Tell whether no time is left."""
         return self.given.left_s() <= 0.0
 
     def try_together(self, processes: Sequence[PlacementProcess]) -> None:
-        """Build, load and time these, beside the fastest so far."""
+        """Build, load and time some contenders, beside the fastest so far.
+
+        Those that are not reached for want of time wait again, in case that nothing before them
+        runs.
+        """
         done = self.total - len(self.waiting) - len(processes)
 
         def tell(what: str) -> Callable[[PlacementProcess], None]:
             return lambda one: self.given.on_progress(
-                done, self.total, f"{what} {one.contender.name}"
+                done, self.total, what.format(name=one.contender.title)
             )
 
-        self.runner.build(processes, tell("building"), self.is_over)
+        # The fastest so far is among them, so that none has to be built once the time is over.
+        known = [self.best] if self.best is not None else []
+        self.runner.build([*known, *processes], tell(say.BUILDING), self.is_over)
         built = [one for one in processes if one.failure is None]
-        self.runner.load(built, tell("checking"), self.is_over)
+        self.runner.load(built, tell(say.CHECKING), self.is_over)
         # What was not reached is tried again, should nothing before it have run.
         missed = [one.contender for one in processes if one.failure == NOT_REACHED]
         self.waiting = [*missed, *self.waiting]
@@ -249,11 +269,15 @@ class _WholeModelTrials:
         self.tried += reached
         present = [one for one in reached if one.loaded and one.failure is None]
         if present:
-            tell("timing")(present[0])
+            tell(say.TIMING)(present[0])
             self.time(present)
 
     def time(self, present: Sequence[PlacementProcess]) -> None:
-        """Rounds of these and of the fastest so far; the fastest then stays loaded."""
+        """Run rounds of some contenders and of the fastest so far; the fastest of all stays loaded.
+
+        Args:
+            present: The contenders, which are loaded and have right numbers.
+        """
         settings, best = self.settings, self.best
         entrants = [*([best] if best is not None else []), *present]
         taken = InterleavedRounds(
@@ -274,7 +298,7 @@ class _WholeModelTrials:
                 process.close()
 
     def look_into(self, process: PlacementProcess) -> None:
-        """Note what memory it takes and, where it has several partitions, the time of each."""
+        """Note how much memory a contender takes, and the time of each of several partitions."""
         if process.failure is not None:
             return
         # What was timed stands, whatever more can be found out about it.
@@ -295,6 +319,7 @@ class _WholeModelTrials:
         )
 
     def result_of(self, process: PlacementProcess) -> ContenderResult:
+        """Return what came of the contender of a process."""
         return ContenderResult(
             contender=process.contender,
             reason=process.failure,

@@ -45,8 +45,9 @@ class Prospect:
     """A candidate that tuning could bring into a better placement."""
 
     candidate: Candidate
-    """Untuned."""
+    """The untuned candidate."""
     cost_us: float
+    """What it costs untuned."""
     gain_us: float
     """What the placement would gain by it at most."""
 
@@ -63,7 +64,7 @@ def is_plain(instance: ToolchainInstance) -> bool:
 
 
 def can_be_tuned(candidate: Candidate, costs: CostTable, toolchains: Sequence[str]) -> bool:
-    """Whether a candidate was measured on the plain instance of a toolchain that has a tuner."""
+    """Tell whether a candidate was measured on the plain instance of a tunable toolchain."""
     mine = candidate.instance.toolchain in toolchains and is_plain(candidate.instance)
     return mine and costs.cost(candidate.id).usable and bool(candidate.key)
 
@@ -120,7 +121,7 @@ def optimistic_us(
 
 
 def by_work(tasks: Sequence[TuneTask]) -> list[list[TuneTask]]:
-    """Tasks in groups; those of one group are the same work, tuned in different ways."""
+    """Return the tasks in groups; those of one group are the same work, tuned in different ways."""
     found: dict[str, list[TuneTask]] = {}
     for task in tasks:
         found.setdefault(task.beside or task.workload, []).append(task)
@@ -135,9 +136,13 @@ def weight_of(ways: Sequence[Sequence[TuneTask]]) -> float:
 def choices_of(
     tasks: Sequence[TuneTask], records: Mapping[str, TuneRecord]
 ) -> dict[str, dict[str, Any]]:
-    """Return the tuned choices by workload.
+    """Return the tuned choice of each workload.
 
-    Of work tuned in two ways, the choice that gains more.
+    Where the same work was tuned in two ways, only the choice that gains more is returned.
+
+    Args:
+        tasks: The tasks of all candidates.
+        records: What is known of workloads.
     """
     table = {w: dict(r.choice) for w, r in records.items() if r.choice}
     for task in tasks:
@@ -178,7 +183,7 @@ def prospects(
 
 
 def disjoint(found: Sequence[Prospect]) -> list[Prospect]:
-    """Prospects that could be in one placement together, chosen greedily by gain."""
+    """Return prospects that could be in one placement together, chosen greedily by gain."""
     taken: set[int] = set()
     chosen = []
     for prospect in found:
@@ -224,7 +229,7 @@ def ranked(
 def with_tuned_pairs(
     constants: Mapping[str, float], instances: Sequence[ToolchainInstance]
 ) -> dict[str, float]:
-    """Constants in which hand-overs of tuned instances cost what those of untuned ones cost."""
+    """Return the constants with hand-overs of tuned instances, which cost what untuned ones do."""
     found = dict(constants)
     tuned = {instance.id: tuned_instance(instance, "").id for instance in instances}
     for name, us in constants.items():

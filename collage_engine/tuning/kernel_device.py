@@ -29,9 +29,13 @@ START_S = 120.0
 
 @contextlib.contextmanager
 def open_device(architecture: str) -> Iterator[KernelDevice]:
-    """Return the device ``cuda:0``.
+    """Yield the device ``cuda:0`` for tuning, and end its child afterwards.
 
-    ``ToolchainError`` when it is not there or of another architecture.
+    Args:
+        architecture: What kernels are compiled for, such as ``sm_90a``.
+
+    Raises:
+        ToolchainError: The device is not there, or of another architecture.
     """
     target = choose_target(f"cuda:{architecture}")
     if target.device is None:
@@ -44,7 +48,7 @@ def open_device(architecture: str) -> Iterator[KernelDevice]:
 
 
 class KernelDevice:
-    """See ``kernels.tuning.device.Device``. Close it to end the child."""
+    """The device for tuning; see ``kernels.tuning.device.Device``. Closing it ends the child."""
 
     def __init__(
         self,
@@ -63,7 +67,15 @@ class KernelDevice:
     def built(
         self, kernels: Sequence[Any], parts: Sequence[bool] | None = None
     ) -> list[Built | str]:
-        """Sources are written one after the other, and compiled by processes side by side."""
+        """Compile kernels, side by side in as many processes as there are cores.
+
+        Args:
+            kernels: The scheduled kernels; their sources are written one after the other.
+            parts: Whether each kernel's result consists of parts that are to be added; None: none.
+
+        Returns:
+            The compiled kernel, or the reason why it cannot be, for each.
+        """
         made = [self._written(kernel) for kernel in kernels]
         wanted = {source for text, source in made if text}
         with ThreadPoolExecutor(max(1, min(len(wanted), physical_cores()))) as pool:
@@ -78,9 +90,9 @@ class KernelDevice:
         return found
 
     def _written(self, kernel: Any) -> tuple[str, str]:
-        """Return the kernel as text and its source.
+        """Return a kernel as text, and its CUDA source.
 
-        No text, and the reason, where TVM refuses it.
+        Where TVM refuses it the text is empty, and the reason stands in place of the source.
         """
         from collage_engine.kernels.tuning.metaschedule import saved
 
@@ -90,6 +102,7 @@ class KernelDevice:
             return "", f"TVM cannot write it: {short_reason(error)}"
 
     def _compiled(self, source: str) -> bytes | str:
+        """Return the compiled code of a source, or the reason why it cannot be compiled."""
         try:
             return self._compile(source, self._architecture)
         except ToolchainError as error:

@@ -40,10 +40,10 @@ class Compare:
 
 
 class Timed(Protocol):
-    """It is a loaded kernel."""
+    """A loaded kernel."""
 
     numbers: np.ndarray
-    """Of its result, in float32, parts added."""
+    """Its result in float32, with the parts added."""
 
     def sample(self) -> float:
         """Return the seconds of a call."""
@@ -55,13 +55,17 @@ class Timed(Protocol):
 
 
 class KernelJob:
-    """It is the worker's target: the child that times kernels on a device."""
+    """The worker's target: the child that times kernels on a device."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, Timed] = {}
 
     def __call__(self, request: Compare) -> tuple[float, float]:
-        """Compare two kernels; their median seconds."""
+        """Compare two kernels, and return the median seconds of each.
+
+        Raises:
+            ToolchainError: The second one's numbers differ from the first one's by too much.
+        """
         from collage_engine.kernels.verify import difference
 
         try:
@@ -82,6 +86,7 @@ class KernelJob:
             os._exit(LOST_DEVICE)
 
     def _of(self, built: Built, architecture: str, beside: str) -> Timed:
+        """Return a loaded kernel; of many, older ones are unloaded, but not the one beside it."""
         if built.kernel not in self._loaded:
             for name in [n for n in self._loaded if n != beside][: len(self._loaded) - KEPT + 1]:
                 self._loaded.pop(name).close()
@@ -94,14 +99,17 @@ class KernelJob:
 
 
 def kind_of(built: Built) -> str:
-    """Return the type of a kernel's first operand: what its numbers are as exact as."""
+    """Return the element type of a kernel's first operand, which says how exact its numbers are."""
     from collage_engine.kernels.tuning.metaschedule import loaded
 
     return str(loaded(built.kernel).params[0].dtype)
 
 
 def operands(function: Any, seed: int = 0) -> list[np.ndarray]:
-    """Equal random arrays for equal parameters, but for the last one, which is the result."""
+    """Return random arrays for a kernel's parameters, without the last one, which is the result.
+
+    Equal parameters and seeds give equal arrays.
+    """
     from collage_engine.kernels.program import shape_of
 
     random = np.random.default_rng(seed)

@@ -15,7 +15,7 @@ from collage_engine.toolchains.registry import get
 
 
 def tables_of(placement: Placement | None) -> dict[str, dict[str, Any]]:
-    """Hash → table, of every partition that has one."""
+    """Return the tuned tables of a placement's partitions, by their hash."""
     parts = placement.partitions if placement is not None else ()
     found: dict[str, dict[str, Any]] = {}
     for name, digest in dict.fromkeys((p.toolchain, p.tuning) for p in parts if p.tuning):
@@ -28,7 +28,8 @@ def tables_of(placement: Placement | None) -> dict[str, dict[str, Any]]:
 def put_tables_back(run: Run) -> None:
     """Write the run's tables where the toolchains look for them.
 
-    Raises ToolchainError when what is kept is not what its hash says: the session was changed.
+    Raises:
+        ToolchainError: A table is not what its hash says: the session was changed.
     """
     parts = run.placement.partitions if run.placement is not None else ()
     for name, digest in dict.fromkeys((p.toolchain, p.tuning) for p in parts if p.tuning):

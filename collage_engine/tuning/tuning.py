@@ -56,7 +56,8 @@ from collage_engine.tuning.turns import SILENCE_S, Turns
 TURN_S = 2.0, 15.0
 """Seconds of the shortest and the longest turn of one workload, which may get several; chosen."""
 TRACE_S = 90.0, 180.0
-"""The same for MetaSchedule, which takes half a minute to begin; chosen."""
+"""Seconds of the shortest and the longest turn of MetaSchedule, which takes half a minute to begin;
+chosen."""
 LIST_SHARE = 0.2
 """Share of the budget, at most, for finding out what candidates consist of; chosen."""
 LISTED_FREE_S = 20.0
@@ -64,8 +65,8 @@ LISTED_FREE_S = 20.0
 UNLISTED = 2
 """Candidates whose listing crashes or hangs before a run lists no more of a toolchain's; chosen."""
 MEASURING_S, MEASURING_SHARE = 20.0, 0.15
-"""Left at the end of the budget for measuring what was found: so many seconds or this share of the
-budget, whichever is less; chosen."""
+"""Kept of the budget for measuring what was found: so many seconds, or this share of the budget
+where that is less; chosen."""
 BEYOND_S = 30.0
 """Seconds that tuned candidates may be measured beyond the budget, or without one, if the
 measuring budget allows it; chosen."""
@@ -121,10 +122,7 @@ class Tuned:
 
 
 class Tuning:
-    """It is one run's tuning of one toolchain instance.
-
-    Close it to end the child.
-    """
+    """The tuning of one toolchain instance in one run; closing it ends the child."""
 
     def __init__(
         self,
@@ -182,7 +180,18 @@ class Tuning:
         self._worker.close()
 
     def run(self, candidates: Sequence[Candidate], costs: CostTable) -> Tuned:
-        """Tune until the budget is spent or nothing is left that could change the answer."""
+        """Tune until the budget is spent or nothing is left that could change the answer.
+
+        Args:
+            candidates: All candidates.
+            costs: Their costs.
+
+        Returns:
+            The candidates and costs with tuned candidates beside the untuned ones.
+
+        Raises:
+            Cancelled: The user stopped the run.
+        """
         budget = Budget(self.settings.tune_budget_s)
         candidates = self._untuned = tuple(candidates)
         reserve = min(MEASURING_S, MEASURING_SHARE * budget.seconds)
@@ -223,6 +232,7 @@ class Tuning:
     # -- what is worth tuning ------------------------------------------------------------
 
     def _prospects(self, candidates: Sequence[Candidate], costs: CostTable) -> list[Prospect]:
+        """Return the candidates whose tuning could change the answer, the largest gain first."""
         optimistic: dict[str, float] = {}
         mine = [
             c
@@ -249,17 +259,26 @@ class Tuning:
         self._known.update(self._records.records(wanted))
 
     def _workloads(self) -> list[str]:
+        """Return the workloads of all candidates whose tasks are known, each once."""
         return list(dict.fromkeys(t.workload for tasks in self._tasks.values() for t in tasks))
 
     def _unfinished(self, promising: Sequence[Prospect]) -> list[tuple[TuneTask, float]]:
-        """Unfinished workloads: of the best placement in sight, then of all that could matter."""
+        """Return unfinished workloads, each with the microseconds that tuning it may save.
+
+        Those of the best placement in sight come first, then those of all that could matter.
+        """
         first = ranked(disjoint(promising), self._tasks, self._known)
         names = {task.workload for task, _ in first}
         rest = ranked(promising, self._tasks, self._known)
         return first + [item for item in rest if item[0].workload not in names]
 
     def _list(self, promising: Sequence[Prospect], budget: Budget) -> None:
-        """Have the child list what these candidates consist of."""
+        """Have the child list the kernels of candidates whose tasks are not known yet.
+
+        Args:
+            promising: The candidates, the most promising first.
+            budget: The budget of the tuning, of which this takes a share.
+        """
         unknown = [p.candidate for p in promising if p.candidate.key not in self._tasks]
         if not unknown or (budget.seconds <= 0 and not self._records.any()):
             return
@@ -310,6 +329,7 @@ class Tuning:
             return None
 
     def _report_what_is_missing(self) -> None:
+        """Warn, once, where a package is missing without which the toolchain tunes less."""
         self._missing_reported = True
         try:
             missing = self._worker.call(
@@ -324,7 +344,17 @@ class Tuning:
     # -- one turn ------------------------------------------------------------------------
 
     def _turn(self, task: TuneTask, score: float, total: float, budget: Budget) -> bool:
-        """Search for a better kernel for a while; whether there was time for it."""
+        """Search for a better kernel of a workload for a while.
+
+        Args:
+            task: The workload.
+            score: The microseconds that tuning it may save.
+            total: The same of all workloads; the share of the time follows from both.
+            budget: The budget of the tuning.
+
+        Returns:
+            Whether there was time for it.
+        """
         shortest, longest = TRACE_S if task.kind == "trace" else TURN_S
         described = self._describe(task) if budget.left >= shortest else None
         if described is None:
@@ -360,7 +390,17 @@ class Tuning:
         promising: Sequence[Prospect],
         deadline: float,
     ) -> tuple[tuple[Candidate, ...], CostTable]:
-        """Measure tuned candidates beside their untuned selves; older ones are replaced."""
+        """Add tuned candidates beside the untuned ones, and measure them; older ones are replaced.
+
+        Args:
+            candidates: All candidates.
+            costs: Their costs.
+            promising: The untuned candidates that tuned ones are made of.
+            deadline: When measuring ends, on the monotonic clock.
+
+        Returns:
+            The candidates and their costs.
+        """
         everything = [task for tasks in self._tasks.values() for task in tasks]
         table = choices_of(everything, self._known)
         if not table:

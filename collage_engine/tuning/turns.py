@@ -29,7 +29,7 @@ CRASHES = 3
 
 
 class Turns:
-    """Gives turns and keeps what is known of workloads, in the store too."""
+    """Searches workloads in turn in the child; keeps what is known of them, in the store too."""
 
     def __init__(
         self, worker: Worker, records: TuningRecords, toolchain: str, control: RunControl
@@ -46,7 +46,18 @@ class Turns:
         self._crashes: dict[str, int] = {}
 
     def take(self, task: TuneTask, instance: ToolchainInstance, seconds: float) -> None:
-        """Search for a better kernel for so long. Raises ``Cancelled`` only."""
+        """Search for a better kernel of a workload for a while, and keep what is found.
+
+        A search that ends the child, or is not done in time, keeps what it has found until then.
+
+        Args:
+            task: The workload.
+            instance: The toolchain instance that it belongs to.
+            seconds: How long the search may take.
+
+        Raises:
+            Cancelled: The user stopped the run.
+        """
         known = self.known.get(task.workload)
         before = _compared(known)
         since = time.monotonic()
@@ -87,11 +98,15 @@ class Turns:
         self.tried += max(0, _compared(self.known.get(task.workload)) - before)
 
     def _keep(self, record: TuneRecord) -> None:
+        """Keep what is known of a workload, in the store too."""
         self.known[record.workload] = record
         self._records.put(record)
 
     def _blame(self, task: TuneTask, trying: str, error: Exception) -> None:
-        """A variant that ends the child is not tried again; too many end the search."""
+        """Note that a variant ended the child, so that it is not tried again.
+
+        After ``CRASHES`` of them the workload is not searched any further.
+        """
         count = self._crashes[task.workload] = self._crashes.get(task.workload, 0) + 1
         known = self._of(task)
         failed = (*known.failed, trying) if trying else known.failed
@@ -103,9 +118,11 @@ class Turns:
         )
 
     def _of(self, task: TuneTask) -> TuneRecord:
+        """Return what is known of a workload; an empty record where nothing is."""
         blank = TuneRecord(workload=task.workload, toolchain=self._toolchain, kind=task.kind)
         return self.known.get(task.workload, blank)
 
 
 def _compared(record: TuneRecord | None) -> int:
+    """Return how many variants of a workload were compared."""
     return len(record.tried) + len(record.failed) if record else 0

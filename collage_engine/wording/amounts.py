@@ -9,20 +9,20 @@ DASH = "\N{EN DASH}"
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """Return a number with that many significant digits, never in exponent form."""
+    """Return a number with that many significant digits, never in exponent form: ``4,480``."""
     if value == 0:
         return "0"
     if not math.isfinite(value):
         return "∞" if value > 0 else DASH
     places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    text = f"{abs(value):.{places}f}"
+    text = f"{abs(value):,.{places}f}"
     if len(text.replace(".", "").lstrip("0")) > digits and "." in text:
-        text = f"{abs(value):.{max(0, places - 1)}f}"
+        text = f"{abs(value):,.{max(0, places - 1)}f}"
     return (MINUS if value < 0 else "") + text
 
 
 def time_text(us: float | None) -> str:
-    """A time given in µs, in µs below 1 ms, in ms below 10 s, else in s; unknown is a dash."""
+    """Return a time given in µs as text: µs below 1 ms, ms below 10 s, else s; None: a dash."""
     if us is None or math.isnan(us):
         return DASH
     if math.isinf(us):

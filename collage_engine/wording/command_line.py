@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+# -- what was typed -----------------------------------------------------------------
+
+NO_OPTION = "there is no option {name}"
+DID_YOU_MEAN = "(did you mean {}?)"
+
 # -- place, report -----------------------------------------------------------------
 
 WARNING = "warning: {text}"
@@ -20,13 +25,9 @@ EXPECTED = (
 )
 MORE, LESS = "more", "less"
 MODEL_ERROR = "Largest error against the model's own result: {error} (relative)"
+MEASURED_ON = "Measured on {machine}, a machine of the farm"
 CLOCKS = "Processor clocks at the beginning and the end: {clocks}"
 MEMORY = "Memory: {memory}"
-CANDIDATES = (
-    "Candidates: {enumerated} found, {distinct} distinct, {measured} measured, {trials} timed in "
-    "whole models, {stored} from the store, {invalid} invalid, {skipped} left unmeasured{why}"
-)
-EXCLUDED = " ({proven} were excluded by certified bounds and {assumed} by heuristic bounds)"
 PIN = "pin {pin}: {state}"
 PIN_BECAUSE = "pin {pin}: {state}: {reason}"
 PRICE = "price {us}"
@@ -101,12 +102,17 @@ WHEN_EXPORTED = "expected:  {us} when it was exported"
 # -- Ctrl-C, defects -----------------------------------------------------------------
 
 ENDING = "ending with the best placement so far; another Ctrl-C stops at once"
+NO_WORKING_FOLDER = "the current folder does not exist any more: change to another one"
 DEFECT = "a defect of Collage Explorer: {kind}: {reason} ({variable}=1 shows where)"
 
 # -- farm ----------------------------------------------------------------------------
 
 FARM_SERVED = "the farm {address} is served; Ctrl-C or `collage farm stop` ends it"
 WITHOUT_TLS = "without TLS only this machine can join: collage farm join {address}"
+ONLY_THIS_MACHINE = (
+    "other machines cannot reach this one under that address: where they are to join, serve the "
+    "farm with --host and the address under which they can"
+)
 CERTIFICATE_MADE = "its certificate was made: {path}"
 MACHINE_JOINS_WITH = (
     "a machine joins with: ssh HOST collage farm join {address} --certificate - < {path}"

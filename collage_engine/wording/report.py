@@ -33,8 +33,11 @@ AGAINST_CHOSEN = "against the chosen one"
 TIED = "tied"
 NOT_MEASURED = "not measured"
 ABOUT_LATENCIES = (
-    "The whole model, end to end, on {device} with {threads}; all placements were timed in "
-    "interleaved rounds. The range is from the 20th to the 80th percentile of the rounds."
+    "The whole model, end to end, on {device} with {threads}, timed in interleaved rounds. The "
+    "range is from the 20th to the 80th percentile of the rounds."
+)
+ABOUT_TRIALS = (
+    "What is marked “trial only” was timed earlier in the run and took no part in these rounds."
 )
 TIES = (
     "Tied with {chosen}: {names}. The intervals of the paired differences contain zero, or the "
@@ -125,10 +128,6 @@ REASON = "reason"
 PEERS = "Against other runtimes, as their users run them"
 PEERS_TABLE = "{heading}, ms, median (20th–80th percentile of rounds)"
 HOW_FOUND = "How it was found"
-CANDIDATES = (
-    "{enumerated} candidates were enumerated, {distinct} of them distinct. {measured} were "
-    "measured in this run, {stored} came from the store, and {invalid} were invalid."
-)
 SECONDS = "The stages took: {stages}."
 VERSION = "version"
 STATE = "state"

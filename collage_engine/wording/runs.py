@@ -42,6 +42,12 @@ BASELINE_EXPORTED = "{winner} is exported: it takes {us}."
 NOTHING_ELSE_FOUND = "The search found no other placement."
 BEST_FOUND = "The best placement of the search ({toolchains})"
 FOUND_NOT_MEASURED = "{found} was not measured end to end; it is {latency}."
+FOUND_IN_TRIAL = (
+    "{found} took {us} in a trial before the confirmation, in which it took no part for want of "
+    "time."
+)
+TRIAL_ONLY = "trial only"
+TIME_OF_TRIAL = "in a trial, not confirmed"
 FOUND_TIED = "{found} takes {us}: a tie, and {winner} is simpler."
 FOUND_SLOWER = "{found} takes {us}, {against}."
 
@@ -77,6 +83,8 @@ NOT_KNOWN = "not known"
 WITHIN_NOISE = "{regret}, within noise"
 TIES = "Within noise of the chosen one: {toolchains}. Measurements do not decide between them."
 BASELINES_DRIFTED = "baselines {gain} against {run}"
+LOAD_AT_BEGINNING = "at the beginning: {load}"
+LOAD_AT_END = "at the end: {load}"
 NO_OTHER_LOAD = "no other load was seen"
 
 # -- roofline and memory -----------------------------------------------------------
@@ -167,9 +175,18 @@ KERNELS_THAT_MATTER = "kernels that could matter"
 TUNED_NOW = "tuned in this run"
 TUNED_BEFORE = "known from earlier runs"
 TUNED_BETTER = "better than untuned"
-INVALID = "wrong, or not to be built"
-FROM_STORE = "{measured}, {stored} from the store"
-EXCLUDED = ": {proven} were excluded by certified bounds and {assumed} by heuristic bounds"
+CANDIDATES = "Candidates: {counts}"
+DISTINCT = "{enumerated} found, {distinct} distinct"
+MEASURED, AS_WHOLE_MODELS, FROM_STORE, LEFT_UNMEASURED, INVALID = (
+    "measured",
+    "timed as whole models only",
+    "from the store",
+    "left unmeasured",
+    "invalid",
+)
+"""What became of candidates; the first four add up to the distinct ones, and invalid ones are among
+the first three."""
+EXCLUDED = "{proven} excluded by certified bounds and {assumed} by heuristic bounds"
 
 # -- stages ----------------------------------------------------------------------
 
@@ -212,19 +229,13 @@ FASTER_IN_MODEL = "faster in the model"
 
 # -- farms -------------------------------------------------------------------------
 
-MACHINE_STATES = {
-    "joining": "joining",
-    "idle": "idle",
-    "measuring": "measuring",
-    "paused": "paused: its speed has drifted",
-    "set aside": "set aside: it paused too often",
-    "refused": "refused: its software does not fit",
-    "lost": "lost: it does not answer",
-}
-"""What a machine of a farm does, by its state."""
-FARM = "{address}: {machines} in {pools}, {working} measuring."
+FARM = "{address}: {machines} in {pools}; {states}."
+FARM_WITHOUT_POOLS = "{address}: {machines}; {states}."
+FARM_WITHOUT_MACHINES = "{address}: no machine has joined."
 TASK_WAITS = "{tasks} waits for a machine."
 TASKS_WAIT = "{tasks} wait for a machine."
+MEASURED_ON = "measured on"
+NOT_IN_POOL = "the machines of the pool {pool} have none"
 MACHINES_WORKING = "{working} of {machines} measuring"
 
 # -- several shapes ------------------------------------------------------------------

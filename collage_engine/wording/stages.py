@@ -6,9 +6,15 @@ from __future__ import annotations
 
 WHAT_TOOLCHAINS_RUN = "what the toolchains can run of the model"
 LOOKING_FOR = "looking for {toolchain}; what it needs is compiled, once per machine"
+BUILDING = "building {name}"
+CHECKING = "checking {name}"
+TIMING = "timing {name}"
+ROUND = "round {number} of {rounds}, {contenders}"
+PROFILING_THE_WINNER = "profiling the winner"
 FASTEST_SO_FAR = "{name} is the fastest so far"
-WHOLE_MODELS_TRIED = "{models} tried, the fastest is {name} with {took}"
-NONE_EXPORTABLE = "{models} tried, none of which can be exported"
+WHOLE_MODELS_TRIED = "{placements} tried, {single} of them on one toolchain"
+FASTEST_TRIED = "{tried}; the fastest is {name} with {took}"
+NONE_EXPORTABLE = "{tried}; none can be exported"
 PROFILING_GROUPS_ON = "what each group of operators takes on {toolchain}, inside the model"
 NO_MIX_PROMISES = "{groups} of operators, of which no mix of toolchains promises a gain"
 NO_MIX_RAN = "{groups} of operators; no mix of toolchains could be timed"
@@ -17,23 +23,20 @@ FASTEST_MIX = (
     "the fastest toolchain alone"
 )
 RECORDING_VALUES = "recording the model's own values"
-MEASURED = (
-    "{measured} measured, {stored} from the store, {invalid} invalid, {skipped} left unmeasured"
-)
 NO_SEARCH_WITHIN_MODEL = "no search on the costs within the model: {reason}"
 
 # -- warnings ------------------------------------------------------------------------
 
 LEFT_OUT = "{toolchain} is left out of this run: {reason}"
 NOT_READY_ONE = (
-    "{toolchains} is left out of this run: what toolchains need is compiled once per machine, and "
-    "that takes longer than {share} of the budget; run `collage toolchains` once, which compiles "
-    "it, or give a larger --budget"
+    "{toolchains} is left out of this run: it was not ready within {share} of the budget. What "
+    "a toolchain needs is compiled and tried once per machine; run `collage toolchains` "
+    "beforehand, or give a larger --budget"
 )
 NOT_READY = (
-    "{toolchains} are left out of this run: what toolchains need is compiled once per machine, and "
-    "that takes longer than {share} of the budget; run `collage toolchains` once, which compiles "
-    "it, or give a larger --budget"
+    "{toolchains} are left out of this run: they were not ready within {share} of the budget. What "
+    "a toolchain needs is compiled and tried once per machine; run `collage toolchains` "
+    "beforehand, or give a larger --budget"
 )
 NOTHING_MEASURED = (
     "nothing was measured ({reason}): the placement follows the order of the toolchains, and "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # -- the chosen candidate ----------------------------------------------------------
 
-NOTHING_MEASURED = "Nothing has been measured yet: start a run."
+NOTHING_MEASURED = "Nothing is measured yet here: a run measures it."
 NOT_PLACED = "{node} is not placed: {reason}."
 NO_PLACEMENT = "no placement was found"
 RUNS = "{toolchain} runs {operators}: {cost}"
@@ -62,6 +62,10 @@ EXPORTED_ANOTHER = (
 )
 EXPORTED_BASELINE = "The run exported the baseline {baseline}, so this node runs on {toolchain}"
 BASELINE_FASTER = "{text}: end to end it took {took}, the search's best placement {ours}"
+BASELINE_CONFIRMED = (
+    "{text}: end to end it took {took}; the search's best placement took {ours} in a trial before "
+    "the confirmation, in which it took no part for want of time"
+)
 BASELINE_TIED = (
     "{text}: end to end it is tied with the search's best placement ({took} and {ours}), and it "
     "is simpler"
@@ -99,6 +103,7 @@ SELECT_A_NODE = "Select a node to learn why it runs where it does."
 RUN_FIRST = "Run first: nothing is measured yet."
 NO_PLACEMENT_YET = "There is no placement yet. Run, or search again."
 WHY = "Why"
+ABOUT_THE_EXPORTED = "What follows is about what {run} exported, not about the shown placement."
 TIES = "Ties"
 NO_CANDIDATES = "No candidate"
 RUNNER_UP = "Runner-up"
@@ -107,7 +112,7 @@ PRODUCERS = "Producers"
 CONSUMERS = "Consumers"
 AND_MORE = "{names} and {count} more"
 INTERNALLY = "{shapes} · internally {operator}"
-IN_PARTITION = "{toolchain}, partition {partition} of {operators}, {times}"
+IN_PARTITION = "{toolchain}, partition {partition} of {operators}"
 CONVERTED_ONCE = "the value of {node} is converted from {source} to {target} once, {cost}"
 PIN_PENDING = "Pinned: {pin} (not searched yet)"
 PIN_HONOURED = "Pinned: {pin}, at {price}"

@@ -26,6 +26,10 @@ class Farm(QObject):
         """What the farm said last; None before its first answer."""
         self.error = ""
         """Why it did not answer the last time; empty where it did."""
+        self._asked = 0
+        """Number of the question whose answer counts."""
+        self._waiting = False
+        """Whether an answer is awaited: a farm that is gone is given up after many seconds only."""
         self._timer = QTimer(self, interval=ASK_EVERY_MS)
         self._timer.timeout.connect(self.ask)
 
@@ -35,7 +39,7 @@ class Farm(QObject):
         if address == self.address:
             return
         self.address, self.status, self.error = address, None, ""
-        self._requests.drop("farm")
+        self._forget()
         if address:
             self._timer.start()
             self.ask()
@@ -46,19 +50,29 @@ class Farm(QObject):
     def stop(self) -> None:
         """Ask no more: the document closes."""
         self._timer.stop()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Take no notice of the answer that is awaited."""
+        self._asked, self._waiting = self._asked + 1, False
 
     def ask(self) -> None:
-        """Ask for the state now."""
-        if not self.address or not self._requests.handle:
+        """Ask for the state now, unless an answer is awaited."""
+        if self._waiting or not self.address or not self._requests.handle:
             return
+        self._forget()
+        self._waiting, number = True, self._asked
 
-        def arrived(answer: FarmStatus) -> None:
-            self.status, self.error = answer, ""
+        def told(status: FarmStatus | None, error: str) -> None:
+            if number != self._asked:
+                return
+            self._waiting = False
+            self.status, self.error = status or self.status, error
             self.changed.emit()
 
-        def failed(reason: str) -> None:
-            self.error = reason
-            self.changed.emit()
-
-        params = protocol.FarmQuery(address=self.address)
-        self._requests.send("farm.status", params, arrived, failed, topic="farm")
+        self._requests.send(
+            "farm.status",
+            protocol.FarmQuery(address=self.address),
+            lambda answer: told(answer, ""),
+            lambda reason: told(None, reason),
+        )

@@ -9,7 +9,6 @@ import msgspec
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QUndoStack
 
-from collage_engine.drawing.figures import best_found
 from collage_engine.drawing.palette import learn
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Placement, Run
@@ -125,7 +124,7 @@ class Runs(QObject):
             under: Pins that the placement is known to satisfy; those of the run by default.
         """
         run = self.find(run_id)
-        found = best_found(run) if run is not None else None
+        found = run.best_found() if run is not None else None
         if run is None or found is None:
             return
         if run.winner == "collage":
@@ -151,7 +150,7 @@ class Runs(QObject):
             if run.placement is not None and _confirmed(run.placement, placement):
                 self.show(run.id, under)
                 return True
-            found = best_found(run)
+            found = run.best_found()
             if found is not None and _confirmed(found, placement):
                 self.show_found(run.id, under)
                 return True

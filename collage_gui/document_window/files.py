@@ -49,10 +49,18 @@ class DocumentFiles:
         path, _ = QFileDialog.getOpenFileName(self._parent, title, folder, kind)
         return path
 
-    def ask_folder(self, title: str) -> str:
-        """Ask for the folder to make; empty when the user cancels."""
-        name = os.path.join(os.path.dirname(self._document.path), f"{self.stem}-artifact")
-        return QFileDialog.getSaveFileName(self._parent, title, name, "Folder (*)")[0]
+    def ask_folder(self, title: str, what: str) -> str:
+        """Ask for the folder to make.
+
+        Args:
+            title: Title of the dialog.
+            what: What the folder will hold, as the end of the name that is proposed.
+
+        Returns:
+            A path, or an empty string when the user cancels.
+        """
+        name = os.path.join(os.path.dirname(self._document.path), f"{self.stem}-{what}")
+        return QFileDialog.getSaveFileName(self._parent, title, new_name(name), "Folder (*)")[0]
 
     def write(self, write: Callable[[], object], path: str) -> None:
         """Call ``write``, and say in the banner what it wrote or why it could not."""
@@ -72,6 +80,18 @@ class DocumentFiles:
 def open_with_the_system(path: str) -> None:
     """Show a file, or a folder, in the program that the system has for it."""
     QDesktopServices.openUrl(QUrl.fromLocalFile(path))
+
+
+def new_name(path: str) -> str:
+    """Return a path that does not exist yet: the given one, or one with a number at its end.
+
+    The dialog would open a folder that exists, where a new one is to be made.
+    """
+    number, free = 1, path
+    while os.path.exists(free):
+        number += 1
+        free = f"{path}-{number}"
+    return free
 
 
 def _folder_of(path: str) -> str:

@@ -7,11 +7,10 @@ from collections.abc import Callable
 import msgspec
 
 from collage_engine.drawing.figures import (
-    best_found,
     enough_budget_s,
     few_measured_sentence,
 )
-from collage_engine.drawing.formatting import duration_text
+from collage_engine.drawing.formatting import as_sentence, duration_text
 from collage_gui import words
 from collage_gui.banner import Banner
 from collage_gui.document.document import Document
@@ -146,7 +145,7 @@ class RunController:
         document = self._document
         explanation = document.questions.explanation
         run = document.runs.shown_or_last()
-        if run is not None and run.winner != "collage" and best_found(run) is not None:
+        if run is not None and run.winner != "collage" and run.best_found() is not None:
             document.runs.show_found(run.id)
             return
         runners_up = document.placement.runners_up
@@ -191,7 +190,7 @@ class RunController:
             return  # while a run goes on nothing is said of the one before
         run = visible[-1]
         few, budget_s = few_measured_sentence(run), enough_budget_s(run)
-        text = " ".join(sentence(warning) for warning in run.warnings)
+        text = " ".join(as_sentence(warning) for warning in run.warnings)
         if few and budget_s is not None and not run.provisional:
             self._banner.show_message(
                 f"{few} {text}".strip(),
@@ -225,9 +224,3 @@ class RunController:
     def _finished(self, state: str, reason: str) -> None:
         if state == "cancelled":
             self._banner.show_message(words.RUN_CANCELLED, "info", topic="run")
-
-
-def sentence(text: str) -> str:
-    """A text with a capital at its beginning and a full stop at its end."""
-    text = text.strip()
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}"

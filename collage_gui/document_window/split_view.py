@@ -18,7 +18,6 @@ from PySide6.QtWidgets import (
 from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.figures import (
     against_text,
-    best_found,
     drift_text,
     latency_text,
     latency_us,
@@ -38,6 +37,8 @@ from collage_gui.graph_view.view import GraphView
 
 CHOICE_LETTERS = 10
 """Letters that the list of placements shows; chosen, so that two headers fit 600 pixels."""
+TITLE_STRETCH = 12
+"""How much more of a header's width its title takes than the gap beside it; chosen."""
 HEADER_PX = 70
 """Height of the lines above the views, in pixels; chosen: a list and a line of text fit. They must
 be of one height, since the views are compared side by side."""
@@ -117,8 +118,8 @@ class SplitWidget(QSplitter):
         header = QWidget()
         row = QHBoxLayout()
         row.setSpacing(8)
-        row.addWidget(widgets[0], 1 if isinstance(widgets[0], ElidedLabel) else 0)
-        row.addStretch()
+        row.addWidget(widgets[0], TITLE_STRETCH)
+        row.addStretch(1)
         row.addWidget(widgets[1])
         box = QVBoxLayout(header)
         box.setContentsMargins(10, 5, 6, 5)
@@ -229,7 +230,7 @@ class SplitController(QObject):
                 confirmed = run.placement.measured_us is not None
                 shown = Shown(run.placement, title, run.id, not confirmed)
                 found.append(Choice(f"run:{run.id}", title, shown, run))
-            best = best_found(run)
+            best = run.best_found()
             if best is not None and run.winner != "collage":
                 name = words.best_of_the_search_of(title)
                 shown = Shown(best, name, None, best.measured_us is None, found_by=run.id)

@@ -34,6 +34,9 @@ UNTIL_EXPOSED_MS = 20
 """How often a window looks whether it is on the screen, in ms; chosen."""
 ARRANGEMENT_KEY = "document/state"
 """Below which the settings file keeps the sizes of the docks, by arrangement."""
+LIKE_WIDTH = 0.1
+"""By what share a window may be wider or narrower than the one whose docks' sizes are restored in
+it; chosen."""
 
 
 class DocumentWindow(QMainWindow):
@@ -112,6 +115,7 @@ class DocumentWindow(QMainWindow):
         self.strip.keep_wanted.connect(self.runs.stop_and_keep)
         panels.candidates.measure_wanted.connect(self.runs.measure)
         panels.run_settings.run_wanted.connect(self.runs.start)
+        panels.run_settings.toolchains_shown.connect(self.pins.show_toolchains)
         panels.run_settings.reopen_wanted.connect(self._reopen)
         panels.pins.save_wanted.connect(self.pins.save)
         panels.pins.load_wanted.connect(self.pins.load)
@@ -124,7 +128,6 @@ class DocumentWindow(QMainWindow):
 
     def show_toolchains(self, states: Sequence[ToolchainState]) -> None:
         """Take the toolchains of the engine, and draw what is shown by their looks."""
-        self.pins.show_toolchains(states)
         self.panels.run_settings.show_toolchains(tuple(states))
         if self.document.is_open:
             # A session of an older version was drawn by generated looks until now.
@@ -172,13 +175,19 @@ class DocumentWindow(QMainWindow):
             # it, at the cost of the graph.
             QTimer.singleShot(UNTIL_EXPOSED_MS, self, self._size_docks)
             return
+        store = self._preferences.store
         key = f"{ARRANGEMENT_KEY}/{self.docks.arrangement}"
-        if not self.docks.restore(self._preferences.store.value(key)):
+        kept_px = store.value(f"{key} width", 0, int)
+        fits = isinstance(kept_px, int) and abs(self.width() - kept_px) <= LIKE_WIDTH * kept_px
+        if not fits or not self.docks.restore(store.value(key)):
+            # Sizes from a window of another width would take too much of this one.
             self.docks.set_default_sizes()
 
     def _keep_arrangement(self) -> None:
+        store = self._preferences.store
         key = f"{ARRANGEMENT_KEY}/{self.docks.arrangement}"
-        self._preferences.store.setValue(key, self.docks.save())
+        store.setValue(key, self.docks.save())
+        store.setValue(f"{key} width", self.width())
 
     def _preference_changed(self, key: str) -> None:
         if key == "panels":

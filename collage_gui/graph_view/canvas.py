@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from PySide6.QtCore import QPointF, QRect, QRectF, Qt, QTimer, Signal
 from PySide6.QtGui import (
     QColor,
+    QFocusEvent,
     QImage,
     QPainter,
     QPaintEvent,
@@ -308,6 +309,16 @@ class Canvas(QAbstractScrollArea):
 
     # -- painting ----------------------------------------------------------------------
 
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        """Shows the focus, which is painted into the viewport."""
+        super().focusInEvent(event)
+        self.viewport().update()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        """Takes the mark of the focus away."""
+        super().focusOutEvent(event)
+        self.viewport().update()
+
     def paintEvent(self, event: QPaintEvent) -> None:
         """Paints the sharp picture, or the last one scaled while a gesture lasts."""
         if self._theme is None:
@@ -325,7 +336,7 @@ class Canvas(QAbstractScrollArea):
         else:
             self._sharp_frame(painter)
         if self._gesture is not None:
-            self._gesture.paint(painter, self._theme.colours.accent)
+            self._gesture.paint(painter, self._theme.colours.focus)
         if self.marks.stale:
             self._stale_badge(painter)
         if self.hasFocus():

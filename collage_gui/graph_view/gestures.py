@@ -49,7 +49,7 @@ class Gesture:
         """Do what the gesture is for; ``extend`` adds to the selection."""
         return
 
-    def paint(self, painter: QPainter, accent: str) -> None:
+    def paint(self, painter: QPainter, colour: str) -> None:
         """Paint what shows the gesture, over the graph."""
         return
 
@@ -100,12 +100,12 @@ class RubberBand(Gesture):
         else:
             self.view.click(point, True)
 
-    def paint(self, painter: QPainter, accent: str) -> None:
+    def paint(self, painter: QPainter, colour: str) -> None:
         """Paint the rectangle."""
-        colour = QColor(accent)
-        painter.setPen(QPen(colour, 1.2, Qt.PenStyle.DashLine))
-        colour.setAlpha(30)
-        painter.setBrush(colour)
+        line, fill = QColor(colour), QColor(colour)
+        fill.setAlpha(30)
+        painter.setPen(QPen(line, 1.2, Qt.PenStyle.DashLine))
+        painter.setBrush(fill)
         painter.drawRect(self.rectangle)
 
 

@@ -21,6 +21,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 from collage_engine.drawing.box_styles import LegendEntry
 from collage_engine.drawing.formatting import counted
 from collage_gui import words
+from collage_gui.elided_label import plain_tip
 from collage_gui.graph_view.painter import BRUSHES, PaintTheme, tie_mark
 from collage_gui.theme import Colours
 
@@ -43,7 +44,7 @@ class _Row(QWidget):
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.setAccessibleName(f"{entry.label}: {counted(entry.count, 'operator')}")
-        self.setToolTip(words.only_these(entry.label, self._detail))
+        self.setToolTip(plain_tip(words.only_these(entry.label, self._detail)))
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
 
     def sizeHint(self) -> QSize:
@@ -140,7 +141,7 @@ def _paint_pin(painter: QPainter, sample: QRectF, c: Colours) -> None:
 
 
 def _paint_measured_now(painter: QPainter, sample: QRectF, c: Colours) -> None:
-    painter.setPen(QPen(QColor(c.focus), 2, Qt.PenStyle.DashDotLine))
+    painter.setPen(QPen(QColor(c.text), 2, Qt.PenStyle.DashDotLine))
     painter.setBrush(Qt.BrushStyle.NoBrush)
     painter.drawRoundedRect(sample, 3, 3)
 

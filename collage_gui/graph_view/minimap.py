@@ -32,7 +32,7 @@ class Minimap(QWidget):
     def __init__(self, parent: QWidget, view: Viewport) -> None:
         super().__init__(parent)
         self._view = view
-        self._border = self._accent = ""
+        self._border = self._focus = ""
         self._cache: QPixmap | None = None
         self._bounds = QRectF()
         self.setObjectName("minimap")
@@ -64,7 +64,7 @@ class Minimap(QWidget):
         painter.end()
         self._cache = pixmap
         self._border = theme.colours.border
-        self._accent = theme.colours.accent
+        self._focus = theme.colours.focus
         self.resize(size)
         self.update()
 
@@ -86,7 +86,7 @@ class Minimap(QWidget):
         )
         painter.setPen(QPen(QColor(self._border), 1))
         painter.drawRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5))
-        painter.setPen(QPen(QColor(self._accent), 1.5))
+        painter.setPen(QPen(QColor(self._focus), 1.5))
         painter.drawRect(shown.adjusted(1, 1, -1, -1))
 
     def mousePressEvent(self, event: QMouseEvent) -> None:

@@ -41,10 +41,14 @@ chosen."""
 NAME_GAP, LEAST_NAME = 6.0, 30.0
 """Room between an operator's type and its name, and the least room in which a name is written, in
 scene units; chosen, about four letters."""
+LEAST_SHRUNK = 0.8
+"""Share of its usual size to which a title is made smaller, so that it is not cut; chosen."""
 FAINT = 0.7
 """Share of the background in the colour of a dimmed box that is drawn far; chosen."""
 TIE_MARK = 13.0
 """Side of the mark of a tie, in scene units; chosen."""
+RING_RIM = 1.5
+"""Width of the light rim on both sides of a ring, in pixels; chosen."""
 RING_LIMIT = 3000
 """Rings with round corners that are painted at most; more of them are plain rectangles. Chosen."""
 
@@ -120,6 +124,10 @@ def paint(
             _jumps(painter, picture, visible, theme)
             _crossing_labels(painter, picture, area, theme)
     _rings(painter, picture, marks, area, scale, c)
+    if not far:
+        for box in visible.tolist():
+            if mark := marks.pinned.get(box):
+                _badge(painter, mark, picture.rectangles[box], scale, theme)
 
 
 def _bands(
@@ -359,9 +367,6 @@ class _BoxPainter:
         if not style.filled:
             self._strip(style, area)
             texts.setLeft(texts.left() + STRIP)
-        mark = self.marks.pinned.get(box)
-        if mark:
-            _badge(painter, mark, area, self.scale, self.theme)
         if self.near:
             self._near_texts(box, style, texts)
         else:
@@ -405,10 +410,14 @@ class _BoxPainter:
         painter.drawText(strip, Qt.AlignmentFlag.AlignCenter, style.tag)
 
     def _middle_text(self, style: BoxStyle, area: QRectF) -> None:
-        """One line, as large as it can be read at this scale."""
+        """One line, as large as it can be read at this scale; a little smaller if it then fits."""
         self.painter.setPen(self._text_colour(style))
-        self.painter.setFont(self.theme.sized(min(25.0, max(17.0, 11 / self.scale)), bold=True))
+        size = min(25.0, max(17.0, 11 / self.scale))
+        self.painter.setFont(self.theme.sized(size, bold=True))
         title = middle_title(style, self.picture.shows_partitions)
+        wide = self.painter.fontMetrics().horizontalAdvance(title)
+        if area.width() < wide <= area.width() / LEAST_SHRUNK:
+            self.painter.setFont(self.theme.sized(int(size * area.width() / wide), bold=True))
         name = self._elided(title, area.width())
         self.painter.drawText(area, Qt.AlignmentFlag.AlignVCenter, name)
 
@@ -511,29 +520,32 @@ def _rings(
     width = 2.5 / scale
     grow = min(14.0, 4.0 / scale) if scale < 1 else 3.0
     for boxes, colour, line in (
-        (marks.measured_now, c.focus, Qt.PenStyle.DashDotLine),
+        (marks.measured_now, c.text, Qt.PenStyle.DashDotLine),
         (marks.highlighted, c.quiet, Qt.PenStyle.DotLine),
-        (marks.candidate, c.accent, Qt.PenStyle.DashLine),
-        (marks.selected, c.accent, Qt.PenStyle.SolidLine),
+        (marks.candidate, c.focus, Qt.PenStyle.DashLine),
+        (marks.selected, c.focus, Qt.PenStyle.SolidLine),
     ):
-        if not boxes:
-            continue
-        pen = QPen(QColor(colour), width)
-        pen.setStyle(line)
-        painter.setPen(pen)
         inside = [
             picture.rectangles[box]
             for box in boxes
             if box < len(picture.rectangles) and picture.rectangles[box].intersects(area)
         ]
-        if len(inside) < RING_LIMIT:
-            for r in inside:
-                painter.drawRoundedRect(r.adjusted(-grow, -grow, grow, grow), 6, 6)
-        else:
-            painter.drawRects(inside)
+        is_chosen = boxes is marks.selected or boxes is marks.candidate
+        pens = [QPen(QColor(colour), width if is_chosen else 0.6 * width)]
+        pens[0].setStyle(line)
+        if is_chosen:
+            # A rim of the canvas's colour sets the ring off from boxes and halos of a like colour.
+            pens.insert(0, QPen(QColor(c.canvas), width + 2 * RING_RIM / scale))
+        for pen in pens:
+            painter.setPen(pen)
+            if len(inside) < RING_LIMIT:
+                for r in inside:
+                    painter.drawRoundedRect(r.adjusted(-grow, -grow, grow, grow), 6, 6)
+            else:
+                painter.drawRects(inside)
     if marks.primary is not None and len(marks.selected) > 1:
         r = picture.rectangles[marks.primary]
         painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(QColor(c.accent))
+        painter.setBrush(QColor(c.focus))
         size = 5 / scale
         painter.drawEllipse(QPointF(r.left(), r.top()), size, size)

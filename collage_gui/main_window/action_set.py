@@ -10,7 +10,9 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QActionGroup, QKeyEvent, QKeySequence, QUndoStack
 from PySide6.QtWidgets import QWidget
 
+from collage_engine.drawing.box_styles import MODES
 from collage_gui.actions import ACTIONS, ActionSpec, is_single_key
+from collage_gui.document_window.mode_refusal import mode_refusal
 from collage_gui.main_window.enablement import available
 from collage_gui.preferences import Preferences
 
@@ -65,10 +67,20 @@ class ActionSet:
         met = available(document)
         for spec in ACTIONS:
             self.by_id[spec.id].setEnabled(spec.needs in met)
+        if document is not None and document.operators is not None:
+            self._refuse_modes(document)
         self._name_undo(document.undo if document is not None else None)
         colour = self.by_id.get(f"colour_{mode.replace('-', '_')}")
         if colour is not None:
             colour.setChecked(True)
+
+    def _refuse_modes(self, document: Document) -> None:
+        """Disable the colourings that would say nothing now; the status bar says why."""
+        for mode in MODES:
+            action = self.by_id[f"colour_{mode.replace('-', '_')}"]
+            refusal = mode_refusal(document, mode)
+            action.setEnabled(not refusal)
+            action.setStatusTip(refusal)
 
     def check_preferences(self) -> None:
         """Check the actions that stand for preferences."""

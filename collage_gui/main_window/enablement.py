@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from collage_engine.drawing.figures import best_found
 from collage_gui.actions import Need
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def available(document: Document | None) -> frozenset[Need]:
 def _two_placements(document: Document) -> bool:
     """Whether there is a placement beside the shown one: of a run, a search, or a baseline."""
     runs = document.runs.visible
-    found = any(run.winner != "collage" and best_found(run) is not None for run in runs)
+    found = any(run.winner != "collage" and run.best_found() is not None for run in runs)
     baselines = any(
         base.kind == "whole-model" and base.measured_us is not None and base.name != run.winner
         for run in runs

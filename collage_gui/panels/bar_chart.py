@@ -17,6 +17,7 @@ from PySide6.QtGui import QBrush, QColor, QFontMetricsF, QResizeEvent
 from PySide6.QtWidgets import QLabel, QSizePolicy, QStackedLayout, QWidget
 
 from collage_engine.drawing.formatting import elide, time_text
+from collage_gui import words
 from collage_gui.graph_view.painter import BRUSHES
 from collage_gui.theme import Theme
 
@@ -40,6 +41,8 @@ class Bar:
 
 LONGEST = 4.0
 """An axis ends at this many times the middle bar; longer bars are cut. Chosen."""
+LEAST_NOTE = 40.0
+"""Pixels below which no part of a note is written beside a bar; chosen, about six letters."""
 TIP = 0.035
 """How far the pointed end of a cut bar reaches past the axis, as a share of it; chosen."""
 BAR_PX = 23
@@ -95,7 +98,10 @@ class BarChart(QWidget):
             bars: The bars; those without a value show their note instead.
             limit: How many are shown at most.
         """
-        self.bars = list(bars)[:limit]
+        shown = list(bars)[:limit]
+        if self.bars and shown == self.bars:
+            return  # drawing takes a good part of the time of showing a run
+        self.bars = shown
         spoken = "; ".join(f"{bar.label} {time_text(bar.value)}" for bar in self.bars)
         self.setAccessibleDescription(spoken)
         self._draw()
@@ -152,19 +158,22 @@ class _BarDrawing:
         """Draw all bars, from the top, into ``width`` pixels."""
         labels = [elide(bar.label, 26 if width > 460 else 18) for bar in bars]
         room = width - max(self._metrics.horizontalAdvance(label) for label in labels) - 40
-        # Where there is no room for notes, only the numbers stand at the ends of the bars.
+        # Where there is no room for all notes the numbers decide the scale, and each note takes
+        # what room its bar leaves.
         terse = self._widest_text(terse=False) > 0.7 * room
         self._plot.clear()
         self._plot.setBackground(QColor(self._colours.panel))
         self._label_bars(labels)
+        # Room for the texts at the ends of the bars, whatever the width of the panel.
+        share = 1 - (self._widest_text(terse) + 14) / max(room, 80.0)
+        end = self._top / max(0.25, share)
+        self._px = max(room, 80.0) / end
         for place, bar in enumerate(bars):
             if bar.value is None or not math.isfinite(bar.value):
                 self._unknown(bar, -place, room)
             else:
-                self._bar(bar, bar.value, -place, terse)
-        # Room for the texts at the ends of the bars, whatever the width of the panel.
-        share = 1 - (self._widest_text(terse) + 14) / max(room, 80.0)
-        self._plot.setXRange(0, self._top / max(0.25, share), padding=0)
+                self._bar(bar, bar.value, -place, end)
+        self._plot.setXRange(0, end, padding=0)
         self._plot.setYRange(-len(bars) + 0.45, 0.55, padding=0)
 
     def _widest_text(self, terse: bool) -> float:
@@ -191,7 +200,7 @@ class _BarDrawing:
         text = self._metrics.elidedText(bar.note or "not known", elided, max(room, 80.0))
         self._text(text, self._colours.quiet, self._top * 0.01, y)
 
-    def _bar(self, bar: Bar, value: float, y: int, terse: bool) -> None:
+    def _bar(self, bar: Bar, value: float, y: int, end: float) -> None:
         length = min(value, self._end)
         edge = QColor(self._colours.text if bar.strong else bar.colour)
         self._rectangle(length, y, QColor(bar.colour), edge)
@@ -208,8 +217,16 @@ class _BarDrawing:
         reached = [self._top if x > self._end else x for x in (value, bar.high) if x is not None]
         reached += [x for x in (bar.second,) if x is not None and x <= self._end]
         colour = self._colours.text if bar.strong else self._colours.quiet
-        text = _text_at_end(bar, self._end, terse)
-        self._text(text, colour, max(reached) + self._top * 0.01, y)
+        begin = max(reached) + self._top * 0.01
+        self._text(self._fitting(bar, (end - begin) * self._px), colour, begin, y)
+
+    def _fitting(self, bar: Bar, room: float) -> str:
+        """The text at the end of a bar, with as much of its note as so many pixels hold."""
+        least = _text_at_end(bar, self._end, terse=True)
+        whole = _text_at_end(bar, self._end, terse=False)
+        if room - self._metrics.horizontalAdvance(least) < LEAST_NOTE:
+            return least
+        return self._metrics.elidedText(whole, Qt.TextElideMode.ElideRight, room)
 
     def _rectangle(self, length: float, y: int, brush: QColor | QBrush, pen: QColor | None) -> None:
         self._plot.addItem(
@@ -261,5 +278,5 @@ def _text_at_end(bar: Bar, end: float, terse: bool) -> str:
     if value <= end and bar.high is not None and bar.high > end:
         text += f" → {time_text(bar.high)}"
     if value <= end and bar.second is not None and bar.second > end:
-        text += f", estimated → {time_text(bar.second)}"
+        text += f", {words.expected_past_the_axis(time_text(bar.second))}"
     return text + (f"  {bar.note}" if bar.note and not terse else "")

@@ -300,7 +300,7 @@ class CandidatesPanel(QWidget):
         self.table.setColumnHidden(REGRET_COLUMN, not regrets)
         self.table.setColumnHidden(ISOLATED_COLUMN, not within)
         self.count.setText(
-            f"{shown} of {counted(total, 'candidate')} · {known} measured" if total else ""
+            words.candidates_shown(shown, counted(total, "candidate"), known) if total else ""
         )
         if not document.costs.candidates:
             self.hint.setText(self._empty_text())

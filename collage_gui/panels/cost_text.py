@@ -32,7 +32,7 @@ def cost_tip(cost: Cost) -> str:
     if cost.threads is not None:
         lines.append(f"{counted(cost.threads, 'thread')}, device {cost.fingerprint or DASH}")
     if cost.measured_at:
-        lines.append(words.measured_at(cost.measured_at, cost.from_store))
+        lines.append(words.measured_at(cost.measured_at, cost.from_store, cost.machine))
     return "\n".join(lines)
 
 
@@ -43,14 +43,19 @@ def partition_text(partition: Partition, cost: Cost) -> str:
         partition: A partition of a placement.
         cost: The cost of its candidate; one that changed since the placement was made is left
             out.
+
+    Returns:
+        The times that are known; empty where none is.
     """
     figures = partition_figures(partition, {partition.candidate: cost})
-    text = f"{time_text(figures.expected_us)} {EXPECTED}"
     parts = []
     if cost.in_place and cost.median_us == partition.estimated_us:
         parts.append(f"{time_text(figures.isolated_us)} {ISOLATED}")
     if figures.last_run_us is not None:
         parts.append(f"{time_text(figures.last_run_us)} in the {LAST_RUN}")
+    if figures.expected_us is None:
+        return ", ".join(parts)
+    text = f"{time_text(figures.expected_us)} {EXPECTED}"
     return f"{text} ({', '.join(parts)})" if parts else text
 
 

@@ -56,6 +56,10 @@ class FactsTable(QTreeWidget):
         self.setColumnCount(len(headers))
         self.setHeaderLabels(headers)
         self._fill(facts, other)
+        if shown is not None and not facts:
+            none = QTreeWidgetItem(self, [words.NO_FACTS])
+            none.setFirstColumnSpanned(True)
+            none.setFlags(Qt.ItemFlag.NoItemFlags)
         self.expandAll()
         header = self.header()
         header.setStretchLastSection(True)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QLabel, QTabWidget, QVBoxLayout, QWidget
 
-from collage_engine.drawing.farm_words import farm_sentence, machine_state
+from collage_engine.drawing.farm_words import (
+    UNUSED,
+    farm_sentence,
+    machine_state,
+    placement_state,
+)
 from collage_gui import words
 from collage_gui.document.farm import Farm
 from collage_gui.elided_label import plain
@@ -26,11 +31,16 @@ class MachinesPanel(QWidget):
         self.error.setProperty("banner", "warning")
         self.machines = RowsModel(
             [
-                Column("Machine", lambda m: m.name, width=90),
+                Column("Machine", lambda m: m.name, width=84),
                 Column(
-                    "State", machine_state, width=150, stretches=True, tip=lambda m: m.reason or ""
+                    "State",
+                    machine_state,
+                    width=130,
+                    stretches=True,
+                    beside=1,
+                    tip=lambda m: "; ".join(filter(None, (machine_state(m), m.reason))),
                 ),
-                Column("Pool", lambda m: m.pool, width=140),
+                Column("Pool", lambda m: m.pool, width=130),
                 Column("Done", lambda m: m.done, "number", width=60, about="Finished tasks"),
                 Column(
                     "Drift",
@@ -44,10 +54,10 @@ class MachinesPanel(QWidget):
                 Column("Reason", lambda m: m.reason, width=220),
             ]
         )
-        self.machines.faded = lambda m: m.state in ("set aside", "refused", "lost")
+        self.machines.faded = lambda m: m.state in UNUSED
         self.pools = RowsModel(
             [
-                Column("Pool", lambda p: p.name, width=140),
+                Column("Pool", lambda p: p.name, width=168),
                 Column("Machines", lambda p: ", ".join(p.machines), width=110, stretches=True),
                 Column("Processor", lambda p: p.description, width=160),
                 Column(
@@ -60,9 +70,18 @@ class MachinesPanel(QWidget):
         )
         self.placements = RowsModel(
             [
-                Column("Model", lambda p: p.model, width=110, stretches=True, beside=2),
-                Column("State", lambda p: p.state, width=84),
-                Column("Stage", lambda p: p.stage, width=90),
+                Column("Model", lambda p: p.model, width=96),
+                Column(
+                    "State",
+                    placement_state,
+                    width=150,
+                    stretches=True,
+                    beside=1,
+                    tip=lambda p: p.reason or placement_state(p),
+                ),
+                Column(
+                    "Machine", lambda p: p.machine, width=90, about=words.ABOUT_MACHINE_OF_A_RUN
+                ),
                 Column(
                     "Waiting",
                     lambda p: p.queued,
@@ -76,9 +95,6 @@ class MachinesPanel(QWidget):
                     "number",
                     width=82,
                     about=words.ABOUT_MEASURED_GROUPS,
-                ),
-                Column(
-                    "Machine", lambda p: p.machine, width=110, about=words.ABOUT_MACHINE_OF_A_RUN
                 ),
                 Column("Reason", lambda p: p.reason, width=220),
             ]
@@ -114,6 +130,6 @@ class MachinesPanel(QWidget):
         self.summary.setHidden(bool(farm.error) and status is None)
         self.error.setText(error)
         self.error.setVisible(bool(error))
-        self.machines.set_rows(status.machines if status is not None else ())
-        self.pools.set_rows(status.pools if status is not None else ())
-        self.placements.set_rows(status.placements if status is not None else ())
+        self.machines.renew(status.machines if status is not None else (), lambda m: m.name)
+        self.pools.renew(status.pools if status is not None else (), lambda p: p.name)
+        self.placements.renew(status.placements if status is not None else (), lambda p: p.model)

@@ -22,6 +22,7 @@ from collage_engine.wording.runs import (
     ABOUT_EXPECTED,
     ABOUT_LAST_RUN,
     ABOUT_REGRET,
+    EXPECTED_LATENCY,
 )
 from collage_gui import words
 from collage_gui.document.document import Document
@@ -128,6 +129,7 @@ class PartitionsPanel(QWidget):
         box.addWidget(self.table, 1)
         document.placement.changed.connect(self.refresh)
         document.graph_changed.connect(self.refresh)
+        document.execution.running_changed.connect(self._say_nothing_is_placed)
         document.comparison.reference_changed.connect(self._recompare)
         document.costs.candidates_changed.connect(self._recompare)
         document.questions.explanation_changed.connect(self.model.refresh)
@@ -159,25 +161,40 @@ class PartitionsPanel(QWidget):
         self.table.setColumnHidden(PRECISION, all(p.precision == FLOAT32 for p in parts))
         self.table.setColumnHidden(FORMATS, not any(p.takes or p.gives for p in parts))
         if shown is None:
-            self.summary.setText(
-                words.NO_PLACEMENT_RUN if self.document.graph is not None else words.NO_PLACEMENT
-            )
+            self._say_nothing_is_placed()
         else:
             placement = shown.placement
-            text = f"{counted(len(placement.partitions), 'partition')} · "
-            text += partition_sum_text(placement)
+            texts = [counted(len(placement.partitions), "partition"), partition_sum_text(placement)]
             if placement.conversions:
                 times = [each.us for each in placement.conversions if each.us is not None]
                 converted = counted(len(placement.conversions), "value")
-                text += f" · {converted} converted once, {time_text(sum(times))}"
+                texts.append(words.converted_once(converted, time_text(sum(times))))
             if placement.estimated_us is not None:
-                text += f" · {words.with_hand_overs(time_text(placement.estimated_us))}"
+                expected = time_text(placement.estimated_us)
+                several = len(placement.partitions) > 1
+                texts.append(
+                    words.with_hand_overs(expected)
+                    if several
+                    else EXPECTED_LATENCY.format(us=expected)
+                )
             if placement.measured_us is not None:
-                text += f" · {latency_text(placement)}"
-            self.summary.setText(text)
+                texts.append(latency_text(placement))
+            self.summary.setText(" · ".join(filter(None, texts)))
         self.filter.setVisible(shown is not None)
         self.table.setVisible(shown is not None)
         self._show_selection()
+
+    def _say_nothing_is_placed(self) -> None:
+        """Say what brings a placement, where none is shown."""
+        if self.document.placement.shown is not None:
+            return
+        if self.document.execution.running:
+            text = words.FIRST_PLACEMENT_COMES
+        elif self.document.graph is not None:
+            text = words.NO_PLACEMENT_RUN
+        else:
+            text = words.NO_PLACEMENT
+        self.summary.setText(text)
 
     def _index(self) -> None:
         self._candidates_on: dict[tuple[int, ...], list[str]] = {}

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout, QWidget
+import time
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import (
+    QHBoxLayout,
+    QProgressBar,
+    QPushButton,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
 
 from collage_engine.drawing.farm_words import working_text
 from collage_engine.drawing.figures import latency_text, toolchains_text
@@ -32,6 +42,16 @@ USUAL = ("enumerate", "whole-models", "measure", "search", "confirm")
 
 BAR_MOST = 120
 """Largest width of the bar, in pixels; chosen, so that the texts beside it have room."""
+TICK_MS = 1000
+"""How often the time left is shown anew while no news arrives, in ms; chosen: by the second."""
+STAGE_SHARE = 3.7
+"""How many times as wide as the longest name of a stage the strip is at least where these names are
+never cut; chosen, so that this holds in a window of 1024 pixels and never widens it."""
+NOW_LEAST = 20
+"""Least width of what is worked on, in pixels; chosen: it gives way first."""
+LEAST_RATE = 0.05
+"""Steps per second below which the rate is not shown: it would read 0.0. Follows from the one
+decimal that is shown."""
 LONG_TIME_LEFT = words.time_left("59 min 59 s")
 LONG_BEST = words.best_so_far("999 ms measured")
 """The longest usual texts of the time left and of the best placement: there is always room for
@@ -61,10 +81,15 @@ class ProgressStrip(QWidget):
         self.bar.setAccessibleName("Progress")
         self.bar.setMinimumWidth(40)
         self.bar.setMaximumWidth(BAR_MOST)
+        self._arrived = time.monotonic()
+        """When the news of the progress arrived that is shown."""
+        self._clock = QTimer(self, interval=TICK_MS)
+        self._clock.timeout.connect(self._count_down)
         self.counts = PartsLabel(LONG_TIME_LEFT)
         self.counts.setObjectName("progressCounts")
         self.now = ElidedLabel()
         self.now.setProperty("quiet", True)
+        self.now.setMinimumWidth(NOW_LEAST)
         self.steps = PartsLabel(separator="  ")
         self.steps.setObjectName("progressSteps")
         self.steps.setProperty("small", True)
@@ -82,12 +107,16 @@ class ProgressStrip(QWidget):
         first, second = QHBoxLayout(), QHBoxLayout()
         for line in (first, second):
             line.setSpacing(14)
-        first.addWidget(self.stage, 4)
-        first.addWidget(self.bar, 2, Qt.AlignmentFlag.AlignVCenter)
-        first.addWidget(self.counts, 6)
-        first.addWidget(self.now, 2)
-        second.addWidget(self.steps, 5)
-        second.addWidget(self.best, 4)
+        for label in (self.stage, self.counts, self.steps, self.best):
+            # As wide as its text where there is room for it; less where there is not.
+            label.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Preferred)
+        first.addWidget(self.stage)
+        first.addWidget(self.bar, 0, Qt.AlignmentFlag.AlignVCenter)
+        first.addWidget(self.counts)
+        first.addWidget(self.now, 1)
+        second.addWidget(self.steps)
+        second.addWidget(self.best)
+        second.addStretch(1)
         lines = QVBoxLayout()
         lines.setSpacing(2)
         lines.addLayout(first)
@@ -99,9 +128,27 @@ class ProgressStrip(QWidget):
         box.addWidget(self.keep)
         box.addWidget(self.cancel)
         execution.running_changed.connect(self.refresh)
-        execution.progress_changed.connect(self.refresh)
+        execution.progress_changed.connect(self._take_news)
         document.farm.changed.connect(self.refresh)
         self.refresh()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Gives the names of stages their whole room where the other texts keep their least."""
+        super().resizeEvent(event)
+        metrics = self.stage.fontMetrics()
+        longest = max(metrics.horizontalAdvance(STAGE_TITLES[stage]) for stage in STEPS) + 4
+        whole = event.size().width() >= STAGE_SHARE * longest
+        self.stage.setMinimumWidth(longest if whole else 0)
+
+    def _take_news(self) -> None:
+        self._arrived = time.monotonic()
+        self.refresh()
+
+    def _count_down(self) -> None:
+        """Show the time left now: what takes long may tell nothing for a minute."""
+        progress = self._execution.progress
+        if progress is not None and self.counts.text():
+            self.counts.set_parts(progress_parts(progress, time.monotonic() - self._arrived))
 
     def refresh(self) -> None:
         """Show the stage under way, how far it is, and what the run has found."""
@@ -113,6 +160,7 @@ class ProgressStrip(QWidget):
             execution.running and not execution.stopping and execution.provisional is not None
         )
         self.keep.setVisible(execution.running)
+        (self._clock.start if execution.running else self._clock.stop)()
         under_way = [s.stage for s in execution.stages.values() if not s.done]
         stage = under_way[-1] if under_way else progress.stage if progress is not None else ""
         self.steps.set_parts(self._steps(stage))
@@ -130,7 +178,7 @@ class ProgressStrip(QWidget):
             return
         self.bar.setRange(0, progress.total)
         self.bar.setValue(progress.done)
-        self.counts.set_parts(progress_parts(progress))
+        self.counts.set_parts(progress_parts(progress, time.monotonic() - self._arrived))
         self.now.setText(self._now(progress))
         self.now.setToolTip(plain_tip(self.now.text()))
 
@@ -180,20 +228,22 @@ class ProgressStrip(QWidget):
         return parts
 
 
-def progress_parts(progress: Progress) -> list[tuple[str, int]]:
-    """``21 of 436 · 2.9/s · 40 s left · at most 1 min for the whole run``, each with its rank.
+def progress_parts(progress: Progress, since_s: float = 0.0) -> list[tuple[str, int]]:
+    """``21 of 436 · 2.9/s · 40 s left · at most 1 min to the end of the run``, each with its rank.
 
     Args:
         progress: How far the stage under way is.
+        since_s: Seconds since that was told; the times left are shorter by now.
 
     Returns:
         Texts with their ranks: the time left is the most important, the rate the least.
     """
-    parts = [(f"{progress.done} of {progress.total}", 2)]
-    if progress.rate:
+    parts = [(f"{progress.done} of {progress.total}", 2)] if progress.total > 1 else []
+    if progress.rate is not None and progress.rate >= LEAST_RATE:
         parts.append((f"{progress.rate:.1f}/s", 3))
-    if progress.left_s is not None:
-        parts.append((words.time_left(duration_text(progress.left_s)), 0))
-    if progress.run_left_s is not None:
-        parts.append((words.at_most_for_the_run(duration_text(progress.run_left_s)), 1))
+    # A time that is over is not shown: what takes longer than was expected ends when it ends.
+    if progress.left_s is not None and progress.left_s - since_s >= 1:
+        parts.append((words.time_left(duration_text(progress.left_s - since_s)), 0))
+    if progress.run_left_s is not None and progress.run_left_s - since_s >= 1:
+        parts.append((words.at_most_for_the_run(duration_text(progress.run_left_s - since_s)), 1))
     return parts

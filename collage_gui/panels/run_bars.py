@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collage_engine.drawing.baselines import baseline_title
-from collage_engine.drawing.figures import best_found, drift_text, latency_us
+from collage_engine.drawing.figures import drift_text, latency_us
 from collage_engine.drawing.formatting import counted, gain_text
 from collage_engine.drawing.palette import toolchain_look
 from collage_engine.records.placement import Baseline, Run
+from collage_engine.wording.runs import TIME_OF_TRIAL
 from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.panels.bar_chart import Bar
@@ -80,18 +81,21 @@ def _own_bars(
 
 def _found_bars(document: Document, run: Run | None, own_colour: str) -> list[Bar]:
     """The best placement that the search found, where a run exports something else."""
-    found = best_found(run) if run is not None else None
+    found = run.best_found() if run is not None else None
     if run is None or found is None or run.winner == "collage":
         return []
     low, high = found.spread_us or (None, None)
     chosen = run.placement.measured_us if run.placement is not None else None
-    notes = [counted(len(found.partitions), "partition")]
+    notes = []
     if found.measured_us is None:
         notes.append(words.EXPECTED_NOT_MEASURED)
+    elif found.from_trial:
+        notes.append(TIME_OF_TRIAL)
     elif "collage" in run.tied:
         notes.append(words.TIED_WITH_EXPORTED)
     elif chosen is not None:
         notes.append(words.against_exported(gain_text(found.measured_us, chosen)))
+    notes.append(counted(len(found.partitions), "partition"))
     shown = document.placement.shown
     return [
         Bar(
@@ -136,5 +140,7 @@ def _baseline_note(run: Run, baseline: Baseline) -> str:
     if baseline.measured_us is None:
         return baseline.reason or ""
     if baseline.name == run.winner:
-        return "exported"
-    return words.TIED_WITH_EXPORTED if baseline.name in run.tied else ""
+        return words.IS_BEST_SO_FAR if run.provisional else words.EXPORTED
+    if baseline.name in run.tied:
+        return words.TIED_WITH_EXPORTED
+    return TIME_OF_TRIAL if baseline.from_trial and not run.provisional else ""

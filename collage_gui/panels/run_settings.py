@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from collage_engine.drawing.farm_words import toolchains_of
 from collage_engine.drawing.formatting import counted, duration_text, number_text
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.records.answers import PreflightAnswer
@@ -48,6 +49,8 @@ class RunSettingsPanel(QWidget):
     run_wanted = Signal()
     reopen_wanted = Signal(object)
     """Other input sizes: the model must be imported anew."""
+    toolchains_shown = Signal(object)
+    """Which toolchains a run can have: those of the engine's machine, or of a farm's pool."""
     shapes_wanted = Signal()
     """Choose sizes of the dimensions that the model names."""
 
@@ -56,7 +59,10 @@ class RunSettingsPanel(QWidget):
         self.document = document
         self.setObjectName("runSettingsPanel")
         self._inputs: bytes | None = None
+        self._own: tuple[ToolchainState, ...] = ()
+        """The toolchains of the engine's machine."""
         self._states: tuple[ToolchainState, ...] = ()
+        """Those that are listed."""
         self.toolchains = ToolchainList()
         self.toolchains.itemChanged.connect(lambda _: self._changed())
         self.device = QLabel("no engine")
@@ -105,6 +111,11 @@ class RunSettingsPanel(QWidget):
         self.farm.setObjectName("farm")
         self.farm.setToolTip(words.ABOUT_FARM)
         self.farm.editingFinished.connect(self._farm_edited)
+        self.pool = QComboBox()
+        self.pool.setObjectName("pool")
+        self.pool.setToolTip(words.ABOUT_POOL)
+        self.pool.addItem(words.ANY_POOL, "")
+        self.pool.activated.connect(lambda _: self._pool_chosen())
         self.name = QLineEdit(placeholderText=words.NAME_OF_THE_RUN)
         self.name.setObjectName("newRunName")
         self.check = QPushButton(words.CHECK_BEFORE_RUNNING)
@@ -131,7 +142,7 @@ class RunSettingsPanel(QWidget):
         hint.setProperty("small", True)
         box.addWidget(hint)
         box.addWidget(self.toolchains)
-        form = QFormLayout()
+        self._form = form = QFormLayout()
         form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
         for label, field in (
@@ -148,6 +159,7 @@ class RunSettingsPanel(QWidget):
             ("Shapes", self.dimensions),
             ("Inputs", self.inputs),
             ("Farm", self.farm),
+            ("Pool", self.pool),
             ("Name", self.name),
         ):
             form.addRow(label, field)
@@ -179,15 +191,25 @@ class RunSettingsPanel(QWidget):
         document.graph_changed.connect(self._opened)
         document.execution.settings_restored.connect(self._restored)
         document.costs.changed.connect(self._enable)
+        document.farm.changed.connect(lambda: self._show_pools(self.pool.currentData()))
+        self._show_pools("")
         self._enable()
 
     # -- toolchains --------------------------------------------------------------------
 
     def show_toolchains(self, states: tuple[ToolchainState, ...]) -> None:
         """List the engine's toolchains; missing ones say what installs them."""
-        self._states = states
-        self.toolchains.show_states(states, self.document.execution.settings.toolchains)
-        self.limits.show_states(states)
+        self._own = states
+        self._list_toolchains()
+
+    def _list_toolchains(self) -> None:
+        """List the toolchains of the machines that the next run is measured on."""
+        status = self.document.farm.status
+        pool = status.pool_for(self.pool.currentData()) if status is not None else None
+        self._states = self._own if pool is None else toolchains_of(pool, self._own)
+        self.toolchains.show_states(self._states, self.document.execution.settings.toolchains)
+        self.limits.show_states(self._states)
+        self.toolchains_shown.emit(self._states)
 
     def show_device(self, text: str) -> None:
         """Show the name of the engine's device."""
@@ -227,6 +249,7 @@ class RunSettingsPanel(QWidget):
             placements=self.document.execution.own_placements,
             name=self.name.text().strip(),
             farm=self.farm.text().strip(),
+            pool=self.pool.currentData() if self.farm.text().strip() else "",
             measure=self.measure.currentData(),
             **self.limits.settings(),
         )
@@ -244,7 +267,7 @@ class RunSettingsPanel(QWidget):
         """Show the settings of an opened session, as near as the fields allow."""
         settings = self.document.execution.settings
         self.target.setText(settings.target)  # before what depends on it
-        self.show_toolchains(self._states)
+        self._list_toolchains()
         self.threads.setValue(settings.threads)
         self.budget.setValue(max(1, round(settings.budget_s)))
         self.tune.setValue(round(settings.tune_budget_s))
@@ -254,6 +277,7 @@ class RunSettingsPanel(QWidget):
         self.measure.setCurrentIndex(max(0, self.measure.findData(settings.measure)))
         self.limits.restore(settings)
         self.farm.setText(settings.farm)
+        self._show_pools(settings.pool)
         self._opened()
 
     def _show_shapes(self) -> None:
@@ -266,7 +290,35 @@ class RunSettingsPanel(QWidget):
         self._enable()
 
     def _farm_edited(self) -> None:
+        if self.farm.text().strip() != self.document.farm.address:
+            self._show_pools("")  # the other farm's pools are others
         self.document.farm.configure(self.farm.text())
+
+    def _show_pools(self, chosen: str) -> None:
+        """List the farm's pools; the chosen one is listed even where it has no machine now."""
+        farm = self.document.farm
+        pools = farm.status.pools if farm.status is not None else ()
+        count = {pool.name: counted(len(pool.machines), "machine") for pool in pools}
+        names = [pool.name for pool in pools if pool.machines]
+        items = [(words.ANY_POOL, "")]
+        items += [(f"{name}, {count[name]}", name) for name in names]
+        if chosen and chosen not in names:
+            items.append((chosen, chosen))
+        listed = [(self.pool.itemText(i), self.pool.itemData(i)) for i in range(self.pool.count())]
+        if items != listed:  # a list that is open stays as it is
+            self.pool.clear()
+            for text, name in items:
+                self.pool.addItem(text, name)
+        self.pool.setCurrentIndex(max(0, self.pool.findData(chosen)))
+        self._form.setRowVisible(self.pool, bool(self.farm.text().strip()))
+        self._pool_chosen()
+
+    def _pool_chosen(self) -> None:
+        """List other toolchains if the machines of another pool have others."""
+        status = self.document.farm.status
+        pool = status.pool_for(self.pool.currentData()) if status is not None else None
+        if (self._own if pool is None else toolchains_of(pool, self._own)) != self._states:
+            self._list_toolchains()
 
     def _shapes_edited(self) -> None:
         try:

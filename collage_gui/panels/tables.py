@@ -6,8 +6,6 @@ argsort over a column of floats needs a millisecond. Rows are any objects; colum
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -42,15 +40,20 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.drawing.formatting import DASH, MINUS, bytes_text, significant
+from collage_engine.drawing.formatting import (
+    DASH,
+    MINUS,
+    bytes_text,
+    number_text,
+    significant,
+)
 from collage_engine.drawing.palette import ToolchainLook, toolchain_look
-from collage_engine.records.text import plain_cell
+from collage_engine.records.csv_table import csv_table
 from collage_gui.elided_label import plain_tip
 from collage_gui.graph_view.painter import BRUSHES
 from collage_gui.panels.copying import Copying, ranges
 from collage_gui.theme import Theme
 
-THIN = "\N{THIN SPACE}"
 Index = QModelIndex | QPersistentModelIndex
 
 
@@ -107,15 +110,24 @@ class RowsModel(QAbstractTableModel):
 
     def refresh(self) -> None:
         """Show new values of the same rows."""
+        self._renew(self.rows, id)
+
+    def renew(self, rows: Sequence[Any], name: Callable[[Any], object]) -> None:
+        """Show new states of rows that have names: what is selected stays so, where it still is."""
+        if list(rows) != self.rows:
+            self._renew(list(rows), name)
+
+    def _renew(self, rows: list[Any], name: Callable[[Any], object]) -> None:
         self.layoutAboutToBeChanged.emit()
-        shown = [self.rows[at] for at in self.order.tolist()]
+        shown = [name(self.rows[at]) for at in self.order.tolist()]
         persistent = self.persistentIndexList()
         held = [(index, shown[index.row()]) for index in persistent if index.row() < len(shown)]
+        self.rows = rows
         self._choose_units()
         self._reorder()
-        place = {id(self.rows[at]): i for i, at in enumerate(self.order.tolist())}
+        place = {name(self.rows[at]): i for i, at in enumerate(self.order.tolist())}
         for index, row in held:
-            now = place.get(id(row), -1)
+            now = place.get(row, -1)
             to = self.index(now, index.column()) if now >= 0 else QModelIndex()
             self.changePersistentIndex(index, to)
         self.layoutChanged.emit()
@@ -207,7 +219,7 @@ class RowsModel(QAbstractTableModel):
         if column.kind == "bytes":
             return bytes_text(value)
         if column.kind == "number":
-            return f"{value:,}".replace(",", THIN) if isinstance(value, int) else significant(value)
+            return number_text(value) if isinstance(value, int) else significant(value)
         value = float(value) * self._units[at][1]
         if math.isnan(value):
             return DASH
@@ -216,8 +228,6 @@ class RowsModel(QAbstractTableModel):
         if column.kind == "share":
             return f"{value:.0f}"
         text = significant(value)
-        if abs(value) >= 10_000:
-            text = (MINUS if value < 0 else "") + f"{abs(value):,.0f}".replace(",", THIN)
         return "+" + text if column.kind == "signed-time" and value > 0 else text
 
     # -- Qt ----------------------------------------------------------------------------
@@ -285,14 +295,10 @@ class RowsModel(QAbstractTableModel):
 
         A text that a spreadsheet would take for a formula has an apostrophe before it.
         """
-        out = io.StringIO()
-        writer = csv.writer(out)
         units = {"time": " (us)", "signed-time": " (us)", "bytes": " (bytes)"}
-        writer.writerow(c.title + units.get(c.kind, "") for c in self.columns)
-        for row in self.rows:
-            cells = (column.value(row) for column in self.columns)
-            writer.writerow([plain_cell(cell) if isinstance(cell, str) else cell for cell in cells])
-        return out.getvalue()
+        titles = [column.title + units.get(column.kind, "") for column in self.columns]
+        rows = ([column.value(row) for column in self.columns] for row in self.rows)
+        return csv_table(titles, rows)
 
 
 _icons: dict[ToolchainLook, QIcon] = {}

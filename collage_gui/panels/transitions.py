@@ -21,6 +21,7 @@ from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.placement import Placement
 from collage_gui import words
 from collage_gui.document.document import Document
+from collage_gui.elided_label import plain_tip
 from collage_gui.panels.copying import Copying
 from collage_gui.panels.tables import toolchain_icon
 
@@ -77,9 +78,8 @@ class TransitionMatrix(QTableWidget):
                 count = counts.get((a, b), 0)
                 item = QTableWidgetItem(str(count) if count else "·")
                 item.setTextAlignment(Qt.AlignmentFlag.AlignCenter)
-                item.setToolTip(
-                    f"{counted(count, 'value')} from {toolchain_title(a)} to {toolchain_title(b)}"
-                )
+                between = f"from {toolchain_title(a)} to {toolchain_title(b)}"
+                item.setToolTip(plain_tip(f"{counted(count, 'value')} {between}"))
                 self.setItem(row, column, item)
         self.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)

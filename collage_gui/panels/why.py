@@ -99,8 +99,8 @@ class WhyPanel(QWidget):
             toolchain=_strong(toolchain_title(partition.toolchain)),
             partition=f"<a href='partition:{name}'>{name}</a>",
             operators=counted(len(partition.nodes), "operator"),
-            times=escape(times),
         )
+        sentence = ", ".join(filter(None, [sentence, escape(times)]))
         return [
             f"<p><span style='background:{look.colour};color:{look.text}'>"
             f"&nbsp;{escape(look.tag)}&nbsp;</span> {sentence}{self._formats(partition)}</p>"
@@ -128,7 +128,12 @@ class WhyPanel(QWidget):
     def _reasons(self, explanation: ExplainAnswer) -> list[str]:
         if not explanation.words:
             return []
-        return [f"<h3>{words.WHY}</h3>", *(f"<p>{escape(text)}</p>" for text in explanation.words)]
+        sentences = list(explanation.words)
+        shown, runs = self.document.placement.shown, self.document.runs
+        run = runs.find(shown.found_by) if shown is not None else None
+        if run is not None:
+            sentences.insert(0, words.ABOUT_THE_EXPORTED.format(run=runs.title_of(run)))
+        return [f"<h3>{words.WHY}</h3>", *(f"<p>{escape(text)}</p>" for text in sentences)]
 
     def _ties(self, explanation: ExplainAnswer) -> list[str]:
         candidates = self.document.costs.candidates

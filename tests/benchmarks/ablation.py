@@ -21,7 +21,8 @@ everything to one processor, so that two can work side by side. Afterwards the a
 run in turns, each in a process of its own and in several sets of processes; the ratio to (a) is
 paired by rounds, of the processor's time at one thread and of the clock's at several. Equal covers
 are timed once and marked "=". Every line of ``--log`` is one run, or the times of one model's
-artifacts; what it holds already is not done again.
+artifacts; what it holds already is not done again. ``python -m tests.benchmarks.estimates --log``
+prints from it what the placements of (e) were estimated to take.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from collage_engine.records.errors import CollageError
 from collage_engine.records.run_parts import RunParts
 from collage_engine.records.settings import RunSettings
 from tests.benchmarks.budgets import ONCE_PER_MACHINE
+from tests.benchmarks.estimates import rows_of
 from tests.benchmarks.peers_run import Load, Peer
 from tests.benchmarks.peers_stats import paired_ratio
 from tests.benchmarks.place import ROOT
@@ -107,7 +109,7 @@ def place_here(given: Mapping[str, Any]) -> Line:
         "toolchains": dict(used),
         "cover": sorted(part.candidate for part in run.placement.partitions),
         "run_us": run.placement.measured_us,
-        "estimated_us": run.placement.estimated_us,
+        "estimates": rows_of(run),
         "mixing_gain": run.mixing.gain if run.mixing is not None else None,
         "mixing_proven": run.mixing.proves if run.mixing is not None else None,
         "ended": run.ended,

@@ -7,6 +7,7 @@ what the coordinator's process holds. ``... two MODEL.onnx 40`` counts the group
 one member and two members on processors of their own measure in 40 s. ``... winners MODEL.onnx 20
 15s`` places a model so often with an empty store, on this machine and on a farm of one member, and
 counts how often both have the same winner or say that the times of the two cannot be told apart.
+``... killed 20`` kills the worker of a task so often, and times when the task goes elsewhere.
 All run on this machine alone, end in a known time, and print a row of a table.
 """
 
@@ -18,6 +19,7 @@ import itertools
 import json
 import os
 import platform
+import queue
 import random
 import statistics
 import subprocess
@@ -58,6 +60,8 @@ MACHINES_A_PROCESS = 25
 """Simulated machines in one process; chosen: a machine takes 1 MB in it, and a process 90 MB."""
 START_S = 600.0
 """Seconds after which a simulated farm must be complete; chosen for a machine that others use."""
+RUNS_S = 1.0
+"""Seconds that a task runs before its worker is killed; chosen: it has begun by then."""
 MOST_GROUPS_A_SECOND = 50.0
 """Groups that are queued for each second of measuring; chosen: far more than machines measure."""
 LONGEST_SHARE = 3.0
@@ -394,6 +398,59 @@ def two(path: str, seconds: float) -> None:
             processes.close()
 
 
+def killed(count: int) -> None:
+    """Time how long it takes from the death of a worker until its task begins elsewhere."""
+    with tempfile.TemporaryDirectory(prefix="collage-bench-") as folder:
+        alone = len(os.sched_getaffinity(0)) < 2
+        processes = FarmProcesses(Path(folder), ["one", "two"], shares=alone)
+        os.environ["COLLAGE_CACHE_DIR"] = str(processes.cache)
+        connection: Connection | None = None
+        try:
+            connection = Connection(processes.address)
+            coordinator = connection.coordinator
+            times = []
+            for _ in range(count):
+                ends = time.monotonic() + START_S
+                while [m.state for m in coordinator.status().machines] != ["idle", "idle"]:
+                    if time.monotonic() > ends:
+                        raise SystemExit(f"not ready: {coordinator.status().machines}")
+                    time.sleep(0.05)
+                begins: queue.SimpleQueue[tuple[str, float]] = queue.SimpleQueue()
+
+                def began(name: str, address: str, to: Any = begins) -> None:
+                    to.put((name, time.monotonic()))
+
+                coordinator.submit(
+                    Task(
+                        name="sleep",
+                        message=b"60",
+                        done=lambda body, name: None,
+                        owner="killed",
+                        began=began,
+                    )
+                )
+                first, _ = begins.get(timeout=START_S)
+                time.sleep(RUNS_S)
+                worker = processes.worker(first)
+                assert worker is not None
+                at = time.monotonic()
+                worker.kill()
+                second, given = begins.get(timeout=START_S)
+                assert second != first
+                times.append(given - at)
+                coordinator.withdraw("killed")
+            row = [
+                f"a worker that is killed, {count} times",
+                f"its task was given to the other machine after a median of "
+                f"{statistics.median(times):.3f} s, {max(times):.3f} s at most",
+            ]
+            print(f"| {' | '.join(row)} |")
+        finally:
+            if connection is not None:
+                connection.close()
+            processes.close()
+
+
 def placed(path: str, budget: str, cache: Path, farm: FarmProcesses, on_farm: bool) -> Any:
     """The document of one placement with an empty store."""
     words = ["place", path, "-o", str(cache / "out"), "--budget", budget, "--threads", "1"]
@@ -455,7 +512,8 @@ def main() -> None:
     """Run one of the benchmarks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "what", choices=("overhead", "simulated", "two", "winners", "scheduler", "machines")
+        "what",
+        choices=("overhead", "simulated", "two", "winners", "killed", "scheduler", "machines"),
     )
     parser.add_argument("arguments", nargs="*")
     options = parser.parse_args()
@@ -468,6 +526,8 @@ def main() -> None:
         two(options.arguments[0], float(options.arguments[1]))
     elif options.what == "winners":
         winners(options.arguments[0], int(options.arguments[1]), options.arguments[2])
+    elif options.what == "killed":
+        killed(int(options.arguments[0]) if options.arguments else 20)
     elif options.what == "overhead":
         overhead(int(options.arguments[0]) if options.arguments else 200)
     else:

@@ -6,7 +6,7 @@ Two sessions of ONNX Runtime run the same model in alternating order, as two con
 confirmation do. Their times differ by noise alone. Printed for each model: the spread of the paired
 differences relative to the time, their kurtosis (3 is a normal distribution's), and the lag-one
 correlation of the differences and of their signs about the median. The last one is what
-``timing.sequential.SIGN_CORRELATION`` allows for.
+``timing.repeated_looks.SIGN_CORRELATION`` allows for.
 """
 
 from __future__ import annotations

@@ -81,6 +81,8 @@ def session(tmp_path_factory, cache) -> Path:
         folder / "out",
         "--budget",
         "5s",
+        "--threads",
+        "1",
         "--toolchains",
         "tvm",
         "--session",
@@ -212,6 +214,32 @@ def test_pins_that_cannot_be(here, refused, pins, says):
     assert says in said
 
 
+@pytest.mark.parametrize(
+    ("options", "details", "says"),
+    [
+        (
+            ["--pin", "relu32=tvm", "--pin", "relu32=!tvm"],
+            {"pins": ["relu32=tvm", "relu32=!tvm"]},
+            "relu32",
+        ),
+        (
+            ["--allow-runtimes", "tvm", "--pin", "*=onednn"],
+            {"constraints": ["allow"], "pins": ["*=onednn"]},
+            "only the runtimes tvm",
+        ),
+    ],
+)
+def test_what_cannot_be_honoured_is_in_the_document(
+    here, capfd, one_engine, options, details, says
+):
+    save(zoo.mnist(), here / "m.onnx")
+    assert main(["place", "m.onnx", "-o", "o", "--json", *options]) == 1
+    told = capfd.readouterr()
+    infeasible = json.loads(told.out)["infeasible"]
+    assert {name: infeasible[name] for name in details} == details
+    assert says in told.err and not (here / "o").exists()
+
+
 # -- options and files -------------------------------------------------------------------
 
 
@@ -239,7 +267,11 @@ def test_pins_that_cannot_be(here, refused, pins, says):
         (["--placement", "m.onnx"], "--placement m.onnx is no JSON"),
         (["--session", "none/s.collage"], "there is no folder none"),
         (["--session", "m.onnx"], "would overwrite a file"),
-        (["--nonsense"], "unrecognized arguments: --nonsense"),
+        (["--nonsense"], "there is no option --nonsense"),
+        (
+            ["--thread", "1", "--treads", "2"],
+            "there is no option --treads (did you mean --threads?)",
+        ),
     ],
 )
 def test_wrong_options_of_place(here, refused, options, says):
@@ -338,6 +370,15 @@ def test_a_session_from_the_far_future_is_one_sentence(here, session, refused):
     assert "session format 99" in refused("explain", "future.collage", "0", status=1)
 
 
+def test_a_working_folder_that_is_gone_is_one_sentence(session, tmp_path, monkeypatch, capfd):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert main(["place", str(session.parent / "tiny.onnx"), "-o", "out"]) == 1
+    assert "the current folder does not exist any more" in capfd.readouterr().err
+
+
 # -- a full disk -------------------------------------------------------------------------
 
 
@@ -408,10 +449,8 @@ def test_a_full_disk_under_the_whole_run(cache, session, tmp_path):
             session.parent / "tiny.onnx",
             "-o",
             out,
-            "--toolchains",
-            "tvm",
-            "--session",
-            disk / "s.collage",
+            *("--toolchains", "tvm", "--session", disk / "s.collage"),
+            *("--budget", "5s", "--threads", "1"),
             cache=cache,
         )
         assert done.returncode == 1

@@ -92,14 +92,14 @@ def test_after_a_pin_a_quick_confirmation_compares_with_the_run_before(
     monkeypatch.setenv("COLLAGE_CACHE_DIR", str(cache))
     onnx.save(convolutions(), tmp_path / "model.onnx")
     with api.open_model(tmp_path / "model.onnx") as session:
-        quick = api.RunSettings(toolchains=SOME, in_place=False, confirmation="quick")
+        quick = api.RunSettings(toolchains=SOME, threads=1, in_place=False, confirmation="quick")
         first = session.place(quick)
         assert first.placement is not None
         used = first.placement.partitions[0].toolchain
         other = "onednn" if used != "onednn" else "onnxruntime"
         session.pin(f"first={other}")
         second = session.place(
-            api.RunSettings(toolchains=SOME, confirmation="quick"), out=tmp_path / "out"
+            api.RunSettings(toolchains=SOME, threads=1, confirmation="quick"), out=tmp_path / "out"
         )
     assert second.confirmation == "quick"
     (verdict,) = second.pins

@@ -126,7 +126,7 @@ def test_the_real_engine_places_a_model_headless(tmp_path, monkeypatch) -> None:
         str(tmp_path / "model.onnx"),
         "--run",
         "--budget",
-        "30s",
+        "10s",
         "--toolchains",
         ",".join(SOME),
         "--screenshot",
@@ -168,6 +168,7 @@ def test_the_real_engine_killed_while_measuring_goes_on_after_a_restart(
         qtbot.waitUntil(lambda: page.picture.drawn is not None, timeout=60_000)
         document.selection.select([0])
         page.pins.pin_to("onednn")
+        page.panels.run_settings.threads.setValue(1)
         page.panels.run_settings.budget.setValue(60)
         assert page.panels.run_settings.choose(SOME) == []
         page.runs.start()

@@ -83,6 +83,8 @@ def test_place_uses_it_explains_it_and_exports_it(installed: Installed) -> None:
         "--pin",
         "relu=tango",
         "--no-in-place",
+        "--threads",
+        "1",
         "--confirm",
         "quick",
         "--session",

@@ -27,9 +27,12 @@ HANGS_S = 400.0
 """Seconds after which a command counts as one that hangs; a busy machine starts all of them in
 some minutes."""
 
+SOON_OVER = ("--budget", "3s", "--threads", "1", "--toolchains", "onnxruntime")
+"""Of a run that comes to its end, since sessions are written there."""
+
 COMMANDS = {
     "place a model": ["place", "PIPE", "-o", "OUT"],
-    "place with a session": ["place", MNIST, "-o", "OUT", "--session", "PIPE"],
+    "place with a session": ["place", MNIST, "-o", "OUT", "--session", "PIPE", *SOON_OVER],
     "place with inputs": ["place", MNIST, "-o", "OUT", "--inputs", "PIPE"],
     "place a placement": ["place", MNIST, "-o", "OUT", "--placement", "PIPE"],
     "place a list of shapes": ["place", MNIST, "-o", "OUT", "--shapes", "PIPE"],

@@ -111,6 +111,8 @@ def test_p99_is_that_of_single_calls(folder):
         folder / "tail",
         "--objective",
         "p99",
+        "--threads",
+        "1",
         *FEW,
         "--json",
         cache=folder / "cache",

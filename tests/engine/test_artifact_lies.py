@@ -13,10 +13,11 @@ import pytest
 from collage_engine.artifact.artifact import LOADER_FILES, LOADERS
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.manifest import is_artifact
+from collage_engine.cli.main import main
 from collage_engine.records.errors import ArtifactError
 from tests.support.artifact_cases import artifact_maker, compile_loader, run_cpp
 from tests.support.full_documents import BATCHES, two_shapes
-from tests.support.lying_artifacts import HARMLESS, MARK, REFUSED, REFUSED_ENTRIES, apply
+from tests.support.lying_artifacts import HARMLESS, MARK, REFUSED, REFUSED_ENTRIES, UNKNOWN, apply
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +37,8 @@ def artifact(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return Path(shutil.copytree(whole, tmp_path / "artifact"))
 
 
-def _shipped(artifact: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(artifact / "loader/run_artifact.py"), "--json"]
+def _shipped(artifact: Path, option: str = "--json") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(artifact / "loader/run_artifact.py"), option]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=artifact)
 
 
@@ -113,6 +114,19 @@ def test_modules_beside_the_loader_are_never_imported(
     done = _shipped(artifact)
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_an_artifact_is_timed_whatever_its_maker_says_of_its_times(
+    name: str, artifact: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    apply(UNKNOWN[name], artifact)
+    assert main(["run", str(artifact), "--benchmark"]) == 0
+    said = capsys.readouterr().out
+    assert "p99" in said and "\x1b" not in said
+    done = _shipped(artifact, "--benchmark")
+    assert done.returncode == 0, done.stderr
+    assert "expected" not in done.stdout
 
 
 def test_a_manifest_that_is_a_pipe_is_not_waited_for(artifact: Path, cpp_loader: Path) -> None:

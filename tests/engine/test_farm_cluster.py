@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import queue
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 pytest.importorskip("distributed", reason="the extra `farm` is not installed")
@@ -71,6 +73,16 @@ def sleep(connection: Connection, seconds: float) -> queue.Queue[tuple[bytes | C
     return ends
 
 
+def speaks_http(ip: str, port: int) -> bool:
+    with socket.create_connection((ip, port), timeout=5) as plain:
+        plain.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        plain.settimeout(5)
+        answer = b""
+        with contextlib.suppress(OSError):
+            answer = plain.recv(100)
+    return answer.startswith(b"HTTP")
+
+
 def test_strangers_are_kept_out_with_a_sentence(farm, tmp_path) -> None:
     strange = tmp_path / "certificate.pem"
     keep_certificate(make_certificate(), strange)
@@ -91,14 +103,7 @@ def test_only_tls_listens_beyond_loopback(farm, connection) -> None:
     ]
     joined = len(farm.processes) - 1
     assert len(beyond) == joined + 1, "a port of the scheduler and one of each worker"
-    for ip, port in beyond:
-        with socket.create_connection((ip, port), timeout=5) as plain:
-            plain.sendall(b"GET / HTTP/1.0\r\n\r\n")
-            plain.settimeout(5)
-            answer = b""
-            with contextlib.suppress(OSError):
-                answer = plain.recv(100)
-        assert not answer.startswith(b"HTTP"), f"{ip}:{port} speaks HTTP"
+    assert not any(speaks_http(ip, port) for ip, port in beyond)
 
 
 def test_without_tls_a_farm_listens_on_loopback_only(farm) -> None:
@@ -112,6 +117,35 @@ def test_without_tls_a_farm_listens_on_loopback_only(farm) -> None:
         timeout=60,
     )
     assert done.returncode == 2 and "listens on loopback only" in done.stderr
+
+
+def test_the_status_of_a_farm_that_nobody_uses_shows_its_pools(farm, cache) -> None:
+    """No coordinator is there to ask: the machines are asked what they are."""
+    ends = time.monotonic() + 300
+    while not (status := look_at(farm.address)).pools or any(
+        one.state != "idle" for one in status.machines
+    ):
+        assert time.monotonic() < ends, status
+    assert {one.name for one in status.machines} == {"one", "two"}
+    assert "onednn" in status.pools[0].toolchains and status.machines[0].pool
+
+
+def test_a_second_machine_of_a_name_is_told_to_take_another_one(farm, tmp_path) -> None:
+    words = ["farm", "join", farm.address, "--name", "one"]
+    # Another temporary folder than that of the members beside: its locks are not theirs.
+    with subprocess.Popen(
+        [sys.executable, "-m", "collage_engine", *words],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=farm.environment | {"TMPDIR": str(tmp_path)},
+    ) as second:
+        try:
+            assert second.stderr is not None
+            said = second.stderr.readline()
+        finally:
+            second.terminate()
+    assert "a machine that is called one already" in said and "with --name" in said
 
 
 def test_a_cluster_of_ones_own_is_used_through_its_client(farm, cache) -> None:
@@ -150,6 +184,16 @@ def test_dasks_own_commands_make_a_farm_that_a_scheduler_file_names(farm, cache,
         pool = connection.coordinator.wait_for_pool("", 300)
         assert pool.machines == ("plain",) and "onednn" in pool.toolchains
         assert isinstance(sleep(connection, 0.1).get(timeout=60)[0], bytes)
+        listening = {
+            (one.laddr.ip, one.laddr.port)
+            for process in psutil.Process().children()
+            if str(file) in process.cmdline()
+            for one in process.net_connections(kind="inet4")
+            if one.status == "LISTEN"
+        }
+        http = {(ip, port) for ip, port in listening if speaks_http("127.0.0.1", port)}
+        assert len(http) == 2, "a port of the scheduler and one of the worker"
+        assert {ip for ip, _ in http} == {"127.0.0.1"}
 
 
 def test_a_task_whose_coordinator_is_gone_ends(farm, connection) -> None:
@@ -191,11 +235,12 @@ def test_the_task_of_a_killed_worker_ends_elsewhere_and_the_worker_comes_back(
         time.sleep(0.1)
 
 
-def test_a_model_is_placed_and_every_cost_says_where_it_was_measured(
+def test_two_models_are_placed_at_once_and_every_cost_says_where_it_was_measured(
     farm, connection, folder
 ) -> None:
-    out = folder / "out"
-    words = ["place", str(MNIST), "-o", str(out), "--farm", farm.address, "--json"]
+    out, other = folder / "out", folder / "other.onnx"
+    shutil.copy(MNIST, other)
+    words = ["place", str(MNIST), str(other), "-o", str(out), "--farm", farm.address, "--json"]
     words += ["--toolchains", "tvm,onednn", "--budget", "30s", "--threads", "1"]
     words += ["--no-in-place", "--confirm", "quick"]
     with subprocess.Popen(
@@ -213,15 +258,19 @@ def test_a_model_is_placed_and_every_cost_says_where_it_was_measured(
         assert started.stdout is not None and started.stderr is not None
         text, said = started.stdout.read(), started.stderr.read().decode()
     assert started.returncode == 0, said
-    run = json.loads(text)
-    assert run["measured_on"] in ("one", "two")
-    assert (out / "manifest.json").is_file() and run["artifact"] == str(out)
-    placed = [one for status in seen for one in status.placements if one.state == "running"]
-    assert any(one.model == "mnist.onnx" and one.machine == run["measured_on"] for one in placed)
+    document = json.loads(text)
+    assert not document["failed"] and set(document["runs"]) == {str(MNIST), str(other)}
+    for path, run in document["runs"].items():
+        assert run["artifact"] == str(out / Path(path).stem)
+        assert (out / Path(path).stem / "manifest.json").is_file()
+    placed = {one.model: one.machine for status in seen for one in status.placements}
+    assert placed == {Path(p).name: run["measured_on"] for p, run in document["runs"].items()}
+    assert sorted(placed.values()) == ["one", "two"], "each machine placed one of them"
     costs = [m.cost for m in Store(farm.cache / "measurements.db").measurements()]
+    # The models are equal, and so are their keys: of each key the later cost is kept.
     assert costs and {cost.machine for cost in costs} <= {"one", "two"}
     done = subprocess.run(
-        [sys.executable, "-m", "collage_engine", "run", str(out)],
+        [sys.executable, "-m", "collage_engine", "run", str(out / "mnist")],
         capture_output=True,
         cwd=ROOT,
         env=farm.environment,

@@ -24,6 +24,7 @@ import pytest
 pytest.importorskip("distributed", reason="the extra `farm` is not installed")
 pytest.importorskip("cryptography", reason="the extra `farm` is not installed")
 
+from collage_engine.farm.admission import COMPARED
 from collage_engine.farm.coordinator import FarmSettings, Task
 from collage_engine.farm.farms import Connection
 from collage_engine.farm.messages import (
@@ -35,7 +36,7 @@ from collage_engine.farm.messages import (
     encode,
     read,
 )
-from collage_engine.farm.placing import COMPARED, Placing, arrived
+from collage_engine.farm.placing import Placing, arrived
 from collage_engine.records.errors import CollageError
 from collage_engine.records.farm import FarmMachine
 from collage_engine.records.typed import decode
@@ -174,7 +175,7 @@ def test_a_machine_whose_probe_drifts_pauses_is_measured_again_and_is_set_aside(
             assert isinstance(body, bytes) and read(body, GroupAnswer).measurements
         assert sorted(begun.get(timeout=1) for _ in range(3)) == ["one", "two", "two"]
         one = machines(connection)["one"]
-        assert "4.0% slower than its reference" in one.reason
+        assert "4.0 % slower than its reference" in one.reason
         if time_over < 3:
             assert one.state == "paused"
             farm.probes["one"].write_text("1.0")

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,14 +85,14 @@ def test_the_cleaned_model_computes_what_the_file_computes(decoder: Path) -> Non
 @pytest.mark.parametrize("toolchain", ["onnxruntime", *(["openvino"] if LONG else [])])
 def test_placed_exported_and_run(decoder: Path, toolchain: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    run = place(decoder, out, toolchain, 25.0)
+    run = place(decoder, out, toolchain, 25.0, threads=1, in_place=False)
     assert run.memory is not None and run.memory.place_peak_bytes
     check_artifact(out, (decoder.parent / "weights.data").stat().st_size)
 
 
-def place(path: Path, out: Path, toolchain: str, budget_s: float) -> Run:
-    """Place a model on one toolchain and export it."""
-    settings = RunSettings(toolchains=(toolchain,), budget_s=budget_s)
+def place(path: Path, out: Path, toolchain: str, budget_s: float, **more: Any) -> Run:
+    """Place a model on one toolchain, under more settings, and export it."""
+    settings = RunSettings(toolchains=(toolchain,), budget_s=budget_s, **more)
     with open_model(path) as session:
         return session.place(settings, out=out)
 

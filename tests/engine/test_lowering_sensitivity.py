@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from collage_engine.control.run_control import RunControl
-from collage_engine.lowering.sensitivity import LEVEL, carried
+from collage_engine.lowering.sensitivity import NOISE_LEVEL, carried
 from collage_engine.records.cost_table import CostTable
 from collage_engine.trials.error_propagation import downstream, factors_of
 from collage_engine.trials.mixed_precision import products_of
@@ -70,7 +70,7 @@ def test_products_before_their_bias_are_weighed_by_where_it_is_added() -> None:
 def test_no_time_left_leaves_everything_unknown() -> None:
     model = imported(build("residual_block"))
     assert carried(model, [model.random_inputs(0)], model.graph.operators, limit_s=-1.0) == {}
-    assert 1e-4 < LEVEL < 1e-2
+    assert 1e-4 < NOISE_LEVEL < 1e-2
 
 
 def test_a_refusal_is_said_and_a_defect_of_ours_is_not_hidden(monkeypatch) -> None:

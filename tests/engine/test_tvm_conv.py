@@ -120,7 +120,15 @@ def test_one_and_three_dimensions(layout: str, stride: int) -> None:
     check(conv(data, (35, 24, *([3] * len(size))), stride, 1, 1, 1, layout))
 
 
-@pytest.mark.parametrize("vector_bytes, registers", [(64, 32), (32, 16), (16, 32), (16, 16)])
+OTHERS = [
+    other
+    for other in ((64, 32), (32, 16), (16, 32), (16, 16))
+    if other != (cpu(2).vector_bytes, cpu(2).registers)
+]
+"""Bytes of a vector and number of registers of other processors than this one."""
+
+
+@pytest.mark.parametrize("vector_bytes, registers", OTHERS)
 @pytest.mark.parametrize("case", [SHAPES[i] for i in (1, 4, 7, 11)], ids=str)
 def test_for_processors_with_other_vectors(case: tuple, vector_bytes: int, registers: int) -> None:
     """AVX2's and NEON's vector lengths give the same numbers (on this machine's code generator)."""

@@ -196,8 +196,9 @@ def mutate_database(random: Random, path: Path) -> None:
         return
     connection = sqlite3.connect(path)
     try:
-        names = connection.execute("select name from sqlite_master where type = 'table'").fetchall()
+        query = "select name from sqlite_master where type = 'table'"
         for _ in range(random.choice((1, 1, 2))):
+            names = connection.execute(query).fetchall()  # the change before may have renamed one
             _change_table(random, connection, random.choice(names)[0])
         connection.commit()
     finally:

@@ -39,6 +39,8 @@ def test_a_partition_tells_its_estimate_and_its_time_in_the_run() -> None:
     assert partition_text(PARTITION, ISOLATED) == "15.0 µs expected in this model", (
         "its cost is another by now"
     )
+    untimed = msgspec.structs.replace(PARTITION, estimated_us=None)
+    assert partition_text(untimed, Cost(state="unknown")) == "", "no dash stands for a time"
     run = msgspec.structs.replace(PARTITION, in_place_us=16.0)
     assert partition_text(run, IN_MODEL) == (
         "15.0 µs expected in this model (10.0 µs isolated, 16.0 µs in the last run)"

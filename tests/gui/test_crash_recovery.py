@@ -256,7 +256,9 @@ def test_text_stands_out_from_its_background_in_every_theme() -> None:
         for back in (c.window, c.panel, c.canvas, c.raised):
             assert ratio(c.text, back) >= 7, (c.name, "text", back)
             assert ratio(c.quiet, back) >= 4.5, (c.name, "quiet", back)
-            assert ratio(c.accent, back) >= 3, (c.name, "accent", back)
+            assert ratio(c.focus, back) >= 3, (c.name, "focus", back)
+        red, green, blue = (int(c.focus[at : at + 2], 16) for at in (1, 3, 5))
+        assert red <= max(green, blue), "what is selected does not look like an error"
         assert ratio(c.warning_text, c.warning) >= 4.5
         assert ratio(c.error_text, c.error) >= 4.5
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 
@@ -13,6 +14,7 @@ from rich.console import Console
 from collage_engine.cli import output
 from collage_engine.cli import print_run as cli
 from collage_engine.drawing import figures
+from collage_engine.drawing.facts import run_facts
 from collage_engine.drawing.figures import winner_title
 from collage_engine.drawing.formatting import (
     bytes_text,
@@ -24,13 +26,16 @@ from collage_engine.drawing.formatting import (
 from collage_engine.drawing.latencies import latency_rows
 from collage_engine.planning.explanation import explain_document
 from collage_engine.records.graph import ModelRecord
+from collage_engine.records.machine_state import MachineState
 from collage_engine.records.memory import MemorySeen, MemoryUse
 from collage_engine.records.operator_titles import operator_titles
-from collage_engine.records.placement import Placement, Run
+from collage_engine.records.placement import CandidateCounts, Placement, Run
 from collage_engine.report.report import latencies_csv, render, runs_csv
 from collage_engine.session.compare import compare_runs
 from collage_engine.session.document import Document
+from collage_engine.wording.report import ABOUT_TRIALS
 from collage_engine.wording.runs import EXPECTED, ISOLATED, LAST_RUN
+from collage_gui import words
 from collage_gui.document.reference import Reference
 from tests.gui.canned import World
 
@@ -65,6 +70,10 @@ def session(world) -> Document:
         candidates=list(world.candidates.values()),
         runs=[run],
     )
+
+
+def number(cell: str) -> float:
+    return float(cell.replace(",", ""))
 
 
 def cells(text: str) -> list[dict[str, str]]:
@@ -284,6 +293,38 @@ def test_the_best_mix_is_a_bar_and_a_view_when_a_baseline_won(drive, session) ->
     assert figures.why_not_found(run) in render(session, "html", run).decode()
 
 
+def test_what_became_of_the_candidates_is_counted_alike_on_every_face(session, capsys) -> None:
+    counts = CandidateCounts(
+        enumerated=2100,
+        distinct=1980,
+        measured=1312,
+        from_trials=5,
+        from_store=40,
+        invalid=3,
+        skipped=623,
+        proven=600,
+    )
+    assert counts.distinct == 1312 + 5 + 40 + 623
+    run = msgspec.structs.replace(session.runs[0], candidates=counts, model={"nodes": 19})
+    text = figures.candidate_counts_text(counts)
+    assert text == (
+        "2,100 found, 1,980 distinct; 1,312 measured, 5 timed as whole models only, 40 from the "
+        "store, 623 left unmeasured (600 excluded by certified bounds and 0 by heuristic bounds), "
+        "3 invalid"
+    )
+    cli.print_run(run)
+    assert text in " ".join(capsys.readouterr().out.split())
+    assert text in render(session, "html", run).decode()
+    told = [(fact.name, fact.value) for fact in run_facts(run) if fact.group == "Candidates"]
+    assert told == [
+        ("found", "2,100"),
+        ("distinct", "1,980"),
+        *figures.candidate_counts(counts),
+    ]
+    nothing_else = CandidateCounts(enumerated=9, distinct=8, measured=8)
+    assert figures.costs_text(nothing_else) == "8 measured, 0 left unmeasured"
+
+
 def test_a_part_of_a_sum_is_no_sum(session) -> None:
     placement = session.runs[0].placement
     assert "add up to" in figures.partition_sum_text(placement)
@@ -294,7 +335,63 @@ def test_a_part_of_a_sum_is_no_sum(session) -> None:
     assert figures.partition_sum_text(part) == f"{count - 1} of {count} partitions have a cost"
     none = [msgspec.structs.replace(p, estimated_us=None) for p in placement.partitions]
     part = msgspec.structs.replace(placement, partitions=tuple(none))
-    assert figures.partition_sum_text(part) == "no partition has a cost yet"
+    assert part.measured_us is not None
+    assert figures.partition_sum_text(part) == "", "timed as a whole before any of its partitions"
+    untimed = msgspec.structs.replace(part, measured_us=None)
+    assert figures.partition_sum_text(untimed) == "no partition has a cost yet"
+    unexpected = msgspec.structs.replace(part, estimated_us=None, additive_error_us=None)
+    assert figures.estimate_text(unexpected) == ""
+
+
+def test_what_a_baseline_is_does_not_stand_there_as_found_by_the_search(session) -> None:
+    run = session.runs[0]
+    mix = run.best_found()
+    assert mix is run.rivals[0] and "The best placement of the search" in figures.why_not_found(run)
+    other = next(b for b in run.baselines if b.name not in (run.winner, "tvm"))
+    alone = msgspec.structs.replace(run.rivals[0].partitions[0], candidate="a whole model")
+    whole = msgspec.structs.replace(run.rivals[0], partitions=(alone,))
+    known = [
+        msgspec.structs.replace(b, candidates=("a whole model",)) if b is other else b
+        for b in run.baselines
+    ]
+    both = msgspec.structs.replace(run, rivals=[whole, mix], baselines=known)
+    assert both.best_found() is mix, "a toolchain alone has a bar of its own"
+    (collage,) = [row for row in latency_rows(both) if row.name == "Collage"]
+    assert collage.us == mix.measured_us, "the tables of command line and report have it, too"
+    tried = msgspec.structs.replace(mix, from_trial=True)
+    unconfirmed = msgspec.structs.replace(run, rivals=[tried], tied=["collage"])
+    said = figures.why_not_found(unconfirmed)
+    assert "took 2.60 ms in a trial before the confirmation" in said and "tie" not in said
+    (row,) = [row for row in latency_rows(unconfirmed) if row.name == "Collage"]
+    assert not row.tied and row.about.endswith("trial only")
+    document = dataclasses.replace(session, runs=[unconfirmed])
+    html = render(document, "html", unconfirmed).decode()
+    assert row.about in html and ABOUT_TRIALS in html
+    console = Console(width=140, file=io.StringIO())
+    console.print(cli.latency_table(unconfirmed, 140))
+    assert row.about in console.file.getvalue()
+    (line,) = [c for c in cells(latencies_csv(document, unconfirmed)) if c["from_trial"] == "True"]
+    assert line["placement"] == "Collage"
+    only = msgspec.structs.replace(run, rivals=[whole], baselines=known)
+    assert only.best_found() is None
+    assert figures.why_not_found(only) == "The search found no other placement."
+
+
+def test_panels_say_where_they_are_about_another_placement(drive, session) -> None:
+    run = session.runs[0]
+    d = drive()
+    page = d.open()
+    d.run(page)
+    page.document.runs._take(type("Answer", (), {"runs": (run,)}))
+    page.document.runs.show_found(run.id)
+    assert page.document.placement.shown.found_by == run.id
+    page.document.selection.select([0], 0)
+    d.until(lambda: page.document.questions.explanation is not None)
+    title = page.document.runs.title_of(run)
+    said = page.panels.why.text.toPlainText()
+    assert f"about what {title} exported, not about the shown placement" in said
+    facts = page.panels.runs.facts
+    assert facts.topLevelItem(0).text(0) == words.NO_FACTS, "no empty table"
 
 
 def test_a_run_that_measured_next_to_nothing_says_that_it_is_no_search(session) -> None:
@@ -306,6 +403,13 @@ def test_a_run_that_measured_next_to_nothing_says_that_it_is_no_search(session) 
     assert "Only 5 of 1,980 candidates" in figures.few_measured_sentence(few)
     assert figures.few_measured_sentence(run) == ""
     assert figures.few_measured_sentence(few) in render(session, "html", few).decode()
+
+
+def test_the_load_is_told_with_its_moment() -> None:
+    idle, busy = MachineState(at=""), MachineState(at="", busy="other programs use 90 %")
+    assert figures.load_text([idle, idle]) == "no other load was seen"
+    assert figures.load_text([idle, busy]) == "at the end: other programs use 90 %"
+    assert figures.load_text([busy, idle]) == "at the beginning: other programs use 90 %"
 
 
 def test_the_drift_of_the_baselines_is_told_between_two_runs(session) -> None:
@@ -352,4 +456,4 @@ def test_all_runs_stand_side_by_side_with_the_drift_of_the_machine(drive, sessio
         column.title: model.index(row, at).data() for at, column in enumerate(model.columns)
     }
     assert cells_of["Drift"] == "+4.0" and cells_of["Against shown"] == "0.0"
-    assert float(cells_of["Without drift"]) < float(cells_of["Latency"])
+    assert number(cells_of["Without drift"]) < number(cells_of["Latency"])

@@ -113,7 +113,7 @@ def test_the_button_says_how_many_candidates_it_measures_and_how_long_that_takes
     assert measure_text(document) == "Measure 1 unmeasured candidate of exactly these (about 4 s)"
     document.costs.changed.emit()
     button = page.panels.candidates.measure
-    assert button.text() == "Measure 1 unmeasured (about 4 s)"
+    assert button.text() == "Measure 1 more (about 4 s)"
     assert button.toolTip() == measure_text(document)
 
 

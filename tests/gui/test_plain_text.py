@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLabel
+from PySide6.QtWidgets import QLabel, QWidget
 
 from collage_gui.elided_label import plain_tip
+from collage_gui.shapes_dialog import ShapesDialog
 
 MARKUP = "<img src=x><b>bold</b>"
 
@@ -46,3 +47,26 @@ def test_why_escapes_everything_that_comes_from_a_file(drive) -> None:
     assert MARKUP in page.panels.why.text.toPlainText()
     assert "<img" not in page.panels.why.text.toHtml()
     assert MARKUP in page.panels.runs.detail.text()
+
+
+def test_no_tip_of_the_window_takes_names_of_a_file_for_markup(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    shown = page.document.placement.shown
+    first, *rest = shown.placement.partitions
+    evil = msgspec.structs.replace(first, toolchain=MARKUP)
+    placement = msgspec.structs.replace(shown.placement, partitions=(evil, *rest))
+    page.document.show_placement(placement, MARKUP)
+    dialog = ShapesDialog({"batch": [MARKUP]}, (), False, page)
+    matrix = page.panels.runs.transitions.matrix
+    tips = {widget.toolTip() for widget in page.findChildren(QWidget)}
+    tips |= {
+        matrix.item(row, column).toolTip()
+        for row in range(matrix.rowCount())
+        for column in range(matrix.columnCount())
+    }
+    dialog.close()
+    named = [tip for tip in tips if "bold" in tip]
+    assert len(named) >= 3, "the dialog, the legend and the hand-overs name it"
+    assert not [tip for tip in named if "<img" in tip]

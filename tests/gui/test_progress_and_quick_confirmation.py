@@ -7,6 +7,7 @@ from PySide6.QtCore import Qt
 from collage_engine.drawing.formatting import time_text
 from collage_engine.records.event import Progress, Stage
 from collage_engine.wording.runs import RUN_GOES_ON
+from collage_gui import words
 from collage_gui.elided_label import PartsLabel
 from collage_gui.panels.progress import LONG_TIME_LEFT, progress_parts
 
@@ -145,7 +146,66 @@ def test_the_time_left_is_that_of_the_stage_and_of_the_budget() -> None:
     progress = Progress(stage="measure", done=21, total=436, rate=2.9, left_s=143.0)
     assert texts(progress) == ["21 of 436", "2.9/s", "2 min 23 s left"]
     late = Progress(stage="measure", done=21, total=436, left_s=40.0, run_left_s=60.0)
-    assert texts(late) == ["21 of 436", "40 s left", "at most 1 min for the whole run"]
+    assert texts(late) == ["21 of 436", "40 s left", "at most 1 min to the end of the run"]
+
+
+def test_the_time_left_runs_on_while_no_news_arrives(drive) -> None:
+    late = Progress(stage="measure", done=21, total=436, left_s=40.0, run_left_s=60.0)
+    texts = [text for text, _ in progress_parts(late, since_s=15.2)]
+    assert texts == ["21 of 436", "25 s left", "at most 45 s to the end of the run"]
+    assert [text for text, _ in progress_parts(late, since_s=90.0)] == ["21 of 436"]
+    d = drive()
+    page = d.open()
+    execution = page.document.execution
+    execution.running = True
+    execution.show_stage(Stage(stage="measure"))
+    execution.show_progress(late)
+    strip = page.strip
+    assert "40 s left" in strip.counts.text() and strip._clock.isActive()
+    execution.running_changed.emit()
+    assert page.panels.partitions.summary.text() == words.FIRST_PLACEMENT_COMES
+    strip._arrived -= 10.0
+    strip._clock.timeout.emit()
+    assert "30 s left" in strip.counts.text()
+    execution.running = False
+    execution.running_changed.emit()
+    assert not strip._clock.isActive()
+
+
+def test_what_is_worked_on_has_the_room_that_the_other_texts_leave(drive) -> None:
+    d = drive()
+    d.window.resize(1280, 800)
+    page = d.open()
+    execution = page.document.execution
+    execution.running = True
+    execution.show_stage(Stage(stage="whole-models"))
+    now = "checking ONNX Runtime only"
+    execution.show_progress(Progress(stage="whole-models", done=1, total=6, now=now))
+    d.qtbot.wait(50)
+    strip = page.strip
+    assert strip.now.text() == now and not strip.now.is_cut
+    assert not strip.stage.is_cut
+    execution.show_stage(Stage(stage="whole-models", done=True))
+    execution.show_stage(Stage(stage="confirm"))
+    execution.show_progress(
+        Progress(stage="confirm", done=5, total=46, rate=0.7, left_s=76.0, run_left_s=976.0)
+    )
+    for width in (1280, 1024):
+        d.window.resize(width, 700)
+        d.qtbot.wait(50)
+        assert d.window.width() == width
+        assert strip.stage.text() == "Confirming end to end"
+        assert not strip.stage.is_cut, (width, strip.width())
+    d.window.resize(1280, 800)
+    d.qtbot.wait(50)
+    places = [(strip.keep.x(), strip.cancel.x()), d.window.width()]
+    execution.show_progress(
+        Progress(stage="whole-models", done=1, total=6, now=now * 9, left_s=1e5, run_left_s=1e5)
+    )
+    d.qtbot.wait(50)
+    assert [(strip.keep.x(), strip.cancel.x()), d.window.width()] == places
+    execution.running = False
+    execution.running_changed.emit()
 
 
 def test_where_there_is_no_room_the_rate_goes_first_and_the_time_left_stays(qtbot) -> None:
@@ -158,7 +218,7 @@ def test_where_there_is_no_room_the_rate_goes_first_and_the_time_left_stays(qtbo
         label.resize(label.fontMetrics().horizontalAdvance(text), 20)
         return label.fitting()
 
-    whole = "21 of 436 · 2.9/s · 2 min 23 s left · at most 3 min 20 s for the whole run"
+    whole = "21 of 436 · 2.9/s · 2 min 23 s left · at most 3 min 20 s to the end of the run"
     assert shown_at(whole) == whole
     assert shown_at(whole[:-2]) == whole.replace(" · 2.9/s", "")
     assert shown_at("2 min 23 s left · 21") == "2 min 23 s left"

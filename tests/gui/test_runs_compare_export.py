@@ -12,8 +12,10 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QFileDialog
 
+from collage_engine.drawing.figures import latency_text, winner_title
 from collage_engine.drawing.formatting import DASH
 from collage_gui.document.reference import Reference
+from collage_gui.document_window.files import new_name
 from collage_gui.panels.bar_chart import Bar, axis_end
 from collage_gui.panels.input_sizes import parse_shapes
 from collage_gui.panels.transitions import transitions
@@ -243,11 +245,14 @@ def test_one_huge_bar_or_whisker_does_not_squeeze_the_others(drive) -> None:
     assert left == 0 and right < 2000, "the bar of 100 µs keeps a length that can be seen"
     texts = [item.toPlainText() for item in chart._plot.items() if isinstance(item, TextItem)]
     assert sorted(texts) == sorted(
-        ["100 µs", "140 µs", "120 µs → 60.0 ms", "→ 300 ms", "110 µs, estimated → 9.00 ms"]
+        ["100 µs", "140 µs", "120 µs → 60.0 ms", "→ 300 ms", "110 µs, expected → 9.00 ms"]
     )
     arrows = [item for item in chart._plot.items() if isinstance(item, ArrowItem)]
     assert [arrow.pos().y() for arrow in arrows] == [-3], "the cut bar ends in an arrow"
     assert "C 300 ms" in chart.accessibleDescription()
+    drawn = chart._plot.items()
+    chart.show_bars([*shown])
+    assert chart._plot.items() == drawn, "equal bars are not drawn again"
 
 
 def test_any_run_or_baseline_is_the_reference_of_all_numbers(drive) -> None:
@@ -381,6 +386,11 @@ def test_exports_write_pictures_tables_report_and_artifact(drive, monkeypatch) -
     wanted.append(str(d.folder / "artifact"))
     d.trigger("artifact")
     d.until(lambda: (d.folder / "artifact" / "manifest.json").exists())
+    run = page.document.runs.shown_or_last()
+    what = f"{winner_title(run)}, {latency_text(run.placement)}"
+    d.until(lambda: what in page.banner.label.text())
+    assert new_name(wanted[-1]) == f"{wanted[-1]}-2", "the dialog would open a folder that exists"
+    assert new_name(f"{wanted[-1]}-2") == f"{wanted[-1]}-2"
 
 
 def test_a_whole_large_graph_is_written_in_tiles(drive, monkeypatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, Qt
 from PySide6.QtGui import QContextMenuEvent, QWheelEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QMessageBox
@@ -223,6 +223,23 @@ def test_what_is_no_duration_changes_nothing(text) -> None:
     assert parse_duration(text) is None
 
 
+def test_sizes_of_docks_from_a_wide_window_do_not_take_a_narrow_one(drive) -> None:
+    d = drive()
+    d.window.resize(1400, 800)
+    page = d.open()
+    d.qtbot.wait(100)
+    wide = page.docks.by_name["candidates"]
+    page.resizeDocks([wide], [600], Qt.Orientation.Horizontal)
+    d.until(lambda: wide.width() > 550)
+    page._keep_arrangement()
+    again = d.open("resnet50.onnx")
+    d.until(lambda: again.docks.by_name["candidates"].width() > 550)  # as it was left
+    d.window.resize(1024, 700)
+    other = d.open("large.onnx")
+    d.qtbot.wait(100)
+    assert other.docks.by_name["candidates"].width() < 0.36 * 1024
+
+
 def test_every_menu_has_a_letter_of_its_own(drive) -> None:
     d = drive()
     titles = [action.text() for action in d.window.menuBar().actions()]
@@ -253,6 +270,27 @@ def test_f6_steps_through_the_panes_and_keys_open_the_context_menu(drive, monkey
     page.view.setFocus()
     d.qtbot.keyClick(page.view, Qt.Key.Key_F10, Qt.KeyboardModifier.ShiftModifier)
     assert wanted == [box, box]
+
+
+def test_the_mark_of_the_focus_leaves_the_graph_with_the_focus(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.window.activateWindow()
+    page.view.setFocus()
+    d.qtbot.wait(50)
+    painted = []
+
+    class Watch(QObject):
+        def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+            if event.type() == QEvent.Type.Paint:
+                painted.append(watched)
+            return False
+
+    watch = Watch()
+    page.view.viewport().installEventFilter(watch)
+    d.trigger("next_pane")
+    assert not page.view.hasFocus()
+    d.until(lambda: bool(painted))
 
 
 def test_back_and_forward_walk_through_what_was_selected(drive) -> None:

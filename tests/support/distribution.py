@@ -1,8 +1,8 @@
 """Distributes test files to worker processes: what `python -m pytest` does with pytest-xdist.
 
-A worker gets whole files, so fixtures of a module are made once. The files that measure are one
-unit of work: they never run beside each other. When a worker dies, the test that it ran has failed,
-the remaining tests of its files run elsewhere, and the run goes on to its end.
+A worker gets whole files, so fixtures of a module are made once. The files that compare times are
+one unit of work: they never run beside each other. When a worker dies, the test that it ran has
+failed, the remaining tests of its files run elsewhere, and the run goes on to its end.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ MOST_WORKERS = 4
 """Workers at most. Chosen: each of them may load every toolchain and hold measuring children of its
 own, some 2 GB."""
 
-MEASURING = "tests/e2e/"
-"""The files below this folder time what the real engine builds; they stay with one worker."""
+COMPARING = frozenset(
+    f"tests/e2e/test_{subject}.py" for subject in ("formats", "place", "throughput")
+)
+"""Files that assert which of several placements is the faster one: they stay with one worker."""
 
 
 def count_of_workers(config: pytest.Config) -> int:
@@ -48,7 +50,7 @@ class WholeFiles(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::", 1)[0]
-        return MEASURING if file.startswith(MEASURING) else file
+        return "files that compare times" if file in COMPARING else file
 
     def _reschedule(self, node: WorkerController) -> None:
         if node in self.registered_collections:  # else it still collects, and is asked again then

@@ -157,6 +157,8 @@ class FarmCampaign:
         self.requests.write_bytes(prepare(MNIST, TOOLCHAINS))
         self.farm = FarmProcesses(folder, self.names, shares=True)
         self.coordinator: subprocess.Popen[bytes] | None = None
+        self.whole: subprocess.Popen[bytes] | None = None
+        """The latest whole run."""
         self.wholes = 0
         self.stores = 0
         self.read = 0
@@ -168,6 +170,9 @@ class FarmCampaign:
     def close(self) -> None:
         """End the farm."""
         self.end_coordinator()
+        if self.whole is not None and self.whole.poll() is None:
+            self.whole.kill()
+            self.whole.wait()
         self.farm.close()
 
     # ------------------------------------------------------------------ processes
@@ -225,13 +230,14 @@ class FarmCampaign:
         words += ["--measure", "all"]
         self.wholes += 1
         with self.place_log.open("wb") as log:
-            return subprocess.Popen(
+            self.whole = subprocess.Popen(
                 [sys.executable, "-m", "collage_engine", *words],
                 stdout=log,
                 stderr=log,
                 cwd=ROOT,
                 env=self.environment(),
             )
+        return self.whole
 
     # ------------------------------------------------------------------ kills
 
@@ -434,6 +440,9 @@ def main() -> int:
         campaign = FarmCampaign(folder.resolve(), options.seed, options.whole_every)
         try:
             report = campaign.run(options.count, options.seconds)
+        except KeyboardInterrupt:
+            report = campaign.report
+            print("interrupted; until then:", flush=True)
         finally:
             campaign.close()
     print(report)

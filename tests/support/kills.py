@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from collage_engine.machine.processes import descendants
+from collage_engine.machine.scratch import YOUNG_S
 from collage_engine.records.errors import SessionError
 from collage_engine.session.file import load_session
 from tests.support.caches import SHARED, fresh_cache
@@ -354,6 +355,20 @@ class Campaign:
                     found.append(int(entry.name))
         return found
 
+    def left_behind(self, began: float) -> list[str]:
+        """Names of what killed processes left, and a run that began then did not remove.
+
+        What was younger than ``YOUNG_S`` at that time may have belonged to a process that lives.
+        """
+        tmp = self.folder / "tmp"
+        unfinished = [*self.folder.glob(".*.partial"), *self.folder.glob(".*.old")]
+        left = []
+        for path in [*(tmp.iterdir() if tmp.exists() else ()), *unfinished]:
+            with contextlib.suppress(FileNotFoundError):
+                if path.lstat().st_mtime < began - YOUNG_S:
+                    left.append(path.name)
+        return sorted(left)
+
     def whole_run(self, when: str) -> None:
         """A run that nobody disturbs ends well, and leaves nothing behind."""
         while True:
@@ -388,7 +403,10 @@ class Campaign:
                 f"{killed} of {count} killed in {number + 1} runs, {faults} faults", file=sys.stderr
             )
             number += 1
+        began = time.time()
         self.whole_run("the last run")
+        if left := self.left_behind(began):
+            self.report.faults.append(f"after the last run there still is {', '.join(left)}")
         return self.report
 
 

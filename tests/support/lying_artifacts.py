@@ -34,6 +34,13 @@ def _set(key: str, value: Any) -> Lie:
     return lie
 
 
+def _without(key: str) -> Lie:
+    def lie(folder: Path, manifest: dict[str, Any]) -> None:
+        del manifest[key]
+
+    return lie
+
+
 def _entry(number: int, key: str, value: Any) -> Lie:
     def lie(folder: Path, manifest: dict[str, Any]) -> None:
         manifest["entries"][number][key] = value
@@ -192,6 +199,16 @@ HARMLESS: dict[str, Lie] = {
     "tvm.py in the folder": _beside("tvm.py"),
 }
 """What has to be without effect."""
+
+
+UNKNOWN: dict[str, Lie] = {
+    "no threads": _without("threads"),
+    "no expected latency": _without("expected"),
+    "an expected latency that is a text": _set("expected", {"latency_us": "\x1b]0;title\x07"}),
+    "an expected latency that is infinite": _set("expected", {"latency_us": float("inf")}),
+    "expectations that are a list": _set("expected", [1.0]),
+}
+"""What a manifest need not say."""
 
 
 def apply(lie: Lie, folder: Path) -> None:

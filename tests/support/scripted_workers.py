@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,9 @@ from collage_engine.trials.trial_job import (
     RunRound,
 )
 from tests.support.covers import candidate_on
+
+HANGS_S = 30.0
+"""Seconds after which a build that hangs, and that nobody ends, fails the test; chosen."""
 
 
 def instance(name: str, precision: str = "float32") -> ToolchainInstance:
@@ -65,6 +69,8 @@ class Script:
         self.output_errors: dict[str, dict[str, float]] = {}
         """Relative errors by output; absent: all of the only one."""
         self.refuse_build: dict[str, str] = {}
+        self.hang_in_build: set[str] = set()
+        """Placements whose build ends only when it is told to."""
         self.peak_bytes: dict[str, int] = defaultdict(lambda: 1 << 20)
         """Resident memory while running."""
         self.crash_in_round: dict[str, int] = {}
@@ -145,7 +151,7 @@ class ScriptedWorker:
         script = self.script
         script.limits_s[type(request)].append(timeout_s)
         if isinstance(request, BuildCover):
-            return self._build(request)
+            return self._build(request, cancel)
         if isinstance(request, OpenPlacement):
             self.name, parts = "session", "1"
             if request.module:
@@ -192,8 +198,14 @@ class ScriptedWorker:
             self.is_open = False
             raise WorkerCrashed("killed by SIGKILL", from_outside=True)
 
-    def _build(self, request: BuildCover) -> BuiltModule:
+    def _build(self, request: BuildCover, cancel: Any) -> BuiltModule:
         name = request.cover[0].instance.option("name") if request.cover else "nothing"
+        if name in self.script.hang_in_build:
+            end = time.monotonic() + HANGS_S
+            while not cancel.is_set():
+                assert time.monotonic() < end, f"nobody ended the build of {name}"
+                time.sleep(0.01)
+            raise Cancelled("stopped")
         if name in self.script.refuse_build:
             raise ToolchainError(self.script.refuse_build[name])
         self.script.built.append(name)

@@ -24,7 +24,16 @@ def contender(name, partitions=1, kind="collage", order=0, **more):
     return Contender(name=name, kind=kind, cover=cover(name, partitions), order=order, **more)
 
 
-def go(script, tmp_path, contenders, cancelled=None, on_progress=None, trials_us=None, **settings):
+def go(
+    script,
+    tmp_path,
+    contenders,
+    cancelled=None,
+    on_progress=None,
+    trials_us=None,
+    hurry=lambda: False,
+    **settings,
+):
     with script.runner(tmp_path, cancelled=cancelled) as runner:
         return confirm(
             runner,
@@ -32,6 +41,7 @@ def go(script, tmp_path, contenders, cancelled=None, on_progress=None, trials_us
             settings=ConfirmationSettings(**settings),
             on_progress=on_progress,
             trials_us=trials_us,
+            hurry=hurry,
         )
 
 
@@ -61,6 +71,25 @@ def test_the_luck_of_a_process_does_not_win(script, tmp_path):
     )
     assert done.winner.contender.name == "steady"
     assert script.opened == {"lucky": 2, "steady": 2, "far": 1}
+
+
+def test_when_the_time_is_over_the_fastest_stay_in_the_processes_that_they_have(script, tmp_path):
+    script.us.update({"fast": 96.0, "near": 97.0, "far": 200.0})
+    said = []
+
+    def on_progress(done, total, now):
+        said.append(now)
+
+    done = go(
+        script,
+        tmp_path,
+        [contender("far", kind="whole-model"), contender("near", 3), contender("fast", 2)],
+        on_progress=on_progress,
+        hurry=lambda: any(text.startswith("round") for text in said),
+    )
+    assert done.winner.contender.name == "fast"
+    assert [one.reason for one in done.results] == [None, None, None]
+    assert script.opened == {"far": 1, "near": 1, "fast": 1}, "none is loaded again"
 
 
 def whole_model_in_an_unlucky_process(script, later_us):

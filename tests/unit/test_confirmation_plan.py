@@ -10,7 +10,7 @@ import pytest
 from collage_engine.build.built import BuiltModule
 from collage_engine.records.errors import ToolchainError
 from collage_engine.run.run_document import tied_with_winner
-from collage_engine.trials.confirmation import Confirmation
+from collage_engine.trials.confirmation import ROUNDS_ALONE, Confirmation
 from collage_engine.trials.confirmation_plan import (
     LARGEST_SHARE,
     confirmation_of_trials,
@@ -19,6 +19,7 @@ from collage_engine.trials.confirmation_plan import (
     with_left_out,
 )
 from collage_engine.trials.contender import Contender, ContenderResult
+from collage_engine.trials.placement_process import ONE_LOADED_FROM_BYTES
 from collage_engine.trials.runner import NOT_REACHED
 from collage_engine.trials.whole_models import WholeModels
 from tests.support.scripted_workers import cover
@@ -54,6 +55,19 @@ EVERYBODY = [placement(0), placement(1), A, B, C, GREEDY]
 
 def names(contenders: tuple[Contender, ...]) -> set[str]:
     return {one.name for one in contenders}
+
+
+def test_where_each_round_loads_its_placement_the_time_for_that_counts() -> None:
+    large = int(ONE_LOADED_FROM_BYTES)
+    plan = plan_confirmation(EVERYBODY, KNOWN, 60.0, weights_bytes=large)
+    rounds_s = 6 * 2.0  # of one contender: three of each set, two seconds for loading
+    assert len(plan.contenders) * rounds_s < plan.least_s < 60.0
+    assert "b" in names(plan.contenders)
+    assert len(plan.contenders) < len(plan_confirmation(EVERYBODY, KNOWN, 60.0).contenders)
+    assert plan.settings.selection_rounds == plan.settings.most_rounds == ROUNDS_ALONE
+    kept_s, _ = kept_back(KNOWN, 1000.0, large)
+    assert kept_s > kept_back(KNOWN, 1000.0, large - 1)[0] + 5 * rounds_s
+    assert not plan_confirmation(EVERYBODY, KNOWN, kept_s, weights_bytes=large).left_out
 
 
 def test_with_time_enough_everybody_is_confirmed() -> None:
@@ -123,6 +137,14 @@ def test_a_quick_one_takes_the_placements_and_the_best_baseline() -> None:
     plan = plan_confirmation(EVERYBODY, KNOWN, 60.0, quick=True)
     assert names(plan.contenders) == {"collage 0", "collage 1", "b"}
     assert plan.settings.most_rounds <= 6 and plan.settings.most_reloaded == 0
+
+
+def test_a_quick_one_takes_the_best_so_far_before_what_the_search_has_found_since() -> None:
+    found = Contender(name="collage", kind="collage", cover=A.cover)  # built already, like B
+    contenders = [found, A, B]
+    plans = (plan_confirmation(contenders, KNOWN, s / 10, quick=True) for s in range(600))
+    first = next(plan for plan in plans if plan.contenders)
+    assert names(first.contenders) == {"b"}, "whoever stops a run keeps its best so far"
 
 
 def test_a_quick_one_knows_baselines_from_the_run_before() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collage_engine.trials.trial_job import LONGEST_S, QUIET_S, until_asleep
+from collage_engine.trials.trial_job import LONGEST_SPIN_WAIT_S, SPIN_CHECK_S, until_asleep
 
 
 class Process:
@@ -28,9 +28,9 @@ def waited(spins_s: float) -> float:
 
 
 def test_it_waits_as_long_as_threads_spin() -> None:
-    assert waited(0.0) == QUIET_S
-    assert 0.06 <= waited(0.06) <= 0.06 + 2 * QUIET_S
+    assert waited(0.0) == SPIN_CHECK_S
+    assert 0.06 <= waited(0.06) <= 0.06 + 2 * SPIN_CHECK_S
 
 
 def test_threads_that_never_sleep_are_not_waited_for() -> None:
-    assert LONGEST_S <= waited(1e9) <= LONGEST_S + QUIET_S
+    assert LONGEST_SPIN_WAIT_S <= waited(1e9) <= LONGEST_SPIN_WAIT_S + SPIN_CHECK_S

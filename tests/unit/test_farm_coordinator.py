@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from collage_engine.farm.coordinator import Coordinator, FarmSettings, Task
-from collage_engine.farm.farms import FarmJobs
+from collage_engine.farm.farms import WAITS, FarmJobs
 from collage_engine.farm.messages import (
     ExportRequest,
     Hello,
@@ -222,7 +222,7 @@ def test_a_machine_pauses_until_its_probe_is_right_and_is_set_aside_after_three_
         assert sent.name == "group"
         sent.answer(b"wrong", drift=0.2)
         (probe,) = carrier.take()
-        assert probe.name == "probe" and "20.0% slower" in machine(farm, "a").reason, pause
+        assert probe.name == "probe" and "20.0 % slower" in machine(farm, "a").reason, pause
         probe.answer(b"{}", drift=0.0)
     carrier.take()[0].answer(b"wrong", drift=0.2)
     until(lambda: states(farm)["a"] == "set aside")
@@ -331,6 +331,79 @@ def test_a_new_machine_is_compared_with_its_pool_before_it_gets_tasks(carrier, f
     first.answer(b"1")
     other.answer(b"2")
     assert held.end()[1] == "a" and waiting.end()[1] == "b"
+
+
+def test_only_machines_that_measure_alike_add_to_the_costs_of_another_one(carrier, farm) -> None:
+    for name in "abc":
+        carrier.join(name)
+    until(lambda: list(states(farm).values()) == ["idle"] * 3)
+    work = Work(farm, like="a", machine="b")
+    time.sleep(0.1)
+    assert not carrier.sent and not farm.are_alike("a", "b") and farm.are_alike("a", "a")
+    farm.alike("c", "a")
+    farm.alike("c", "b")
+    (sent,) = carrier.take()
+    assert sent.address == "b" and farm.are_alike("b", "a"), "both are like c"
+    sent.answer(b"1")
+    assert work.end() == (b"1", "b")
+    carrier.leave("b")
+    until(lambda: states(farm)["b"] == "lost")
+    carrier.join("b")
+    until(lambda: states(farm)["b"] == "idle")
+    assert not farm.are_alike("a", "b"), "it may be another machine now"
+    assert farm.are_alike("a", "c")
+
+
+def test_what_one_machine_has_not_done_is_given_back_when_no_other_has_time(carrier, farm) -> None:
+    """The machine of the run works; the run itself measures what is given back to it."""
+    carrier.join("a")
+    run = Work(farm, b"run", owner="run", urgent=True)
+    (of_run,) = carrier.take()
+    carrier.join("b")
+    farm.alike("a", "b")
+    group = Work(farm, like="a", checked=True, patience_s=0.1)
+    (sent,) = carrier.take()
+    assert sent.address == "b"
+    sent.answer(b"1", drift=0.05)
+    body, _ = group.end()
+    assert isinstance(body, FarmError) and "no other machine had time" in str(body)
+    of_run.answer(b"2")
+    run.end()
+
+
+def test_only_the_machine_itself_is_asked_again_what_it_is(carrier, farm) -> None:
+    """The child that looks for its toolchains may be killed, as every other process."""
+    carrier.join("a", hello(cores=8))
+    until(lambda: states(farm).get("a") == "idle")
+    submit, asked = carrier.submit, []
+
+    def killed_once(address: str, name: str, *rest: Any) -> None:
+        asked.append((address, name))
+        if len(asked) == 1:
+            Sent(address, name, *rest).answer(error="killed", kind="FarmError", again=True)
+        else:
+            submit(address, name, *rest)
+
+    carrier.submit = killed_once
+    carrier.join("b", hello(cores=2))
+    until(lambda: states(farm).get("b") == "idle")
+    assert asked == [("b", "hello")] * 2 and machine(farm, "b").cores == 2
+
+
+def test_a_machine_that_works_for_another_coordinator_is_waited_for(
+    carrier, farm, monkeypatch
+) -> None:
+    monkeypatch.setattr("collage_engine.farm.coordinator.JOINING_S", 0.1)
+    submit, kept = carrier.submit, []
+    carrier.submit = lambda *sent: kept.append(sent)
+    carrier.join("a")
+    carrier.join("b")
+    until(lambda: len(kept) == 2)
+    farm.news(encode(News(lease=kept[1][2])))  # it has begun, and does not end
+    until(lambda: states(farm)["b"] == "lost")
+    assert states(farm)["a"] == "joining"
+    submit(*kept[0])
+    until(lambda: states(farm)["a"] == "idle")
 
 
 def test_a_file_is_sent_once_to_a_machine_and_in_parts(
@@ -605,6 +678,27 @@ def test_a_run_whose_artifact_was_not_fetched_in_time_has_it_built_again(losing,
 def test_a_lost_pool_without_an_answer_is_an_error(losing) -> None:
     with pytest.raises(FarmError, match="no machine of the pool"):
         losing("a", has_answer=False).place(hello(), None)
+
+
+def test_a_run_that_waits_for_a_machine_says_so(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("collage_engine.farm.farms.SAYS_S", 0.05)
+    monkeypatch.setattr("collage_engine.farm.farms.JOIN_S", 0.4)
+    model = tmp_path / "model.onnx"
+    model.write_bytes(b"model")
+    connection: Any = SimpleNamespace(
+        coordinator=Coordinator(FakeCarrier(), ENGINE, LIBRARIES, QUICK), lost=False
+    )
+    events: list[Any] = []
+    settings = RunSettings(farm="fake")
+    arguments = {"path": str(model), "shapes": {}, "settings": settings, "out": None}
+    try:
+        with pytest.raises(FarmError, match="has no machine that works"):
+            FarmJobs(lambda: connection, settings).job(
+                "run", on_event=events.append, run_id="r1", **arguments
+            )
+    finally:
+        connection.coordinator.close()
+    assert [event.text for event in events] == [WAITS]
 
 
 def test_a_scheduler_that_is_back_at_once_is_tried_again(losing, tmp_path, monkeypatch) -> None:

@@ -14,13 +14,20 @@ import msgspec
 import pytest
 
 from collage_engine.cli.main import main
-from collage_engine.farm.carrier import DROPPED, Address, why_lost
-from collage_engine.farm.certificates import keep_certificate, make_certificate, security
+from collage_engine.farm.carrier import DROPPED, Address, why_lost, why_not_started
+from collage_engine.farm.certificates import (
+    keep_certificate,
+    make_certificate,
+    security,
+    take_certificate,
+)
+from collage_engine.farm.cluster import is_loopback
 from collage_engine.farm.placing import arrived
 from collage_engine.farm.pools import why_not_alike
+from collage_engine.farm.worker_process import why_not_joined
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost, invalid
-from collage_engine.records.errors import FarmError, MeasureError
+from collage_engine.records.errors import FarmError, MeasureError, UsageError
 from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.measurement import Measurement
@@ -231,7 +238,7 @@ def test_a_machine_is_alike_within_the_drift_of_its_pool(factor, alike) -> None:
     sentence = why_not_alike(known, [us * factor for us in known], drift=0.25)
     assert (sentence == "") is alike
     if not alike:
-        assert "4 known candidates were" in sentence and "whose drift is 25%" in sentence
+        assert "4 known candidates were" in sentence and "whose drift is 25 %" in sentence
 
 
 def test_a_certificate_is_for_its_owner_only(tmp_path) -> None:
@@ -240,7 +247,12 @@ def test_a_certificate_is_for_its_owner_only(tmp_path) -> None:
     path = tmp_path / "certificate.pem"
     keep_certificate(make_certificate(), path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert security(path).require_encryption
+    used = security(path)
+    assert used.require_encryption
+    for role in ("client", "scheduler", "worker"):
+        # All that dask-jobqueue writes into the command of a worker.
+        assert set(used.get_tls_config_for_role(role).values()) - {None} == {str(path)}
+        assert used.get_tls_config_for_role(role)["key"] == str(path)
     path.chmod(0o640)
     with pytest.raises(FarmError, match="others can read the key"):
         security(path)
@@ -248,6 +260,23 @@ def test_a_certificate_is_for_its_owner_only(tmp_path) -> None:
         security(tmp_path / "none.pem")
     with pytest.raises(FarmError, match="no certificate of a farm"):
         keep_certificate(b"hello", path)
+
+
+def test_the_certificate_of_a_farm_that_is_joined_replaces_no_other_one(
+    tmp_path, monkeypatch
+) -> None:
+    pytest.importorskip("cryptography", reason="the extra `farm` is not installed")
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("COLLAGE_FARM_CERTIFICATE", raising=False)
+    ours, theirs = make_certificate(), make_certificate()
+    path = take_certificate(ours)
+    assert path.read_bytes() == ours and stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert take_certificate(ours) == path, "the same one again"
+    with pytest.raises(UsageError, match="is the certificate of another farm"):
+        take_certificate(theirs)
+    assert path.read_bytes() == ours
+    monkeypatch.setenv("COLLAGE_FARM_CERTIFICATE", str(tmp_path / "theirs.pem"))
+    assert take_certificate(theirs).read_bytes() == theirs
 
 
 def _one_letter_less(content: bytes) -> bytes:
@@ -371,3 +400,89 @@ def test_what_dask_logs_does_not_reach_the_screen(tmp_path) -> None:
     )
     assert not done.stdout and not done.stderr
     assert (tmp_path / "logs" / "collage.log").read_text().count("of Dask") == 3
+
+
+@pytest.mark.parametrize(
+    ("host", "address", "said"),
+    [
+        (None, "tls://10.0.0.1:8786", ["ssh HOST collage farm join tls://10.0.0.1:8786", "< /c"]),
+        (None, "tls://127.0.0.1:8786", ["other machines cannot reach this one under that address"]),
+        ("0.0.0.0", "tls://[::1]:8786", ["other machines cannot reach this one"]),
+        ("127.0.0.1", "tls://127.0.0.1:8786", []),
+    ],
+)
+def test_a_farm_says_how_machines_join_it_or_that_others_cannot(
+    host, address, said, capsys, monkeypatch, tmp_path
+) -> None:
+    pytest.importorskip("distributed", reason="the extra `farm` is not installed")
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(
+        "collage_engine.farm.cluster.serve",
+        lambda host, port, tls, started: started(address, Path("/c"), False),
+    )
+    assert main(["farm", "serve", *(["--host", host] if host else [])]) == 0
+    printed = capsys.readouterr().out
+    assert all(part in printed for part in said)
+    assert ("ssh HOST" in printed) is ("10.0.0.1" in address)
+    assert ("cannot reach" in printed) is any("cannot reach" in part for part in said)
+    assert f"joins with: collage farm join {address}" in printed
+
+
+def test_a_machine_without_a_way_to_others_gets_no_warning_of_dask(tmp_path) -> None:
+    """Dask looks for an address of its own by connecting to one that is far away."""
+    pytest.importorskip("distributed", reason="the extra `farm` is not installed")
+    code = (
+        "import socket, sys\n"
+        "class NoWay(socket.socket):\n"
+        "    def connect(self, address):\n"
+        "        raise OSError(101, 'Network is unreachable')\n"
+        "socket.socket = NoWay\n"
+        "from collage_engine.farm.carrier import apply_settings\n"
+        "from distributed.utils import get_ip\n"
+        "if 'ours' in sys.argv: apply_settings()\n"
+        "print(get_ip())\n"
+    )
+    for settings, warns in ((["ours"], False), ([], True)):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *settings],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            env=os.environ | {"COLLAGE_CACHE_DIR": str(tmp_path)},
+            check=True,
+        )
+        assert ("suitable IP address" in done.stderr) is warns, "Dask says it otherwise now"
+        assert done.stdout.strip()
+
+
+def test_why_a_worker_or_a_scheduler_does_not_start_is_said_in_words() -> None:
+    pytest.importorskip("distributed", reason="the extra `farm` is not installed")
+
+    def failed(cause: Exception) -> Exception:
+        error = RuntimeError("Worker failed to start.")
+        error.__cause__ = cause
+        return error
+
+    taken = failed(ValueError("Unexpected response: {'message': 'name taken, one'}"))
+    assert "a machine that is called one already" in why_not_joined(taken, "one")
+    assert "join under another name with --name" in why_not_joined(taken, "one")
+    assert "does not answer" in why_not_joined(TimeoutError("after 60s"), "one")
+    port = failed(OSError(98, "Address already in use"))
+    assert why_not_started(port) == why_not_joined(port, "one") == "Address already in use"
+    assert why_not_started(ValueError("odd")) == "odd"
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("127.1.2.3", True),
+        ("::1", True),
+        ("localhost", True),
+        ("127.example.org", False),
+        ("0.0.0.0", False),
+        ("", False),
+    ],
+)
+def test_loopback_is_known_by_its_addresses(host, loopback) -> None:
+    assert is_loopback(host) is loopback

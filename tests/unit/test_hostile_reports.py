@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sqlite3
+import typing
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -22,6 +24,7 @@ from collage_engine.session.file import load_session
 from tests.support.full_documents import full_session
 
 MARKUP = "\"'></script><img src=x onerror=alert(1)><b>&amp;"
+CONTROLS = "a\x1b]0;title\x07\x9b31m\u202e\uffff\nb"
 FORMULA = "=cmd|' /C calc'!A0"
 TABLES = ("runs", "nodes", "candidates", "pins", "toolchains")
 
@@ -122,3 +125,15 @@ def test_formulas_in_a_session_are_text_in_its_tables(tmp_path: Path) -> None:
             seen += sum(FORMULA in cell for cell in row)
             assert not any(cell.startswith(("=", "+", "@", "\t", "\r")) for cell in row), row
     assert seen
+
+
+def test_control_characters_in_a_session_reach_no_reader_of_its_reports(tmp_path: Path) -> None:
+    document, _ = with_texts(tmp_path / "s.collage", CONTROLS)
+    for kind in typing.get_args(Format):
+        report = render(document, kind).decode()
+        assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202e\uffff]", report), kind
+        assert kind in ("md", "shapes") or "31m" in report, kind
+        if kind in ("svg", "graphml"):
+            ElementTree.fromstring(report)
+    data = json.loads(render(document, "json"))
+    assert CONTROLS in [holder[key] for holder, key in texts(data)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import networkx as nx
@@ -60,6 +61,7 @@ GUI_MAY_USE = {
 }
 
 
+@cache
 def imports(path: Path) -> set[str]:
     """Every module that a file imports: at its top, inside functions and for type checkers."""
     found: set[str] = set()
@@ -68,7 +70,7 @@ def imports(path: Path) -> set[str]:
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module)
-            if node.module == "collage_engine":
+            if node.module in ("collage_engine", "collage_engine.service"):
                 found.update(f"{node.module}.{alias.name}" for alias in node.names)
     return found
 
@@ -236,6 +238,8 @@ def test_the_process_that_answers_requests_loads_no_tvm():
     code = (
         "import sys; import collage_engine.api, collage_engine.cli.commands;"
         "import collage_engine.service.server;"
+        "from collage_engine.toolchains import registry;"
+        "[registry.about(name) for name in registry.known_names()];"  # as for a list of them
         "print([m for m in ('tvm', 'tvm_ffi', 'onnx', 'onnxruntime') if m in sys.modules])"
     )
     done = subprocess.run(

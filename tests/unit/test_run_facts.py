@@ -108,7 +108,7 @@ def test_everything_is_told_once() -> None:
     assert found["Formats", "values converted, once each"] == "1, 1.50 µs in all"
     assert found["Tuning", "tuned in this run"] == "3, 40 variants in 12 s"
     assert found["Candidates", "left unmeasured"] == (
-        "3: 3 were excluded by certified bounds and 0 by heuristic bounds"
+        "3 (3 excluded by certified bounds and 0 by heuristic bounds)"
     )
 
 

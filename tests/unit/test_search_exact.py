@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 from collections import Counter
@@ -249,6 +250,15 @@ def compare_through(
         else:
             assert found.others_in_no_cover and not costs, f"seed {seed}: {name}"
     return exact
+
+
+def test_the_integer_program_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    """HiGHS 1.16 says who it is; on the command line that would stand before a JSON document."""
+    search = Search(problem_from(random_problem(7 * 10**8, cyclic=False, nodes=8)))
+    search.solver.too_wide = True
+    assert search.find(()).optimal
+    ctypes.CDLL(None).fflush(None)  # what a C library keeps in its buffer
+    assert capfd.readouterr() == ("", "")
 
 
 def test_the_integer_program_keeps_to_limits_and_pins() -> None:

@@ -175,7 +175,7 @@ def test_the_table_says_what_a_shape_gains_and_what_the_artifact_shares():
     assert shape_cells(row) == (
         "batch=4",
         "2.00 ms",
-        "2000",
+        "2,000",
         "onednn, tvm",
         "onednn, 2.50 ms",
         "−20.0 %",

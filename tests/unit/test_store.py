@@ -19,7 +19,9 @@ from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import STORE_EXPORT
+from collage_engine.store.database import in_words
 from collage_engine.store.measurement import Measurement
+from collage_engine.store.migrations import migrate as migrations
 from collage_engine.store.store import Store, StoreReader, remembered
 from tests.support.read_only_folder import read_only
 
@@ -168,6 +170,19 @@ def test_disk_full(store):
     with pytest.raises(MeasureError, match=r"m\.db cannot grow: the disk is full"):
         store.put_many([measured(f"key{i}", 1.0) for i in range(5000)])
     assert store.get("a").median_us == 1.0
+
+
+def test_a_disk_that_is_full_from_the_start_is_no_damage(tmp_path, monkeypatch):
+    def full(connection):
+        connection.execute("rollback")  # SQLite does so where a log cannot grow
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(migrations, "STEPS", (full,))
+    connection = sqlite3.connect(tmp_path / "m.db", isolation_level=None)
+    with pytest.raises(sqlite3.OperationalError) as error:
+        migrations.migrate(connection)
+    connection.close()
+    assert "the disk is full" in str(in_words(error.value, tmp_path / "m.db"))
 
 
 def used_read_only(store):

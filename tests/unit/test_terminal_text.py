@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collage_engine.cli.farm_command import print_status
+from collage_engine.cli.main import main
 from collage_engine.cli.screen import Columns, as_text, complain, say
 from collage_engine.records.farm import FarmMachine, FarmPlacement, FarmPool, FarmStatus
 from collage_engine.records.text import printable
@@ -57,3 +58,16 @@ def test_what_machines_of_a_farm_say_of_themselves_is_printable(
     shown = capsys.readouterr()
     assert controls(shown.out) == {"\n"} and not shown.err
     assert shown.out.count("[red]") == 3  # it is no markup
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[HOSTILE], ["explain", "a", "b", HOSTILE], ["place", "m", "-o", "o", "--budget", HOSTILE]],
+)
+def test_names_of_files_in_a_wrong_command_are_printable(
+    capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    said = capsys.readouterr().err
+    assert controls(said) == {"\n"} and "PWNED" in said

@@ -103,6 +103,7 @@ def test_no_tie_is_told_beside_a_large_difference() -> None:
         return tied_with_winner(confirmation)
 
     assert tied(103.0) == ["tvm"]
+    assert tied(80.0) == ["tvm"], "the winner is not shown as slower than what it beat"
     assert tied(116.6) == [], "the rounds scatter, but the times that are shown are far apart"
 
 

@@ -91,6 +91,15 @@ def test_one_that_may_not_win_is_timed_and_is_no_answer(script: Script, tmp_path
     assert known.best is not None and known.best.contender.name == "b"
 
 
+def test_a_build_that_hangs_ends_with_the_time_once_there_is_an_answer(
+    script: Script, tmp_path: Path
+) -> None:
+    script.hang_in_build = {"c", "d"}
+    listener = Listener(*[1e6] * 20, 0.0)
+    known = tried(script, tmp_path, listener, *map(whole, "abcd"))
+    assert known.best is not None and [one.name for one in known.unreached] == ["c", "d"]
+
+
 def test_no_batch_begins_that_is_not_likely_to_end_in_time(script: Script, tmp_path: Path) -> None:
     listener = Listener(1e6, 1e6, 1e6, 1e6, 1e6, 1e-9)
     known = tried(script, tmp_path, listener, *map(whole, "abcdef"))

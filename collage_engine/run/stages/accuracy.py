@@ -148,7 +148,7 @@ class KeepTolerance:
 
 
 def _unchanged(inputs: AccuracyInputs) -> AccuracyResult:
-    """The placements as they were; the confirmation checks the tolerance of each contender."""
+    """Return the placements as they were; the confirmation checks the tolerance of each."""
     return AccuracyResult(
         data=inputs.data,
         counts=inputs.measuring.counts,
@@ -205,9 +205,15 @@ class _WiderCandidates:
     def _mixed(
         self, factors: Mapping[int, float], errors: Mapping[tuple[str, ...], float]
     ) -> list[list[list[Candidate]]]:
-        """Candidates in two precisions that could keep the tolerance where these covers broke it.
+        """Return candidates in two precisions that could keep a tolerance that covers broke.
 
-        For each set of partitions, the fastest first, at falling shares of its burden.
+        Args:
+            factors: How far errors of nodes are carried, by graph index.
+            errors: The errors of the covers that were tried.
+
+        Returns:
+            For each set of partitions, the fastest first, candidates at falling shares of its
+            burden.
         """
         model, tolerance = self.model, self.tolerance
         candidates, costs = self.data.candidates, self.data.costs
@@ -244,7 +250,7 @@ class _WiderCandidates:
         return found
 
     def _suffices(self, candidates: Sequence[Candidate]) -> bool:
-        """Whether one is the whole model and keeps the tolerance, as far as its inputs tell."""
+        """Tell whether one of these is the whole model and keeps the tolerance on its inputs."""
         costs = [
             self.data.costs.cost(c.id)
             for c in candidates

@@ -73,7 +73,7 @@ class Calibrate:
     inputs = CalibrateInputs
 
     def run(self, inputs: CalibrateInputs, control: RunControl) -> CalibrateResult:
-        """Calibrate costs, unless there is nothing to learn."""
+        """Calibrate costs, unless there is nothing to learn or no time for it."""
         data = inputs.data
         found: Found = (inputs.answer, list(inputs.placements))
         # On a device the VM's clock sees calls being issued, and one graph for all of them; there

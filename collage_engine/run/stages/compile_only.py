@@ -159,7 +159,11 @@ class ExportUnmeasured:
 
 
 def _possible(contenders: Sequence[Contender], data: ProblemData) -> list[Contender]:
-    """The choices that can be built and honour the pins. Raises InfeasibleError: there are none."""
+    """Return the choices that can be built and honour the pins.
+
+    Raises:
+        InfeasibleError: There are none.
+    """
     buildable = [contender for contender in contenders if contender.reason is None]
     honouring = [c for c in buildable if not any(breaks_pin(c.cover, pin) for pin in data.pins)]
     if honouring:
@@ -209,9 +213,9 @@ def _build_first(
 
 
 def _candidates_of(menu: Menu, chosen: Contender, built: BuiltModule) -> list[Candidate]:
-    """Return the candidates of a built module, in the order they run.
+    """Return the candidates of a built module, in the order in which they run.
 
-    Where the menu has a candidate for the same work, that one: it has a measurement key.
+    Where the menu has a candidate for the same work it is returned, since it has a measurement key.
     """
     by_id = {candidate.id: candidate for candidate in chosen.cover}
     by_work = {(c.instance.id, c.nodes): c for c in menu.candidates}

@@ -67,7 +67,7 @@ class ListContenders:
     inputs = ContenderInputs
 
     def run(self, inputs: ContenderInputs, control: RunControl) -> ContenderList:
-        """List the placements and all baselines."""
+        """List the best covers, the mixes that were tried, and all baselines."""
         # From here on whole models are timed: no other child may hold memory or processors.
         inputs.measuring.close()
         data, placements = inputs.data, inputs.placements
@@ -105,7 +105,7 @@ class ListContenders:
 def _mixes_tried(
     inputs: ContenderInputs, covers: Sequence[tuple[Candidate, ...]]
 ) -> list[tuple[Placement, tuple[Candidate, ...]]]:
-    """The mixes whose trials ran, as placements, but for those that the search has found too."""
+    """Return the mixes whose trials ran, as placements, without those that the search has found."""
     known = {frozenset(candidate.id for candidate in cover) for cover in covers}
     return [
         (baseline_placement(inputs.data, one), one.contender.cover)
@@ -118,7 +118,10 @@ def _mixes_tried(
 def _placement_before(
     previous: Run | None, graph: DataflowGraph, menu: Menu
 ) -> list[tuple[Placement, tuple[Candidate, ...]]]:
-    """The placement of the run before, without its times, where its toolchains are still there."""
+    """Return the placement of the run before, without its times, as a list of one.
+
+    The list is empty where there is none, or where a toolchain of it is no longer there.
+    """
     if previous is None or previous.placement is None:
         return []
     cover = candidates_of_run(graph, previous)
@@ -155,7 +158,7 @@ class ConfirmInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class ConfirmResult:
-    """It holds the confirmation's measurements and what it chose."""
+    """The confirmation's measurements, and what it chose."""
 
     confirmation: Confirmation
     chosen: Placement
@@ -177,10 +180,11 @@ class Confirm:
     inputs = ConfirmInputs
 
     def run(self, inputs: ConfirmInputs, control: RunControl) -> ConfirmResult:
-        """Confirm the fastest.
+        """Time the contenders end to end and choose the fastest.
 
         Raises:
             CollageError: None of the contenders can be built and run.
+            Cancelled: The user stopped the run.
         """
         known, budget = inputs.whole_models, inputs.budget
         quick = inputs.data.settings.confirmation == "quick"
@@ -191,6 +195,7 @@ class Confirm:
             inputs.contenders,
             known,
             max(seconds, QUICK_S) if quick else seconds,
+            weights_bytes=inputs.open_model.model.record.weights_bytes,
             quick=quick or control.keep.is_set(),
             earlier_us=_baseline_times(inputs.previous),
         )
@@ -239,7 +244,10 @@ class Confirm:
 
 
 def _trial_times(inputs: ConfirmInputs) -> dict[tuple[object, ...], float]:
-    """What whole models took in their trials, in µs; nothing where another objective counts."""
+    """Return what whole models took in their trials, in microseconds, by their keys.
+
+    It is empty where the objective is not latency.
+    """
     if inputs.data.settings.objective != "latency":
         return {}
     return {
@@ -250,7 +258,10 @@ def _trial_times(inputs: ConfirmInputs) -> dict[tuple[object, ...], float]:
 
 
 def without_trial_times(confirmation: Confirmation) -> Confirmation:
-    """The same without times of trials, which are latencies, where another objective counts."""
+    """Return a confirmation without times of trials.
+
+    These are latencies, which are no answer where another objective counts.
+    """
     results = tuple(
         replace(one, rounds_us=(), from_trial=False, reason=one.reason or NOT_REACHED)
         if one.from_trial
@@ -263,7 +274,7 @@ def without_trial_times(confirmation: Confirmation) -> Confirmation:
 def _worth_keeping(
     confirmation: Confirmation, built: Mapping[tuple[object, ...], Module]
 ) -> dict[tuple[object, ...], Module]:
-    """The modules of the winner and of the fastest baseline, which a quick confirmation takes.
+    """Return the modules of the winner and of the fastest baseline, for a later quick confirmation.
 
     Tuned kernels may change under the same names, so modules with such are not kept.
     """

@@ -17,6 +17,7 @@ from collage_engine.candidates.preflight import menu_update
 from collage_engine.candidates.runtime_facts import runtime_facts
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
+from collage_engine.drawing.palette import learn
 from collage_engine.planning.infeasible import raise_infeasible
 from collage_engine.records.copies import FREE
 from collage_engine.records.counted import counted
@@ -65,6 +66,9 @@ class Enumerate:
     def run(self, inputs: EnumerateInputs, control: RunControl) -> EnumerateResult:
         """Enumerate the candidates.
 
+        Toolchains that are not ready in time are left out, unless there is no placement without
+        them: then they are waited for.
+
         Raises:
             InfeasibleError: The pins contradict each other, or a node has no toolchain.
             CollageError: The user's own placements name what does not exist.
@@ -77,50 +81,62 @@ class Enumerate:
                 what = say.LOOKING_FOR.format(toolchain=name)
                 report.progress(0, 1, what)
 
-            probing = Probing(
-                on_probe=on_probe,
-                ready_by=time.monotonic() + set_up_s(inputs.budget),
-                waited_for=named_toolchains(inputs.pins, settings),
-            )
-            menu = inputs.open_model.menu(settings, pinned_to_host(inputs.pins), probing)
-            missed = [n for n in menu.not_ready if _compiles_for(n, menu.target.kind)]
-            absent = [not_ready_in_words(missed)] if missed else []
-            absent += [
-                say.LEFT_OUT.format(toolchain=n, reason=why) for n, why in left_out().items()
-            ]
+            waited_for = named_toolchains(inputs.pins, settings)
+            ready_by = time.monotonic() + set_up_s(inputs.budget)
+            while True:
+                probing = Probing(on_probe=on_probe, ready_by=ready_by, waited_for=waited_for)
+                menu = inputs.open_model.menu(settings, pinned_to_host(inputs.pins), probing)
+                learn(menu.states)  # what the run says names toolchains by their titles
+                missed = [n for n in menu.not_ready if _compiles_for(n, menu.target.kind)]
+                absent = [not_ready_in_words(missed)] if missed else []
+                absent += [
+                    say.LEFT_OUT.format(toolchain=n, reason=why) for n, why in left_out().items()
+                ]
+                names = [toolchain.name for toolchain in menu.states]
+                check_placements(model.graph.record, model.record.folded, settings, names)
+                data = _problem_data(inputs, menu)
+                try:
+                    with naming_who_is_absent(absent):
+                        _check_that_a_cover_exists(data, menu.without_candidates)
+                except InfeasibleError:
+                    if not missed:
+                        raise
+                    waited_for |= frozenset(missed)  # late is better than no answer
+                else:
+                    break
             for sentence in absent:
                 control.warn(sentence)
             distinct = len({candidate.key for candidate in menu.candidates})
-            report.detail = f"{counted(len(menu.candidates), 'candidate')}, {distinct} distinct"
+            report.detail = f"{counted(len(menu.candidates), 'candidate')}, {distinct:,} distinct"
             control.emit(menu_update(menu))
-            names = [toolchain.name for toolchain in menu.states]
-            check_placements(model.graph.record, model.record.folded, settings, names)
-            runtimes = dict.fromkeys(r for source in menu.sources for r in source.instance.runtimes)
-            data = ProblemData(
-                graph=model.graph.record,
-                candidates=menu.candidates,
-                costs=menu.costs,
-                constants=runtime_facts(tuple(runtimes), model.record.weights_bytes),
-                pins=inputs.pins,
-                settings=settings,
-            )
-            with naming_who_is_absent(absent):
-                _check_that_a_cover_exists(data, menu.without_candidates)
         lacking = missing_precision(settings.precision, [o.instance for o in menu.sources])
         if lacking:
             control.warn(lacking)
         return EnumerateResult(menu=menu, data=data)
 
 
+def _problem_data(inputs: EnumerateInputs, menu: Menu) -> ProblemData:
+    runtimes = dict.fromkeys(r for source in menu.sources for r in source.instance.runtimes)
+    model = inputs.open_model.model
+    return ProblemData(
+        graph=model.graph.record,
+        candidates=menu.candidates,
+        costs=menu.costs,
+        constants=runtime_facts(tuple(runtimes), model.record.weights_bytes),
+        pins=inputs.pins,
+        settings=inputs.settings,
+    )
+
+
 def named_toolchains(pins: Sequence[Pin], settings: RunSettings) -> frozenset[str]:
-    """Names of the toolchains that pins and the user's own placements speak of."""
+    """Return the names of the toolchains that pins and the user's own placements speak of."""
     instances = [pin.toolchain for pin in pins if pin.toolchain]
     instances += [name for placement in settings.placements for name in placement.values()]
     return frozenset(name.partition("[")[0] for name in instances)
 
 
 def set_up_s(budget: RunBudget) -> float:
-    """Seconds for which a run waits for what toolchains need to be compiled."""
+    """Return the seconds for which a run waits for what toolchains need to be compiled."""
     return max(LEAST_SET_UP_S, SET_UP_SHARE * budget.left_s)
 
 
@@ -134,9 +150,9 @@ def _compiles_for(name: str, kind: str) -> bool:
 
 
 def not_ready_in_words(names: Sequence[str]) -> str:
-    """A sentence about toolchains that the run does without, since they are not compiled yet."""
+    """Return a sentence about toolchains that the run does without until they are compiled."""
     template = say.NOT_READY_ONE if len(names) == 1 else say.NOT_READY
-    return template.format(toolchains=", ".join(names), share=f"{SET_UP_SHARE:.0%}")
+    return template.format(toolchains=", ".join(names), share=f"{100 * SET_UP_SHARE:.0f} %")
 
 
 @contextlib.contextmanager

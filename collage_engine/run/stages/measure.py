@@ -19,6 +19,7 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import Budget, RunBudget
 from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
+from collage_engine.drawing.figures import costs_text
 from collage_engine.machine.device import busy
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.planning.search_problem import DRIFT_CONSTANT, RUNNERS_UP
@@ -85,7 +86,7 @@ class MeasureInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasureResult:
-    """It holds the measured candidates."""
+    """The measured candidates."""
 
     data: ProblemData
     """With isolated costs, and with constants of hand-overs and drift."""
@@ -102,7 +103,16 @@ class Remeasures(Protocol):
     def again(
         self, groups: Sequence[CandidateGroup], deadline: float, renew: bool = False
     ) -> Mapping[str, Cost]:
-        """Isolated costs by key, old and new repeats merged; ``renew``: in another process."""
+        """Measure known candidates once more, and merge old and new repeats.
+
+        Args:
+            groups: The candidates.
+            deadline: When to end, on the monotonic clock.
+            renew: Whether to measure in another process.
+
+        Returns:
+            Isolated costs by measurement key.
+        """
         ...
 
 
@@ -116,6 +126,10 @@ class Measure:
         """Measure candidates until the best cover is certain or the time is over.
 
         A quick confirmation measures only where the costs at hand make no cover.
+
+        Raises:
+            MeasureError: Nothing can be measured, and what is known makes no cover.
+            Cancelled: The user stopped the run.
         """
         data, settings = inputs.data, inputs.data.settings
         noisy = busy()
@@ -149,18 +163,20 @@ class Measure:
                 control.cut("measure")
             data = work.data
             counts = measuring.counts
-            report.detail = say.MEASURED.format(
-                measured=counts.measured,
-                stored=counts.from_store,
-                invalid=counts.invalid,
-                skipped=counts.skipped,
-            )
+            report.detail = costs_text(counts)
             control.emit(RunUpdate(candidates=data.records(), constants=dict(data.constants)))
         return MeasureResult(data=data, measuring=measuring, counts=counts)
 
 
 def measuring_s(to_improve_s: float) -> float:
-    """Seconds for measuring: its share, or all where calibration could not begin in the rest."""
+    """Return the seconds for measuring.
+
+    They are ``MEASURING_SHARE`` of the time for improving the answer, or all of it where the rest
+    would be too short for calibration.
+
+    Args:
+        to_improve_s: Seconds that stages may take to improve the answer.
+    """
     share_s = MEASURING_SHARE * to_improve_s
     rest_s = to_improve_s - share_s
     return share_s if CALIBRATION_SHARE * rest_s >= WORTH_CALIBRATING_S else to_improve_s
@@ -173,7 +189,7 @@ def has_cover(data: ProblemData) -> bool:
 
 
 def _with_costs_of(previous: Run | None, data: ProblemData) -> ProblemData:
-    """The data with what a run before found out of costs within the model, and of whole models."""
+    """Return the data with the costs that an earlier run has found out, within the model, too."""
     if previous is None:
         return data
     known = {name: cost for name, cost in previous.costs.items() if name in data.by_id}
@@ -182,7 +198,7 @@ def _with_costs_of(previous: Run | None, data: ProblemData) -> ProblemData:
 
 
 def _stored_constants(inputs: MeasureInputs, control: RunControl) -> dict[str, float]:
-    """What hand-overs cost, where that needs no measuring; otherwise nothing is known of them."""
+    """Return the constants of hand-overs and drift that the store knows; nothing is measured."""
     known = recall(inputs.open_model.store, threads_of(inputs.data.settings))
     constants = {DRIFT_CONSTANT: drift(known, DEFAULT_DRIFT)}
     with contextlib.suppress(Cancelled):
@@ -199,6 +215,7 @@ def _stored_constants(inputs: MeasureInputs, control: RunControl) -> dict[str, f
 def _measure_all(
     data: ProblemData, measuring: Measuring, budget: Budget, report: StageReport
 ) -> ProblemData:
+    """Measure all candidates, until the budget is spent."""
     if any(not data.costs.known(c.id) for c in data.candidates):
         total = len({c.key for c in data.candidates})
         report.progress(0, total, say.RECORDING_VALUES)
@@ -276,7 +293,7 @@ class _Measurement:
             self.data, _ = self.measure_needed(self.data, Budget(0.0), audit=False)
 
     def measure(self, budget: Budget, report: StageReport) -> None:
-        """The parts of the measuring, in their order."""
+        """Measure hand-overs, candidates, some of them again, and merged ones, in this order."""
         left_out = None
         self.data = self.with_constants(self.data, report, budget.seconds)
         if self.settings.measure == "all":
@@ -297,7 +314,16 @@ class _Measurement:
             self.control.log(left_out)
 
     def with_constants(self, data: ProblemData, report: StageReport, seconds: float) -> ProblemData:
-        """Measure hand-overs, and have toolchains compile what their candidates share."""
+        """Measure hand-overs, and have toolchains compile what their candidates share.
+
+        Args:
+            data: The candidates.
+            report: Takes progress.
+            seconds: The time for measuring; where it is short, only stored constants are taken.
+
+        Returns:
+            The data with the constants.
+        """
         total = len({c.key for c in data.candidates})
 
         def now(text: str) -> None:
@@ -368,7 +394,11 @@ class _Measurement:
         return data, needed.words()
 
     def coalesce(self, data: ProblemData, budget: Budget) -> ProblemData:
-        """Merge touching partitions of the best covers into candidates, and measure these."""
+        """Merge touching partitions of the best covers into candidates, and measure these.
+
+        Returns:
+            The data with the merged candidates.
+        """
         for _ in range(MERGE_ROUNDS):
             if budget.spent:
                 break
@@ -446,7 +476,13 @@ def _uncertain(data: ProblemData, drift_share: float | None) -> set[str]:
 
 
 def _drawn(data: ProblemData, besides: set[str], count: int) -> set[str]:
-    """Other measured candidates, drawn at random; the same ones in an equal run."""
+    """Draw measured candidates at random, the same ones in an equal run.
+
+    Args:
+        data: The candidates.
+        besides: Ids that are not drawn.
+        count: How many are drawn.
+    """
     others = sorted(
         c.id for c in data.candidates if data.costs.cost(c.id).usable and c.id not in besides
     )

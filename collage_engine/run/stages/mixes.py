@@ -18,10 +18,9 @@ from collage_engine.partition.candidate import make_candidate
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import Cancelled
-from collage_engine.records.event import Provisional
 from collage_engine.run.contenders import with_eligibility
 from collage_engine.run.problem_data import ProblemData
-from collage_engine.run.provisional import ProvisionalInputs, provisional_document
+from collage_engine.run.provisional import announce
 from collage_engine.run.trials_of_run import trial_runner
 from collage_engine.store.keys import KeyMaker
 from collage_engine.trials.baselines import COLLAGE
@@ -147,6 +146,11 @@ class Mixing:
         self.taken = self._taken()
 
     def _taken(self) -> dict[str, dict[Group, Candidate]]:
+        """Return the candidates for groups by instance id, in the order of profiling.
+
+        Instances that TVM compiles, which take every operator, come first, then those with the
+        fewest groups, which are soonest ready.
+        """
         groups = set(self.groups)
         taken: dict[str, dict[Group, Candidate]] = {}
         hosts = {source.instance.id for source in self.inputs.menu.sources if source.host}
@@ -162,7 +166,12 @@ class Mixing:
         return {name: taken[name] for name in order}
 
     def run(self, seconds: float, report: StageReport) -> MixResult:
-        """Profile the groups, then time the mixes that promise something."""
+        """Profile the groups, then time the mixes that promise a gain.
+
+        Args:
+            seconds: How long that may take.
+            report: Takes progress, and the outcome in a phrase.
+        """
         inputs, control = self.inputs, self.control
         budget = Budget(seconds)
         found = MixResult(data=inputs.data, whole_models=inputs.whole_models)
@@ -198,7 +207,16 @@ class Mixing:
         is_over: Callable[[], bool],
         on_progress: OnProgress = lambda done, total, now: None,
     ) -> GroupTimes:
-        """Find out what groups take inside the model, one toolchain after the other."""
+        """Find out what groups take inside the model, one toolchain after the other.
+
+        Args:
+            runner: Builds and runs the covers.
+            is_over: Tells whether no further cover is to be built.
+            on_progress: Is called before each cover.
+
+        Returns:
+            What the groups took, as far as covers ran.
+        """
         names = list(self.taken)
 
         def run(favouring: tuple[str, Proposal]) -> Trial:
@@ -221,7 +239,7 @@ class Mixing:
         return suggested_mixes(times, self.alone_us, self.calls, self._candidate, self.settings)
 
     def _candidate(self, instance: str, operators: Group) -> Candidate:
-        """The candidate of some operators on an instance: a known one, or another."""
+        """Return the candidate of some operators on an instance: the menu's, or a new one."""
         known = self.taken[instance].get(operators)
         if known is not None:
             return known
@@ -231,7 +249,17 @@ class Mixing:
     def _timed(
         self, runner: TrialRunner, mixes: list[Contender], budget: Budget, report: StageReport
     ) -> MixResult:
-        """Time mixes in the same rounds as the fastest whole model."""
+        """Time mixes in the same rounds as the fastest whole model.
+
+        Args:
+            runner: Builds and runs them.
+            mixes: The mixes, the most promising first.
+            budget: The time for it.
+            report: Takes progress.
+
+        Returns:
+            What is known then; the fastest mix is among the whole models where one ran.
+        """
         inputs, before = self.inputs, self.inputs.whole_models
         best = before.best
         assert best is not None
@@ -239,26 +267,18 @@ class Mixing:
         later = WholeModels()
         announced = before
 
-        def announce(so_far: WholeModels) -> None:
+        def on_answer(so_far: WholeModels) -> None:
             nonlocal later, announced
             later = so_far
             known = before.joined_by(later)
             if known.best is announced.best or _us_of(known) >= _us_of(announced):
                 return  # further rounds of both may have changed what it is said to take
             announced = known
-            facts = ProvisionalInputs(
-                run_id=inputs.run_id,
-                started_at=inputs.started_at,
-                open_model=inputs.open_model,
-                menu=inputs.menu,
-                data=data,
-                whole_models=known,
-            )
-            self.control.emit(Provisional(run=provisional_document(facts, self.control)))
+            announce(inputs, known, self.control)
 
         given = TrialTime(
             left_s=lambda: 0.0 if self.control.keep.is_set() else budget.left,
-            on_answer=announce,
+            on_answer=on_answer,
             on_progress=report.progress,
         )
         try:
@@ -273,7 +293,7 @@ class Mixing:
         )
 
     def _with_candidates(self, cover: Iterable[Candidate]) -> ProblemData:
-        """The data with the partitions of a mix among the candidates."""
+        """Return the data with the partitions of a mix among the candidates."""
         data, menu = self.inputs.data, self.inputs.menu
         model = self.inputs.open_model.model
         makers = KeyMaker(model.graph, model.constant)
@@ -287,7 +307,7 @@ class Mixing:
         return data.with_candidates([*data.candidates, *new], data.costs)
 
     def _detail(self, times: GroupTimes, known: WholeModels, tried: int) -> str:
-        """What came of it, in a phrase."""
+        """Return the outcome of the stage in a phrase."""
         groups = counted(len(self.groups), "group")
         if not tried:
             return say.NO_MIX_PROMISES.format(groups=groups)

@@ -63,7 +63,16 @@ class MeasuresInWaves(Protocol):
     def wave(
         self, groups: Sequence[CandidateGroup], deadline: float, left: int
     ) -> Mapping[str, Cost]:
-        """Isolated costs by key; ``left``: keys that are unmeasured now."""
+        """Measure groups of candidates.
+
+        Args:
+            groups: What is measured.
+            deadline: When to end, on the monotonic clock.
+            left: How many keys are unmeasured now.
+
+        Returns:
+            Isolated costs by measurement key.
+        """
         ...
 
 
@@ -150,7 +159,10 @@ class Needed:
         return self.costs()
 
     def _fast_alone(self) -> set[str]:
-        """Instances whose whole models are known and not much slower than the fastest one."""
+        """Return the instances whose whole models take little more than the fastest one's.
+
+        ``FAST_ALONE`` says how much. Instances whose whole model has no cost are missing.
+        """
         us = {
             c.instance.id: cost.median_us
             for c in self._candidates
@@ -163,7 +175,7 @@ class Needed:
         return {name for name, alone_us in us.items() if alone_us <= limit_us}
 
     def _audit_passes(self) -> bool:
-        """Measure some candidates that only the assumption leaves out; whether none broke it."""
+        """Measure some candidates that only the assumption leaves out; tell if none broke it."""
         self._classify()
         drawn = sorted(self.assumed)
         # Seeded by their number, so that an equal run draws the same candidates.
@@ -180,10 +192,11 @@ class Needed:
     # ------------------------------------------------------------------ measuring
 
     def _left(self) -> bool:
+        """Tell whether any key is unmeasured."""
         return any(key not in self._costs for key in self._members)
 
     def _measure(self, wanted: Iterable[Candidate]) -> None:
-        """Measure these candidates' keys, those that are not known yet."""
+        """Measure the keys of these candidates that are not known yet, unless the time is over."""
         new = {c.key: c for c in wanted if c.key not in self._costs}
         if not new or time.monotonic() >= self._deadline:
             return
@@ -193,9 +206,10 @@ class Needed:
         self._costs.update(self._measuring.wave(groups, self._deadline, left))
 
     def _weight(self, group: CandidateGroup) -> tuple[bool, float]:
-        """How much of the model's time a group decides: whole models first, then by their bounds.
+        """Return a key that sorts groups by how much of the model's time they decide.
 
-        What occurs several times in the model counts as often.
+        Whole models come first, then the others by their certified bounds; work that occurs several
+        times in the model counts as often.
         """
         certified = self._table.certified_bound_us
         decided_us = max(
@@ -232,6 +246,7 @@ class Needed:
         return certain
 
     def _why_not(self, result: LazyResult) -> str:
+        """Return in words why the best cover is not certain."""
         if time.monotonic() >= self._deadline:
             return say.BUDGET_SPENT
         if result.ended == "search limit":
@@ -243,7 +258,7 @@ class Needed:
         return say.COULD_NOT_BE_MEASURED
 
     def _answer(self, ids: list[CandidateId]) -> dict[CandidateId, float | None]:
-        """Measured costs of these candidates and of all with the same keys."""
+        """Return the measured costs of these candidates, and of all others with the same keys."""
         before = set(self._costs)
         self._measure(self._by_id[str(name)] for name in ids)
         # The costs as the search wants them, at the run's percentile.
@@ -252,6 +267,7 @@ class Needed:
         return {c.id: c.cost_us for c in self._data.problem_of(new, costs).candidates}
 
     def _bounds(self) -> dict[CandidateId, float]:
+        """Return the lower bound of every unmeasured candidate in microseconds, by id."""
         certified = self._table.certified_bound_us
         if not self._data.settings.parts.heuristic_bounds:
             unknown = (c.id for c in self._candidates if c.key not in self._costs)
@@ -263,6 +279,7 @@ class Needed:
         }
 
     def _problem(self) -> Problem:
+        """Return the search problem of the costs so far."""
         table = self._table.with_measured(self._candidates, self._costs)
         return self._data.problem_of(self._candidates, table)
 
@@ -283,7 +300,7 @@ class Needed:
         self.assumed = left & matters
 
     def costs(self) -> CostTable:
-        """Return the costs so far, with bounds and reasons of what is unmeasured."""
+        """Return the costs so far, and of unmeasured candidates their bounds and the reasons."""
         bounds = self._bounds()
         reasons = dict.fromkeys(self.proven, PROVEN) | dict.fromkeys(self.assumed, ASSUMED)
         left = [c for c in self._candidates if c.key not in self._costs]
@@ -295,7 +312,10 @@ class Needed:
         )
 
     def words(self) -> str | None:
-        """Return how many are left unmeasured, and on what grounds; None when none is."""
+        """Return a sentence on how many candidates are left unmeasured, and on what grounds.
+
+        It is None where none is.
+        """
         left = sum(key not in self._costs for key in self._members)
         if not left:
             return None

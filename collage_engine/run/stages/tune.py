@@ -34,7 +34,7 @@ class TuneInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneResult:
-    """It holds the candidates with tuned ones among them."""
+    """The candidates, with tuned ones among them."""
 
     menu: Menu
     data: ProblemData

@@ -18,11 +18,10 @@ from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import MeasureError
-from collage_engine.records.event import Provisional
 from collage_engine.records.placement import Run
 from collage_engine.run.contenders import first_contenders, is_secondary
 from collage_engine.run.problem_data import ProblemData
-from collage_engine.run.provisional import ProvisionalInputs, provisional_document
+from collage_engine.run.provisional import announce
 from collage_engine.run.stages.measure import WORTH_MEASURING_S
 from collage_engine.run.trials_of_run import trial_runner
 from collage_engine.store.keys import KeyMaker
@@ -38,7 +37,7 @@ LARGEST_SHARE = 0.75
 """Share of the run's time that whole models may take once there is an answer; chosen: what wins is
 mostly decided by them, and the rest of the time finds the mixes."""
 SECONDARY_SHARE = 0.3
-"""The same for other configurations and greedy partitionings; chosen: on ResNet-50 two of them took
+"""The same share for other configurations and greedy covers; chosen: on ResNet-50 two of them took
 10 of 60 seconds, and they rarely win."""
 
 BEGINNING_S = 1.15 * WORTH_MEASURING_S
@@ -48,7 +47,7 @@ pass before it does."""
 
 @dataclass(frozen=True, kw_only=True)
 class WholeModelInputs:
-    """It holds the toolchains, the model and the run's inputs."""
+    """The toolchains, the model and the run's inputs."""
 
     open_model: OpenModel
     menu: Menu
@@ -83,7 +82,15 @@ class TimeWholeModels:
     inputs = WholeModelInputs
 
     def run(self, inputs: WholeModelInputs, control: RunControl) -> WholeModelResult:
-        """Time whole models, at least until one of them runs with right numbers."""
+        """Time whole models, at least until one of them runs with right numbers.
+
+        Returns:
+            What they took, and the budget with the time kept back that the confirmation and the
+            artifact will need.
+
+        Raises:
+            Cancelled: The user stopped the run.
+        """
         data, budget = inputs.data, inputs.budget
         weights = inputs.open_model.model.record.weights_bytes
         if data.settings.confirmation == "quick" and inputs.previous is not None:
@@ -102,24 +109,16 @@ class TimeWholeModels:
                 share = SECONDARY_SHARE if is_secondary(contender) else LARGEST_SHARE
                 return budget.left_s > whole_s * (1 - share)
 
-            def announce(known: WholeModels) -> None:
+            def on_answer(known: WholeModels) -> None:
                 best = known.best
                 assert best is not None
-                report.detail = say.FASTEST_SO_FAR.format(name=best.contender.name)
-                facts = ProvisionalInputs(
-                    run_id=inputs.run_id,
-                    started_at=inputs.started_at,
-                    open_model=inputs.open_model,
-                    menu=inputs.menu,
-                    data=data,
-                    whole_models=known,
-                )
-                control.emit(Provisional(run=provisional_document(facts, control)))
+                report.detail = say.FASTEST_SO_FAR.format(name=best.contender.title)
+                announce(inputs, known, control)
 
             given = TrialTime(
                 left_s=left_s,
                 is_wanted=is_wanted,
-                on_answer=announce,
+                on_answer=on_answer,
                 on_progress=report.progress,
             )
             with trial_runner(
@@ -145,12 +144,16 @@ class TimeWholeModels:
 
 
 def _detail(known: WholeModels) -> str:
-    models = counted(len(known.results), "whole model")
+    """Return the outcome in a phrase, such as ``6 placements tried, 5 of them on one …``."""
+    single = sum(one.contender.kind == "whole-model" for one in known.results)
+    tried = say.WHOLE_MODELS_TRIED.format(
+        placements=counted(len(known.results), "placement"), single=single
+    )
     best = known.best
     if best is None or best.measured_us is None:
-        return say.NONE_EXPORTABLE.format(models=models)
-    return say.WHOLE_MODELS_TRIED.format(
-        models=models, name=best.contender.name, took=time_text(best.measured_us)
+        return say.NONE_EXPORTABLE.format(tried=tried)
+    return say.FASTEST_TRIED.format(
+        tried=tried, name=best.contender.title, took=time_text(best.measured_us)
     )
 
 
@@ -162,9 +165,15 @@ def with_trial_costs(
     A whole model takes in a search what it took in its trial, so that there is a cover with a cost
     from the first trial on. Where the store knows a cost of it, the lower one is taken: what else
     the machine does only adds time (Chen and Revels, "Robust benchmarking in noisy environments",
-    2016), and a cost from a busy moment would otherwise stay for good. What several partitions
-    took in one trial is taken only where no whole model in one partition may be exported: these
+    2016), and a cost from a busy moment would otherwise stay for good. What several partitions took
+    in one trial is taken only where no whole model in one partition may be exported, since these
     are no isolated costs.
+
+    Args:
+        model: The model.
+        menu: The toolchain instances, and what measurement keys are made with.
+        data: The candidates with their costs so far.
+        known: The trials.
     """
     makers = KeyMaker(model.graph, model.constant)
     costs: dict[str, Cost] = {}
@@ -253,7 +262,12 @@ def _partition_times(outcome: ContenderResult) -> list[tuple[Candidate, float]]:
 
 
 def _cost(outcome: ContenderResult, us: float) -> Cost:
-    """The cost of a partition that took this long in a trial, with the spread of the trial."""
+    """Return the cost of a partition that took some time in a trial, with the trial's spread.
+
+    Args:
+        outcome: The trial.
+        us: The microseconds of the partition in it.
+    """
     assert outcome.measured_us is not None
     factor = us / outcome.measured_us
     rounds = tuple(one * factor for one in outcome.rounds_us if not math.isnan(one))

@@ -42,5 +42,6 @@ def migrate(connection: sqlite3.Connection) -> None:
         connection.execute(f"pragma user_version = {STORE_SCHEMA}")
         connection.execute("commit")
     except BaseException:
-        connection.execute("rollback")
+        if connection.in_transaction:  # a full disk has ended it
+            connection.execute("rollback")
         raise

@@ -44,7 +44,7 @@ def migrate(connection: sqlite3.Connection) -> None:
 
 
 def raw_record(cost: dict[str, Any]) -> dict[str, Any]:
-    """The JSON of a cost of version 2 with raw times, where its probe and reference are known."""
+    """Return a cost of version 2 with raw times, where its probe and reference are known."""
     if cost.get("state") != "measured" or not cost.get("probe") or not cost.get("probe_us"):
         return cost
     slowness = cost.get("slowness", 1.0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from collage_engine.model.opaque import PREFIX, title
+from collage_engine.model.opaque_names import PREFIX, title
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex

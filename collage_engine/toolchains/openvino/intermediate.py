@@ -12,8 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collage_engine.model.mapped_weights import link_file, name_files
+from collage_engine.model.mapped_weights import name_files
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.files import link_file
 from collage_engine.toolchains.openvino.python_api import openvino
 from collage_engine.toolchains.openvino.wheel import library
 from collage_engine.toolchains.runtime.onnx_parts import check_size

@@ -13,7 +13,8 @@ import sys
 import threading
 from typing import Any
 
-_TELEMETRY = "openvino_telemetry"
+from collage_engine.machine.hidden_imports import hidden
+
 _lock = threading.Lock()
 
 
@@ -22,16 +23,5 @@ def openvino() -> Any:
     with _lock:
         if "openvino" in sys.modules:
             return importlib.import_module("openvino")
-        hidden = {
-            name: module
-            for name, module in sys.modules.items()
-            if name == _TELEMETRY or name.startswith(f"{_TELEMETRY}.")
-        }
-        for name in hidden:
-            del sys.modules[name]
-        sys.modules[_TELEMETRY] = None  # type: ignore[assignment]  # makes its import fail
-        try:
+        with hidden("openvino_telemetry"):
             return importlib.import_module("openvino")
-        finally:
-            del sys.modules[_TELEMETRY]
-            sys.modules.update(hidden)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.opaque import is_opaque
+from collage_engine.model.opaque_names import is_opaque
 from collage_engine.partition.matching import Match
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.numbering import NodeIndex, NodeSet

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from collage_engine.model.mapped_weights import link_file
+from collage_engine.records.files import link_file
 
 VARIABLE = "COLLAGE_WEIGHTS_FOLDER"
 """What the runtimes read (``WeightFiles`` in ``collage_module.h``), and the artifact's loader."""

@@ -1,0 +1,77 @@
+"""Packages that a library imports wherever they are installed, and how it does without them."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+
+
+@contextlib.contextmanager
+def hidden(package: str) -> Iterator[None]:
+    """Let imports of a package fail within this context, as if it were not installed.
+
+    What was imported of it before is there again afterwards.
+    """
+    before = {
+        name: module
+        for name, module in sys.modules.items()
+        if name == package or name.startswith(f"{package}.")
+    }
+    for name in before:
+        del sys.modules[name]
+    sys.modules[package] = None  # type: ignore[assignment]  # makes its import fail
+    try:
+        yield
+    finally:
+        del sys.modules[package]
+        sys.modules.update(before)
+
+
+def import_tvm_without_torch() -> None:
+    """Let this process's first import of TVM's interface leave PyTorch alone.
+
+    ``tvm_ffi`` and a module of ``tvm.relax`` import ``torch`` wherever it is installed, for
+    conversions that nobody here asks for. That takes some seconds and 180 MB in every process that
+    loads a placement, brings a second pool of threads, and counts in the memory that a placement is
+    said to take. A toolchain may still import it later.
+    """
+    if not any(isinstance(finder, _WithoutTorch) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _WithoutTorch())
+
+
+class _WithoutTorch(MetaPathFinder):
+    """Finds TVM's modules that import PyTorch where Python does, and executes them without it."""
+
+    MODULES = ("tvm_ffi", "tvm.relax.base_py_module")
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname not in self.MODULES or sys.modules.get("torch") is not None:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Hiding(spec.loader)
+        return spec
+
+
+class _Hiding(Loader):
+    """Executes a module as another loader does, while PyTorch is hidden."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        with hidden("torch"):
+            self.loader.exec_module(module)
+
+    def __getattr__(self, name: str) -> object:
+        # What a module's loader may be asked for besides, such as its resources.
+        return getattr(self.loader, name)

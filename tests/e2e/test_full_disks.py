@@ -1,0 +1,152 @@
+"""Several shapes on disks that are too small: a sentence, no half artifact, and no lost run.
+
+Each disk is a file system of its own in memory, which only root can mount. The engine's children
+are shared, and keep their cache folder, which is on the ordinary disk.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from collage_engine.artifact.manifest import read_manifest, verify_files
+from collage_engine.cli.main import main
+from collage_engine.session.file import load_session
+from tests import zoo
+from tests.support.caches import fresh_cache
+from tests.support.kept_children import kept_children
+
+LONG = bool(os.environ.get("COLLAGE_LONG_TESTS"))
+SIZES = (0.01, 0.4, 0.9, 1.5, 2.2, 4.0) if LONG else (0.9, 4.0)
+"""Sizes of disks, as parts of what the artifact for both shapes needs."""
+SHAPES = ("batch=1", "batch=4")
+OPTIONS = ("--toolchains", "tvm", "--budget", "5s", "--no-in-place", "--confirm", "quick")
+Place = Callable[[Path, Path], tuple[int, str]]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = Path(tmp_path_factory.mktemp("model") / "m.onnx")
+    path.write_bytes(zoo.build("dynamic_batch").SerializeToString())
+    return path
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One cache folder and one pair of children for all tests."""
+    with pytest.MonkeyPatch.context() as patch, kept_children():
+        patch.setenv("COLLAGE_CACHE_DIR", str(fresh_cache(tmp_path_factory.mktemp("cache"))))
+        yield
+
+
+@pytest.fixture
+def place(environment: None, model: Path, capfd: pytest.CaptureFixture[str]) -> Place:
+    """Place both shapes; the status, and what was said on standard error."""
+
+    def run(out: Path, session: Path) -> tuple[int, str]:
+        sizes = ",".join(each.partition("=")[2] for each in SHAPES)
+        arguments = ["place", str(model), "-o", str(out), "--dim", f"batch={sizes}"]
+        status = main([*arguments, *OPTIONS, "--session", str(session)])
+        return status, capfd.readouterr().err
+
+    return run
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Mounts a disk of so many bytes."""
+    mounted: list[Path] = []
+
+    def mount(size: int) -> Path:
+        place = tmp_path / f"disk{len(mounted)}"
+        place.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(place)]
+        if subprocess.run(command, capture_output=True).returncode:
+            pytest.skip("mounting a file system is not allowed here")
+        mounted.append(place)
+        return place
+
+    yield mount
+    for place in mounted:
+        # It fails where a file on it was left open.
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def whole(folder: Path) -> bool:
+    """Whether an artifact is there, all of whose files are as its manifest says."""
+    if not (folder / "manifest.json").exists():
+        return False
+    verify_files(folder, read_manifest(folder))
+    return True
+
+
+def runs_in(session: Path) -> dict[str, int]:
+    """Shape → the number of its runs in a session."""
+    document, _ = load_session(session)
+    return {choice.text: len(each.runs) for choice, each in document.placed_shapes}
+
+
+@pytest.fixture(scope="module")
+def needed(environment: None, model: Path, tmp_path_factory: pytest.TempPathFactory) -> int:
+    """Bytes of the artifact for both shapes."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    assert main(["place", str(model), "-o", str(out), "--dim", "batch=1,4", *OPTIONS]) == 0
+    return sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("part", SIZES)
+@pytest.mark.parametrize("old", [False, True], ids=["new", "replaced"])
+def test_a_disk_for_the_artifact_of_any_size(
+    place: Place, disk: Callable[[int], Path], needed: int, tmp_path: Path, part: float, old: bool
+) -> None:
+    room = disk(int(needed * (part + old)))
+    out, session = room / "out", tmp_path / "s.collage"
+    if old:
+        out.mkdir()
+        (out / "manifest.json").write_text('{"format": "collage-artifact"}')
+        (out / "filler").write_bytes(bytes(needed))
+    status, said = place(out, session)
+    last = said.strip().splitlines()[-1]
+    if status:
+        assert last.startswith("collage: ") and "No space left" in last and "defect" not in said
+        left = ["out"] if old else []
+        assert (out / "filler").exists() == old
+    else:
+        assert whole(out)
+        left = ["out"]
+    assert status == 0 or part < 4.0
+    assert [path.name for path in room.iterdir()] == left
+    # Runs are kept whatever becomes of what is made of their artifacts; one that found no room for
+    # its own has failed.
+    kept = runs_in(session)
+    assert kept == dict.fromkeys(SHAPES, 1) if status == 0 else max(kept.values()) <= 1
+    assert sum(kept.values()) >= 1 or part < 0.5
+
+
+@pytest.mark.parametrize("part", SIZES[-3:] if LONG else SIZES[:1])
+def test_an_artifact_that_is_a_disk_of_its_own(
+    place: Place, disk: Callable[[int], Path], needed: int, tmp_path: Path, part: float
+) -> None:
+    out, session = disk(int(needed * part)), tmp_path / "s.collage"
+    status, said = place(out, session)
+    if part > 1:
+        assert status == 0 and whole(out), said
+    else:
+        assert status == 1 and "No space left" in said.strip().splitlines()[-1]
+        assert not list(out.iterdir())
+    assert runs_in(session) == dict.fromkeys(SHAPES, 1), "the runs themselves had room"
+
+
+def test_a_session_that_finds_no_room_costs_no_artifact(
+    place: Place, disk: Callable[[int], Path], tmp_path: Path
+) -> None:
+    room, out = disk(16 << 10), tmp_path / "out"
+    _, said = place(out, room / "s.collage")
+    assert whole(out)
+    last = said.strip().splitlines()[-1]
+    assert "s.collage" in last and ("No space left" in last or "disk is full" in last)
+    assert not list(room.iterdir())

@@ -1,0 +1,74 @@
+"""A toolchain that is not ready in time is waited for where there is no placement without it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from collage_engine.candidates import menu
+from collage_engine.candidates.open_model import OpenModel
+from collage_engine.control.budget import RunBudget
+from collage_engine.control.run_control import RunControl
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainState
+from collage_engine.run.stages.enumerate import Enumerate, EnumerateInputs, EnumerateResult
+from collage_engine.toolchains.registry import NOT_READY, probe_all
+from tests import zoo
+from tests.support.caches import fresh_cache
+
+AT_ONCE = ("tvm",)
+"""Toolchains that are ready at once."""
+LATE = ("onnxruntime",)
+"""The others that are looked for."""
+
+
+@pytest.fixture(autouse=True)
+def only_tvm_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    def some(
+        names: Collection[str] | None = None, *, waited_for: Collection[str] = (), **others: Any
+    ) -> tuple[ToolchainState, ...]:
+        here = [n for n in AT_ONCE + LATE if n in AT_ONCE or n in waited_for]
+        absent = [n for n in LATE if n not in here]
+        return probe_all(here) + tuple(
+            ToolchainState(name=name, available=False, reason=NOT_READY) for name in absent
+        )
+
+    monkeypatch.setattr(menu, "probe_all", some)
+
+
+def enumerated(name: str, folder: Path, patch: pytest.MonkeyPatch) -> tuple[EnumerateResult, str]:
+    """What the stage finds of a model, and the warnings."""
+    patch.setenv("COLLAGE_CACHE_DIR", str(fresh_cache(folder / "cache")))
+    path = folder / "model.onnx"
+    onnx.save(zoo.build(name), path)
+    settings = RunSettings(threads=1, budget_s=60.0)
+    opened = OpenModel(str(path), {})
+    try:
+        with RunControl(lambda event: None, threading.Event(), threading.Event()) as control:
+            inputs = EnumerateInputs(
+                open_model=opened, settings=settings, pins=(), budget=RunBudget.of(settings)
+            )
+            return Enumerate().run(inputs, control), " ".join(control.warnings)
+    finally:
+        opened.close()
+
+
+def test_it_is_waited_for_where_nothing_else_takes_an_operator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, warnings = enumerated("tagger", tmp_path, monkeypatch)
+    assert {c.instance.toolchain for c in found.data.candidates} == {"tvm", "onnxruntime"}
+    assert found.menu.not_ready == () and not warnings
+
+
+def test_it_is_left_out_with_a_warning_where_there_is_a_placement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, warnings = enumerated("tiny", tmp_path, monkeypatch)
+    assert {c.instance.toolchain for c in found.data.candidates} == {"tvm"}
+    assert "onnxruntime is left out of this run: it was not ready" in warnings
