@@ -79,15 +79,17 @@ if not os.environ.get("COLLAGE_LONG_TESTS"):
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, subprocess.Popen[str]]]:
-    """Every command, running."""
+    """Every command, running, each with a pipe of its own: a command that reads from a pipe would be
+    the reader that a command which writes to the same pipe looks for."""
     folder = tmp_path_factory.mktemp("pipes")
-    pipe, artifact = folder / "waiting", folder / "artifact"
-    os.mkfifo(pipe)
+    artifact = folder / "artifact"
     shutil.copytree(ARTIFACT, artifact)
     (artifact / MANIFEST).unlink()
     os.mkfifo(artifact / MANIFEST)
     running = {}
     for number, (name, words) in enumerate(COMMANDS.items()):
+        pipe = folder / f"waiting{number}"
+        os.mkfifo(pipe)
         names = {"PIPE": str(pipe), "FOLDER": str(artifact), "OUT": str(folder / f"out{number}")}
         names["OUT.html"] = f"{names['OUT']}.html"
         running[name] = subprocess.Popen(
