@@ -215,6 +215,17 @@ class WelcomePage(QWidget):
             row.addWidget(drop)
             self.lost.addWidget(card)
 
+    def show_probing(self, number: int, total: int) -> None:
+        """Show how many toolchains have been looked for.
+
+        Args:
+            number: Of the one that is being looked for, from 1.
+            total: How many there are.
+        """
+        self.busy.setRange(0, total)
+        self.busy.setValue(max(self.busy.value(), number - 1))
+        self.engine.setText(words.examining_toolchain(number, total))
+
     def show_engine(self, device: str, states: Iterable[ToolchainState]) -> None:
         """Show the toolchains of the engine.
 

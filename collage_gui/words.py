@@ -883,8 +883,15 @@ LOOKING_FOR_TOOLCHAINS = "The engine is looking for toolchains"
 NO_RECENT_FILES = "Files that you open are listed here."
 STARTING = (
     "Looking for toolchains… At the first start their adapters are compiled once, which takes "
-    "about half a minute. A model can be opened meanwhile."
+    "half a minute to two minutes. A model can be opened meanwhile."
 )
+
+
+def examining_toolchain(number: int, total: int) -> str:
+    """Say which of the toolchains the engine is looking for."""
+    return STARTING.replace("toolchains…", f"toolchains: {number} of {total}.", 1)
+
+
 STEPS = (
     "Open a model: its operators are drawn as a graph.",
     "Run: every sub-graph that a toolchain could take is measured, then the fastest placement is "

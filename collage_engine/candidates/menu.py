@@ -11,6 +11,7 @@ import msgspec
 
 from collage_engine.bounds.certified import machine_bounds
 from collage_engine.candidates.host_candidates import host_sources
+from collage_engine.candidates.refusals import plain_reason
 from collage_engine.machine.cuda import TargetChoice
 from collage_engine.machine.device import device, fingerprint, physical_cores
 from collage_engine.model.dataflow_graph import DataflowGraph
@@ -396,13 +397,15 @@ def _with_libraries(
 def _without_candidates(
     graph: DataflowGraph, sources: Sequence[CandidateSource], candidates: Sequence[Candidate]
 ) -> dict[str, dict[int, str]]:
-    """Return, by instance id, the operators that it has no candidate for, with the reasons."""
+    """Return, by instance id, the operators that it has no candidate for, with plain reasons."""
     held: dict[str, set[int]] = {source.instance.id: set() for source in sources}
     for candidate in candidates:
         held[candidate.instance.id].update(candidate.nodes)
     return {
         source.instance.id: {
-            number: why_not(graph, source, index)
+            number: plain_reason(
+                why_not(graph, source, index), graph.nodes[index], source.instance
+            )
             for number, index in enumerate(graph.operators)
             if number not in held[source.instance.id]
         }

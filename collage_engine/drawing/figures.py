@@ -223,8 +223,11 @@ def why_not_found(run: Run) -> str:
 
 
 def measured_share(counts: CandidateCounts) -> float:
-    """Share of the distinct candidates that could matter and that have a cost, 0…1."""
-    matter = counts.distinct - counts.proven - counts.assumed
+    """Share of the distinct candidates that could matter and that have a cost, 0…1.
+
+    Those that were timed as whole models count on neither side: they are no part of the search.
+    """
+    matter = counts.distinct - counts.proven - counts.assumed - counts.from_trials
     known = counts.measured + counts.from_store + counts.invalid
     return min(1.0, known / matter) if matter > 0 else 1.0
 

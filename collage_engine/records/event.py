@@ -81,6 +81,14 @@ class Provisional(msgspec.Struct, frozen=True, kw_only=True, tag="provisional"):
     the baselines that were timed."""
 
 
+class Probing(msgspec.Struct, frozen=True, kw_only=True, tag="probing"):
+    """A toolchain is being looked for, which may compile its adapter. It belongs to no document."""
+
+    number: int
+    """Of this toolchain among all that are looked for, from 1."""
+    total: int
+
+
 class Done(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
     """The run ended: finished, cancelled (what was measured is kept) or failed."""
 
@@ -90,4 +98,4 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
     reason: str | None = None
 
 
-Event = Stage | Progress | Measured | Log | Provisional | Done
+Event = Stage | Progress | Measured | Log | Provisional | Probing | Done

@@ -10,6 +10,7 @@ import msgspec
 from collage_engine.candidates.inputs import representative_inputs
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
+from collage_engine.candidates.refusals import plain_reason
 from collage_engine.control.run_control import RunControl
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import NO_OPERATORS, first, operator_set
@@ -21,6 +22,7 @@ from collage_engine.records.cost import invalid
 from collage_engine.records.cost_table import CostTable, records_of
 from collage_engine.records.errors import UsageError
 from collage_engine.records.numbering import OperatorNumber
+from collage_engine.records.operator_titles import onnx_type
 from collage_engine.records.settings import RunSettings
 from collage_engine.store.keys import KeyMaker
 from collage_engine.timing.candidate_timing import Measuring
@@ -111,7 +113,9 @@ def _refusal(
         index = graph.operators[number]
         why = source.supports(index)
         if why is not None:
-            return f"{graph.nodes[index].op}: {why}"
+            kind = onnx_type(graph.nodes[index].op)
+            plain = plain_reason(why, graph.nodes[index], source.instance)
+            return plain if kind in plain else f"{kind}: {plain}"
     return None
 
 
@@ -130,6 +134,6 @@ def _check_convex(graph: DataflowGraph, operators: tuple[OperatorNumber, ...]) -
     if holes:
         hole = graph.nodes[graph.operators[first(holes)]]
         raise UsageError(
-            f"these nodes cannot be one partition: a path leaves them through {hole.op}"
+            f"these nodes cannot be one partition: a path leaves them through {onnx_type(hole.op)}"
             f"{' (' + hole.onnx_nodes[0] + ')' if hole.onnx_nodes else ''} and comes back"
         )

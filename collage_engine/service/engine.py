@@ -29,7 +29,7 @@ from collage_engine.records.errors import (
     ProtocolError,
     UsageError,
 )
-from collage_engine.records.event import Done, Event, Measured, Provisional
+from collage_engine.records.event import Done, Event, Measured, Probing, Provisional
 from collage_engine.records.farm import FarmStatus
 from collage_engine.records.placement import Run
 from collage_engine.records.results import Opened, RunUpdate
@@ -161,10 +161,18 @@ class Engine:
         )
 
     def toolchains(self, *, anew: bool = False) -> p.Toolchains:
-        """Probe every toolchain; ``anew`` does not trust what was found minutes ago."""
-        from collage_engine.toolchains.registry import probe_all
+        """Probe every toolchain; ``anew`` does not trust what was found minutes ago.
 
-        return p.Toolchains(toolchains=tuple(probe_all(anew=anew)))
+        The listener is told of each for which a process is started, since that may take long.
+        """
+        from collage_engine.toolchains.registry import all_names, probe_all
+
+        names = all_names()
+
+        def on_child(name: str) -> None:
+            self._listener("", Probing(number=names.index(name) + 1, total=len(names)))
+
+        return p.Toolchains(toolchains=tuple(probe_all(anew=anew, on_child=on_child)))
 
     # -- documents ---------------------------------------------------------------------
 

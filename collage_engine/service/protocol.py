@@ -343,9 +343,10 @@ class MeasuredMany(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Notification(msgspec.Struct, frozen=True, kw_only=True):
-    """``stage, progress, log, provisional, done``: an event, and the document that it is about."""
+    """``stage, progress, log, provisional, done, probing``: an event, and what it is about."""
 
     document: str
+    """Empty: none (``probing``)."""
     event: dict[str, Any]
     """``records.event`` as builtins, with its ``type`` tag."""
 
@@ -389,4 +390,5 @@ NOTIFICATIONS: dict[str, type] = {
     "log": Notification,
     "provisional": Notification,
     "done": Notification,
+    "probing": Notification,
 }

@@ -137,11 +137,14 @@ class Measuring:
             Cancelled: The user stopped it. What was measured is in the store and was emitted.
         """
         keys = {candidate.key for candidate in candidates}
+        from_trials = 0
         if all(costs.known(candidate.id) for candidate in candidates):
             known = {c.key: costs.isolated_cost(c.id) for c in candidates}
+            stored = sum(cost.from_store for cost in known.values())
+            from_trials = len(known) - stored
             outcome = MeasuringResult(
                 costs=known,
-                from_store=len(keys),
+                from_store=stored,
                 invalid=sum(cost.state == "invalid" for cost in known.values()),
             )
         else:
@@ -153,6 +156,7 @@ class Measuring:
             enumerated=before.enumerated + len(candidates),
             distinct=before.distinct + len(keys),
             measured=before.measured + outcome.measured,
+            from_trials=before.from_trials + from_trials,
             from_store=before.from_store + outcome.from_store,
             invalid=before.invalid + outcome.invalid,
             skipped=before.skipped + outcome.skipped,

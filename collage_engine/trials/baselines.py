@@ -11,6 +11,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from collage_engine.candidates.host_candidates import for_untaken_operators, without_pinned
+from collage_engine.candidates.refusals import plain_reason
 from collage_engine.model.index_set import members
 from collage_engine.partition.call_graph import CallGraph
 from collage_engine.partition.candidate import make_candidate
@@ -95,7 +96,9 @@ def _refused(calls: CallGraph, source: CandidateSource) -> str | None:
         if reason is not None:
             node = calls.graph.nodes[index]
             where = f" ({node.onnx_nodes[0]})" if node.onnx_nodes else ""
-            return f"cannot take {onnx_type(node.op)}{where}: {reason.removeprefix(f'{node.op}: ')}"
+            kind = onnx_type(node.op)
+            why = plain_reason(reason, node, source.instance).removeprefix(f"{kind}: ")
+            return f"cannot take {kind}{where}: {why}"
     return None
 
 
@@ -242,8 +245,7 @@ def _user_placement(
         refused = menu.sources[by_id[choice]].supports(index)
         if refused is not None:
             first = node.onnx_nodes[0] if node.onnx_nodes else node.op
-            return Contender(
-                name=name, kind="user", reason=f"{choice} cannot take {first}: {refused}"
-            )
+            why = plain_reason(refused, node, menu.sources[by_id[choice]].instance)
+            return Contender(name=name, kind="user", reason=f"{choice} cannot take {first}: {why}")
         owner.append(by_id[choice])
     return Contender(name=name, kind="user", cover=_merge(calls, menu.sources, owner))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QInputDialog, QLineEdit, QWidget
 
 from collage_engine.drawing.palette import learn
+from collage_engine.records.event import Probing
 from collage_engine.records.toolchain import ToolchainState
+from collage_engine.records.typed import convert
 from collage_engine.service import protocol
 from collage_gui import words
 from collage_gui.banner import Banner
@@ -29,6 +31,8 @@ class Engine(QObject):
     changed = Signal()
     """The engine's state or its device changed."""
     toolchains_known = Signal()
+    probing = Signal(int, int)
+    """Which of how many toolchains the engine is looking for."""
     lost = Signal(str)
     """Why the engine is gone."""
 
@@ -51,6 +55,7 @@ class Engine(QObject):
         client.stopped.connect(self._stopped)
         client.unresponsive.connect(self._unresponsive)
         client.logged.connect(self._logged)
+        client.notified.connect(self._notified)
         documents.page_added.connect(self._page_added)
         documents.document_opened.connect(self._show_device)
         documents.open_failed.connect(self._open_failed)
@@ -175,6 +180,11 @@ class Engine(QObject):
     def _logged(self, text: str) -> None:
         for page in self._documents.pages:
             page.document.log.add("engine", text)
+
+    def _notified(self, method: str, params: Any) -> None:
+        if method == "probing" and not self.states:
+            event = convert(params.event, Probing)
+            self.probing.emit(event.number, event.total)
 
     # -- pages -------------------------------------------------------------------------
 

@@ -129,6 +129,7 @@ class MainWindow(QMainWindow):
         engine.changed.connect(self._engine_changed)
         engine.changed.connect(self.refresh)
         engine.toolchains_known.connect(lambda: welcome.show_engine(engine.host, engine.states))
+        engine.probing.connect(welcome.show_probing)
         engine.lost.connect(welcome.show_engine_trouble)
         self.toolbar.mode_chosen.connect(self.refresh)
         self.preferences.changed.connect(self._preference_changed)

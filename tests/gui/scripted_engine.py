@@ -33,7 +33,7 @@ from collage_engine.records.answers import (
     WeightStatistics,
 )
 from collage_engine.records.comparison import Comparison, NodeChange
-from collage_engine.records.event import Done, Log, Progress, Provisional, Stage
+from collage_engine.records.event import Done, Log, Probing, Progress, Provisional, Stage
 from collage_engine.records.farm import FarmMachine, FarmPlacement, FarmPool, FarmStatus
 from collage_engine.records.graph import ModelRecord
 from collage_engine.records.shapes import Sharing
@@ -161,6 +161,8 @@ class Engine:
         )
 
     def toolchains_list(self, params):
+        for number in range(1, len(STATES) + 1):
+            self.event("", Probing(number=number, total=len(STATES)))
         return p.Toolchains(toolchains=STATES)
 
     def model_open(self, params):

@@ -52,6 +52,29 @@ def test_a_machine_without_a_device_is_offered_no_toolchain_for_one(qtbot, tmp_p
     assert "cublas: get it" in page.engine.text().lower()
 
 
+def test_the_first_start_counts_the_toolchains_that_are_looked_for(qtbot, tmp_path) -> None:
+    preferences = Preferences(str(tmp_path / "settings.ini"))
+    page = WelcomePage(preferences, Theme(preferences))
+    qtbot.addWidget(page)
+    assert page.busy.maximum() == 0, "a share is shown before anything is counted"
+    page.show_probing(4, 10)
+    assert (page.busy.value(), page.busy.maximum()) == (3, 10)
+    assert "toolchains: 4 of 10. At the first start" in page.engine.text()
+    page.show_probing(3, 10)
+    assert page.busy.value() == 3, "two are looked for at a time; the bar went back"
+    page.show_engine("here", STATES)
+    assert page.busy.isHidden() and "of 10" not in page.engine.text()
+
+
+def test_the_engine_tells_which_toolchain_it_looks_for(drive) -> None:
+    d = drive(start=False)
+    told: list[tuple[int, int]] = []
+    d.window.engine.probing.connect(lambda number, total: told.append((number, total)))
+    d.start()
+    total = len(d.window.engine.states)
+    assert told == [(number, total) for number in range(1, total + 1)]
+
+
 def test_only_toolchains_for_the_target_are_of_the_run(qtbot) -> None:
     toolchains = ToolchainList()
     qtbot.addWidget(toolchains)

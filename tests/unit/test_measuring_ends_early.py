@@ -6,10 +6,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
+from collage_engine.drawing.figures import measured_share
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.records.cost import UNKNOWN, Cost
 from collage_engine.records.cost_table import CostTable
@@ -102,3 +104,22 @@ def test_all_are_counted_where_the_time_ends_before_the_turn_of_the_first(
     inputs, _ = a_run(tmp_path / "store.sqlite", IN_TRIAL)
     counts = Measure().run(inputs, RunControl()).counts
     assert (counts.distinct, counts.skipped, counts.from_trials) == (3, 1, 2)
+
+
+def test_a_lone_whole_model_that_a_trial_timed_is_not_counted_as_stored() -> None:
+    """With one candidate nothing is measured; its cost is the trial's, or that of the store."""
+    graph = chain("nn.relu", "nn.relu")
+    nowhere = cast("Any", None)
+    for stored in (False, True):
+        cost = msgspec.structs.replace(IN_TRIAL, from_store=stored)
+        made = make_candidate(graph, ToolchainInstance(toolchain="a"), (0, 1), rule="region")
+        data = data_of(graph, [row(made, cost, key=made.id)])
+        measuring = Measuring(nowhere, nowhere, RunSettings(), {}, RunControl())
+        measuring.add(data.candidates, data.costs, None)
+        counts = measuring.counts
+        assert (counts.distinct, counts.from_trials, counts.from_store) == (
+            1,
+            0 if stored else 1,
+            1 if stored else 0,
+        )
+        assert measured_share(counts) == 1.0
