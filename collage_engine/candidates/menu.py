@@ -403,9 +403,7 @@ def _without_candidates(
         held[candidate.instance.id].update(candidate.nodes)
     return {
         source.instance.id: {
-            number: plain_reason(
-                why_not(graph, source, index), graph.nodes[index], source.instance
-            )
+            number: plain_reason(why_not(graph, source, index), graph.nodes[index], source.instance)
             for number, index in enumerate(graph.operators)
             if number not in held[source.instance.id]
         }

@@ -90,7 +90,8 @@ def test_a_word_that_is_also_an_operator_stays() -> None:
     "reason",
     [
         "no partition with it would call onednn",
-        "op: nn.softmax 'n7' is an operator of kind anchor, which this rule does not take by itself",
+        "op: nn.softmax 'n7' is an operator of kind anchor, which this rule does not take by "
+        "itself",
     ],
 )
 def test_a_library_that_kernels_could_call_is_named(reason) -> None:
