@@ -40,7 +40,7 @@ _THEMSELVES = (
     ),
     (re.compile(r"^it (?=returns |takes |has )"), "{title} "),
 )
-"""How adapters name themselves: that of all BLAS libraries does not know which one it stands for."""
+"""How adapters name themselves: that of all BLAS libraries does not know for which it stands."""
 
 
 def title_of(name: str) -> str:

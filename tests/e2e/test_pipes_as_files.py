@@ -79,8 +79,11 @@ if not os.environ.get("COLLAGE_LONG_TESTS"):
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, subprocess.Popen[str]]]:
-    """Every command, running, each with a pipe of its own: a command that reads from a pipe would be
-    the reader that a command which writes to the same pipe looks for."""
+    """Every command, running, each with a pipe of its own.
+
+    A command that reads from a pipe would be the reader that another one, which writes to the same
+    pipe, looks for.
+    """
     folder = tmp_path_factory.mktemp("pipes")
     artifact = folder / "artifact"
     shutil.copytree(ARTIFACT, artifact)
