@@ -15,9 +15,9 @@ from tvm.ir import Call, Expr
 from collage_engine.kernels.expressions import call_name, equal, walk
 
 LANES = 16
-"""Sums that AVX-512's instructions for bfloat16 take at once."""
+"""Number of float32 sums that one AVX-512 instruction for bfloat16 (VDPBF16PS) works on."""
 ADD_PRODUCTS = "collage_add_bfloat16_products"
-"""Name of the function in ``PRODUCTS``."""
+"""Name of the LLVM function that ``PRODUCTS`` defines; chosen."""
 PRODUCTS = f"""
 declare <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float>, <32 x bfloat>, <32 x bfloat>)
 define weak_odr <16 x float> @{ADD_PRODUCTS}(<16 x float> %sums, <16 x i32> %a, <16 x i32> %b) #0 {{
@@ -29,9 +29,10 @@ define weak_odr <16 x float> @{ADD_PRODUCTS}(<16 x float> %sums, <16 x i32> %a, 
 }}
 attributes #0 = {{ alwaysinline nounwind readnone }}
 """
-"""Sums, and the two products that each lane's pairs add to them."""
+"""LLVM code of a function that adds to each of 16 float32 sums the two products of its lane's pairs
+of bfloat16 numbers, by the instruction VDPBF16PS."""
 ROUND = "collage_round_to_bfloat16"
-"""Name of the function in ``ROUNDING``."""
+"""Name of the LLVM function that ``ROUNDING`` defines; chosen."""
 ROUNDING = f"""
 declare <16 x bfloat> @llvm.x86.avx512bf16.cvtneps2bf16.512(<16 x float>)
 define weak_odr <16 x i16> @{ROUND}(<16 x float> %x) #0 {{
@@ -41,9 +42,10 @@ define weak_odr <16 x i16> @{ROUND}(<16 x float> %x) #0 {{
 }}
 attributes #0 = {{ alwaysinline nounwind readnone }}
 """
-"""A vector rounded as ``upper_half`` does it, in one instruction."""
+"""LLVM code of a function that rounds 16 float32 numbers to bfloat16 as ``upper_half`` does, by the
+instruction VCVTNEPS2BF16."""
 LARGEST = 0x7F800000
-"""The bits of infinity: larger ones, the sign aside, are no numbers."""
+"""The bits of float32's infinity (IEEE 754). Larger bit patterns, without the sign, are NaN."""
 
 
 def rounded(x: Any) -> Any:

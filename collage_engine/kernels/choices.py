@@ -23,20 +23,21 @@ from collage_engine.records.files import write_atomically
 from collage_engine.records.toolchain import ToolchainInstance
 
 FOLDER = "tuned"
-"""Folder of the tables in the cache folder."""
+"""Name of the tables' folder inside the cache folder; chosen."""
 NEWEST = "newest"
-"""File that names the union of all tables: for placements that were kept without their hash."""
+"""Name of the file that holds the hash of the union of all tables. It serves placements that were
+kept without the hash of their own table."""
 
 Choice = Mapping[str, Any]
 
 
 @dataclass
 class Choices:
-    """A table in use, and which workloads were asked for while it was."""
+    """A tuned table in use, with a record of the workloads that were asked for meanwhile."""
 
     table: Mapping[str, Choice] = field(default_factory=dict)
     asked: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Workload → the record of its problem."""
+    """The record of each problem that was asked for, by its workload; the tuner reads it."""
 
     def plan(self, workload: str, description: dict[str, Any]) -> dict[str, Any]:
         """Returns the plan chosen for an anchor; empty when its schedule shall decide itself."""
@@ -49,7 +50,11 @@ _current: ContextVar[Choices | None] = ContextVar("choices", default=None)
 
 @contextmanager
 def using(choices: Choices) -> Iterator[Choices]:
-    """Lower with these choices."""
+    """Has kernels lowered within this context follow a table's choices.
+
+    Yields:
+        The same choices, whose ``asked`` fills while kernels are lowered.
+    """
     token = _current.set(choices)
     try:
         yield choices
@@ -71,17 +76,24 @@ def trace_for(kernel: str) -> Any | None:
 
 
 def has_traces() -> bool:
-    """Whether the table in use has any trace: only then kernels are looked up by their hash."""
+    """Tells whether the table in use has any trace.
+
+    Only then are kernels looked up by their hash.
+    """
     current = _current.get()
     return current is not None and any("trace" in choice for choice in current.table.values())
 
 
 TUNED = ("tuned", "yes")
-"""What an instance's configuration says when it is lowered with a table."""
+"""The entry of an instance's configuration that says that it is lowered with a tuned table."""
 
 
 def choices_of(instance: ToolchainInstance) -> Choices:
-    """Returns the table that an instance is lowered with. ``ToolchainError`` when it is gone."""
+    """Returns the table that an instance is lowered with, an empty one without tuning.
+
+    Raises:
+        ToolchainError: The table's file is gone.
+    """
     return Choices(read_table(instance.tuning)) if TUNED in instance.config else Choices()
 
 
@@ -89,14 +101,20 @@ def choices_of(instance: ToolchainInstance) -> Choices:
 
 
 def digest_of(table: Mapping[str, Choice]) -> str:
-    """Sixteen hexadecimal digits that equal tables share; empty for an empty table."""
+    """Returns sixteen hexadecimal digits that equal tables share; "" for an empty table."""
     if not table:
         return ""
     return hashlib.sha256(_text(table).encode()).hexdigest()[:16]
 
 
 def write_table(table: Mapping[str, Choice]) -> str:
-    """Keep a table; the hash by which an instance names it."""
+    """Writes a table to the cache folder and returns the hash by which an instance names it.
+
+    The union of all tables is written beside it.
+
+    Returns:
+        The hash (see ``digest_of``); an empty text for an empty table, which is not written.
+    """
     digest = digest_of(table)
     if not digest:
         return ""

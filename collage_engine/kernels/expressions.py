@@ -1,4 +1,4 @@
-"""Reading and rewriting TIR expressions (the wheel has no Python statement functor)."""
+"""Reads and rewrites TIR expressions (TVM's wheel has no Python functor for statements)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class NotUnderstood(Exception):
 
 
 def call_name(call: Call) -> str:
-    """``exp`` for a call of the intrinsic ``tirx.exp``; empty for other calls."""
+    """Returns ``exp`` for a call of the intrinsic ``tirx.exp``; an empty text for other calls."""
     if not isinstance(call.op, Op):
         return ""
     return str(call.op.name).rsplit(".", 1)[-1]
@@ -85,7 +85,7 @@ _PARTS: tuple[tuple[tuple[type, ...], Callable[[Any], tuple[Expr, ...]]], ...] =
     ((prim.Let,), lambda e: (e.value, e.body)),
     ((Var, prim.IntImm, prim.FloatImm, StringImm), lambda e: ()),
 )
-"""What the direct sub-expressions of each class of expressions are."""
+"""Functions that return the direct sub-expressions of an expression, by its classes."""
 
 
 @cache
@@ -133,7 +133,13 @@ def nesting(e: Expr) -> int:
 
 
 def rewrite(e: Expr, replace: Callable[[Expr], Expr | None]) -> Expr:
-    """The expression with every node for which ``replace`` gives one replaced, outermost first."""
+    """Returns the expression with nodes replaced, the outermost first.
+
+    Args:
+        e: The expression.
+        replace: A function that returns what stands for a node; None leaves the node and goes on to
+            its sub-expressions.
+    """
     new = replace(e)
     if new is not None:
         return new
@@ -163,7 +169,7 @@ def rewrite(e: Expr, replace: Callable[[Expr], Expr | None]) -> Expr:
 
 
 def substitute(e: Expr, values: Mapping[Var, Any]) -> Expr:
-    """Variables replaced; a Python int becomes a constant of the variable's type."""
+    """Returns the expression with variables replaced; an int becomes a constant of type int64."""
 
     def replace(node: Expr) -> Expr | None:
         if not isinstance(node, Var) or node not in values:

@@ -16,7 +16,7 @@ from typing import Any
 from collage_engine.kernels.rule import Decision, KernelRule, Plan, Record
 
 ANNOTATION = "collage"
-"""Name of the block annotation."""
+"""Name of the annotation on a TIR block under which the decision stands; chosen."""
 
 
 @dataclass(frozen=True)

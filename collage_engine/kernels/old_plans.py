@@ -1,4 +1,4 @@
-"""Choices of tuned tables that were written before rules had typed plans.
+"""Upgrades choices of tuned tables that were written before rules had typed plans.
 
 Such a table is still named by sessions and artifacts that are exported again, so it has to give
 the kernels that it gave. An old choice is a plain dictionary without the name of a rule: a
@@ -60,7 +60,7 @@ def upgraded(
 def _rule_of(
     way: str | None, default: Decision[Any, Any], rules: Registry, machine: Any
 ) -> KernelRule[Any, Any, Any]:
-    """The rule that an old choice meant: the one it named, where that matches, else the default."""
+    """Returns the rule that an old choice meant: the named one if it matches, else the default."""
     if way is None or way == DEPTHWISE:
         return default.rule
     found = [r for r in rules.matching(default.problem, machine) if r.name == f"conv {way}"]

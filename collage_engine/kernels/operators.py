@@ -1,4 +1,4 @@
-"""A list says which Relax operators become PrimFuncs, without asking TVM."""
+"""Lists the Relax operators that become PrimFuncs, so that TVM need not be asked."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ REASONS = {
 
 
 def reason_against(graph: DataflowGraph, index: int) -> str | None:
-    """None when the call can be lowered to kernels; else why not."""
+    """Returns None when the call can be lowered to kernels, else a sentence why not."""
     node = graph.nodes[index]
     op = node.op
     read = (kind for source in node.inputs for kind in graph.nodes[source].types)

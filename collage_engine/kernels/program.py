@@ -1,4 +1,4 @@
-"""A PrimFunc read as stages: what each block computes, without how.
+"""Reads a PrimFunc as stages: what each block computes, without how.
 
 FuseTIR gives a sequence of blocks, one per legalised operator or part of one. A schedule does
 not transform those loops: it reads the blocks here and writes a loop nest of its own.
@@ -159,7 +159,7 @@ def _stage(statement: Any) -> Stage:
 
 
 def _loops_of(statement: Any) -> tuple[Any, list[Var], list[int]]:
-    """A block that stores one element, and the variables and extents of the loops around it."""
+    """Returns a block that stores one element, with the variables and extents of its loops."""
     loops: list[Var] = []
     extents: list[int] = []
     while isinstance(statement, tirx.For):
@@ -262,11 +262,11 @@ def _is_axis(index: Expr, axis: Var, size: int) -> bool:
 
 
 def inline(program: Program, keep: Any = lambda stage: False) -> Program:
-    """Plain stages put into their readers, as long as that repeats nothing expensive.
+    """Puts plain stages into their readers, as long as that repeats nothing expensive.
 
-    Kept apart: reductions, anchors, outputs, what ``keep`` asks for, and expensive values read
-    by more than one stage, by a reduction more than once per element, or at other places than
-    the reader's own element; and what would put one function of selects within another.
+    Kept apart are reductions, anchors, outputs and what ``keep`` asks for; expensive values that
+    are read by more than one stage, by a reduction more than once per element, or at other places
+    than the reader's own element; and what would put one function of selects within another.
     """
     stages = list(program.stages)
     position = 0

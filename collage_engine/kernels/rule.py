@@ -48,7 +48,7 @@ import numpy as np
 from collage_engine.records.errors import ToolchainError
 
 Record = dict[str, Any]
-"""JSON values by name."""
+"""A problem's sizes or a plan's parameters as JSON values, by name."""
 
 
 class PlanError(ToolchainError):
@@ -207,27 +207,45 @@ class KernelRule(ABC, Generic[ProblemT, PlanT, MachineT]):
     name: ClassVar[str]
     """What kernels written by this rule are marked with; also the rule's name in records."""
     problem_type: ClassVar[type]
-    """The kind of problem."""
+    """The class of the problems that the rule writes kernels for."""
     plan_type: ClassVar[type[Plan]] = NoPlan
     multiplies_out: ClassVar[bool] = True
     """Whether results are plain sums of products (Winograd's method, for one, rounds otherwise)."""
 
     @abstractmethod
     def matches(self, problem: ProblemT, machine: MachineT) -> bool:
-        """Tells whether the rule can write a kernel for the problem at all."""
+        """Tells whether the rule can write a kernel for the problem at all.
+
+        Args:
+            problem: A problem of the class ``problem_type``.
+            machine: The processor or device on which the kernel is to run.
+        """
 
     def worthwhile(self, problem: ProblemT, machine: MachineT) -> bool:
-        """Tells whether the rule expects to be faster than the matching rules behind it."""
+        """Tells whether the rule expects to be faster than the matching rules behind it.
+
+        It is asked only of rules that match. Without tuning, the first worthwhile rule of the
+        registry writes the kernel.
+        """
         return True
 
     @abstractmethod
     def default(self, problem: ProblemT, machine: MachineT) -> PlanT:
-        """Returns the plan that the rule's own cost model prefers."""
+        """Returns the plan that the rule's own cost model prefers; it passes ``check``."""
 
     def neighbours(self, problem: ProblemT, plan: PlanT, machine: MachineT) -> Iterator[PlanT]:
-        """Plans that differ in one respect, the respects that matter most first.
+        """Yields plans that differ from ``plan`` in one respect, those that matter most first.
 
-        Only plans that pass ``check`` are given. Without a tuning space there are none.
+        This is the rule's tuning space: the tuner tries what is yielded here and goes on from what
+        is faster.
+
+        Args:
+            problem: The problem whose kernel is tuned.
+            plan: The plan to differ from; it passes ``check``.
+            machine: The processor or device on which the kernel is to run.
+
+        Yields:
+            Plans that pass ``check``. A rule without a tuning space yields none.
         """
         return iter(())
 
@@ -242,7 +260,18 @@ class KernelRule(ABC, Generic[ProblemT, PlanT, MachineT]):
     def pack(
         self, problem: ProblemT, plan: PlanT, machine: MachineT, weight: np.ndarray
     ) -> np.ndarray:
-        """Returns a constant operand in the order in which the kernel reads it."""
+        """Returns a constant operand in the order in which the kernel reads it.
+
+        Args:
+            problem: The problem whose kernel is written.
+            plan: The plan that the kernel follows; the order may depend on it.
+            machine: The processor or device on which the kernel is to run.
+            weight: The operand in the layout of the model, for example [output channels, input
+                channels of a group, kernel rows, kernel columns].
+
+        Returns:
+            The packed operand; the weight itself where a rule packs nothing.
+        """
         return weight
 
     @abstractmethod
@@ -278,7 +307,7 @@ class Decision(Generic[ProblemT, PlanT]):
         return f"{self.rule.name}: {self.plan.name}"
 
     def to_record(self) -> Record:
-        """The choice as JSON values: the rule's name, and the plan's parameters beside it."""
+        """Returns the choice as JSON values: the rule's name beside the plan's parameters."""
         return {RULE: self.rule.name, **self.plan.to_record()}
 
     def pack(self, machine: Any, weight: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""From a fused PrimFunc to a scheduled one: which rule writes it, with which fall-backs."""
+"""Schedules fused PrimFuncs: finds the rule that writes each one, with its fall-backs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from collage_engine.kernels.registry import RULES
 from collage_engine.kernels.target import BYTES_PER_CYCLE, Cpu
 
 TRACED = "metaschedule"
-"""The schedule of a kernel that follows a MetaSchedule trace."""
+"""The name that marks kernels whose schedule is a MetaSchedule trace."""
 
 CYCLES_PER_STORE = 8 / BYTES_PER_CYCLE
 """Cycles of one thread for a result of a plain stage. Chosen: four bytes read and four written."""
@@ -41,18 +41,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Kernel:
-    """It holds a scheduled PrimFunc and how it came about."""
+    """A scheduled PrimFunc, and how it came about."""
 
     function: tirx.PrimFunc
     plain: tirx.PrimFunc
-    """What it was scheduled from: the same computation, slow and beyond doubt."""
+    """The PrimFunc before scheduling: the same computation in TVM's plain loops, slow but
+    reliable."""
     schedule: str
     reason: str = ""
-    """Why a more specific rule was not used, when one was tried."""
+    """A sentence why a more specific rule was not used, when one was tried; else empty."""
 
     @property
     def unscheduled(self) -> bool:
-        """Tells whether no rule could write it, so that TVM's plain loops run."""
+        """Tells whether no rule could write the kernel, so that TVM's plain loops run."""
         return self.schedule == UNSCHEDULED
 
 
@@ -144,7 +145,7 @@ def _anchored(function: tirx.PrimFunc, program: Program, anchor: Stage, cpu: Cpu
 
 
 def _unscheduled(function: tirx.PrimFunc, reason: str) -> Kernel:
-    """TVM's plain loops, said so: they are tens of times slower than a written kernel."""
+    """Returns TVM's plain loops and logs it: they are tens of times slower than our kernels."""
     _log.info("a kernel of %d parameters runs unscheduled: %s", len(function.params), reason)
     return _kernel(function, None, UNSCHEDULED, reason)
 

@@ -1,4 +1,4 @@
-"""The processor kernels are written for: LLVM target, vector width, registers, caches."""
+"""Describes the processor that kernels are written for: vector width, registers, caches."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ measured. Tuning compares what it decides between."""
 
 @dataclass(frozen=True)
 class Cpu:
-    """The schedules need to know this of a processor."""
+    """What the kernel rules need to know of a processor."""
 
     vector_bytes: int
-    """Width of the widest vectors."""
+    """Bytes of the widest vector register."""
     registers: int
-    """Vector registers the code generator can name."""
+    """Number of vector registers that the code generator can name."""
     l1_bytes: int
     l2_bytes: int
-    """Data that the first- and the second-level cache of one core hold."""
+    """``l1_bytes`` and ``l2_bytes``: data that one core's first- and second-level cache hold."""
     threads: int = 1
-    """Threads that a kernel may use."""
+    """Number of threads among which a kernel may share its loops."""
     vnni: bool = False
     """Whether one instruction adds four 8-bit products to each lane of a full vector."""
     bfloat16: bool = False
@@ -46,10 +46,13 @@ class Cpu:
 
 
 def cpu_target(threads: int = 1) -> dict[str, Any]:
-    """Keyword dictionary for ``tvm.target.Target`` that makes LLVM use this processor fully.
+    """Returns the keywords for ``tvm.target.Target`` that have LLVM use this processor fully.
 
-    LLVM names the processor itself; where it does not know it, the generic one with the
+    LLVM names the processor itself; where it does not know it, the generic one is taken with the
     instruction sets that LLVM detects. ("native" is no valid name for TVM.)
+
+    Args:
+        threads: The number of threads that kernels may use.
     """
     from tvm.target import codegen
 
@@ -75,7 +78,8 @@ KNOWN_FEATURES: tuple[str, ...] = (
     "avx512vl",
     "neon",
 )
-"""Instruction sets that are asked for by name where LLVM does not know the processor."""
+"""Instruction sets, as LLVM names them, that are asked for where LLVM does not know the
+processor."""
 
 
 def _detected_features() -> set[str]:

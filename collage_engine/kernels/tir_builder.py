@@ -15,9 +15,9 @@ from tvm.ir import Expr
 from tvm.tirx.stmt import For, ForKind
 
 Index: TypeAlias = int | Expr
-"""An int64 expression or a Python int."""
+"""The type of an index: an int64 expression or a Python int."""
 Stmt: TypeAlias = Any
-"""A TIR statement."""
+"""The type of a TIR statement."""
 Body: TypeAlias = Callable[..., Stmt]
 
 
@@ -54,7 +54,13 @@ def vectorized(extent: int, body: Body, name: str = "lane") -> Stmt:
 
 
 def nest(extents: Sequence[int], body: Callable[..., Stmt], kind: ForKind = ForKind.SERIAL) -> Stmt:
-    """Nested loops over a box, the last extent innermost."""
+    """Returns nested loops over a box, the last extent innermost.
+
+    Args:
+        extents: The extent of each loop; an extent of 1 leaves no loop.
+        body: A function that returns the innermost statement, given one index for each extent.
+        kind: What TVM makes of the loops.
+    """
 
     def level(depth: int, variables: tuple[Any, ...]) -> Stmt:
         if depth == len(extents):
@@ -65,7 +71,7 @@ def nest(extents: Sequence[int], body: Callable[..., Stmt], kind: ForKind = ForK
 
 
 def seq(*statements: Stmt | None) -> Stmt:
-    """Statements one after another; None and empty sequences are dropped."""
+    """Returns statements one after another; None and empty sequences are dropped."""
     flat: list[Stmt] = []
     for s in statements:
         if isinstance(s, tirx.SeqStmt):
@@ -197,7 +203,7 @@ def in_vectors(size: int, lanes: int, vector: Callable[[Index, int], Stmt]) -> S
 
 
 def pieces(extent: int, width: int) -> list[tuple[int, int]]:
-    """(start, size) of vectors that cover ``extent``: full ones, then powers of two."""
+    """Returns (start, size) of vectors that cover ``extent``: full ones, then powers of two."""
     result = []
     start = 0
     size = width

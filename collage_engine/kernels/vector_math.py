@@ -1,4 +1,4 @@
-"""exp, log, tanh, erf, sigmoid and powers as polynomials that LLVM can vectorise.
+"""Writes exp, log, tanh, erf, sigmoid and powers as polynomials that LLVM can vectorise.
 
 LLVM has no vector versions of these without a vector library, so it calls libm once per lane.
 Written with selects and arithmetic only; float32 within a few units in the last place
@@ -77,7 +77,7 @@ ERF_BELOW = (
 
 
 def _let(value: Expr, body: Callable[[Expr], Expr]) -> Expr:
-    """Name a value so that the polynomial does not repeat it."""
+    """Names a value so that the polynomial does not repeat it."""
     if isinstance(value, (tirx.Var, prim.FloatImm)):
         return body(value)
     var = tirx.Var("t", str(value.ty.dtype) if hasattr(value.ty, "dtype") else "float32")
@@ -92,7 +92,7 @@ def _horner(x: Expr, coefficients: Sequence[float]) -> Expr:
 
 
 def _clamp(x: Expr, low: float, high: float) -> Expr:
-    """Comparisons ordered so that NaN passes through."""
+    """Limits a value to an interval, by comparisons ordered so that NaN passes through."""
     x = prim.Select(x < f32(low), f32(low), x)
     return prim.Select(x > f32(high), f32(high), x)
 

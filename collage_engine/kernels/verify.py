@@ -1,4 +1,4 @@
-"""A scheduled kernel against the plain computation it was scheduled from.
+"""Compares a scheduled kernel with the plain computation it was scheduled from.
 
 A schedule can be silently wrong, so every one is run beside its unscheduled self on random
 inputs: by the tests over many shapes, and by anyone for any kernel.

@@ -1,4 +1,4 @@
-"""Which operators are legalised by us, and how the others fall to TVM's own legalisation."""
+"""Says which operators are legalised by us, and how the others fall to TVM's own legalisation."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ Legalize = Callable[[Any, Call], Expr]
 
 
 def default(builder: relax.BlockBuilder, call: Call) -> Expr:
-    """TVM's own legalisation."""
+    """Legalises a call as TVM itself does."""
     return call.op.get_attr("FLegalize")(builder, call)
 
 
 def table(cpu: Cpu) -> dict[str, Legalize]:
-    """For ``relax.transform.LegalizeOps``; what ours do not take falls to TVM's."""
+    """Returns the legalisations by operator name, for ``relax.transform.LegalizeOps``.
+
+    A call that ours does not take is legalised by TVM's own.
+    """
     own: dict[str, Any] = {
         "relax.nn.conv1d": convolution.legalize,
         "relax.nn.conv2d": convolution.legalize,

@@ -1,4 +1,4 @@
-"""Operators that follow an anchor (bias, residual, activation), as one block over its axes."""
+"""Schedules the operators that follow an anchor (bias, residual, activation) as one block."""
 
 from __future__ import annotations
 

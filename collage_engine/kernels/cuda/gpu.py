@@ -1,4 +1,4 @@
-"""An NVIDIA device as the kernel rules see it."""
+"""Describes an NVIDIA device as the kernel rules see it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ sm_80, the oldest of the data-centre devices in it."""
 
 @dataclass(frozen=True)
 class Gpu:
-    """It describes a device by its architecture, for example ``sm_90a``."""
+    """An NVIDIA device, described by its architecture, for example ``sm_90a``."""
 
     architecture: str
 

@@ -38,7 +38,7 @@ from collage_engine.kernels.tir_builder import Index
 
 
 class Products:
-    """Legalises products for one architecture and precision."""
+    """The legaliser of products for one architecture and precision."""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ TRACED = "MetaSchedule"
 
 @dataclass
 class CudaLowered:
-    """It is a module of scheduled kernels, with the rule that wrote each kernel."""
+    """A module of scheduled kernels, with the rule that wrote each kernel."""
 
     module: tvm.IRModule
     schedules: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Anchors that are left as plain loops for MetaSchedule, and how they are found in a fused module.
+"""Leaves anchors as plain loops for MetaSchedule, and finds them again in a fused module.
 
 A *neutral* plan divides nothing: the product or convolution has no more padding than tensor cores
 need, and MetaSchedule writes the whole schedule. What it finds is kept under the hash of the fused

@@ -1,4 +1,4 @@
-"""The plans that legalisation follows: the tuned table's, else the defaults of the rules."""
+"""Finds the plan that a legalisation follows: the tuned table's, else the rule's default."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from collage_engine.kernels.registry import decide
 from collage_engine.records.errors import ToolchainError
 
 ProductPlans = Callable[[ProductSizes, str], ProductPlan]
-"""Returns the plan of a product, given its sizes and arithmetic."""
+"""A function that returns the plan of a product, given its sizes and arithmetic."""
 DirectPlans = Callable[[DirectProblem], DirectPlan | None]
-"""Returns the plan of a convolution; None where none fits."""
+"""A function that returns the plan of a convolution; None where no plan fits."""
 
 
 def product_planner(architecture: str) -> ProductPlans:

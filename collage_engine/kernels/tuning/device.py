@@ -14,41 +14,52 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class Built:
-    """It is a scheduled kernel, compiled for the device.
+    """A scheduled kernel, compiled for a device.
 
-    Its last parameter is its result.
+    The kernel's last parameter is its result.
     """
 
     kernel: str
-    """The PrimFunc, as ``metaschedule.saved`` writes it."""
+    """The PrimFunc as text that ``metaschedule.saved`` wrote."""
     code: bytes
-    """Cubin."""
+    """The compiled kernel as a cubin."""
     source: str
-    """What that is the code of."""
+    """The CUDA source from which ``code`` was compiled."""
     parts: bool = False
-    """The result's first axis has parts of a sum, to be added before numbers are compared."""
+    """Whether the result's first axis has parts of a sum, to be added before numbers are
+    compared."""
 
 
 class Device(Protocol):
-    """A device, in a process of its own that may be lost with every kernel."""
+    """A device in a process of its own, which any kernel may bring down."""
 
     def built(
         self, kernels: Sequence[Any], parts: Sequence[bool] | None = None
     ) -> list[Built | str]:
-        """PrimFuncs compiled side by side; the reason for each that cannot be."""
+        """Compiles PrimFuncs side by side.
+
+        Args:
+            kernels: Scheduled PrimFuncs.
+            parts: Whether each result has parts of a sum (see ``Built.parts``); None: none has.
+
+        Returns:
+            Each compiled kernel, or the reason why it cannot be compiled.
+        """
         ...
 
     def compare(self, best: Built, challenger: Built) -> tuple[float, float]:
         """Returns the median seconds of both on equal random inputs, in interleaved rounds.
 
-        ``ToolchainError`` when the challenger's numbers are not those of the best, or when it
-        crashes, hangs or spoils the device; the next call has a sound device again.
+        Raises:
+            ToolchainError: The challenger's numbers are not those of the best, or it crashes, hangs
+                or spoils the device; the next call has a sound device again.
         """
         ...
 
 
 OpenDevice = Callable[[str], contextlib.AbstractContextManager[Device]]
-"""The device for an architecture; ``ToolchainError`` with the reason where there is none."""
+"""A function that opens the device for an architecture. It raises ``ToolchainError`` with the
+reason where there is none."""
 
 
 def no_device(architecture: str) -> contextlib.AbstractContextManager[Device]:

@@ -1,4 +1,4 @@
-"""Tuning our own schedules on an NVIDIA device: every plan that could pay, against the default.
+"""Tunes our own schedules on an NVIDIA device: every plan that could pay, against the default.
 
 There are some twenty plans of a kernel, so all of them are tried.
 """
@@ -35,10 +35,10 @@ Choice = Decision[Any, Any]
 
 
 class Bench(Protocol):
-    """Where kernels of one problem by several plans are built, checked and timed."""
+    """The protocol of a bench that builds, checks and times one problem's kernels."""
 
     def prepare(self, decisions: tuple[Choice, ...]) -> None:
-        """Compile their kernels ahead."""
+        """Compiles the kernels of decisions ahead, so that comparing does not wait for it."""
         ...
 
     def compare(self, decisions: tuple[Choice, Choice]) -> tuple[float, float]:
@@ -51,7 +51,7 @@ class Bench(Protocol):
 
 
 OpenBench = Callable[[Choice], contextlib.AbstractContextManager[Bench]]
-"""Opens a bench for the problem of a decision."""
+"""A function that opens a bench for the problem of a decision."""
 
 
 def default_decision(task: TuneTask, gpu: Gpu) -> Choice:
@@ -159,7 +159,7 @@ def bench_on(open_device: OpenDevice, architecture: str) -> OpenBench:
 
 
 class DeviceBench:
-    """Kernels of one problem; what follows a split sum is estimated by what it moves."""
+    """A bench for kernels of one problem; what adds a split sum's parts is estimated."""
 
     def __init__(self, device: Device) -> None:
         self._device = device

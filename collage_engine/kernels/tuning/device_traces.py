@@ -1,4 +1,4 @@
-"""MetaSchedule for an NVIDIA device: what of a candidate it may search, its spaces, and the search.
+"""Tunes candidates for an NVIDIA device by MetaSchedule: tasks, search spaces, and the search.
 
 Anchors are searched as plain loops (``cuda.neutral``), reductions as they are. What it finds has to
 beat what the lowering writes otherwise: our own schedule of the same fused function, unsplit, or
@@ -62,7 +62,7 @@ def trace_tasks(module: Any, architecture: str, precision: str) -> list[TuneTask
 
 
 def _blocks(function: Any) -> list[Any]:
-    """Of a function that is not scheduled."""
+    """Returns the TIR blocks of a function that is not scheduled."""
     from tvm.s_tir import Schedule
 
     schedule = Schedule(function)
@@ -71,7 +71,7 @@ def _blocks(function: Any) -> list[Any]:
 
 
 def has_reduction(function: Any) -> bool:
-    """Tells whether anything is summed over, or the like."""
+    """Tells whether any block of a function reduces: sums, or finds a maximum, and so on."""
     return any(int(v.iter_type) == REDUCTION for b in _blocks(function) for v in b.iter_vars)
 
 
@@ -82,11 +82,11 @@ def _work(function: Any) -> float:
 
 
 def space_for(arithmetic: str) -> Any:
-    """MetaSchedule's space for CUDA; with tensor cores where we have their instructions.
+    """Returns MetaSchedule's space for CUDA; with tensor cores where we have their instructions.
 
-    Its own rule for them keeps slices and results in one block of dynamic shared memory, which
-    TVM 0.27 refuses for two types, and its instructions take a minute to load for whoever applies
-    the trace. So the rule is given ours, slices in static shared memory.
+    Its own rule for them keeps slices and results in one block of dynamic shared memory, which TVM
+    0.27 refuses for two types, and its instructions take a minute to load for whoever applies the
+    trace. So the rule is given ours, with slices in static shared memory.
     """
     from tvm.s_tir.meta_schedule.schedule_rule import (
         MultiLevelTilingTensorCore,
@@ -128,7 +128,7 @@ def space_for(arithmetic: str) -> Any:
 
 
 class DeviceBench:
-    """Times kernels beside our own one, in rounds that alternate between both."""
+    """A bench that times kernels beside our own one, in rounds that alternate between both."""
 
     def __init__(
         self, device: Device, own: Any, gpu: Gpu, bare: dict[str, Any] | None = None

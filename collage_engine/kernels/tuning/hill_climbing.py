@@ -1,4 +1,4 @@
-"""Hill climbing over the decisions for one kernel: pure logic over a function that compares.
+"""Climbs over the decisions for one kernel, given a function that compares two of them.
 
 Noise is the enemy: a plan replaces the best one only when it won in rounds that both took turns
 in, and what is kept in the end has to win once more against the start, in fresh rounds.
@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Named(Protocol):
-    """What can be told apart by its name: a decision (``rule.Decision``), for one."""
+    """The protocol of what is told apart by a name, for example ``rule.Decision``."""
 
     @property
     def name(self) -> str:
@@ -29,15 +29,15 @@ WORTH = 0.985
 
 @dataclass
 class Climb(Generic[T]):
-    """What was tried and where it led."""
+    """The state of a climb: what was tried, and the best that was found."""
 
     start: T
     best: T
     ratio: float = 1.0
-    """Time of the best as a share of the start's, as the comparisons went."""
+    """Time of the best as a share of the start's time, by the comparisons so far."""
     tried: int = 0
     complete: bool = False
-    """No neighbour is left that might be better; else the time was spent."""
+    """Whether no neighbour is left that might be better; False where the time was spent before."""
     seen: set[str] = field(default_factory=set)
 
 

@@ -1,4 +1,4 @@
-"""One problem as a kernel of its own: made by a decision, checked, and timed against another.
+"""Makes one problem a kernel of its own by a decision, checks it, and times it against another.
 
 The kernel is the convolution or product followed by a ReLU, as most are. Its numbers are checked
 once against its unscheduled self, and every decision's against those.
@@ -28,7 +28,7 @@ TOLERANCE = 1e-4
 """Largest difference of a kernel's numbers from the true ones, relative to the largest. Chosen:
 far above float32's rounding over thousands of summands, far below any error of indexing."""
 SAMPLE_S = 0.001
-"""Seconds of one sample. Chosen: a thousand times what the clock resolves."""
+"""Seconds that one sample takes. Chosen: a thousand times what the clock resolves."""
 ROUNDS = 9
 """Rounds of a comparison. Chosen: odd, and few enough to try some thirty plans a minute."""
 FINAL_ROUNDS = 25
@@ -44,12 +44,12 @@ Chosen: about a second."""
 
 @dataclass
 class Made:
-    """It is a kernel by one decision, with its arguments."""
+    """A kernel by one decision, with its arguments."""
 
     call: Callable[[], None]
     output: Any
     calls: int = 1
-    """Per sample."""
+    """Calls of the kernel in one sample."""
 
     def sample(self, clock: Callable[[], float]) -> float:
         """Returns the seconds of a call, the mean of one sample."""
@@ -60,7 +60,7 @@ class Made:
 
 
 class KernelBench:
-    """Makes and compares kernels of one problem."""
+    """A bench that makes and compares kernels of one problem."""
 
     def __init__(self, problem: Problem, cpu: Cpu) -> None:
         """Draws the operands.
@@ -144,7 +144,7 @@ class KernelBench:
     def compare(
         self, challenger: Decision[Any, Any], best: Decision[Any, Any], rounds: int = ROUNDS
     ) -> float:
-        """Time of the challenger as a share of the best's, from rounds in which both take turns."""
+        """Returns the challenger's time as a share of the best's, from rounds in turns."""
         pair = self.make(challenger), self.make(best)
         ratios: list[float] = []
         for number in range(rounds):

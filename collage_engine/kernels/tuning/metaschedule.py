@@ -1,4 +1,4 @@
-"""MetaSchedule on one kernel: for loops that none of our schedules understands.
+"""Tunes one kernel by MetaSchedule, for loops that none of our schedules understands.
 
 Its space of schedules and its evolutionary search are used as they are; kernels are built, checked
 against their unscheduled self and timed here, in the process that searches (the parent ends it when
@@ -34,7 +34,7 @@ which variants are timed."""
 MOST_TRIALS = 256
 """Variants that are timed at most. Chosen: a search that found nothing until then is over."""
 ROUNDS = 3
-"""Calls that time a variant; the least counts. Chosen: few, since the best is timed again."""
+"""Calls that time a variant; the least time counts. Chosen: few, since the best is timed again."""
 TOLERANCE = 1e-4
 """Largest difference of a variant's numbers from the true ones, relative to the largest; chosen."""
 
@@ -54,7 +54,7 @@ def loaded(text: str) -> Any:
 
 
 def load_intrinsics() -> float:
-    """Import TVM's tensor intrinsics, which every ``TuneContext`` does; seconds it took.
+    """Imports TVM's tensor intrinsics, which every ``TuneContext`` does; returns its seconds.
 
     Some hundred kernels are parsed then, each of which asks for the stack with the source lines
     of all its frames and reads none of them: 36 seconds of processor time, 10 without the lines.
@@ -112,11 +112,11 @@ def plain_json(value: Any) -> Any:
 
 
 class Bench(Protocol):
-    """Where MetaSchedule's kernels are built, checked against the true numbers, and timed."""
+    """The protocol of a bench that builds, checks and times MetaSchedule's kernels."""
 
     @property
     def default_us(self) -> float:
-        """Of what the toolchain would do without a trace."""
+        """Returns the microseconds of what the toolchain would do without a trace."""
         ...
 
     def measure(
@@ -134,9 +134,20 @@ def search(
     about_to_try: Callable[[str], None],
     better: Callable[[TuneRecord], None],
 ) -> TuneRecord:
-    """MetaSchedule's evolutionary search over a space of schedules of a function.
+    """Searches by MetaSchedule for a faster schedule of a task's function on the processor.
 
-    It ends at the deadline; a batch in hand may go beyond it.
+    The search is an evolutionary one. It ends at the deadline; a batch in hand may go beyond it.
+
+    Args:
+        task: What is tuned; its description holds the function.
+        instance: The toolchain instance, for its number of threads.
+        known: What earlier searches found.
+        deadline: When to end, on ``time.monotonic``'s clock, in seconds.
+        about_to_try: It is told the name of what is tried next.
+        better: It is told the record whenever something faster is found.
+
+    Returns:
+        The best trace found, as a record.
     """
     import tvm
 
@@ -163,7 +174,7 @@ def search(
 
 
 class ProcessorBench:
-    """It times kernels in this process."""
+    """A bench that times kernels on the processor, in this process."""
 
     def __init__(self, function: Any, threads: int) -> None:
         import numpy as np
@@ -226,9 +237,9 @@ def evolve(
     about_to_try: Callable[[str], None],
     better: Callable[[TuneRecord], None],
 ) -> TuneRecord:
-    """MetaSchedule's evolutionary search over a space of schedules of a function.
+    """Searches a space of schedules of a function by MetaSchedule's evolutionary search.
 
-    It ends at the deadline; a batch in hand may go beyond it.
+    It ends at the deadline (seconds of ``time.monotonic``); a batch in hand may go beyond it.
     """
     from tvm.s_tir import meta_schedule as ms
 
@@ -309,7 +320,7 @@ def evolve(
 
 
 def _cost_model(ms: Any) -> Any:
-    """Boosted trees where xgboost is installed, else none: then the search draws at random."""
+    """Returns boosted trees where xgboost is installed, else None, which draws at random."""
     try:
         import xgboost  # noqa: F401 - only whether it is here matters
 

@@ -1,4 +1,4 @@
-"""Channels-first images made ready for vectors of positions: padded, and split by strides."""
+"""Pads channels-first images and splits them by strides, for vectors of positions."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from collage_engine.kernels.tir_builder import (
 
 @dataclass(frozen=True)
 class Planes:
-    """The padded input lies by phases: one plane per channel, one part of it per phase."""
+    """The padded input of a convolution: one plane per channel, one part of it per phase."""
 
     buffer: Buffer
     size: int
     """Elements from one channel to the next (all its phases)."""
     pitches: tuple[int, ...]
-    """Extents of one phase."""
+    """Extents of one phase, in elements along each spatial axis."""
     strides: tuple[int, ...]
     prepare: Stmt | None
-    """None when the data itself serves."""
+    """The loops that write the buffer; None when the kernel reads the data itself."""
 
     def offset(self, k: Sequence[Index], dilation: Sequence[int]) -> Any:
         """Returns where a tap's first element lies in a channel's plane."""
@@ -152,7 +152,10 @@ def gather(
     lanes: int,
     room: int,
 ) -> Stmt:
-    """``count`` elements ``stride`` apart made contiguous; ``room`` elements may be read."""
+    """Returns loops that copy ``count`` elements, ``stride`` apart, to contiguous places.
+
+    Up to ``room`` elements of the source, from ``start`` on, may be read.
+    """
     if stride == 1:
         return copy_run(target, at, source, start, count, lanes)
     if stride != 2 or lanes < 4:

@@ -56,22 +56,22 @@ class ConvProblem:
 
     @property
     def co(self) -> int:
-        """Output channels of all groups."""
+        """Returns how many output channels all groups have together."""
         return self.weight[0]
 
     @property
     def ci(self) -> int:
-        """Input channels of all groups."""
+        """Returns how many input channels all groups have together."""
         return self.ci_group * self.groups
 
     @property
     def co_group(self) -> int:
-        """Output channels of one group."""
+        """Returns how many output channels one group has."""
         return self.co // self.groups
 
     @property
     def ci_group(self) -> int:
-        """Input channels of one group."""
+        """Returns how many input channels one group has."""
         return self.weight[1]
 
     @property
@@ -101,7 +101,10 @@ class ConvProblem:
 
     @property
     def depthwise(self) -> bool:
-        """Whether every channel (times a multiplier, channels first) is convolved by itself."""
+        """Tells whether every channel is convolved by itself.
+
+        Channels first, an input channel may have several outputs (a multiplier).
+        """
         if self.ci_group != 1 or self.groups == 1:
             return False
         return not self.channels_last or self.co == self.groups
@@ -132,7 +135,7 @@ class ConvProblem:
         return prod(self.weight[1:])
 
     def operands(self, random: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """Random data and weight; results are about as large as the data."""
+        """Returns random data and a random weight; results are about as large as the data."""
         data, weight = (
             random.standard_normal(shape, dtype=np.float32) for shape in (self.data, self.weight)
         )

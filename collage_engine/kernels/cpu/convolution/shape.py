@@ -76,7 +76,10 @@ class ConvShape(ConvSizes):
 
     @property
     def work(self) -> int:
-        """Multiply-adds of vectors, roughly: what sharing among threads is worth."""
+        """Returns roughly how many vector multiply-adds the convolution takes.
+
+        ``Context.share`` decides by it whether sharing the loops among threads is worthwhile.
+        """
         products = self.batch * self.co * prod(self.out) * self.taps * self.ci // self.groups
         return products // 16
 
@@ -121,16 +124,17 @@ def spread_pitch(channels: int, lanes: int) -> int:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Data made ready to be read at ``flat[(position) · pitch + channel]``, or channels first."""
+    """Data that a kernel reads at ``flat[position · pitch + channel]``, or channels first."""
 
     flat: Any
     pitch: int
-    """Elements from one position to the next, channels last; 1 channels first."""
+    """Elements from one position to the next where channels are last; 1 where channels are
+    first."""
     size: tuple[int, ...]
-    """Positions along each spatial axis."""
+    """Positions that the data has along each spatial axis."""
     loops: Stmt | None
     sampled: bool = False
-    """Whether only the positions that strides reach are there."""
+    """Whether the buffer holds only the positions that strides reach."""
 
 
 def prepare(shape: ConvShape, context: Context, turn: bool = False) -> Prepared:
@@ -179,7 +183,7 @@ def prepare(shape: ConvShape, context: Context, turn: bool = False) -> Prepared:
 
 
 def _turned(shape: ConvShape, context: Context, sampled: bool) -> Prepared:
-    """Channels-first data as a channels-last copy with its rim of zeros."""
+    """Turns channels-first data into a channels-last copy with its rim of zeros."""
     lanes = context.cpu.lanes("float32")
     size = shape.out if sampled else shape.padded
     step = shape.strides if sampled else (1,) * len(size)

@@ -13,11 +13,11 @@ class ConvSizes:
 
     data: Any
     weight: Any
-    """Packed as the rule that writes it wants."""
+    """The weight's buffer, packed as the rule that writes the kernel wants it."""
     batch: int
     ci: int
     co: int
-    """Channels in and out, of all groups."""
+    """``ci`` and ``co``: input and output channels of all groups together."""
     groups: int
     size: tuple[int, ...]
     out: tuple[int, ...]
@@ -26,7 +26,7 @@ class ConvSizes:
     dilation: tuple[int, ...]
     before: tuple[int, ...]
     after: tuple[int, ...]
-    """Padding before and behind each spatial axis."""
+    """``before`` and ``after``: elements of padding before and behind each spatial axis."""
 
     @property
     def padded(self) -> tuple[int, ...]:
@@ -50,7 +50,11 @@ class ConvSizes:
 
 
 def of_points(data: Any, weight: Any, rows: int, depth: int, columns: int) -> dict[str, Any]:
-    """Fields of a matrix product as a convolution: rows are positions, each of one point."""
+    """Returns the fields that make a matrix product a convolution of points.
+
+    Rows of the left operand are positions along one spatial axis, columns of the right one are
+    output channels, and the kernel is a single tap.
+    """
     return {
         "data": data,
         "weight": weight,

@@ -13,12 +13,12 @@ latency of a multiply-add (4 or 5 cycles, two a cycle) on every processor with v
 
 @dataclass(frozen=True)
 class DepthwiseFirstPlan(Plan):
-    """It parametrises depthwise kernels over channels-first data, positions in the lanes."""
+    """The parameters of depthwise kernels over channels-first data, positions in the lanes."""
 
     vectors: int = parameter(least=1, most=MOST_VECTORS)
     """Vectors of positions of a register tile."""
     rows: int = parameter(least=1)
-    """Image rows of a register tile."""
+    """Rows of the image that a register tile covers."""
     planes: int | None = parameter(None, least=1)
     """Channels whose padded planes are made together; None: as many as fit a third of the
     first-level cache."""
@@ -26,7 +26,7 @@ class DepthwiseFirstPlan(Plan):
 
 @dataclass(frozen=True)
 class DepthwiseLastPlan(Plan):
-    """Parameters of depthwise kernels over channels-last data, channels in the lanes."""
+    """The parameters of depthwise kernels over channels-last data, channels in the lanes."""
 
     vectors: int = parameter(least=1, most=MOST_VECTORS)
     """Vectors of channels of a register tile."""

@@ -1,4 +1,4 @@
-"""Depthwise convolution: every channel (times a multiplier) by itself."""
+"""Decides on depthwise convolutions, in which every channel (times a multiplier) is by itself."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ MOST_COLUMNS = 14
 """Positions of a row that tuning tries, channels last. Chosen: the widths of images are mostly
 multiples of seven, and two vectors of so many fit 32 registers."""
 SPARE_REGISTERS = 2
-"""Registers that hold no sums: the weight and the data."""
+"""Vector registers that hold no sums: one for the weight and one for the data."""
 PLANES = (1, 2, 4, 8, 16)
-"""Planes made together that tuning tries; chosen."""
+"""Numbers of planes made together that tuning tries; chosen."""
 BANDS = (2, 8, 32)
-"""Rows padded together that tuning tries, channels last; chosen."""
+"""Numbers of rows padded together that tuning tries, channels last; chosen."""
 
 
 class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):
-    """It writes depthwise convolutions of channels-first data."""
+    """The rule that writes depthwise convolutions of channels-first data."""
 
     name = "conv depthwise"
     problem_type = ConvProblem
@@ -116,7 +116,7 @@ class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):
 
 
 class DepthwiseLast(KernelRule[ConvProblem, DepthwiseLastPlan, Cpu]):
-    """Depthwise convolutions of channels-last data."""
+    """The rule that writes depthwise convolutions of channels-last data."""
 
     name = "conv depthwise last"
     problem_type = ConvProblem

@@ -61,7 +61,10 @@ def _taps(shape: ConvShape) -> Callable[[Callable[..., Stmt]], Stmt]:
 def write_first(
     shape: ConvShape, plan: DepthwiseFirstPlan, epilogue: Epilogue, context: Context
 ) -> Stmt:
-    """The loops over channels-first data: planes are made, then read by vectors of positions."""
+    """Returns the loops over channels-first data.
+
+    Planes are made first, and then read by vectors of positions.
+    """
     lanes = context.cpu.lanes("float32")
     size, pitches = layout_of(shape)
     multiplier = shape.co // shape.ci

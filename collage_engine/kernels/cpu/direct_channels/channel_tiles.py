@@ -24,7 +24,7 @@ from collage_engine.kernels.tir_builder import Index, Stmt, int64, load, loop, s
 
 
 class ChannelTiles:
-    """It writes one convolution over its prepared data, in tiles of channels."""
+    """The writer of one convolution over its prepared data, in tiles of channels."""
 
     def __init__(
         self,

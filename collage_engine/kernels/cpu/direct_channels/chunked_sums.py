@@ -48,9 +48,9 @@ from collage_engine.kernels.tir_builder import (
 
 
 def by_chunks(tiles: ChannelTiles) -> Stmt:
-    """Groups of rows whose sums wait in a buffer while all chunks are added.
+    """Returns the loops over groups of rows whose sums wait in a buffer while all chunks are added.
 
-    Without data made ready before, every group turns its own.
+    Without data made ready before, every group first turns its own data to channels last.
     """
     return _Chunks(tiles).write()
 
@@ -61,18 +61,18 @@ class _Group:
 
     n: Index
     lead: tuple[Index, ...]
-    """Outer axes of the output."""
+    """Indices of the output's axes before the image's rows and columns."""
     g: Index
     b: Index
-    """Group of channels, and block in it."""
+    """``g`` and ``b``: the group of channels, and the block of output channels in it."""
     first: Index
-    """Its first image row."""
+    """The group's first image row."""
     last: Any
-    """Whether it is the image's last group."""
+    """Whether the group is the last one of the image."""
     tiles: Any
-    """Full tile rows."""
+    """Tile rows of the group that are full."""
     count: Any
-    """Image rows."""
+    """Image rows of the group."""
 
 
 class _Chunks:
@@ -86,10 +86,13 @@ class _Chunks:
         self.sums = workspace((self.most * self.columns * tiles.block,), name="sums")
 
     def _groups(self) -> tuple[int, int, int]:
-        """(tile rows per group, groups, image rows of the last group).
+        """Returns how the image's rows are cut into groups.
 
-        As many as their sums fit the first-level cache beside the weights, evenly; no group has
-        fewer positions than a vector has lanes unless the image has.
+        Groups are as large as their sums fit the first-level cache beside the weights, and evenly
+        so; none has fewer positions than a vector has lanes unless the image has fewer.
+
+        Returns:
+            Tile rows per group, the number of groups, and image rows of the last group.
         """
         cpu, full = self.tiles.context.cpu, self.full_rows
         row_bytes = 4 * self.height * self.columns * self.tiles.block
@@ -110,7 +113,7 @@ class _Chunks:
         return self.tiles.spread((self.groups,), self._group)
 
     def _turning(self) -> Stmt:
-        """Groups that turn their own data first, for all blocks of channels."""
+        """Writes groups that turn their own data first, once for all blocks of channels."""
         tiles = self.tiles
         shape, groups, group_rows = tiles.shape, self.groups, self.per_group * self.height
         pitch = spread_pitch(shape.ci, tiles.lanes)
@@ -190,7 +193,7 @@ class _Chunks:
         )
 
     def _clear(self, i: Index) -> Stmt:
-        """Row ``i`` of the sums."""
+        """Sets row ``i`` of the sums to zero."""
         block, lanes = self.tiles.block, self.tiles.lanes
         return nest(
             (self.columns, len(self.tiles.vectors)),
@@ -264,13 +267,13 @@ class _Chunks:
     # Sums leave --------------------------------------------------------------------------------
 
     def _leave(self, group: _Group, kept: Any) -> Stmt:
-        """Finished sums of the columns ``kept``, (first, width) each."""
+        """Stores the finished sums of the columns ``kept``, given as (first, width) each."""
         if self.tiles.turns_back():
             return self._turned_back(group, kept)
         return for_range(group.count, lambda i: self._finish(group, i, kept))
 
     def _finish(self, group: _Group, i: Index, kept: Any) -> Stmt:
-        """Row ``i`` of the group, channels in the lanes."""
+        """Stores row ``i`` of the group, channels in the lanes."""
         tiles = self.tiles
         channels = group.g * tiles.co + group.b * tiles.block
 

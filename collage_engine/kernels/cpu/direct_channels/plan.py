@@ -1,4 +1,4 @@
-"""How a convolution or product with output channels in the lanes is cut into tiles."""
+"""Says how a convolution or product with output channels in the lanes is cut into tiles."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ LEAST_STEPS = 64
 """Steps of the reduction in one chunk below which the default keeps all input channels together.
 Chosen: a tile loads and stores its sums once a chunk, which is then little beside 64 steps."""
 LEAST_TRIED_STEPS = 32
-"""The same for chunks that tuning tries. Chosen: half of the default's."""
+"""Steps of the reduction that a chunk has at least where tuning tries it. Chosen: half of
+``LEAST_STEPS``."""
 
 
 @dataclass(frozen=True)
 class ChannelsPlan(Plan):
-    """It parametrises kernels with output channels in the vector lanes."""
+    """The parameters of kernels with output channels in the vector lanes."""
 
     block: int = parameter(least=1, most=16)
-    """Output channels per block, in vectors."""
+    """Output channels per block, counted in vectors."""
     chunk: int = parameter(least=1)
     """Input channels whose weights stay in the first-level cache together; all of them when sums
     stay in registers throughout."""
@@ -53,12 +54,12 @@ class ChannelsPlan(Plan):
 
 @dataclass(frozen=True)
 class ChannelSizes:
-    """A plan of output channels in the lanes depends on these sizes."""
+    """The sizes on which a plan with output channels in the lanes depends."""
 
     channels: int
-    """Output channels of one group."""
+    """Output channels that one group has."""
     depth: int
-    """Input channels of one group."""
+    """Input channels that one group has."""
     taps: int
     image: tuple[int, int]
     """Rows and columns of positions; a run of positions is one column."""
@@ -103,7 +104,7 @@ class ChannelSizes:
             raise PlanError(f"{positions} positions by {plan.block} vectors do not fit")
 
     def neighbours(self, plan: ChannelsPlan, cpu: Cpu) -> Iterator[ChannelsPlan]:
-        """Plans that differ in one respect, the respects that matter most first."""
+        """Yields plans that differ in one respect, the respects that matter most first."""
         if self.turns:
             for turn in ("group", "whole"):
                 yield replace(plan, turn=turn)
@@ -150,7 +151,7 @@ class ChannelSizes:
                 yield replace(plan, rows=height, columns=columns)
 
     def _other_groups(self, plan: ChannelsPlan, cpu: Cpu) -> Iterator[ChannelsPlan]:
-        """More or fewer rows of tiles that wait together."""
+        """Yields plans in which more or fewer rows of tiles wait together."""
         if plan.group is None:
             sums = 4 * plan.rows * self.image[1] * plan.block * cpu.lanes("float32")
             usual = max(1, cpu.l1_bytes * 2 // 3 // sums)

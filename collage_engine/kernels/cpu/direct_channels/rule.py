@@ -26,7 +26,7 @@ from collage_engine.kernels.tir_builder import Index, Stmt
 
 
 class DirectChannels(KernelRule[ConvProblem, ChannelsPlan, Cpu]):
-    """It writes convolutions by output channels in the lanes."""
+    """The rule that writes convolutions with output channels in the vector lanes."""
 
     name = "conv channels"
     problem_type = ConvProblem
@@ -53,7 +53,7 @@ class DirectChannels(KernelRule[ConvProblem, ChannelsPlan, Cpu]):
     def pack(
         self, problem: ConvProblem, plan: ChannelsPlan, machine: Cpu, weight: np.ndarray
     ) -> np.ndarray:
-        """[groups, blocks, chunks, *kernel, channels of a chunk, block]."""
+        """Returns the weight as [groups, blocks, chunks, *kernel, channels of a chunk, block]."""
         split = in_blocks(problem, weight, plan.block * machine.lanes("float32"))
         groups, blocks, block, ci, *kernel = split.shape
         split = split.reshape(groups, blocks, block, ci // plan.chunk, plan.chunk, *kernel)

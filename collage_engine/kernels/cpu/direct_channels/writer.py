@@ -64,7 +64,7 @@ def turns_by_group(
 
 
 def in_registers(tiles: ChannelTiles) -> Stmt:
-    """Each tile's sums stay in registers until they are finished."""
+    """Returns loops in which each tile's sums stay in registers until they are finished."""
     (rows, columns), (height, width) = tiles.image, tiles.tile
     statements = []
     for count_r, first_r, h in spans(rows, height):

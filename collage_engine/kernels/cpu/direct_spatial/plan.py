@@ -21,7 +21,7 @@ second level; tuning halves and doubles it."""
 
 @dataclass(frozen=True)
 class SpatialPlan(Plan):
-    """It parametrises kernels with positions in the vector lanes."""
+    """The parameters of kernels with positions in the vector lanes."""
 
     block: int = parameter(least=1, most=MOST_CHANNELS)
     """Output channels of a register tile, which are a block of the packed weight."""

@@ -44,7 +44,7 @@ share of the second level; chosen."""
 
 
 class DirectSpatial(KernelRule[ConvProblem, SpatialPlan, Cpu]):
-    """It writes convolutions by positions in the lanes."""
+    """The rule that writes channels-first convolutions with positions in the vector lanes."""
 
     name = "conv spatial"
     problem_type = ConvProblem
@@ -95,7 +95,7 @@ class DirectSpatial(KernelRule[ConvProblem, SpatialPlan, Cpu]):
     def pack(
         self, problem: ConvProblem, plan: SpatialPlan, machine: Cpu, weight: np.ndarray
     ) -> np.ndarray:
-        """[groups, blocks, input channels, *kernel, block]."""
+        """Returns the weight as [groups, blocks, input channels, *kernel, block]."""
         split = in_blocks(problem, weight, plan.block)
         return split.transpose(0, 1, 3, *range(4, 4 + problem.dims), 2)
 

@@ -9,7 +9,7 @@ from collage_engine.kernels.target import Cpu
 
 
 def channels_of(cpu: Cpu, channels: int, positions: int) -> int:
-    """Output channels of a register tile that are estimated to cost least."""
+    """Returns the output channels of a register tile that are estimated to cost least."""
     lanes = cpu.lanes("float32")
     vectors = -(-positions // lanes)
     best = None
@@ -33,7 +33,7 @@ def vectors_of(cpu: Cpu, height: int, vectors: int) -> int:
 
 
 def positions_of(problem: ConvProblem, cpu: Cpu) -> int:
-    """Vector lanes' worth of positions that are computed, surplus columns included."""
+    """Returns how many positions are computed, surplus columns and whole vectors included."""
     pitches = [
         -(-(b + s + a) // stride)
         for b, s, a, stride in zip(

@@ -219,12 +219,16 @@ class _Spatial:
 def _bands(
     shape: ConvShape, phases: Planes, height: int, lanes: int, band_bytes: int
 ) -> list[tuple[int, int, int]]:
-    """(rows, how many such bands, positions of one) that cover the first spatial axis."""
+    """Returns the bands of rows that cover the first spatial axis.
+
+    Returns:
+        For each size of bands: its rows, how many such bands there are, and positions of one.
+    """
     total = shape.out[0] if len(shape.out) > 1 else 1
     pitch_row = prod(phases.pitches[1:]) if len(shape.out) > 1 else phases.pitches[0]
 
     def positions(rows: int) -> int:
-        """From the band's first position to its last, surplus columns between included."""
+        """Returns the positions from a band's first to its last, with surplus columns between."""
         size = (rows - 1) * pitch_row
         inner = 0
         for o, p in zip(shape.out[1:], phases.pitches[1:], strict=True):

@@ -15,7 +15,7 @@ from collage_engine.kernels.tir_builder import Index, int64, load
 
 
 class Pairs:
-    """It multiplies and adds two bfloat16 channels at once."""
+    """The step that multiplies two neighbouring bfloat16 channels and adds their products."""
 
     together = PAIR
     stored = "uint16"

@@ -1,4 +1,4 @@
-"""What kernels of narrow elements read: sizes, and the data with its rim where that is copied."""
+"""Describes what kernels of narrow elements read: sizes, and the data with its rim where copied."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from collage_engine.kernels.tir_builder import (
 )
 
 QUAD = 4
-"""8-bit channels that one instruction multiplies and adds in each lane."""
+"""8-bit channels that one instruction multiplies and adds in each lane (AVX512-VNNI, VPDPBUSD)."""
 PAIR = 2
-"""The same of bfloat16 ones."""
+"""bfloat16 channels that one instruction multiplies and adds in each lane (VDPBF16PS)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class DotShape(ConvSizes):
     lead: tuple[int, ...] = ()
     """Axes before the channels of a product's result; empty for convolutions."""
     zero: int = 0
-    """What the rim holds: the data's zero point as an unsigned number."""
+    """The number that the rim holds: the data's zero point as an unsigned number."""
     signed: bool = False
     stored: str = "uint8"
     """Element type of data made ready: unsigned bytes, or the bits of bfloat16 numbers."""
@@ -146,7 +146,10 @@ class Data:
         self.loops = self._copy(source, context)
 
     def at(self, n: Index, place: Sequence[Index], channel: Index) -> Any:
-        """Flat index of a channel of a position (of the padded image, when there is a copy)."""
+        """Returns the flat index of a channel at a position.
+
+        It is a position of the padded image when there is a copy.
+        """
         index: Index = int64(n)
         for p, e in zip(place, self.size, strict=True):
             index = index * e + p

@@ -1,4 +1,4 @@
-"""Convolutions and products whose steps take several neighbouring channels at once.
+"""Writes convolutions and products whose steps take several neighbouring channels at once.
 
 Channels last, output channels in the lanes of the sums. The weight is packed [groups, blocks,
 *kernel, steps, block, channels of a step]: one vector of it meets the neighbouring channels of one
@@ -37,12 +37,12 @@ from collage_engine.records.graph import item_bytes
 
 
 class Dot(Protocol):
-    """One instruction multiplies and adds neighbouring channels in every lane."""
+    """One step of a reduction: an instruction that multiplies and adds channels in every lane."""
 
     together: int
-    """Channels of one step."""
+    """Neighbouring channels that one step multiplies and adds."""
     stored: str
-    """Element type of packed weights."""
+    """Element type in which packed weights are stored."""
     sums: str
     """Element type of what is added up, as wide as a lane."""
 
@@ -57,7 +57,7 @@ class Dot(Protocol):
 
 
 class DotTiles:
-    """It writes register tiles of positions by blocks of output channels."""
+    """The writer of register tiles over narrow elements: positions by blocks of channels."""
 
     def __init__(self, shape: DotShape, plan: DotPlan, epilogue: Epilogue, dot: Dot) -> None:
         context = epilogue.context

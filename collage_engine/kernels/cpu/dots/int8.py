@@ -16,7 +16,7 @@ from collage_engine.kernels.tir_builder import Index, int64
 
 
 class Quads:
-    """It multiplies and adds four 8-bit channels at once."""
+    """The step that multiplies four neighbouring 8-bit channels and adds their products."""
 
     together = QUAD
     stored = "int8"
@@ -26,7 +26,11 @@ class Quads:
         self.vnni, self.lanes = context.cpu.vnni, context.cpu.lanes("int32")
 
     def several(self, data: Data, at: Index, count: int = 0) -> Expr:
-        """Four neighbouring channels of a position, in every lane where there is VNNI."""
+        """Returns four neighbouring channels of a position.
+
+        With VNNI they stand in every lane as 8-bit numbers; without it they are one vector of four
+        int32 numbers. Signed data is made unsigned by adding 128.
+        """
         assert not count  # data made ready has zeros there
         small = "int8" if data.flips else "uint8"
         quad = tirx.BufferLoad(data.flat, [tirx.Ramp(int64(at), int64(1), QUAD)])

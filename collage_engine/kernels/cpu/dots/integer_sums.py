@@ -1,4 +1,4 @@
-"""The sums of a quantised convolution or product, with its weights and its zero points."""
+"""Describes the sums of a quantised convolution or product, with weights and zero points."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class IntegerSums:
     """An integer convolution over channels-last data, or a product over the last axis."""
 
     weights: np.ndarray
-    """int8, output channels first, then input channels of a group, then the kernel."""
+    """The weight as int8: output channels, input channels of a group, then the kernel."""
     decision: Decision[DotProblem, Any]
     cpu: Cpu
     axis = -1
-    """Of the result: output channels."""
+    """Axis of the result along which the output channels lie."""
 
     @staticmethod
     def of(problem: DotProblem, weights: np.ndarray, cpu: Cpu) -> IntegerSums:
@@ -42,7 +42,11 @@ class IntegerSums:
         return self.decision.problem.out
 
     def correction(self) -> np.ndarray:
-        """What the sums lack because the data's zero is not 0: −zero · Σ w, int32 per channel."""
+        """Returns what the sums lack because the data's zero is not 0.
+
+        Returns:
+            −zero · Σ w for each output channel, in int32.
+        """
         totals = self.weights.astype(np.int64).reshape(self.weights.shape[0], -1).sum(1)
         return (-self.decision.problem.zero * totals).astype(np.int32)
 

@@ -29,7 +29,7 @@ class DotProblem:
 
     family: ClassVar[str] = "dots"
     element: Literal["int8", "bfloat16"]
-    """Of the weight. Data is 8-bit integers, or bfloat16 numbers as ``uint16``."""
+    """Element type of the weight. Its data is 8-bit integers, or bfloat16 numbers as ``uint16``."""
     data: tuple[int, ...]
     out: tuple[int, ...]
     weight: tuple[int, ...]
@@ -38,9 +38,9 @@ class DotProblem:
     padding: tuple[int, ...] = ()
     dilation: tuple[int, ...] = ()
     zero: int = 0
-    """What stands for 0 in the data, as an unsigned number; the rim of an image holds it."""
+    """The number that stands for 0 in the data, as an unsigned number; an image's rim holds it."""
     signed: bool = False
-    """Whether 8-bit data is signed."""
+    """Whether data of 8 bits is signed; False for bfloat16 numbers."""
 
     @property
     def kernel(self) -> tuple[int, ...]:
@@ -54,12 +54,12 @@ class DotProblem:
 
     @property
     def ci_group(self) -> int:
-        """Input channels of one group."""
+        """Returns how many input channels one group has."""
         return self.weight[1]
 
     @property
     def co_group(self) -> int:
-        """Output channels of one group."""
+        """Returns how many output channels one group has."""
         return self.weight[0] // self.groups
 
     @property

@@ -1,4 +1,4 @@
-"""Convolutions and products that multiply several neighbouring channels in one instruction."""
+"""Decides on convolutions and products that multiply several neighbouring channels at once."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class Int8Dots(Dots):
     def pack(
         self, problem: DotProblem, plan: DotPlan, machine: Cpu, weight: np.ndarray
     ) -> np.ndarray:
-        """[groups, blocks, *kernel, quads, block, 4]."""
+        """Returns the weight as [groups, blocks, *kernel, quads of channels, block, 4]."""
         block = plan.block * machine.lanes("int32")
         return in_steps(weight, problem.groups, block, QUAD, problem.kernel)
 
     def reference(self, problem: DotProblem, plan: DotPlan, *operands: te.Tensor) -> te.Tensor:
-        """Σ data · weight in int32, over unsigned data whose rim holds the zero point."""
+        """Returns Σ data · weight in int32, over unsigned data whose rim holds the zero point."""
         data, weight = operands
         taps = taps_of(problem)
         channel = te.reduce_axis((0, problem.ci_group), "rc")
@@ -104,7 +104,7 @@ def unsigned(problem: DotProblem, data: Any) -> Any:
 
 
 class Int8Depthwise(KernelRule[DotProblem, NoPlan, Cpu]):
-    """It writes depthwise convolutions of 8-bit integers, channels in the lanes."""
+    """The rule that writes depthwise convolutions of 8-bit integers, channels in the lanes."""
 
     name = "int8 depthwise"
     problem_type = DotProblem
@@ -114,7 +114,7 @@ class Int8Depthwise(KernelRule[DotProblem, NoPlan, Cpu]):
         return problem.element == "int8" and problem.depthwise
 
     def default(self, problem: DotProblem, machine: Cpu) -> NoPlan:
-        """There is nothing to choose."""
+        """Returns the empty plan: the rule has nothing to choose."""
         return NoPlan()
 
     def pack(
@@ -124,7 +124,7 @@ class Int8Depthwise(KernelRule[DotProblem, NoPlan, Cpu]):
         return np.ascontiguousarray(weight.reshape(weight.shape[0], -1).T)
 
     def reference(self, problem: DotProblem, plan: NoPlan, *operands: te.Tensor) -> te.Tensor:
-        """Σ data · weight in int32, over unsigned data whose rim holds the zero point."""
+        """Returns Σ data · weight in int32, over unsigned data whose rim holds the zero point."""
         data, weight = operands
         taps = taps_of(problem)
         rim = tirx.const(problem.zero, "int32")
@@ -156,7 +156,7 @@ class Bfloat16Dots(Dots):
     def pack(
         self, problem: DotProblem, plan: DotPlan, machine: Cpu, weight: np.ndarray
     ) -> np.ndarray:
-        """[groups, blocks, *kernel, pairs of channels, block, 2], ``uint16``.
+        """Returns the weight as ``uint16`` [groups, blocks, *kernel, pairs of channels, block, 2].
 
         Weights are rounded so that their errors cancel within every output channel.
         """
@@ -169,7 +169,7 @@ class Bfloat16Dots(Dots):
         return in_steps(halves(weight), problem.groups, block, PAIR, kernel)
 
     def reference(self, problem: DotProblem, plan: DotPlan, *operands: te.Tensor) -> te.Tensor:
-        """Σ data · weight in float32, over data whose rim is zero."""
+        """Returns Σ data · weight in float32, over data whose rim is zero."""
         data, weight = operands
         taps = taps_of(problem)
         channel = te.reduce_axis((0, problem.ci_group), "rc")
@@ -206,6 +206,6 @@ class Bfloat16Dots(Dots):
 
 
 def halves(weights: np.ndarray) -> np.ndarray:
-    """Float32 ``[rows, …]`` as bfloat16 numbers whose errors cancel within every row."""
+    """Returns float32 ``[rows, …]`` as bfloat16 numbers whose errors cancel within every row."""
     flat = balanced(np.ascontiguousarray(weights, np.float32).reshape(weights.shape[0], -1))
     return (flat.view(np.uint32) >> 16).astype(np.uint16).reshape(weights.shape)

@@ -28,7 +28,7 @@ class PackedMatmul:
         return float(self.rows * self.depth * self.columns)
 
     def operands(self, random: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """Random matrices; results are about as large as the left one's elements."""
+        """Returns random matrices; results are about as large as the left one's elements."""
         left = random.standard_normal((self.rows, self.depth), dtype=np.float32)
         right = random.standard_normal((self.depth, self.columns), dtype=np.float32)
         return left, right * np.float32(self.depth**-0.5)
@@ -85,7 +85,7 @@ class RuntimeMatmul:
         return float(prod(self.out) * self.depth)
 
     def operands(self, random: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """Random matrices; results are about as large as the left one's elements."""
+        """Returns random matrices; results are about as large as the left one's elements."""
         left, right = (
             random.standard_normal(shape, dtype=np.float32) for shape in (self.left, self.right)
         )

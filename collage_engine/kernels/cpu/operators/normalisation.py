@@ -1,4 +1,4 @@
-"""Normalisations as plain sums (TVM's own compute two sums in one block, which does not fuse)."""
+"""Writes normalisations as plain sums, which fuse; TVM's own compute two sums in one block."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from collage_engine.kernels.tir_builder import Index
 
 
 def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
-    """Instance and group normalisation of float32 tensors over all axes behind the channels."""
+    """Legalises instance and group normalisation of float32 tensors.
+
+    Returns:
+        The tensor normalised over all axes behind the channels; None for other element types, axes
+        and layouts.
+    """
     data, gamma, beta = call.args
     shape = static_shape(data)
     attributes = call.attrs
@@ -39,7 +44,16 @@ def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
 def normalised(
     x: Any, gamma: Any, beta: Any, shape: tuple[int, ...], groups: int, epsilon: float
 ) -> Any:
-    """(x − mean) / sqrt(variance + epsilon) · gamma + beta, statistics per image and group."""
+    """Returns (x − mean) / sqrt(variance + epsilon) · gamma + beta, by image and group.
+
+    Args:
+        x: The data: [batch, channels, *spatial].
+        gamma: Factors: [channels].
+        beta: Summands: [channels].
+        shape: The data's shape.
+        groups: Groups of channels with statistics of their own.
+        epsilon: What is added to the variance.
+    """
     batch, channels, *size = shape
     each = channels // groups
     count = each * prod(size)

@@ -1,4 +1,4 @@
-"""What is done with the elements of quantised kernels.
+"""Computes and legalises the quantisation of elements.
 
 The value that leaves a kernel is made of its sums in float32, in registers, and rounded half to
 even.
@@ -57,7 +57,7 @@ def _whole(value: Expr) -> Expr:
 
 
 def quantized(value: Expr, scale: Expr, zero: Expr, dtype: str) -> Expr:
-    """ONNX's QuantizeLinear of an element: divided as it is written there."""
+    """Returns an element as ONNX's QuantizeLinear quantises it: divided, then rounded."""
     low, high = tirx.min_value(dtype), tirx.max_value(dtype)
     offset = zero.astype("float32")
     kept = tirx.max(
@@ -72,7 +72,11 @@ def elementwise(shape: Sequence[int], body: Callable[..., Expr], name: str) -> A
 
 
 def quantize(builder: relax.BlockBuilder, call: Any, _cpu: Cpu) -> Expr | None:
-    """QuantizeLinear on its own, rounded as ONNX says; None for other than 8 bits."""
+    """Legalises a QuantizeLinear by itself, rounded as ONNX says.
+
+    Returns:
+        The quantised tensor; None for types of other than 8 bits.
+    """
     if str(call.attrs.out_dtype) not in SMALL:
         return None
     axis, dtype = int(call.attrs.axis), str(call.attrs.out_dtype)

@@ -1,4 +1,4 @@
-"""Matrix products with a constant right operand that is packed by blocks of columns.
+"""Decides on products with a constant right operand that is packed by blocks of columns.
 
 The packed operand is the weight of a convolution of single points: rows are positions, columns are
 output channels, and the kernel is that of ``direct_channels``.
@@ -78,7 +78,7 @@ class Packed(KernelRule[PackedMatmul, AnyPlan, Cpu]):
         return te.compute(out, element, name="matmul", attrs=note(self, problem, plan))
 
     def write(self, problem: PackedMatmul, plan: AnyPlan, epilogue: Epilogue) -> Stmt:
-        """All leading axes of the left operand are rows, positions of a convolution of points."""
+        """Returns the loops: rows of all leading axes are positions of a convolution of points."""
         anchor, context = epilogue.anchor, epilogue.context
         left, right = operands_of(epilogue)
         lead = anchor.extents[:-1]
@@ -120,7 +120,7 @@ class _Rows:
 
 
 class PackedRows(Packed[ChannelsPlan]):
-    """It writes products of several rows."""
+    """The rule that writes products of several rows with a constant matrix."""
 
     name = "matmul packed"
     plan_type = ChannelsPlan
@@ -160,10 +160,10 @@ the latency of a multiply-add (4 or 5 cycles, two a cycle) on every processor wi
 
 @dataclass(frozen=True)
 class RowPlan(Plan):
-    """It holds the parameter of a product with one row."""
+    """The parameter of a product of one row with a constant matrix."""
 
     block: int = parameter(least=1, most=2 * MOST_VECTORS)
-    """Columns per block, in vectors."""
+    """Columns per block, counted in vectors."""
 
 
 class PackedRow(Packed[RowPlan]):
@@ -177,7 +177,7 @@ class PackedRow(Packed[RowPlan]):
         return problem.rows == 1
 
     def default(self, problem: PackedMatmul, machine: Cpu) -> RowPlan:
-        """Enough sums in flight to hide the latency of a multiply-add."""
+        """Returns a block with enough sums in flight to hide the latency of a multiply-add."""
         return RowPlan(min(MOST_VECTORS, -(-problem.columns // machine.lanes("float32"))))
 
     def neighbours(self, problem: PackedMatmul, plan: RowPlan, machine: Cpu) -> Iterator[RowPlan]:

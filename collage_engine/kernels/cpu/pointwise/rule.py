@@ -1,4 +1,4 @@
-"""Kernels of elementwise stages, broadcasts and moves: nothing is added up."""
+"""Decides on kernels of elementwise stages, broadcasts and moves, in which nothing is added up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collage_engine.kernels.tir_builder import Stmt
 
 
 class Pointwise(KernelRule[Program, NoPlan, Cpu]):
-    """It writes programs of plain stages, stage by stage or row by row."""
+    """The rule that writes programs of plain stages, stage by stage or row by row."""
 
     name = "pointwise"
     problem_type = Program
@@ -24,7 +24,7 @@ class Pointwise(KernelRule[Program, NoPlan, Cpu]):
         return not any(stage.is_reduction for stage in problem.stages)
 
     def default(self, problem: Program, machine: Cpu) -> NoPlan:
-        """There is nothing to choose."""
+        """Returns the empty plan: the rule has nothing to choose."""
         return NoPlan()
 
     def reference(self, problem: Program, plan: NoPlan, *operands: te.Tensor) -> Program:

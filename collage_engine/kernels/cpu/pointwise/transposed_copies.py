@@ -1,4 +1,4 @@
-"""Copies whose source runs along another axis than the output: transposed squares."""
+"""Writes copies whose source runs along another axis than the output, by transposed squares."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ BYTES = 16
 
 @dataclass(frozen=True)
 class Axis:
-    """It describes an axis of a copy: how many elements, how far apart in source and target."""
+    """An axis of a copy: its elements, and their distances in the source and the target."""
 
     extent: int
     source: int
@@ -190,7 +190,7 @@ def _moving_load(value: Expr, axes: Sequence[Var]) -> TensorLoad | None:
 
 
 def _sides(merged: list[Axis], lanes: int) -> tuple[Axis, Axis] | None:
-    """The axes along which the target and the source are contiguous, where squares fit both."""
+    """Returns the axes along which target and source are contiguous; None where no square fits."""
     if lanes < 4:
         return None
     across = next((a for a in merged if a.target == 1), None)
@@ -241,7 +241,7 @@ def strides(
 
 
 def merge(axes: list[Axis]) -> list[Axis]:
-    """Neighbouring axes that are one run in source and target alike joined."""
+    """Joins neighbouring axes that are one run in source and target alike."""
     result: list[Axis] = []
     for axis in axes:
         if result:

@@ -1,4 +1,4 @@
-"""Plain stages: elementwise, broadcasts, and everything that only moves elements.
+"""Writes plain stages: elementwise ones, broadcasts, and everything that only moves elements.
 
 The output's box is cut where a condition changes (the parts of a concatenation, the rim of a
 padding), so that inside a part there are no branches. Trailing axes that every operand walks
@@ -52,7 +52,10 @@ would grow more than its branches cost."""
 
 
 def breakpoints(value: Expr, axis: Var, size: int) -> list[int]:
-    """Positions along an axis at which a comparison with a constant changes, 0 and size too."""
+    """Returns the positions along an axis where a comparison with a constant changes.
+
+    0 and ``size`` are among them.
+    """
     points = {0, size}
     for node in walk(value):
         if not isinstance(node, (prim.LT, prim.LE, prim.GT, prim.GE, prim.EQ, prim.NE)):
@@ -131,7 +134,7 @@ def parts_of(stage: Stage) -> list[Part]:
 
 
 def _decided(value: Expr) -> Expr:
-    """Branches whose condition is now a constant replaced by what they give."""
+    """Replaces branches whose condition is now a constant by what they give."""
 
     def replace(node: Expr) -> Expr | None:
         if isinstance(node, prim.Select):
@@ -179,7 +182,7 @@ def _write_part(stage: Stage, part: Part, context: Context) -> Stmt:
         return index
 
     def span(values: Sequence[Index], low: Index, size: int) -> Stmt:
-        """``size`` elements from ``low`` on of the contiguous run at these outer indices."""
+        """Writes ``size`` elements of a contiguous run from ``low`` on, at these outer indices."""
         chosen = dict(zip(outer, values, strict=True))
         base = target_start(values)
 
@@ -230,7 +233,7 @@ def _write_part(stage: Stage, part: Part, context: Context) -> Stmt:
 
 
 def _write_strided(stage: Stage, part: Part, lanes: int, threads: bool) -> Stmt:
-    """No contiguous axis: vectors along the last axis gather their operands."""
+    """Writes a stage without a contiguous axis: vectors along the last axis gather operands."""
     extents = part.extents
     share = parallel if threads else loop
     outer = extents[:-1]

@@ -49,7 +49,7 @@ def write_reduction(stage: Stage, context: Context, lead: tuple[Index, ...] = ()
 def _along(
     stage: Stage, along: Flattened, context: Context, lead: tuple[Index, ...], threads: bool
 ) -> Stmt:
-    """Vectors run along what is reduced."""
+    """Writes a reduction with vectors along the elements that are reduced."""
     lanes = lanes_of(context.cpu, stage.value, stage.output)
     dtype = _sum_type(stage)
     outer = stage.reduce_axes[: len(stage.reduce_axes) - along.axes]
@@ -122,7 +122,7 @@ def _along(
 
 
 def _sum_type(stage: Stage) -> str:
-    """Half-precision values are summed in single precision."""
+    """Returns the element type of sums: half-precision values are summed in single precision."""
     dtype = str(stage.output.dtype)
     return "float32" if dtype == "float16" else dtype
 
@@ -134,9 +134,12 @@ def _as(dtype: str, value: Any) -> Expr:
 def _joined(
     acc: Any, vectors: int, lanes: int, dtype: str, combiner: str
 ) -> tuple[list[Stmt], Expr]:
-    """All elements of ``vectors`` accumulators in one: statements to run before, and the value.
+    """Joins all elements of ``vectors`` accumulators into one value.
 
     Halves are joined in registers; through memory every halving would wait for a store.
+
+    Returns:
+        Statements that run before, and the value.
     """
     if lanes == 1:
         parts = [load(acc, v) for v in range(vectors)]
@@ -178,7 +181,7 @@ def _over(extents: Sequence[int], body: Any, threads: bool) -> Stmt:
 
 
 def _across(stage: Stage, context: Context, lead: tuple[Index, ...], threads: bool) -> Stmt:
-    """Vectors run along the last axis that is kept; without one, elements one at a time."""
+    """Writes a reduction with vectors along the last kept axis; without one, by elements."""
     lanes = lanes_of(context.cpu, stage.value, stage.output)
     dtype = _sum_type(stage)
     combiner = stage.combiner

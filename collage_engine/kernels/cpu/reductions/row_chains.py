@@ -1,4 +1,4 @@
-"""Reductions, alone or in chains with plain stages: softmax, normalisations, means.
+"""Writes reductions, alone or in chains with plain stages: softmax, normalisations, means.
 
 Stages that agree on their leading axes run one row at a time, so that what passes between them
 stays in the first-level cache; rows are shared among threads. A reduction along contiguous
@@ -61,10 +61,10 @@ def write_any(stage: Stage, context: Context) -> Stmt:
 
 
 def common_prefix(program: Program) -> int:
-    """How many leading axes all stages share, intermediate values being read at the same ones.
+    """Returns how many leading axes all stages share, with intermediate values read along the same.
 
-    An axis that a later vector loop or reduction needs is left out: the last axis of a stage
-    whose output is the largest, unless that stage reduces.
+    An axis that a later vector loop or reduction needs is left out: the last axis of a stage whose
+    output is the largest, unless that stage reduces.
     """
     stages = program.stages
     limit = min(len(s.axes) for s in stages)

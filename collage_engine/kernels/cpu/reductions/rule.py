@@ -1,4 +1,4 @@
-"""Kernels of reductions without an anchor: softmax, normalisations, means, pools."""
+"""Decides on kernels of reductions without an anchor: softmax, normalisations, means, pools."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collage_engine.kernels.tir_builder import Stmt
 
 
 class RowChains(KernelRule[Program, NoPlan, Cpu]):
-    """It writes programs with reductions, row by row where stages agree on leading axes."""
+    """The rule that writes reductions row by row where stages agree on leading axes."""
 
     name = "rows"
     problem_type = Program
@@ -24,7 +24,7 @@ class RowChains(KernelRule[Program, NoPlan, Cpu]):
         return any(stage.is_reduction for stage in problem.stages)
 
     def default(self, problem: Program, machine: Cpu) -> NoPlan:
-        """There is nothing to choose."""
+        """Returns the empty plan: the rule has nothing to choose."""
         return NoPlan()
 
     def reference(self, problem: Program, plan: NoPlan, *operands: te.Tensor) -> Program:

@@ -1,4 +1,4 @@
-"""The parameters of a product of two values that are known only at run time."""
+"""Defines the parameters of a product of two values that are known only at run time."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collage_engine.kernels.rule import Plan, parameter
 
 @dataclass(frozen=True)
 class RuntimePlan(Plan):
-    """It parametrises a product of two values."""
+    """The parameters of a product of two values that are known only at run time."""
 
     block: int = parameter(least=1, most=8)
-    """Columns per block, in vectors."""
+    """Columns per block, counted in vectors."""
     rows: int = parameter(least=1)
-    """Rows of a register tile."""
+    """Rows that a register tile covers."""
     pack: bool = parameter()
     """Whether the right operand is copied by blocks of columns first."""

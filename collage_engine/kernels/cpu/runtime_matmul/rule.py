@@ -1,4 +1,4 @@
-"""Batched products of two values that are known only at run time."""
+"""Decides on batched products of two values that are known only at run time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Chosen: a copy reads and writes each element once, little beside 32 uses of it."
 
 
 class RuntimeProduct(KernelRule[RuntimeMatmul, RuntimePlan, Cpu]):
-    """It writes products of two values."""
+    """The rule that writes products of two values that are known only at run time."""
 
     name = "matmul runtime"
     problem_type = RuntimeMatmul

@@ -115,7 +115,16 @@ class _Runtime:
     def _cover(
         self, tiles: int, first: int, count: int, low: int, number: int, vectors: Any
     ) -> Stmt | None:
-        """``tiles`` tiles of ``count`` rows from ``first``, by ``number`` blocks from ``low``."""
+        """Writes some tiles of equal height for some blocks of columns, shared among threads.
+
+        Args:
+            tiles: How many tiles there are.
+            first: The first row of the first tile.
+            count: Rows of each tile.
+            low: The first block of columns.
+            number: How many blocks of columns there are.
+            vectors: The vectors of a block.
+        """
         if tiles == 0 or number == 0 or not vectors:
             return None
         extents = (*self.problem.out[:-2], number, tiles)

@@ -1,4 +1,4 @@
-"""Small constant matrices times vectors of vectors, as Winograd's transforms are."""
+"""Multiplies small constant matrices by vectors of vectors, as Winograd's transforms do."""
 
 from __future__ import annotations
 
@@ -26,10 +26,20 @@ def combined(
     width: int,
     give: Callable[[int, Any, Expr], Stmt],
 ) -> Stmt:
-    """A small constant matrix times a vector of vectors: ``give(row, lane, value)`` each row.
+    """Multiplies a small constant matrix by a vector of vectors.
 
-    Points come in pairs, a and −a. Rows for both share their sums of even and of odd terms;
-    terms for both share their factor. (LLVM computes equal expressions once.)
+    Points of Winograd's method come in pairs, a and −a. Rows for both share their sums of even and
+    of odd terms; terms for both share their factor. (LLVM computes equal expressions once.)
+
+    Args:
+        rows: The matrix.
+        inputs: Functions that load a lane of each vector.
+        width: Lanes of a vector.
+        give: A function that is called with the number of a row, a lane and the value of that row,
+            and that returns the statement which stores it.
+
+    Returns:
+        The statements of all rows.
     """
 
     def value(number: int, x: Any) -> Expr:

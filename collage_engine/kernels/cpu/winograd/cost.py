@@ -1,4 +1,4 @@
-"""What Winograd's method is estimated to cost, beside multiplying out, and how it is cut.
+"""Estimates what Winograd's method costs beside multiplying out, and how its work is cut.
 
 All estimates are in cycles of the tile model (``writing/tile_cost.py``), so that only the ratio of
 a transform to a multiply-add and of memory to arithmetic is assumed here.

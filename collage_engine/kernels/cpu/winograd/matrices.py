@@ -17,27 +17,27 @@ from functools import lru_cache
 import numpy as np
 
 TAPS = 3
-"""Along each axis, of the kernels taken."""
+"""Taps along each axis of the kernels that the method is written for."""
 OUTPUTS = (2, 4)
-"""Outputs of a tile along each axis, those that are written."""
+"""Outputs of a tile along each axis for which matrices are made: F(2×2, 3×3) and F(4×4, 3×3)."""
 POINTS = (Fraction(0), Fraction(1), Fraction(-1), Fraction(2), Fraction(-2))
-"""Where the polynomials of a tile are evaluated, beside infinity: those with the smallest rounding
-errors (Lavin and Gray 2016)."""
+"""Points where the polynomials of a tile are evaluated, beside infinity: those with the smallest
+rounding errors (Lavin and Gray 2016)."""
 
 Matrix = tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True)
 class Transforms:
-    """It holds the matrices for one axis, as rows."""
+    """The matrices of Winograd's method for one axis, each as a tuple of rows."""
 
     outputs: int
     data: Matrix
-    """Bᵀ: [points, points]."""
+    """Bᵀ, which transforms the data: [points, points]."""
     kernel: Matrix
-    """G: [points, taps]."""
+    """G, which transforms the kernel: [points, taps]."""
     back: Matrix
-    """Aᵀ: [outputs, points]."""
+    """Aᵀ, which turns products into outputs: [outputs, points]."""
 
     @property
     def points(self) -> int:
@@ -45,10 +45,10 @@ class Transforms:
         return self.outputs + TAPS - 1
 
     def restores(self) -> tuple[tuple[tuple[int, float], ...], ...]:
-        """Per tap of the kernel: which rows of G g give it back, (row, factor) each.
+        """Returns which rows of G g give each tap of the kernel g back, as (row, factor).
 
-        The value at 0 is the first tap, the one at infinity the last; half the difference of
-        those at 1 and −1 is the middle one.
+        The value at 0 is the first tap, the one at infinity the last; half the difference of those
+        at 1 and −1 is the middle one.
         """
         first, half, last = self.kernel[0][0], self.kernel[1][1], self.kernel[-1][-1]
         return (

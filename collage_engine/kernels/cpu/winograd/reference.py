@@ -39,7 +39,10 @@ def axes() -> list[Any]:
 
 
 def tap(weight: Any, b: Index, r: Index, channel: Index, over: list[Any]) -> Any:
-    """A summand of the kernel's element at ``over`` (see ``axes``), of a block's channel ``r``."""
+    """Returns one summand of the kernel's element, for channel ``r`` of block ``b``.
+
+    ``over`` holds the indices of the summand along the reduction's axes (see ``axes``).
+    """
     matrices = transforms(outputs_of(weight))
     row, factor = _restored(matrices.restores(), over[0], over[2])
     column, other = _restored(matrices.restores(), over[1], over[3])

@@ -1,4 +1,4 @@
-"""The last step of Winograd's method: products of a group of tiles become finished results."""
+"""Writes the last step of Winograd's method: products of tiles become finished results."""
 
 from __future__ import annotations
 
@@ -34,18 +34,19 @@ from collage_engine.kernels.tir_builder import (
 
 @dataclass(frozen=True)
 class Results:
-    """Aᵀ M A of every tile, finished by the epilogue and stored where the image has it."""
+    """The writer of Aᵀ M A for every tile, finished by the epilogue and stored."""
 
     shape: ConvShape
     epilogue: Epilogue
     collapsed: CollapsedEpilogue | None
-    """Where results leave by transposed squares; else each vector of channels for itself."""
+    """The epilogue of one position index where results leave by transposed squares; None where each
+    vector of channels is stored by itself."""
     matrices: Transforms
     columns: int
-    """Tiles in a row."""
+    """Tiles in a row of the image."""
     blocks: int
     block: int
-    """Output channels' blocks, and channels in each."""
+    """``blocks`` and ``block``: blocks of output channels, and channels in each."""
     lanes: int
 
     def write(self, sums: Any, n: Index, first: Index, height: int, b: Index) -> Stmt:
@@ -151,7 +152,7 @@ class Results:
     def _by_squares(
         self, collapsed: CollapsedEpilogue, sums: Any, n: Index, first: Index, height: int, b: Index
     ) -> Stmt:
-        """Results gather in a buffer [positions, block] and leave by transposed squares."""
+        """Gathers results in a buffer [positions, block] that transposed squares leave."""
         m, lanes = self.matrices.outputs, self.lanes
         image_rows, image_columns = self.shape.out
         flat = workspace((height * m * image_columns * self.block,), name="results")

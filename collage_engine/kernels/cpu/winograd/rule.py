@@ -35,7 +35,7 @@ from collage_engine.kernels.tir_builder import Index, Stmt
 
 
 class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
-    """It writes 3×3 convolutions by transforms."""
+    """The rule that writes 3×3 convolutions by Winograd's method."""
 
     name = "conv winograd"
     problem_type = ConvProblem
@@ -103,7 +103,7 @@ class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
     def reference(
         self, problem: ConvProblem, plan: WinogradPlan, *operands: te.Tensor
     ) -> te.Tensor:
-        """Sums of data times the weight's elements, given back from the transformed ones."""
+        """Returns the sums of data times the weight's elements, restored from transformed ones."""
         data, weight = operands
         taps, block = reference.axes(), int(weight.shape[-1])
 

@@ -136,7 +136,7 @@ class _Winograd:
         )
 
     def _transform(self, target: Any, n: Index, first: Index, height: int) -> Stmt:
-        """Bᵀ d B of every tile of the group and every channel, [points, tiles, channels]."""
+        """Writes Bᵀ d B of every tile of the group as [points, tiles, channels]."""
         m, side = self.matrices.outputs, self.side
         extents, pitch = self.data.size, self.data.pitch
         whole = self.ci // self.lanes
@@ -147,7 +147,7 @@ class _Winograd:
             step = height * self.columns * self.pitch
 
             def vector(begin: Index, c: Index, width: int) -> Stmt:
-                """``begin``: the tile's first element; ``c``: the first of ``width`` channels."""
+                """Transforms ``width`` channels from ``c`` on; the tile starts at ``begin``."""
 
                 def element(p: int, q: int, x: Index) -> Expr:
                     return load(self.data.flat, begin + ((p * extents[1] + q) * pitch + c) + x)

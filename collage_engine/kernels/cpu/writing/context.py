@@ -57,7 +57,7 @@ class Context:
 
 
 def lanes_of(cpu: Cpu, value: Expr, output: Any) -> int:
-    """Vector length for the widest type that takes part; 1 where types do not vectorise."""
+    """Returns the vector length for the widest type that takes part, at least 1."""
     sizes = [item_bytes(str(output.dtype))]
     sizes += [
         item_bytes(str(node.ty.dtype))

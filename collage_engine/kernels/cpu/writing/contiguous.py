@@ -1,4 +1,4 @@
-"""Along which axes the operands of a value lie contiguously in memory."""
+"""Finds the axes along which the operands of a value lie contiguously in memory."""
 
 from __future__ import annotations
 
@@ -149,7 +149,8 @@ def _flat_index(access: TensorLoad, inner: dict[Var, int]) -> Expr:
 
 
 STEPS = {"floor", "ceil", "trunc", "round", "nearbyint", "rint", "reinterpret"}
-"""Functions whose results jump: a quotient that is off in its last bit may give another number."""
+"""Names of functions whose results jump: a quotient that is off in its last bit may give another
+number."""
 COMPARISONS = (prim.EQ, prim.NE, prim.LT, prim.LE, prim.GT, prim.GE)
 
 

@@ -1,4 +1,4 @@
-"""What follows an anchor in its kernel: each element finished and stored where it is computed."""
+"""Finishes each element of an anchor where it is computed, and stores it."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Epilogue:
 
 @dataclass(frozen=True)
 class CollapsedEpilogue:
-    """It is an epilogue that addresses some neighbouring axes by one position."""
+    """An epilogue that addresses some neighbouring axes by one position."""
 
     plain: Epilogue
     first: int
@@ -156,7 +156,18 @@ class CollapsedEpilogue:
 def surround(
     program: Program, anchor: Stage, context: Context, write: Callable[[Epilogue], Stmt]
 ) -> Stmt:
-    """The whole kernel around an anchor: what comes before, the anchor, what cannot be fused."""
+    """Writes the whole kernel around an anchor.
+
+    Args:
+        program: All stages of the kernel.
+        anchor: The stage that a rule writes.
+        context: The context in which the kernel is written.
+        write: A function that writes the anchor's loops, given what is done with each element.
+
+    Returns:
+        The stages before the anchor, the anchor with the one stage that can be fused to it, and the
+        stages behind that cannot.
+    """
     position = next(i for i, s in enumerate(program.stages) if s is anchor)
     before = program.stages[:position]
     after = program.stages[position + 1 :]

@@ -1,4 +1,4 @@
-"""The register tile that every anchor's schedule shares."""
+"""Writes the register tile that the kernels of all anchors share."""
 
 from __future__ import annotations
 

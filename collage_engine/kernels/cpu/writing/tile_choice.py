@@ -1,4 +1,4 @@
-"""Which register tile, and which block of output channels, is estimated to cost least.
+"""Chooses the register tile and the block of output channels that are estimated to cost least.
 
 The estimates order tiles by the cycles of ``tile_cost``. They give a plan to start from; what a
 processor really prefers is found by tuning. The factors below only decide between tiles whose
@@ -40,7 +40,7 @@ of 28 positions by one vector beside a weight and a broadcast, with two to spare
 
 
 def block_of(cpu: Cpu, channels: int, image: tuple[int, int], chunks: bool = True) -> int:
-    """Output channels per block: the number of whole vectors that is estimated to cost least.
+    """Returns the output channels per block that are estimated to cost least: whole vectors.
 
     Args:
         cpu: The processor.
@@ -95,7 +95,7 @@ def tile_cost(
 
 
 def spans(extent: int, size: int) -> list[tuple[int, int, int]]:
-    """(count, first, extent) of the whole tiles and of the remainder, those that exist."""
+    """Yields (count, first, extent) of the whole tiles and of the remainder, those that exist."""
     full, rest = divmod(extent, size)
     found = [(full, 0, size)] if full else []
     return [*found, (1, full * size, rest)] if rest else found

@@ -1,4 +1,4 @@
-"""The costs of register tiles are estimated in cycles."""
+"""Estimates the costs of register tiles in cycles."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fits(cpu: Cpu, height: int, vectors: int) -> bool:
 
 
 def cost(cpu: Cpu, rows_total: int, vectors_total: int, height: int, vectors: int) -> float:
-    """Cycles per reduction step for the whole matrix cut into such tiles and remainders."""
+    """Returns the cycles per reduction step of a whole matrix, its remainders included."""
     full_r, rest_r = divmod(rows_total, height)
     full_v, rest_v = divmod(vectors_total, vectors)
     total = full_r * full_v * cycles(cpu, height, vectors)

@@ -1,4 +1,4 @@
-"""Results with channels in the lanes leave for channels-first images, as transposed squares."""
+"""Stores results with channels in the lanes to channels-first images, by transposed squares."""
 
 from __future__ import annotations
 
@@ -34,11 +34,18 @@ def give_squares(
     kept: Sequence[tuple[int, int]],
     give: Callable[[Index, Index, Index], Stmt],
 ) -> Stmt:
-    """Has ``total`` positions leave a buffer [positions, block], positions into the lanes.
+    """Stores ``total`` positions of a buffer [positions, block] with positions in the lanes.
 
-    ``kept``: (first, width) of the channels that exist; ``give(channel, position, value)`` stores
-    an element, called inside a vector loop over positions. The last square overlaps the one
-    before, so there must be as many positions as lanes.
+    The last square overlaps the one before, so there must be as many positions as lanes.
+
+    Args:
+        sums: The buffer [positions, block].
+        block: Channels of the buffer.
+        lanes: Lanes of a vector, which is also the side of a square.
+        total: Positions that are stored, at least ``lanes``.
+        kept: (first, width) of the runs of channels that exist.
+        give: ``give(channel, position, value)`` stores an element; it is called inside a vector
+            loop over positions.
     """
 
     def square(i: Index) -> Stmt:

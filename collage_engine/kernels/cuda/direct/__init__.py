@@ -1,1 +1,1 @@
-"""Convolutions with few channels a group, directly."""
+"""Writes convolutions with few channels a group, without matrix tiles."""

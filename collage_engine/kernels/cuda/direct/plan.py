@@ -1,4 +1,4 @@
-"""Plans of a convolution with few channels a group: which there are, and which one is the default.
+"""Defines the plans of a convolution with few channels a group, and which one is the default.
 
 Depthwise convolutions and those of small groups have too few rows for matrix tiles. A block of
 threads computes a rectangle of pixels of some groups. It copies the part of the image that these
@@ -34,9 +34,9 @@ class DirectProblem:
     batch: int
     groups: int
     rows: int
-    """Output channels of a group."""
+    """Output channels that one group has."""
     channels: int
-    """Input channels of a group."""
+    """Input channels that one group has."""
     image: Three
     out: Three
     taps: Three
@@ -106,7 +106,7 @@ class DirectPlan(Plan):
     """The division of the work: a block has ``groups · (rows / row) · down · across`` threads."""
 
     groups: int = parameter(least=1)
-    """Groups that a block computes."""
+    """Groups of channels that one block of threads computes."""
     row: int = parameter(least=1)
     """Rows (output channels) that a thread computes; a block computes all rows of its groups."""
     down: int = parameter(least=1)
@@ -219,7 +219,7 @@ def _plan(shape: DirectProblem, threads: int, row: int, high: int, wide: int) ->
 
 
 def _evenly(size: int, each: int, most: int) -> int:
-    """Threads along an axis: as few as make the same number of blocks as ``most`` would."""
+    """Returns the fewest threads along an axis that make as few blocks as ``most`` would."""
     wanted = -(-size // each)
     blocks = -(-wanted // most)
     return -(-wanted // blocks)

@@ -1,4 +1,4 @@
-"""The plain computation of a convolution with few channels a group, before it is scheduled.
+"""Writes the plain computation of a convolution with few channels a group, before scheduling.
 
 ``C[image, group, row, z, y, x] = Σ A[image, group · channels + c, …] W[group, c, taps, row]`` over
 a padded image A that whole tiles cover. Sums are float32, or int32 for 8-bit values.

@@ -1,4 +1,4 @@
-"""Convolutions with few channels a group, which are no matter of matrix tiles."""
+"""Decides on convolutions with few channels a group, which matrix tiles would waste."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from collage_engine.kernels.rule import PlanError
 
 
 class DirectConvolution(CudaRule[DirectProblem, DirectPlan]):
-    """A block of threads computes pixels of some groups from a patch in shared memory."""
+    """The rule by which a block of threads computes pixels of some groups from shared memory."""
 
     name = "Direct"
     problem_type = DirectProblem

@@ -1,4 +1,4 @@
-"""The schedule of a convolution with few channels a group.
+"""Schedules a convolution with few channels a group.
 
 A block of threads reads a patch of the image into shared memory, and a thread computes some pixels
 of some rows in its registers. What follows the convolution is done there before results are stored.
@@ -29,7 +29,7 @@ UNROLLED = 49
 
 @dataclass(frozen=True)
 class NotedDirect:
-    """It holds the note that the legalisation wrote on the block of such a convolution."""
+    """The note on the block of a convolution with few channels a group."""
 
     shape: DirectProblem
     plan: DirectPlan

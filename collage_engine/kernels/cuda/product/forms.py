@@ -1,4 +1,4 @@
-"""Convolutions and matrix products in the form ``C[s, m, n] = Σ_k A[s, m, k] B[s, k, n]``.
+"""Describes convolutions and matrix products as ``C[s, m, n] = Σ_k A[s, m, k] B[s, k, n]``.
 
 The columns of a convolution are pixels and its rows output channels, so neighbouring threads read
 and write neighbouring pixels. B is read from the image where it is needed and never stored
@@ -24,7 +24,7 @@ from collage_engine.kernels.cuda.windows import Window
 from collage_engine.kernels.tir_builder import Index
 
 Cast = Callable[[Any], Any]
-"""A conversion that is applied to an element when it is read."""
+"""A function that converts an element when it is read."""
 
 
 class Form(Protocol):
@@ -97,7 +97,7 @@ def result_of(
 
 @dataclass(frozen=True)
 class Matmul:
-    """It is a matrix product of operands with shapes ``a`` and ``b``.
+    """The form of a matrix product of operands with shapes ``a`` and ``b``.
 
     Where B is one matrix, the rows of all batches of A are taken together.
     """
@@ -157,7 +157,7 @@ class Matmul:
 
 @dataclass(frozen=True)
 class Convolution:
-    """It is a convolution of an image ``x`` with packed filters ``y``.
+    """The form of a convolution of an image ``x`` with packed filters ``y``.
 
     A transposed convolution reads zeros between the pixels that it spreads.
     """

@@ -1,4 +1,4 @@
-"""Tensor-core intrinsics (WMMA fragments): float16, bfloat16 and tf32, sums in float32; int8.
+"""Registers tensor-core intrinsics (WMMA fragments) for f16, bf16, tf32 and int8 with TVM.
 
 TVM describes and writes fragments of float16 and integers only. Those of bfloat16 and tf32 go
 through it under another type's name (the schedule sets it), and :func:`finished_source` puts the
@@ -27,7 +27,7 @@ _AS_THEY_ARE = (
 
 @dataclass(frozen=True)
 class Intrinsics:
-    """Names under which TVM knows them."""
+    """The names under which TVM knows the tensor-core intrinsics of one arithmetic."""
 
     fill: str
     load_a: str
@@ -38,7 +38,7 @@ class Intrinsics:
 
 @cache
 def intrinsics(math: str) -> Intrinsics:
-    """Registered on first use."""
+    """Returns the names of an arithmetic's tensor-core intrinsics, registered by the first call."""
     from tvm.s_tir import TensorIntrin
 
     depth = 8 if math == TF32 else 16
@@ -57,7 +57,7 @@ def intrinsics(math: str) -> Intrinsics:
 
 
 def finished_source(source: str) -> str:
-    """CUDA source as TVM writes it, with the fragments' true types."""
+    """Returns CUDA source as TVM writes it, with the fragments' true element types put in."""
     for pattern, replacement in _AS_THEY_ARE:
         source = pattern.sub(replacement, source)
     return source

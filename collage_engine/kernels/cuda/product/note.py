@@ -1,4 +1,4 @@
-"""The note that the legalisation writes on the block of a product, as the schedule reads it."""
+"""Reads the note that the legalisation writes on the block of a product."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collage_engine.kernels.cuda.product.reference import PRODUCT
 
 @dataclass(frozen=True)
 class AnnotatedProduct:
-    """It holds the contents of a product's note."""
+    """The contents of the note on a product's block."""
 
     plan: ProductPlan
     out: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Tiles of a product on an NVIDIA device: which there are, and which one is the default.
+"""Defines the tiles of a product on an NVIDIA device, and which one is the default.
 
 A product is ``C[s, m, n] = Σ_k A[s, m, k] B[s, k, n]``. A block of threads computes a tile of C
 from slices of A and B that it copies to shared memory, one step of ``k`` after the other. Plain
@@ -32,7 +32,7 @@ MOST_SPLITS = 16
 
 @dataclass(frozen=True)
 class Tile:
-    """The shape of a block's work."""
+    """The share of a product that one block of threads computes, and how its threads divide it."""
 
     m: int
     n: int

@@ -14,7 +14,7 @@ from collage_engine.kernels.rule import Record
 
 @dataclass(frozen=True)
 class ProductProblem:
-    """It states ``C[s, m, n] = Σ_k A[s, m, k] B[s, k, n]`` in one kind of arithmetic."""
+    """The problem ``C[s, m, n] = Σ_k A[s, m, k] B[s, k, n]`` in one kind of arithmetic."""
 
     family: ClassVar[str] = "product"
     sizes: ProductSizes

@@ -78,7 +78,7 @@ class TiledProduct(CudaRule[ProductProblem, ProductPlan]):
         )
 
     def reference(self, problem: ProductProblem, plan: ProductPlan, *operands: Any) -> Any:
-        """C in the type in which it leaves the kernel; of a split sum the parts."""
+        """Returns C in the type in which it leaves the kernel; of a split sum, its parts."""
         from collage_engine.kernels.cuda.product.forms import Matmul, result_of
 
         left, right = operands

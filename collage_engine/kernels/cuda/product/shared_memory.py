@@ -98,7 +98,7 @@ def fetch(
 
 
 def pipeline(schedule: Schedule, loop: Any, steps: int) -> None:
-    """Overlaps the steps of a slice: read A, write A, read B, write B, multiply."""
+    """Has the steps of a slice overlap: read A, write A, read B, write B, multiply."""
     if steps < 2:
         return
     schedule.annotate(loop, "software_pipeline_stage", [0, 0, 0, 0, 1])
