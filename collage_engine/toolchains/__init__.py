@@ -1,1 +1,1 @@
-"""Toolchains: what can compile and run a sub-graph. A toolchain knows no other toolchain."""
+"""Holds the toolchains, each of which can compile and run sub-graphs and knows no other one."""

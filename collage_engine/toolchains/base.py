@@ -62,28 +62,30 @@ class Function:
     outputs: tuple[NodeIndex, ...]
     instance: ToolchainInstance
     spin: bool = False
-    """Whether the runtime's threads may spin between calls (a property of the placement)."""
+    """Whether the runtime's threads may spin between calls, which is a property of the
+    placement."""
     takes: Mapping[int, str] = field(default_factory=dict, hash=False)
-    """Graph index of an input → its format; absent: plain."""
+    """The format (``records.format``) of each input that is not plain, by its graph index."""
     gives: Mapping[int, str] = field(default_factory=dict, hash=False)
-    """Graph index of an output → its format; absent: plain."""
+    """The format (``records.format``) of each output that is not plain, by its graph index."""
 
     @property
     def returns(self) -> bool:
-        """Whether it is called as ``symbol(*inputs)`` and returns its outputs (one, or an array).
+        """Tells whether the function is called as ``symbol(*inputs)`` and returns its outputs.
 
-        It is where the size of an output depends on the data.
+        It does where the size of an output depends on the data; it then returns one tensor, or an
+        array of them.
         """
         return any(self.graph.nodes[index].type.is_open for index in self.outputs)
 
     @property
     def members(self) -> tuple[NodeIndex, ...]:
-        """Return the graph indices of its nodes, ascending."""
+        """Returns the graph indices of the function's nodes, ascending."""
         return tuple(members(self.nodes))
 
     @property
     def left_full(self) -> frozenset[int]:
-        """Graph indices of the calls whose products the instance leaves in float32."""
+        """Returns the graph indices of the calls whose products the instance leaves in float32."""
         places = full_places(self.instance)
         if not places:
             return frozenset()
@@ -91,20 +93,20 @@ class Function:
         return frozenset(calls[place] for place in places if place < len(calls))
 
     def input_type(self, index: int) -> TensorType:
-        """Type of the tensor that is passed for an input: its stored shape."""
+        """Returns the type of the tensor that is passed for an input, with its stored shape."""
         return stored_type(self.graph.nodes[index].type, self.takes.get(index, PLAIN))
 
     def output_type(self, index: int) -> TensorType:
-        """Type of the tensor that is passed for an output: its stored shape."""
+        """Returns the type of the tensor that is passed for an output, with its stored shape."""
         return stored_type(self.graph.nodes[index].type, self.gives.get(index, PLAIN))
 
     def constant(self, index: int) -> np.ndarray:
-        """Return the value of a constant node, which must not be written to."""
+        """Returns the value of a constant node as an array, which must not be written to."""
         return self.model.constant(index)
 
 
 class Toolchain(ABC):
-    """What can compile and run a sub-graph. Instances of this class hold no state.
+    """A toolchain compiles and runs sub-graphs; an instance of this class holds no state.
 
     The class attribute ``depends`` may name modules and packages of the engine outside the
     toolchain's own folder that decide what it compiles: they are part of its source hash.
@@ -113,19 +115,23 @@ class Toolchain(ABC):
     about: ToolchainAbout
     depends: tuple[str, ...] = ()
     reads_weight_files: bool = False
-    """Whether its modules read large weights from files beside them instead of holding them."""
+    """Whether the toolchain's modules read large weights from files beside them
+    (``runtime/weight_files.py``) instead of holding them."""
 
     @property
     def name(self) -> str:
-        """Return what users type and documents hold: ``about.name``."""
+        """Returns the name that users type and documents hold: ``about.name``."""
         return self.about.name
 
     @abstractmethod
     def probe(self) -> ToolchainState:
-        """Look whether it can be used here.
+        """Finds out whether the toolchain can be used on this machine.
 
         It is called in a child process, which it may crash. What ``about`` says need not be
         repeated in the state: the registry adds it.
+
+        Returns:
+            The toolchain's version, or the reason why it is not available.
         """
 
     @abstractmethod
@@ -144,26 +150,44 @@ class Toolchain(ABC):
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
-        """None when it can run this call; else the reason, a short phrase that names the cause."""
+        """Tells whether the toolchain can run one call of the graph.
+
+        It is asked for every call of every model, so it must look at the graph only and load
+        nothing.
+
+        Args:
+            graph: The model's dataflow graph.
+            index: The graph index of the call.
+            instance: The instance that is to run it.
+
+        Returns:
+            None when it can; else the reason, a short phrase that names the cause and that users
+            read.
+        """
 
     @abstractmethod
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
-        """Return the rule tree that proposes its candidates."""
+        """Returns the rule tree that proposes the toolchain's candidates.
+
+        Args:
+            instance: The instance that is to run the candidates.
+            graph: The model's dataflow graph.
+        """
 
     def compile(self, function: Function) -> Any:
-        """Return a runtime module (``tvm_ffi.Module``) that has ``function.symbol``.
+        """Compiles a function to a runtime module (``tvm_ffi.Module``) with ``function.symbol``.
 
-        It is serialisable and self-contained: the weights are bound, without a second copy.
+        The module is serialisable and self-contained: the weights are bound, without a second copy.
         A toolchain that lowers to TIR (``capabilities.LowersToTir``) has no module of its own.
 
         Raises:
-            ToolchainError: It cannot take the function; the text says why.
+            ToolchainError: The toolchain cannot take the function; the text says why.
         """
         raise ToolchainError(f"{self.name} compiles no runtime module of its own")
 
     @abstractmethod
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
-        """Return what an exported artifact must carry to run its partitions.
+        """Returns the libraries that an exported artifact must carry to run these partitions.
 
         Raises:
             ToolchainError: A library is not here; the text names the package to install.

@@ -1,4 +1,4 @@
-"""What a toolchain can do beyond its core: optional protocols, found by ``isinstance``.
+"""Defines what a toolchain can do beyond its core: optional protocols, found by ``isinstance``.
 
 A toolchain has a capability when its class has the protocol's methods; it declares nothing. The
 functions at the end ask a toolchain that may or may not have a capability, and give the answer
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class LowersToTir(Protocol):
-    """It lowers a function to TIR, which TVM compiles with the module around it.
+    """The capability to lower a function to TIR, which TVM compiles with the module around it.
 
     Partitions of such a toolchain are inlined into the whole module, so that TVM's memory planning
     sees every value of theirs; the groups of TVM's ``FuseOps`` are among its candidates.
@@ -50,58 +50,72 @@ class LowersToTir(Protocol):
 
 @runtime_checkable
 class LibraryForKernels(Protocol):
-    """Other toolchains' kernels can call it as a library, one composite a call."""
+    """The capability to be a library for other toolchains' kernels, one composite a call."""
 
     def library_table(self) -> Sequence[PatternEntry]:
-        """Return the composites that it runs as one call."""
+        """Returns the patterns of the composites that the library runs as one call."""
         ...
 
     def library_call(self, function: Function) -> Any:
-        """Compile a composite of the table for kernels of ``function.instance``."""
+        """Compiles a composite of the table for kernels of ``function.instance``.
+
+        Returns:
+            A runtime module that has ``function.symbol``, as ``Toolchain.compile`` returns it.
+        """
         ...
 
 
 @runtime_checkable
 class CallsLibraries(Protocol):
-    """Its kernels can call the libraries of other toolchains."""
+    """The capability of kernels to call the libraries of other toolchains."""
 
     def library_instances(
         self, threads: int, libraries: Sequence[str]
     ) -> tuple[ToolchainInstance, ...]:
-        """Instances whose kernels call one of these toolchains, as their option ``library``."""
+        """Returns the instances whose kernels call one of some toolchains.
+
+        Args:
+            threads: The number of threads of each instance.
+            libraries: The names of toolchains with the capability ``LibraryForKernels``.
+
+        Returns:
+            One instance for each library, which its field ``library`` names.
+        """
         ...
 
 
 @runtime_checkable
 class MakesComposites(Protocol):
-    """It decides itself which library calls a candidate becomes."""
+    """The capability to decide which library calls a candidate becomes."""
 
     def composites_of(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
     ) -> Composites | None:
-        """Return the composites that it makes of a set of calls that it supports.
+        """Returns the composites that the toolchain makes of a set of calls that it supports.
 
         Returns:
-            None: the set is no candidate of this instance. Empty: the rules' composites stand.
+            None when the set is no candidate of this instance; an empty tuple when the rules'
+            composites stand.
         """
         ...
 
 
 @runtime_checkable
 class BorderFormats(Protocol):
-    """Its partitions can take and give values in other formats than plain row-major tensors."""
+    """The capability to take and give values in other formats than plain row-major tensors."""
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
-        """Return the formats (``records.format``) at its partitions' borders, plain among them.
+        """Returns the formats (``records.format``) at the borders of partitions, plain among them.
 
-        A candidate whose border it cannot serve in a format it refuses when it is compiled.
+        A candidate whose border the toolchain cannot serve in a format is refused when it is
+        compiled.
         """
         ...
 
 
 @runtime_checkable
 class PrecompilesShared(Protocol):
-    """Many of its candidates share something that takes long to compile."""
+    """The capability to compile beforehand what many candidates share and what takes long."""
 
     def precompile(
         self,
@@ -111,7 +125,7 @@ class PrecompilesShared(Protocol):
         now: Callable[[str], None],
         stop: Callable[[], bool],
     ) -> None:
-        """Compile what candidates share, before any of them is compiled alone.
+        """Compiles what candidates share, before any of them is compiled alone.
 
         Args:
             graph: The model's graph.
@@ -121,49 +135,56 @@ class PrecompilesShared(Protocol):
             stop: Says when to return soon, with the work undone.
 
         Raises:
-            ToolchainError: It cannot be compiled.
+            ToolchainError: The shared part cannot be compiled.
         """
         ...
 
 
 @runtime_checkable
 class LibrariesPerFunction(Protocol):
-    """What an artifact must carry depends on the functions in it."""
+    """The capability to name an artifact's libraries by the functions that are in it."""
 
     def libraries_for(self, functions: Sequence[Function]) -> tuple[RuntimeLibrary, ...]:
-        """Return the libraries for an artifact with these compiled functions of it."""
+        """Returns the libraries for an artifact that holds these compiled functions."""
         ...
 
 
 @runtime_checkable
 class Inspectable(Protocol):
-    """It can tell what is inside a compiled function."""
+    """The capability to describe what is inside a compiled function."""
 
     def inside(self, module: Any) -> dict[str, Any]:
-        """Plan steps, algorithms, layouts of a compiled (or lowered) module, as JSON values."""
+        """Returns what is inside a compiled or lowered module.
+
+        Returns:
+            Plan steps, algorithms, layouts and the like, as JSON values.
+        """
         ...
 
 
 @runtime_checkable
 class ConvertsFormats(Protocol):
-    """It writes the kernels that bring a value from one format to another."""
+    """The capability to write kernels that bring a value from one format to another."""
 
     @property
     def name(self) -> str:
-        """Return the toolchain's name."""
+        """Returns the name of the toolchain."""
         ...
 
     def conversion(
         self, kind: TensorType, source: str, target: str, threads: int, architecture: str = ""
     ) -> Any:
-        """Return a scheduled PrimFunc (stored source, stored target) for a value of a logical type.
+        """Returns a scheduled PrimFunc that brings a value from one stored form to another.
+
+        Its parameters are the stored source and the stored target.
 
         Args:
             kind: The value's logical type.
             source: The format that it has.
             target: The format that it gets.
             threads: How many threads may share the work on the processor.
-            architecture: Of the NVIDIA device that runs it; empty: the processor.
+            architecture: The NVIDIA device's architecture, for example ``sm_90a``; empty for the
+                processor.
         """
         ...
 
@@ -172,7 +193,7 @@ class Tuner(Protocol):
     """A tuner searches for better kernels of a toolchain; it is called in a child process."""
 
     def tasks(self, function: Function) -> list[TuneTask]:
-        """Return what can be tuned of a candidate."""
+        """Returns the kernels of a candidate that can be tuned."""
         ...
 
     def tune(
@@ -184,32 +205,48 @@ class Tuner(Protocol):
         about_to_try: Callable[[str], None],
         better: Callable[[TuneRecord], None],
     ) -> TuneRecord:
-        """Search for at most ``seconds``, from what is known on.
+        """Searches for better kernels for at most ``seconds``, from what is known on.
 
-        For an instance on a device the caller also gives ``open_device``. ``better`` keeps what
-        was found so far, should this process not live to return.
+        For an instance on a device the caller also gives ``open_device``.
+
+        Args:
+            task: The kernel that is tuned, one of ``tasks``.
+            instance: The instance whose kernel it is.
+            known: What earlier searches found; None where there were none.
+            seconds: How long the search may take.
+            about_to_try: Is called with the name of what is tried next, so that what crashes the
+                process can be left out afterwards.
+            better: Is called with the record whenever something faster is found, should this
+                process not live to return.
+
+        Returns:
+            The record of the best that was found.
         """
         ...
 
     def keep(self, table: Mapping[str, Mapping[str, Any]]) -> str:
-        """Write a table of choices where instances find it; the hash that names it."""
+        """Writes a table of choices where instances find it, and returns the hash that names it."""
         ...
 
     def kept(self, digest: str) -> dict[str, dict[str, Any]]:
-        """Return the table of that hash; ``ToolchainError`` when it is gone."""
+        """Returns the table of choices that a hash names.
+
+        Raises:
+            ToolchainError: The table is gone.
+        """
         ...
 
     def missing(self) -> str | None:
-        """Return what a part of tuning lacks here, as a sentence; None: nothing."""
+        """Returns a sentence on what a part of tuning lacks here; None where nothing is missing."""
         ...
 
 
 @runtime_checkable
 class Tunes(Protocol):
-    """Its kernels can be tuned."""
+    """The capability to have the toolchain's kernels tuned."""
 
     def tuner(self) -> Tuner:
-        """Return what searches for better kernels."""
+        """Returns the tuner that searches for better kernels."""
         ...
 
 
@@ -218,14 +255,14 @@ class PythonSession:
     """A whole model, opened as a toolchain's own users open it, with its inputs bound."""
 
     call: Callable[[], Any]
-    """Runs the model once."""
+    """A function that runs the model once."""
     results: Callable[[], list[np.ndarray]]
-    """The outputs of the last call, in the file's order."""
+    """A function that returns the outputs of the last call, in the order of the file."""
 
 
 @runtime_checkable
 class HasPythonSession(Protocol):
-    """The toolchain's users run whole models through a Python interface of its own.
+    """The capability to run whole models through a Python interface of the toolchain's own.
 
     Such an instance's baseline is timed that way, on the user's own file, with everything left at
     the library's defaults but the number of threads and the precision.
@@ -247,11 +284,11 @@ class HasPythonSession(Protocol):
 
 
 class OnnxSession(Protocol):
-    """An ONNX model that can be evaluated."""
+    """The protocol of an ONNX model that can be evaluated."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Return the names of all inputs that need a value, then of those that have one already."""
+        """Returns the names of inputs that need a value, then of those that have one already."""
         ...
 
     def run(
@@ -263,7 +300,7 @@ class OnnxSession(Protocol):
 
 @runtime_checkable
 class EvaluatesOnnx(Protocol):
-    """It evaluates ONNX models faithfully: the oracle that results are compared with."""
+    """The capability to evaluate ONNX models faithfully, as the oracle for all results."""
 
     def open_onnx(
         self,
@@ -311,9 +348,9 @@ def open_python_session(
 
 
 def border_formats(toolchain: Toolchain, instance: ToolchainInstance) -> tuple[str, ...]:
-    """Return the formats that its partitions can take and give.
+    """Returns the formats that a toolchain's partitions can take and give.
 
-    Only plain ones without the capability.
+    Without the capability ``BorderFormats`` it is the plain format only.
     """
     return toolchain.formats(instance) if isinstance(toolchain, BorderFormats) else (PLAIN,)
 
@@ -321,7 +358,10 @@ def border_formats(toolchain: Toolchain, instance: ToolchainInstance) -> tuple[s
 def composites_of(
     toolchain: Toolchain, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
 ) -> Composites | None:
-    """See ``MakesComposites``; without the capability the rules' composites stand."""
+    """Returns what ``MakesComposites.composites_of`` does.
+
+    Without the capability it returns an empty tuple: the rules' composites stand.
+    """
     if isinstance(toolchain, MakesComposites):
         return toolchain.composites_of(graph, instance, nodes)
     return ()

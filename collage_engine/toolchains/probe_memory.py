@@ -1,4 +1,4 @@
-"""What probing a toolchain found, kept between processes: probing all loads every library there is.
+"""Keeps between processes what probing a toolchain found: probing loads every library there is.
 
 An answer is taken from here only while nothing that it rests on has changed: this project's own
 sources, the machine, the Python environment's folders of packages, the variables that choose
@@ -55,7 +55,8 @@ that begin as the toolchain is called."""
 _DRIVER = ("/etc/ld.so.cache", "/dev/dxg", "/proc/driver/nvidia/version", "/usr/lib/wsl/lib")
 
 Stamp = tuple[int, int]
-"""(bytes, nanoseconds of the last change)"""
+"""What tells two versions of a file apart: its bytes, and nanoseconds of its last change since
+1970."""
 
 
 class Probed(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,11 +67,11 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """It is a file of the memory."""
+    """The contents of one file of the memory."""
 
     surroundings: str
     at: float
-    """Seconds since 1970."""
+    """Seconds since 1970 at which the toolchain was probed."""
     probed: Probed
 
 
@@ -109,7 +110,7 @@ def keep(name: str, probed: Probed, before: str) -> None:
 
 
 def surroundings(name: str, target: str) -> str:
-    """Hash of what decides a probe's answer before it has loaded anything.
+    """Returns a hash of what decides a probe's answer before it has loaded anything.
 
     Args:
         name: The toolchain's name.
@@ -136,7 +137,7 @@ def surroundings(name: str, target: str) -> str:
 
 
 def files_in_use() -> dict[str, Stamp]:
-    """Libraries and modules of this process, but for Python's own and this project's modules."""
+    """Returns this process's libraries and modules, without Python's own and this project's."""
     try:
         maps = Path("/proc/self/maps").read_text().splitlines()
     except OSError:
@@ -162,7 +163,7 @@ def _stamps(paths: Iterable[str]) -> dict[str, Stamp]:
 
 
 def _stamp(path: str, *, content: bool = False) -> Stamp | None:
-    """Size and time of a file; with ``content`` its hash, for files that have no times."""
+    """Returns a file's size and time; with ``content`` its hash, for files that have no times."""
     try:
         if content:
             digest = hashlib.sha256(Path(path).read_bytes()).digest()
@@ -182,7 +183,7 @@ def _package_folders() -> list[str]:
 
 @cache
 def _sources() -> str:
-    """Hash of the toolchains' sources and of what they learn about the machine from."""
+    """Hashes the toolchains' sources and those by which they learn about the machine."""
     digest = hashlib.sha256()
     for room in ("machine", "kernels", "toolchains"):
         for path in sorted((_ENGINE / room).rglob("*")):
@@ -194,7 +195,7 @@ def _sources() -> str:
 
 @cache
 def _foreign_sources(module: str) -> str:
-    """Hash of the package that a toolchain's module belongs to, where it is not this project."""
+    """Hashes the package that a toolchain's module belongs to, where it is not this project."""
     own = module.partition(".")[0] == __name__.partition(".")[0]
     return "" if own else hash_files(package_files(module))
 

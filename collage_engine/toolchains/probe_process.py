@@ -30,14 +30,14 @@ LOOK_SECONDS = 0.5
 """Seconds between looks at a probe's processor time and memory; chosen."""
 
 _children: set[subprocess.Popen[str]] = set()
-"""Probes under way."""
+"""Processes of the probes that are under way."""
 _lock = threading.Lock()
-"""Held for looking at them, never while waiting."""
+"""A lock that is held while ``_children`` is read or changed, never while waiting for a probe."""
 
 
 @dataclass(frozen=True)
 class ProbeLimits:
-    """When a probe is ended."""
+    """The limits at which a probe is ended."""
 
     whole_s: float = 180.0
     """Seconds that a probe may take; chosen: enough to import TVM and to compile a runtime on a
@@ -102,7 +102,7 @@ def end_probes() -> None:
 
 
 def end_with_parent() -> None:
-    """In a probe: end this process, and what it has started, when its parent is gone."""
+    """Has a probe end itself, and what it has started, when its parent is gone."""
     life = os.environ.pop(LIFE, "")
     if not life:
         return

@@ -1,4 +1,4 @@
-"""The registry knows which toolchains exist, and what of them works on this machine.
+"""Knows which toolchains exist, and what of them works on this machine.
 
 Toolchains of this project stand in ``TOOLCHAINS``; those of other packages are found through the
 entry-point group ``collage.toolchains`` (name → ``module:Class``). Classes are imported on first
@@ -70,10 +70,10 @@ GROUP = "collage.toolchains"
 """The entry-point group through which other packages add toolchains."""
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
-"""What a toolchain may be called: instance ids, pins and options are parsed for its name."""
+"""The names that a toolchain may have: instance ids, pins and options are parsed for them."""
 
 PROBE = ProbeLimits()
-"""When a probe is ended."""
+"""The limits at which a probe is ended."""
 
 NOT_READY = "it was not ready in time: what it needs is compiled and tried once per machine"
 """Reason of a toolchain whose probe was not waited for to the end; it is asked again next time."""
@@ -81,7 +81,7 @@ NOT_READY = "it was not ready in time: what it needs is compiled and tried once 
 Found = TypeVar("Found")
 _probed: dict[str, ToolchainState] = {}
 _probing = threading.Lock()
-"""Held for looking at what is known, never while a probe runs."""
+"""A lock that is held while the results of probes are read or changed, never while a probe runs."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _targets() -> dict[str, str]:
 
 
 def all_names() -> tuple[str, ...]:
-    """Every toolchain that is used unasked, in the order in which they are shown and tried."""
+    """Returns every toolchain that is used unasked, in the order of display and trial."""
     return tuple(name for name in _targets() if name not in ON_DEMAND)
 
 
@@ -321,7 +321,7 @@ def _unavailable(name: str, reason: str) -> ToolchainState:
 
 
 def described(state: ToolchainState, about: ToolchainAbout) -> ToolchainState:
-    """A probe's answer with what the toolchain says of itself, where the answer leaves it out."""
+    """Returns a probe's answer, completed by what the toolchain says of itself."""
     return msgspec.structs.replace(
         state,
         licence=state.licence or about.licence,
@@ -349,7 +349,7 @@ def described_by_name(states: Sequence[ToolchainState]) -> list[ToolchainState]:
 
 
 def _main(name: str) -> None:
-    """Child process: print one toolchain's state, and what it rests on, as a line of JSON."""
+    """Prints one toolchain's state and what it rests on as a line of JSON, in a child process."""
     end_with_parent()
     try:
         toolchain = get(name)

@@ -1,4 +1,4 @@
-"""A hash of the sources that decide what a toolchain compiles: part of a measurement's key."""
+"""Hashes the sources that decide what a toolchain compiles, for measurements' keys."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from functools import cache
 from pathlib import Path
 
 SUFFIXES = frozenset({".py", ".cc", ".cpp", ".cu", ".h", ".hpp"})
-"""Files that are sources; whatever else lies in a toolchain's folder decides nothing."""
+"""Endings of the files that are sources; whatever else lies in a toolchain's folder decides
+nothing."""
 _TOOLCHAINS = Path(__file__).resolve().parent
 
 
 @cache
 def source_hash(cls: type) -> str:
-    """SHA-256, in hexadecimal, over the sources that decide what a toolchain compiles.
+    """Returns the SHA-256, in hexadecimal, over the sources that decide what a toolchain compiles.
 
     These are the folder of its class and of every base class that has one of its own (``runtime/``
     for the C++ runtimes), and the modules and packages named in the class attribute ``depends``.
@@ -37,7 +38,7 @@ def source_hash(cls: type) -> str:
 
 
 def _beside(file: Path, module: str) -> set[Path]:
-    """Sources that belong to a class defined in this file, given the module's dotted name."""
+    """Returns the sources that belong to a class in this file, given its module's dotted name."""
     if file.parent == _TOOLCHAINS:
         return set()  # the contract itself, which every toolchain has
     if "." not in module:
@@ -46,7 +47,7 @@ def _beside(file: Path, module: str) -> set[Path]:
 
 
 def package_files(module: str) -> set[Path]:
-    """Sources of the top-level package that holds a module, found without importing it."""
+    """Returns the sources of the top-level package that holds a module, without importing it."""
     try:
         spec = importlib.util.find_spec(module.partition(".")[0])
     except (ImportError, ValueError):
@@ -64,7 +65,7 @@ def source_files(folders: Iterable[Path]) -> set[Path]:
 
 
 def hash_files(files: Iterable[Path]) -> str:
-    """SHA-256 over the names (with that of their folder) and the contents of files."""
+    """Returns the SHA-256 over the names (with that of their folder) and the contents of files."""
     digest = hashlib.sha256()
     for path in sorted(files):
         digest.update(f"{path.parent.name}/{path.name}\0".encode())

@@ -23,9 +23,9 @@ class Shape:
     images: int
     groups: int
     channels: int
-    """Input channels of one group."""
+    """Input channels that one group has."""
     filters: int
-    """Output channels of one group."""
+    """Output channels that one group has."""
     data: Ints
     out: Ints
     kernel: Ints

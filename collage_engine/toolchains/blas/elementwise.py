@@ -1,4 +1,4 @@
-"""Functions and arithmetic that can follow a product, as post-ops of the step that computes it."""
+"""Lists functions and arithmetic that can follow a product, as post-ops of the same step."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _SCALAR: dict[str, tuple[Callable[[float], Post], Callable[[float], Post]]] = {
 }
 """Post-ops with a scalar constant as the right operand, and as the left one."""
 _TWICE = {"add": Post("affine", 2.0, 0.0), "multiply": Post("square")}
-"""Post-ops of a value with itself."""
+"""The post-op for each operator whose two operands are the same value."""
 _POWERS = {2.0: "square", 3.0: "cube", 0.5: "sqrt", 1.0: "affine"}
 """The runtime's functions for powers, by exponent."""
 
@@ -63,7 +63,11 @@ class Values(Protocol):
 
 
 def choices(values: Values, node: Node) -> list[tuple[NodeIndex, list[Post]]]:
-    """(operand that hosts the operator, what is applied to it), the preferred one first."""
+    """Returns the operands that can host an operator as post-ops, the preferred one first.
+
+    Returns:
+        Pairs of an operand's node and the post-ops that are applied to it.
+    """
     op, inputs = node.op, node.inputs
     if op in UNARY:
         return [(inputs[0], [Post(UNARY[op])])]

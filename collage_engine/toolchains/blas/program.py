@@ -1,4 +1,4 @@
-"""A program of the BLAS runtime while it is generated: views of memory, and the steps.
+"""Describes a program of the BLAS runtime while it is generated: views of memory, and steps.
 
 A value is a view: a buffer, an offset and a stride for every axis. Reshapes and transposes only
 make other views, and a BLAS reads most of them in place. What follows a product or a convolution
@@ -31,7 +31,7 @@ FLOAT = 4
 
 @dataclass(eq=False)
 class Buffer:
-    """It is a piece of memory of float32 elements."""
+    """A piece of memory that holds float32 elements."""
 
     kind: int
     elements: int
@@ -100,14 +100,14 @@ class Post:
     fn: str
     a: float = 0.0
     b: float = 0.0
-    """Parameters of the function."""
+    """``a`` and ``b``: parameters of the function."""
     view: View | None = None
     """The other operand; None where the function has none."""
 
 
 @dataclass
 class Posted:
-    """It is a post-op of a step."""
+    """A post-op of a step, with its other operand's place."""
 
     post: Post
     strides: Ints = ()
@@ -126,7 +126,7 @@ class Posted:
 
 @dataclass(eq=False)
 class Step:
-    """It is one step of the runtime.
+    """One step of the runtime, which writes one result.
 
     ``describe`` returns its JSON values once buffers have their places.
     """
@@ -136,7 +136,7 @@ class Step:
     """Sizes of the result, in the step's own order of axes."""
     out: Buffer
     strides: Ints
-    """Strides of the result over ``dims``."""
+    """Elements from one place to the next along each of ``dims`` of the result."""
     reads: list[View]
     describe: Callable[[Step], dict[str, Any]]
     groups: tuple[Ints, ...]
@@ -204,15 +204,15 @@ def collapsed(group: Ints, dims: Ints, strides: Ints) -> int:
 
 @dataclass(frozen=True)
 class Made:
-    """The step that computes a value."""
+    """The step that computes a value, and how the value's axes lie in it."""
 
     step: Step
     order: Ints
-    """The step's axis for each axis of the value."""
+    """The axis of the step for each axis of the value."""
 
 
 class BlasProgram:
-    """It collects the buffers and steps of one function."""
+    """The buffers and steps of one function while they are collected."""
 
     def __init__(self, constants: Callable[[int], np.ndarray]) -> None:
         self.steps: list[Step] = []

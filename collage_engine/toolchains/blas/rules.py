@@ -1,4 +1,4 @@
-"""The partitions that a BLAS proposes: one product or convolution with what can follow it."""
+"""Proposes the partitions of a BLAS: one product or convolution with what can follow it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operators that a BLAS can compute: products, convolutions, and what can follow them."""
+"""Says which operators a BLAS can compute: products, convolutions, and what can follow them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of the contract that every BLAS shares."""
+"""Implements the part of the contract that every BLAS shares."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class BlasToolchain(CppToolchain):
         return (ToolchainInstance(toolchain=self.name, threads=target.threads),)
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
-        """See ``capabilities.BorderFormats``."""
+        """Implements ``capabilities.BorderFormats``."""
         return (PLAIN, NHWC)
 
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
-        """See ``Toolchain.supports``."""
+        """Implements ``Toolchain.supports``."""
         from collage_engine.toolchains.blas.supports import reason_against
 
         return reason_against(graph, index)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
-        """See ``Toolchain.partition_spec``."""
+        """Implements ``Toolchain.partition_spec``."""
         from collage_engine.toolchains.blas.rules import partition_spec
 
         return partition_spec(self.name)
@@ -50,19 +50,19 @@ class BlasToolchain(CppToolchain):
     def composites_of(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
     ) -> Composites | None:
-        """Something must be multiplied: what goes along with a product is no candidate alone."""
+        """Refuses a set without a product: what goes along with one is no candidate alone."""
         from collage_engine.toolchains.blas.supports import holds_anchor
 
         return () if holds_anchor(graph, nodes) else None
 
     def library_table(self) -> Sequence[PatternEntry]:
-        """See ``capabilities.LibraryForKernels``."""
+        """Implements ``capabilities.LibraryForKernels``."""
         from collage_engine.toolchains.blas.rules import patterns
 
         return patterns(self.name)
 
     def library_call(self, function: Function) -> Any:
-        """See ``capabilities.LibraryForKernels``."""
+        """Implements ``capabilities.LibraryForKernels``."""
         return self.compile(function)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:

@@ -1,4 +1,4 @@
-"""Activations that exporters write as chains of operators.
+"""Recognises activations that exporters write as chains of operators.
 
 Each chain is one function of the runtime where its constants have the expected values.
 """
@@ -23,7 +23,7 @@ _X = anything("x")
 
 @dataclass(frozen=True)
 class Chain:
-    """It names a function of the runtime, its chain's pattern and the chain's constants."""
+    """A function of the runtime, with the pattern of its chain and the chain's constants."""
 
     fn: str
     pattern: Pattern

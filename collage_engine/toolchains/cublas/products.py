@@ -1,4 +1,4 @@
-"""From a function of the dataflow graph to a plan of products with epilogues for cuBLASLt."""
+"""Turns a function of the dataflow graph into a plan of cuBLASLt products with epilogues."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ COMPUTE = {
     "float8_e4m3fn": "float32",
     "float8_e5m2": "float32",
 }
-"""Element type → what it is accumulated in."""
+"""The type in which cuBLASLt accumulates, by the operands' element type."""
 ROUNDED = {"tf32": "tf32", "float16": "fast float16", "bfloat16": "fast bfloat16"}
-"""A run's precision → how float32 is multiplied: its operands are rounded inside."""
+"""How cuBLASLt rounds float32 operands inside a product, by the run's precision."""
 EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2")
 RESULTS = {
     "int8": ("int32",),
@@ -47,7 +47,11 @@ cublasLtMatmul)."""
 
 
 def check_product(graph: DataflowGraph, node: Node) -> None:
-    """``UnsupportedError`` with the reason when cuBLASLt has no such product."""
+    """Checks that cuBLASLt has a product.
+
+    Raises:
+        UnsupportedError: It has none; the text says why.
+    """
     left, right = (graph.nodes[i] for i in node.inputs)
     kind, other = left.type.dtype, right.type.dtype
     mixed = {kind, other} == set(EIGHT_BITS)

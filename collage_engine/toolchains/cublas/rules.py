@@ -1,4 +1,4 @@
-"""cuBLASLt proposes products with transposed operands and with epilogues."""
+"""Proposes products with transposed operands and with epilogues, as cuBLASLt runs them."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class CublasToolchain(ProductToolchain):
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
-        """See ``Toolchain.supports``."""
+        """Implements ``Toolchain.supports``."""
         from collage_engine.toolchains.cublas.products import reason_against_architecture
 
         node = graph.nodes[index]
@@ -73,7 +73,10 @@ class CublasToolchain(ProductToolchain):
         return super().supports(graph, index, instance)
 
     def rounds_to(self, architecture: str, precision: str) -> str | None:
-        """As asked: it rounds float32 operands to any of them by itself."""
+        """Returns the precision to which float32 operands are rounded inside a product.
+
+        cuBLASLt rounds to whichever precision a run admits, where the device computes in it.
+        """
         first = {TF32: FIRST_TF32, BFLOAT16: FIRST_TF32, FLOAT16: FIRST_HALF}.get(precision)
         return precision if first and generation(architecture) >= first else None
 

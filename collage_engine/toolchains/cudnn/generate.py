@@ -276,7 +276,7 @@ class Generator:
         )
 
     def _global_pool(self, node: Node) -> None:
-        """The mean over all of space."""
+        """Emits the mean over all axes of space."""
         x = self.program.view(node.inputs[0])
         if node.op != "mean":
             layout = str(node.attributes.get("layout", "NCHW"))

@@ -1,4 +1,4 @@
-"""A program of the cuDNN runtime while it is generated: tensors with strides, and the steps."""
+"""Describes a program of the cuDNN runtime while it is generated: strided tensors, and steps."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ALIGN = 256
 """Bytes to which addresses are aligned, so that cuDNN's fastest engines can be used; chosen:
 what cudaMalloc gives (CUDA C++ Programming Guide, device memory accesses)."""
 TYPES = ("float32", "float16", "bfloat16")
-"""Element types in which steps compute."""
+"""Element types in which the steps of a program compute."""
 
 Ints = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class View:
-    """A tensor in memory; strides count elements."""
+    """A tensor in memory, whose strides count elements."""
 
     place: dict[str, Any]
     dims: Ints
@@ -79,7 +79,7 @@ def dense(place: dict[str, Any], kind: TensorType, channels_last: bool) -> View:
 
 @dataclass
 class CudnnProgram:
-    """It collects the values, weights and steps of one function."""
+    """The values, weights and steps of one function while they are collected."""
 
     graph: DataflowGraph
     constants: Constants
@@ -95,7 +95,7 @@ class CudnnProgram:
     """Tensors to which the values that leave the function are written, by node."""
     weights: bytearray = field(default_factory=bytearray)
     scratch: int = 0
-    """Bytes of intermediate results."""
+    """Bytes that intermediate results take."""
 
     def check(self, kind: TensorType, what: str) -> None:
         """Checks that cuDNN can compute with a type.

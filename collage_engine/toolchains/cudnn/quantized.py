@@ -1,4 +1,4 @@
-"""8-bit convolutions (QDQ) as one cuDNN graph: integer sums, a factor and an offset per channel.
+"""Emits 8-bit convolutions (QDQ) as one cuDNN graph: integer sums, then a factor and an offset.
 
 cuDNN's engines for them read int8 images whose channels are innermost. A plain border is therefore
 refused when the partition is compiled; one that takes and gives nhwc is not.
@@ -67,7 +67,7 @@ def reason_against(graph: DataflowGraph, found: Quantized) -> str | None:
 
 
 def emit(program: CudnnProgram, found: Quantized) -> None:
-    """One step: convolution, factor, offset, residual sum, limits."""
+    """Emits one step: a convolution, factor, offset, residual sum and limits."""
     node = program.graph.nodes[found["anchor"]]
     layout = str(node.attributes.get("data_layout", "NCHW"))
 

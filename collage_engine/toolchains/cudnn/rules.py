@@ -1,4 +1,4 @@
-"""The partitions that cuDNN proposes.
+"""Proposes the partitions of cuDNN.
 
 They are convolutions with what follows them, also in 8 bits, attention, and single functions.
 """

@@ -1,4 +1,4 @@
-"""cuDNN's graph API: convolutions and what follows them on NVIDIA devices."""
+"""Runs convolutions and what follows them on NVIDIA devices, by cuDNN's graph API."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from collage_engine.toolchains.runtime.cuda import (
 FRONTEND = ("nvidia-cudnn-frontend",)
 """Packages that hold the headers of cuDNN's C++ front end."""
 NVRTC = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13")
-"""Packages that hold CUDA's run-time compiler."""
+"""Packages that hold NVRTC, CUDA's run-time compiler."""
 
 
 class CudnnToolchain(RuledCudaToolchain):
@@ -72,7 +72,7 @@ class CudnnToolchain(RuledCudaToolchain):
         return sorted(self.library().parent.glob("libcudnn*.so.9"))
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
-        """See ``capabilities.BorderFormats``."""
+        """Implements ``capabilities.BorderFormats``."""
         return FORMATS
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:

@@ -1,4 +1,4 @@
-"""Families of kernels and the tiles of each; ``sources`` writes their CUDA source.
+"""Lists families of kernels and the tiles of each; ``sources`` writes their CUDA source.
 
 A family is an operation, an element type, an order of the right operand, an activation and an
 alignment. Bias and residual sum are given or not at run time, as all sizes are. Its kernels are of
@@ -25,14 +25,14 @@ ALIGNMENTS = {
 """Elements of operands that can be read at once, the widest first, by arithmetic. The widest for
 tensor cores is 16 bytes, what one instruction loads; the other one is chosen."""
 WHOLE = {"float16": 8, "bfloat16": 8, "float32": 4}
-"""Elements in 16 bytes, by type."""
+"""Number of elements in 16 bytes, by element type."""
 SMALL = ("int8", "uint8")
-"""8-bit types of the left operand."""
+"""8-bit element types that a product's left operand may have."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """It is a block's m × n × k, computed by m × n warps in a pipeline of so many stages."""
+    """A block's m × n × k, computed by m × n warps in a pipeline of so many stages."""
 
     m: int
     n: int
@@ -48,7 +48,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class WideTile:
-    """It is a tile of Hopper's kernels.
+    """A tile of Hopper's kernels.
 
     ``cluster`` is the number of blocks of a cluster along m. ``schedule`` tells how warp groups
     share the tile: pingpong, cooperative, or alone, where one warp group computes a block.
@@ -102,7 +102,7 @@ HALF_TILES = (
     Tile(64, 128, 32, (2, 2), 4),
     Tile(64, 64, 64, (2, 2), 4),
 )
-"""Tiles for float16 and bfloat16; chosen."""
+"""Tiles that are compiled for float16 and bfloat16; chosen."""
 TF32_TILES = (
     Tile(256, 128, 16, (4, 2), 3),
     Tile(128, 256, 16, (2, 4), 3),
@@ -111,7 +111,7 @@ TF32_TILES = (
     Tile(64, 128, 16, (2, 2), 4),
     Tile(64, 64, 32, (2, 2), 3),
 )
-"""Tiles for tf32; chosen."""
+"""Tiles that are compiled for tf32; chosen."""
 SIMT_TILES = (
     Tile(128, 256, 8, (2, 4), 4),
     Tile(128, 128, 8, (4, 2), 4),
@@ -126,7 +126,7 @@ SMALL_TILES = (
     Tile(128, 64, 64, (2, 2), 4),
     Tile(64, 64, 64, (2, 2), 4),
 )
-"""Tiles for 8-bit operands; chosen."""
+"""Tiles that are compiled for 8-bit operands; chosen."""
 HALF_GROUP_TILES = (
     GroupTile(128, 64, 32, (2, 2), 3, several=True),
     GroupTile(64, 64, 32, (2, 2), 3, several=True),
@@ -147,7 +147,7 @@ ATTENTION_TILES = (
     AttentionTile(64, 128, 128),
     AttentionTile(32, 128, 65536),
 )
-"""Tiles for attention; chosen."""
+"""Tiles that are compiled for attention; chosen."""
 WIDE_HALF_TILES = (
     WideTile(128, 256, 64, 2, "cooperative"),
     WideTile(128, 128, 64, 2, "pingpong"),
@@ -164,12 +164,12 @@ WIDE_CONV_TILES = (
     WideTile(64, 128, 64, 1, "alone"),
     WideTile(64, 64, 64, 1, "alone"),
 )
-"""Hopper's tiles for convolutions; chosen."""
+"""Hopper's tiles that are compiled for convolutions; chosen."""
 
 
 @dataclass(frozen=True, order=True)
 class Family:
-    """What one kernel library is compiled for."""
+    """A family of kernels: what one kernel library is compiled for."""
 
     op: str
     """The operation: gemm, conv, group (a convolution in groups) or attention."""

@@ -239,7 +239,10 @@ def put_beside(libraries: Iterable[Path], folder: Path) -> None:
 
 
 def open_library(library: Path) -> ctypes.CDLL:
-    """Known to this process by its SONAME from now on, wherever the runtime was loaded from."""
+    """Opens a kernel library, by whose SONAME this process knows it from then on.
+
+    So a module finds it wherever the runtime was loaded from.
+    """
     from collage_engine.toolchains.runtime.cuda import cuda_runtime
 
     ctypes.CDLL(str(cuda_runtime()[1]))  # it asks for it by name

@@ -1,4 +1,4 @@
-"""The partitions that CUTLASS proposes.
+"""Proposes the partitions of CUTLASS.
 
 They are products and convolutions with bias, residual sum and activation, the same in 8 bits, and
 attention.

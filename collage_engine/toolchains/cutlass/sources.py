@@ -1,4 +1,4 @@
-"""The CUDA source of a kernel library: one instance of a template for each tile of a share."""
+"""Writes the CUDA source of a kernel library: one instance of a template for each tile."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ ELEMENTS = {
     "int8": "int8_t",
     "uint8": "uint8_t",
 }
-"""C++ types of elements, by type."""
+"""The C++ type of an element, by element type."""
 ORDERS = {"rows": "cutlass::layout::RowMajor", "columns": "cutlass::layout::ColumnMajor"}
-"""C++ layouts, by order."""
+"""The C++ layout of a matrix, by its order of elements."""
 FUNCTORS = {
     "none": "Identity",
     "relu": "ReLu",
@@ -30,7 +30,7 @@ FUNCTORS = {
     "gelu_tanh": "GELU_taylor",
     "silu": "SiLu",
 }
-"""CUTLASS's functor of each activation."""
+"""The name of CUTLASS's functor, by activation."""
 MOST_STORED = {"int8": 8, "uint8": 8, "float32": 4}
 """Elements of a result of 8-bit operands that one store writes, by the result's type; chosen."""
 

@@ -1,4 +1,4 @@
-"""The steps of a program while it is generated: products, convolutions, and transposed images."""
+"""Writes the steps of a program: products, convolutions, and transposed images."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Place = dict[str, Any]
 
 @dataclass(frozen=True)
 class Convolved:
-    """It holds the sizes of a convolution of images that are stored as N, H, W, C."""
+    """The sizes of a convolution of images that are stored as N, H, W, C."""
 
     image: Ints
     result: Ints
@@ -103,7 +103,7 @@ def filters_of(node: Node, array: np.ndarray) -> np.ndarray:
 
 
 class Generator:
-    """Writes the steps of one function."""
+    """The writer of the steps of one function."""
 
     def __init__(self, places: Places, formats: dict[int, str], outputs: Ints, math: str) -> None:
         self.places = places

@@ -1,4 +1,4 @@
-"""CUTLASS: products and convolutions with fused epilogues, kernels chosen by time."""
+"""Runs products and convolutions with fused epilogues by CUTLASS, kernels chosen by time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class CutlassToolchain(ProductToolchain):
-    """It runs CUTLASS's 2.x templates, on Hopper its collectives, and example 41's attention.
+    """CUTLASS's 2.x templates, on Hopper its collectives, and the attention of its example 41.
 
     Kernels are compiled per family when a partition first needs them; probing compiles none.
     """
@@ -72,7 +72,7 @@ class CutlassToolchain(ProductToolchain):
         return super().instances(target, precision)
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
-        """See ``capabilities.BorderFormats``."""
+        """Implements ``capabilities.BorderFormats``."""
         return FORMATS
 
     def precompile(

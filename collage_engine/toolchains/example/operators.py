@@ -1,4 +1,4 @@
-"""A function becomes a plan for the example's C++ runtime, where that computes all of it.
+"""Turns a function into a plan for the example's C++ runtime, where that computes all of it.
 
 A plan is a list of steps. Each reads values and writes one; a value is an argument of the call, a
 weight at an offset, or scratch memory at an offset (``runtime.places``). One table decides what
@@ -23,11 +23,11 @@ UNARY = ("nn.relu", "abs", "negative", "exp", "tanh", "sigmoid", "sqrt")
 BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 """Operators that the runtime applies to the elements of two tensors, by numpy's broadcasting."""
 PRODUCT = "matmul"
-"""The one product: rows times a matrix."""
+"""The one product that the runtime computes: rows times a matrix."""
 
 
 def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
-    """None when the runtime computes the call; else the reason, as users read it."""
+    """Returns None when the runtime computes the call; else the reason, as users read it."""
     node = graph.nodes[index]
     if node.op not in (*UNARY, *BINARY, PRODUCT):
         return f"the example computes no {node.op}"
@@ -64,7 +64,7 @@ def plan_of(function: Function) -> tuple[dict[str, Any], bytes]:
 
 
 def _sizes(node: Node, operands: list[TensorType]) -> dict[str, Any]:
-    """Return what a step's loops run over."""
+    """Returns the sizes that a step's loops run over."""
     shape = tuple(node.type.shape)
     if node.op == PRODUCT:
         depth, columns = operands[1].shape
@@ -76,6 +76,9 @@ def _sizes(node: Node, operands: list[TensorType]) -> dict[str, Any]:
 
 
 def _strides(shape: tuple[int, ...], result: tuple[int, ...]) -> list[int]:
-    """Elements from one place to the next along every axis of the result; 0 where it repeats."""
+    """Returns how far apart an operand's elements lie along each axis of the result.
+
+    A stride counts elements; it is 0 along an axis over which the operand is repeated.
+    """
     whole = (1,) * (len(result) - len(shape)) + shape
     return [0 if extent == 1 else prod(whole[axis + 1 :]) for axis, extent in enumerate(whole)]

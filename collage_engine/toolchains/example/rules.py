@@ -1,4 +1,4 @@
-"""The example proposes a product with its bias and ReLU, and chains of what it computes."""
+"""Proposes the example's candidates: a product with bias and ReLU, and chains of operators."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collage_engine.toolchains.example.operators import PRODUCT, reason_against
 from collage_engine.toolchains.runtime.supported import against_match, against_sub_graph
 
 MAX_DEPTH = 6
-"""Operators in a row that rules join to one candidate; chosen: longer chains come from the regions
+"""Operators in a row that rules join to one candidate. Chosen: longer chains come from the regions
 that the engine offers of every toolchain."""
 
 
 def partition_spec(name: str) -> PartitionSpec:
-    """Return the rule tree: pattern composites and single operators, joined step by step."""
+    """Returns the rule tree: pattern composites and single operators, joined step by step."""
     product = op(PRODUCT, anything("data"), anything("matrix"), commutative=False)
     pattern = product.optional(lambda x: op("add", x, constant("bias")))
     pattern = pattern.optional(lambda x: op("nn.relu", x))

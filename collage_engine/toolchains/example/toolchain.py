@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from collage_engine.partition.spec import PartitionSpec
 
 VERSION = "1.0"
-"""Of the library that the runtime calls: it has none, so it is the example's own."""
+"""Version of the library that the runtime calls. The example calls none, so it is its own
+version."""
 
 
 class ExampleToolchain(CppToolchain):
-    """It computes element-wise operators and the product of rows with a matrix, in float32."""
+    """The example computes element-wise operators and rows times a matrix, in float32."""
 
     about = ToolchainAbout(
         name="example",
@@ -44,11 +45,11 @@ class ExampleToolchain(CppToolchain):
     depends = ("collage_engine.partition.patterns",)
 
     def version(self) -> str:
-        """Return its own: no package has to be installed."""
+        """Returns the example's own version: no package has to be installed."""
         return VERSION
 
     def source(self) -> RuntimeSource:
-        """Return one translation unit, without a library of others."""
+        """Returns one translation unit, which needs no other library."""
         return RuntimeSource(
             toolchain=self.name,
             main=Path(__file__).parent / "src" / "example_module.cc",
@@ -57,29 +58,29 @@ class ExampleToolchain(CppToolchain):
         )
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
-        """Return one, in float32: it has nothing to configure and no lower precision."""
+        """Returns one instance, in float32: nothing can be configured, no precision lowered."""
         return (ToolchainInstance(toolchain=self.name, threads=target.threads),)
 
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
-        """See ``operators.reason_against``."""
+        """Returns None, or the reason of ``operators.reason_against``."""
         from collage_engine.toolchains.example.operators import reason_against
 
         return reason_against(graph, index)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
-        """See ``rules.partition_spec``."""
+        """Returns the rule tree of ``rules.partition_spec``."""
         from collage_engine.toolchains.example.rules import partition_spec
 
         return partition_spec(self.name)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
-        """See ``operators.plan_of``."""
+        """Returns the plan and the weights that ``operators.plan_of`` makes."""
         from collage_engine.toolchains.example.operators import plan_of
 
         return plan_of(function)
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
-        """Return its compiled runtime, which is all that an artifact needs."""
+        """Returns the example's compiled runtime, which is all that an artifact needs."""
         return (self.own_library(),)

@@ -13,7 +13,7 @@ from collage_engine.toolchains.onednn.rounding import round_weights
 from collage_engine.toolchains.onednn.steps import OneDnnProgram, Step
 
 CARRIES = {"pool", "resize", "eltwise", "binary", "concat", "reshape", "permute", "slice"}
-"""Steps whose result has the element type of their operands."""
+"""Names of the steps whose result has the element type of their operands."""
 
 
 def keep_in_bfloat16(plan: OneDnnProgram, full: frozenset[int] = frozenset()) -> None:

@@ -1,4 +1,4 @@
-"""Chains of operators that are one oneDNN function: activations and norms written out.
+"""Recognises chains of operators that are one oneDNN function: activations and norms written out.
 
 Exporters and TVM's importer write GELU, SiLU, ELU, layer normalisation and the like as up to ten
 operators. A composite is recognised on the dataflow graph by pattern, its scalar constants are
@@ -20,7 +20,8 @@ from collage_engine.toolchains.runtime import chains
 from collage_engine.toolchains.runtime.claims import Claims
 
 Build = Callable[[OneDnnProgram, Match], int | None]
-"""Emits the composite; returns None where its constants do not have the expected values."""
+"""A function that emits a composite; it returns None where constants have other values than
+expected."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,6 @@ COMPOSITES: tuple[Composite, ...] = (
     Composite("softplus", chains.softplus(_X), _softplus),
     Composite("hardsigmoid", chains.hardsigmoid(_X), _hardsigmoid),
 )
-"""Larger ones first: the first that fits claims its operators."""
+"""All composites, larger ones first: the first that fits claims its operators."""
 
 FOUND = Claims(COMPOSITES)

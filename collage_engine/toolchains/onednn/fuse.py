@@ -1,4 +1,4 @@
-"""Post-op fusion: what follows an operator is computed while its result is still in registers.
+"""Fuses post-ops: what follows an operator is computed while its result is still in registers.
 
 A step that applies an elementwise function, or that adds or multiplies another tensor, joins the
 step that computes its operand where nothing else reads that operand. The joined step takes the
@@ -27,9 +27,9 @@ ANCHORS = {
     "concat",
     "resize",
 }
-"""Steps that can have post-ops."""
+"""Names of the steps that can have post-ops."""
 HEAVY = {"conv", "deconv", "matmul"}
-"""Steps that post-ops join in preference to others."""
+"""Names of the steps that post-ops join in preference to others."""
 TAKES_TENSORS = HEAVY | {"binary", "eltwise"}
 """Steps that can have another tensor as a post-op. oneDNN 3.2 accepts one for pooling and
 softmax too, but reads it wrongly in some layouts."""
@@ -163,7 +163,7 @@ def _binary_choices(step: Step) -> list[tuple[int, list[PostOp]]]:
 
 
 def _bias(plan: OneDnnProgram) -> None:
-    """A constant per output channel, added first, is the operator's own bias."""
+    """Makes a constant per output channel that is added first the operator's own bias."""
     for step in plan.steps:
         if step.op not in HEAVY or not step.posts or "bias" in step.fields:
             continue
@@ -201,7 +201,7 @@ def _before(plan: OneDnnProgram, step: Step, value: int, dims: tuple[int, ...]) 
 
 
 def _flatten_matmuls(plan: OneDnnProgram) -> None:
-    """One large product instead of many: weights without batch axes see all rows at once."""
+    """Makes one large product of many, where weights without batch axes see all rows at once."""
     for step in list(plan.steps):
         rank = len(step.dims)
         if step.op != "matmul" or rank == 2 or "scaling" in step.fields:
@@ -233,7 +233,7 @@ def _flatten_matmuls(plan: OneDnnProgram) -> None:
 
 
 def _order_matmuls(plan: OneDnnProgram, outputs: tuple[int, ...]) -> None:
-    """A product that is only read transposed is stored so that the transposition costs nothing."""
+    """Stores a product that is only read transposed so that the transposition costs nothing."""
     readers: dict[int, list[Step]] = {}
     for step in plan.steps:
         for value in step.reads():

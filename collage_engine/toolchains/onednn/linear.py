@@ -31,7 +31,7 @@ def matmul(plan: OneDnnProgram, node: Node) -> int:
 
 
 REDUCTIONS = {"mean": "mean", "sum": "sum", "max": "max", "min": "min", "prod": "mul"}
-"""oneDNN's algorithm for each Relax reduction."""
+"""The name of oneDNN's algorithm for each Relax reduction."""
 
 
 def reduce(plan: OneDnnProgram, node: Node) -> int:

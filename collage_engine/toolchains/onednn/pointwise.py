@@ -93,7 +93,7 @@ def power(plan: OneDnnProgram, node: Node) -> int:
 
 
 MOST_PRELU = 5
-"""Dimensions that oneDNN's prelu accepts."""
+"""Number of dimensions that oneDNN's prelu accepts at most."""
 
 
 def prelu(plan: OneDnnProgram, node: Node) -> int:

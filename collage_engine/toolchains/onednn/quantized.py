@@ -31,7 +31,11 @@ from collage_engine.toolchains.runtime.claims import Claim
 def within(
     graph: DataflowGraph, nodes: NodeSet, leaving: NodeSet
 ) -> dict[NodeIndex, Claim[Composite]]:
-    """Quantised composites in a set of nodes, by root, as what the plan generator lowers."""
+    """Returns the quantised composites in a set of nodes, by their root.
+
+    Returns:
+        Claims of composites that the plan generator lowers.
+    """
     calls = graph.to_indices(graph.to_operators(nodes))
     return {
         root: Claim(
@@ -191,7 +195,12 @@ def _matmul(
 def _runtime_product(
     plan: OneDnnProgram, numbers: Numbers, found: Quantized, result: Scaling | None
 ) -> int | None:
-    """Of two values; the library wants the right one signed, without a zero point."""
+    """Lowers an 8-bit product of two values that are known only at run time.
+
+    Returns:
+        The value of the result; None where oneDNN has no such product: it wants the right operand
+        signed and without a zero point.
+    """
     node = plan.graph.nodes[found["anchor"]]
     right = numbers.of("right")
     scale, zero = right.single("the right operand")

@@ -1,4 +1,4 @@
-"""The scales of 8-bit values in a program, and quantize and dequantize by themselves."""
+"""Describes the scales of 8-bit values in a program, and lowers quantize and dequantize."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collage_engine.toolchains.onednn.shaping import SHAPING
 from collage_engine.toolchains.onednn.steps import OneDnnProgram
 
 Lower = Callable[[OneDnnProgram, Node], int]
-"""Lowers a node and returns its value."""
+"""A function that lowers a node and returns its value."""
 
 
 def entry(

@@ -1,4 +1,4 @@
-"""Lowerings of LSTM, GRU and RNN, which stay ONNX operators in the dataflow graph.
+"""Lowers LSTM, GRU and RNN, which stay ONNX operators in the dataflow graph.
 
 oneDNN has a primitive for each, which runs all steps. Its weights are those of ONNX with the gates
 in another order and the matrices transposed: (layer, direction, input, gate, output).
@@ -20,9 +20,10 @@ _GATES = {"LSTM": (0, 2, 3, 1), "GRU": (0, 1, 2), "RNN": (0,)}
 """For each gate in oneDNN's order its place in ONNX's: an LSTM's are input, forget, candidate and
 output there, and input, output, forget and candidate here."""
 _ACTIVATIONS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh")}
-"""The only ones that oneDNN computes; those of an RNN are in ``_OF_AN_RNN``."""
+"""Each operator's activations, the only ones that oneDNN computes; those of an RNN are in
+``_OF_AN_RNN``."""
 _OF_AN_RNN = {"tanh": "tanh", "relu": "relu", "sigmoid": "logistic"}
-"""oneDNN's name of an RNN's activation."""
+"""oneDNN's name for each activation that an RNN may have."""
 _INPUTS = ("x", "weights", "recurrent", "bias", "lengths", "state", "cell_state", "peepholes")
 """ONNX's inputs in their order; a GRU has the first six."""
 _DIRECTIONS = ("forward", "reverse", "bidirectional")
@@ -200,4 +201,4 @@ def _bias(
 
 
 OPERATORS = tuple(PREFIX + kind for kind in _GATES)
-"""Their names in the dataflow graph."""
+"""Names that LSTM, GRU and RNN have in the dataflow graph."""

@@ -8,7 +8,7 @@ from collage_engine.kernels.rounding import balanced
 from collage_engine.toolchains.onednn.steps import OneDnnProgram, Step
 
 VIEWS = {"reshape", "permute"}
-"""Steps that only change how memory is seen."""
+"""Names of the steps that only change how memory is seen."""
 
 
 def round_weights(plan: OneDnnProgram, products: list[Step]) -> None:

@@ -1,4 +1,4 @@
-"""The partitions that oneDNN proposes.
+"""Proposes the partitions of oneDNN.
 
 They are operators with post-ops, written-out functions and fused chains.
 """
@@ -21,12 +21,16 @@ _takes = against_match(reason_against)
 
 
 def library_table(prefix: str) -> list[PatternEntry]:
-    """What another toolchain's kernels can call: one product or convolution with post-ops."""
+    """Returns what another toolchain's kernels can call: a product or convolution with post-ops."""
     return [(n, p, _takes) for n, p in anchor_patterns(prefix, residual=True)]
 
 
 def partition_spec(name: str) -> PartitionSpec:
-    """Operators with post-ops, written-out functions, and what TVM's fusion would join of them."""
+    """Returns the rule tree that proposes oneDNN's candidates.
+
+    They are operators with post-ops, written-out functions, and what TVM's fusion would join of
+    them.
+    """
     table: list[PatternEntry] = [*pattern_table(name)]
     table += [
         (label, pattern, _takes)

@@ -1,4 +1,4 @@
-"""Lowerings of operators that move elements: views where possible, otherwise one copy."""
+"""Lowers operators that move elements: to views where possible, otherwise to one copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program of the oneDNN runtime while it is generated: values, constants and steps."""
+"""Describes a program of the oneDNN runtime while it is generated: values, constants and steps."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex
 
 Constants = Callable[[int], np.ndarray]
-"""Gives the values of a constant node."""
+"""A function that returns the value of a constant node."""
 
 TYPES = ("float32", "int8", "uint8")
 """Element types of the tensors that a function takes, gives and passes between steps."""
 
 KEEP_TYPE = {"reshape", "permute", "slice", "concat", "pool", "expand"}
-"""Steps whose result has the type of their operand."""
+"""Names of the steps whose result has the type of their operand."""
 
 MAX_RANK = 12
 """Dimensions of a memory descriptor, at most (oneDNN's DNNL_MAX_NDIMS)."""

@@ -1,4 +1,4 @@
-"""oneDNN 3.2 (the gomp build of 2023.2): the last wheel with a CPU engine of its own."""
+"""Runs oneDNN 3.2 (the gomp build of 2023.2), the last wheel with a CPU engine of its own."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class OneDnnToolchain(CppToolchain):
     )
 
     def version(self) -> str:
-        """Version of oneDNN itself, from its header: the wheel is numbered by year."""
+        """Returns the version of oneDNN itself, from its header: the wheel is numbered by year."""
         try:
             importlib.metadata.version(LIBRARY)
         except importlib.metadata.PackageNotFoundError:
@@ -102,31 +102,31 @@ class OneDnnToolchain(CppToolchain):
         return tuple(found)
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
-        """See ``capabilities.BorderFormats``."""
+        """Implements ``capabilities.BorderFormats``."""
         return (PLAIN, NHWC)
 
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
-        """See ``Toolchain.supports``."""
+        """Implements ``Toolchain.supports``."""
         from collage_engine.toolchains.onednn.generate import reason_against
 
         return reason_against(graph, index)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
-        """See ``Toolchain.partition_spec``."""
+        """Implements ``Toolchain.partition_spec``."""
         from collage_engine.toolchains.onednn.rules import partition_spec
 
         return partition_spec(self.name)
 
     def library_table(self) -> Sequence[PatternEntry]:
-        """See ``capabilities.LibraryForKernels``."""
+        """Implements ``capabilities.LibraryForKernels``."""
         from collage_engine.toolchains.onednn.rules import library_table
 
         return library_table(self.name)
 
     def library_call(self, function: Function) -> Any:
-        """See ``capabilities.LibraryForKernels``."""
+        """Implements ``capabilities.LibraryForKernels``."""
         return self.compile(function)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:

@@ -1,4 +1,4 @@
-"""ONNX Runtime's own Python interface: as its users run a model, and as the engine's oracle."""
+"""Opens ONNX Runtime's own Python interface, as its users do and as the engine's oracle."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _package() -> Any:
 
 
 def open_session(file: str, threads: int, inputs: Mapping[str, np.ndarray]) -> PythonSession:
-    """A session as its users open it: everything but the number of threads at its default."""
+    """Opens a session as its users do: all but the number of threads is at its default."""
     onnxruntime = _package()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads

@@ -1,4 +1,4 @@
-"""ONNX Runtime proposes the operators that its optimiser fuses, and any operator on its own."""
+"""Proposes the operators that ONNX Runtime's optimiser fuses, and any operator by itself."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ _takes = against_match(reason_against)
 
 
 def partition_spec(name: str) -> PartitionSpec:
-    """Conv with bias, sum and activation is one call (NCHWc); so are Gemm, GELU and the norms.
+    """Returns the rule tree that proposes ONNX Runtime's candidates.
 
-    Larger pieces come from blocks, regions and the whole model, which suit it better than what
-    combiners would join.
+    A convolution with bias, sum and activation is one call (NCHWc); so are Gemm, GELU and the
+    norms. Larger pieces come from blocks, regions and the whole model, which suit it better than
+    what combiners would join.
     """
     table: list[PatternEntry] = [*pattern_table(name)]
     table += [

@@ -1,4 +1,4 @@
-"""What ONNX Runtime's CPU provider can run, operator by operator."""
+"""Says what ONNX Runtime's CPU provider can run, operator by operator."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ TYPES = {
 
 
 def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
-    """None when a session can be expected to take the call, else why not."""
+    """Returns None when a session can be expected to take the call, else why not."""
     return against_onnx(graph, index, TYPES, "ONNX Runtime's CPU provider takes no")

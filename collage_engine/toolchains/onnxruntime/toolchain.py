@@ -1,4 +1,4 @@
-"""ONNX Runtime: a sub-graph becomes an ONNX model, run through the C API from our C++ runtime."""
+"""Runs sub-graphs by ONNX Runtime: each becomes an ONNX model, called through the C API."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LEVELS = {"none": 0, "basic": 1, "extended": 2, "all": 99}
 
 
 class OnnxRuntimeToolchain(CppToolchain):
-    """It runs ONNX Runtime's CPU provider; its optimisation levels are configurations."""
+    """ONNX Runtime's CPU provider, whose optimisation levels are configurations."""
 
     about = ToolchainAbout(
         name="onnxruntime",
@@ -81,11 +81,11 @@ class OnnxRuntimeToolchain(CppToolchain):
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
-        """See ``Toolchain.supports``."""
+        """Implements ``Toolchain.supports``."""
         return supports.reason_against(graph, index)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
-        """See ``Toolchain.partition_spec``."""
+        """Implements ``Toolchain.partition_spec``."""
         from collage_engine.toolchains.onnxruntime.rules import partition_spec
 
         return partition_spec(self.name)
@@ -111,13 +111,13 @@ class OnnxRuntimeToolchain(CppToolchain):
         return plan, model.SerializeToString()
 
     def has_session(self, instance: ToolchainInstance) -> bool:
-        """Its users run the default optimisation level."""
+        """Tells whether users run this instance from Python: they run the default level."""
         return not instance.config
 
     def open_session(
         self, file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]
     ) -> PythonSession:
-        """See ``capabilities.HasPythonSession``."""
+        """Implements ``capabilities.HasPythonSession``."""
         from collage_engine.toolchains.onnxruntime.python_session import open_session
 
         return open_session(file, threads, inputs)
@@ -130,7 +130,7 @@ class OnnxRuntimeToolchain(CppToolchain):
         optimise: bool = False,
         weights: Mapping[str, np.ndarray] | None = None,
     ) -> Evaluator:
-        """See ``capabilities.EvaluatesOnnx``."""
+        """Implements ``capabilities.EvaluatesOnnx``."""
         from collage_engine.toolchains.onnxruntime.python_session import Evaluator
 
         return Evaluator(model, threads, optimise, weights or {})

@@ -1,4 +1,4 @@
-"""OpenBLAS from the wheel scipy-openblas32, whose symbols have the prefix scipy_."""
+"""Runs OpenBLAS from the wheel scipy-openblas32, whose symbols have the prefix scipy_."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class OpenBlasToolchain(BlasToolchain):
         )
 
     def _libraries(self) -> tuple[Path, ...]:
-        """OpenBLAS first, then what its wheel brings along for it (the Fortran runtime)."""
+        """Returns OpenBLAS, then what its wheel brings along for it (the Fortran runtime)."""
         library = find_in_wheel(PACKAGE, LIBRARY)
         others = [p for p in library.parent.iterdir() if ".so" in p.name and p != library]
         return (library, *sorted(others))
@@ -69,7 +69,7 @@ class OpenBlasToolchain(BlasToolchain):
 
 
 def _licence(name: str) -> str:
-    """As the wheel's LICENSE.txt says."""
+    """Returns the licence of a library of the wheel, as the wheel's LICENSE.txt says it."""
     if name.startswith("libgfortran"):
         return "GPL-3.0-or-later WITH GCC-exception-3.1"
     if name.startswith("libquadmath"):

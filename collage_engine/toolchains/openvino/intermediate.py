@@ -1,4 +1,4 @@
-"""From ONNX to OpenVINO's IR: the form in which an artifact carries its partitions.
+"""Converts ONNX to OpenVINO's IR, the form in which an artifact carries its partitions.
 
 IR needs only its own small frontend where it is deployed (0.6 MB; ONNX's is 6.8 MB), holds every
 constant once, and OpenVINO's constants point into it instead of copying it.
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 @cache
 def _frontend() -> Any:
-    """OpenVINO's ONNX frontend, with the manager that must outlive it.
+    """Returns OpenVINO's ONNX frontend, with the manager that must outlive it.
 
-    Named by its path: where an artifact brought the process's OpenVINO, the frontend does not lie
-    beside that.
+    It is named by its path: where an artifact brought the process's OpenVINO, the frontend does not
+    lie beside that.
     """
     manager = openvino().frontend.FrontEndManager()
     manager.register_front_end("onnx", str(library("openvino_onnx_frontend")))

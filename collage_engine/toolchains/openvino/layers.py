@@ -1,4 +1,4 @@
-"""OpenVINO's runtime model says what its CPU plugin executes of a partition."""
+"""Reads from OpenVINO's runtime model what its CPU plugin executes of a partition."""
 
 from __future__ import annotations
 
@@ -22,9 +22,13 @@ def settings_of(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def executed_layers(data: bytes, plan: dict[str, Any]) -> list[dict[str, Any]]:
-    """Layers in execution order: what it is, which kernel, its precision, the operators in it.
+    """Returns the layers that OpenVINO executes, in order.
 
     The model is compiled once more, by OpenVINO's Python interface, with the same settings.
+
+    Returns:
+        For each layer what it is, which kernel runs it, its precision and layout, and its
+        operators.
     """
     model = read_ir(data, int(plan["xml_bytes"]))
     compiled = openvino().Core().compile_model(model, "CPU", settings_of(plan))
@@ -47,5 +51,5 @@ def executed_layers(data: bytes, plan: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _pairs(info: Any) -> list[tuple[str, Any]]:
-    """OpenVINO wraps the values of its maps."""
+    """Returns a map's pairs, their values taken out of OpenVINO's wrappers."""
     return [(key, getattr(info[key], "value", info[key])) for key in info]

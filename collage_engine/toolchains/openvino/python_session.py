@@ -1,4 +1,4 @@
-"""A whole model in OpenVINO's own Python interface, as its users run it."""
+"""Runs a whole model in OpenVINO's own Python interface, as its users do."""
 
 from __future__ import annotations
 

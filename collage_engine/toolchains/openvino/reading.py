@@ -1,4 +1,4 @@
-"""A sub-graph as an ONNX model that OpenVINO's frontend reads right."""
+"""Writes a sub-graph as an ONNX model that OpenVINO's frontend reads right."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ other operators, which it reads right.
 
 
 def onnx_of(function: Function) -> ModelProto:
-    """The slice of the user's model where it is read right, else the sub-graph written anew."""
+    """Returns the slice of the user's model where it is read right, else a model written anew."""
     from collage_engine.model.onnx_writer import to_onnx, write_onnx
 
     parts = function.model, function.nodes, function.inputs, function.outputs

@@ -1,4 +1,4 @@
-"""OpenVINO proposes sibling anchors, such as attention's projections, and quantised composites.
+"""Proposes sibling anchors, such as attention's projections, and quantised composites.
 
 The rest comes from blocks, regions and the whole model, which suit it best: a call has a price of
 its own, and inside a partition it keeps layouts that small ones convert to and fro. So it has no
@@ -15,7 +15,7 @@ from collage_engine.toolchains.runtime.supported import against_sub_graph
 
 
 def partition_spec(name: str) -> PartitionSpec:
-    """Quantised composites as they are, and groups of siblings."""
+    """Returns the rule tree: quantised composites as they are, and groups of siblings."""
     # Whole, because in parts they are float32; its own optimiser makes 8-bit kernels of them.
     integers = composite_rules("quantized", pattern_table(name))
     rule = union_rules(name, integers, anchor_rules(vertical=False))

@@ -1,4 +1,4 @@
-"""What OpenVINO can run, operator by operator."""
+"""Says what OpenVINO can run, operator by operator."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def has_bfloat16() -> bool:
 
 
 def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
-    """None when OpenVINO can be expected to take the call, else why not."""
+    """Returns None when OpenVINO can be expected to take the call, else why not."""
     return against_onnx(
         graph,
         index,

@@ -1,4 +1,4 @@
-"""OpenVINO: a sub-graph becomes a model in its IR, run through the C API from our C++ runtime."""
+"""Runs sub-graphs by OpenVINO: each becomes a model in its IR, called through the C API."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PRECISIONS = ("f32", "bf16")
 
 
 class OpenVinoToolchain(CppToolchain):
-    """It runs OpenVINO's CPU plugin, which is best with whole models and large sub-graphs.
+    """OpenVINO's CPU plugin, which is best with whole models and large sub-graphs.
 
     A call costs some microseconds whatever it does, and inside a partition it chooses layouts of
     its own, which small partitions convert to and from for nothing.
@@ -85,11 +85,11 @@ class OpenVinoToolchain(CppToolchain):
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
-        """See ``Toolchain.supports``."""
+        """Implements ``Toolchain.supports``."""
         return supports.reason_against(graph, index)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
-        """See ``Toolchain.partition_spec``."""
+        """Implements ``Toolchain.partition_spec``."""
         from collage_engine.toolchains.openvino.rules import partition_spec
 
         return partition_spec(self.name)
@@ -114,13 +114,16 @@ class OpenVinoToolchain(CppToolchain):
         return plan, constants + xml
 
     def has_session(self, instance: ToolchainInstance) -> bool:
-        """Its users run every instance so: their precision is an option of the interface too."""
+        """Tells whether users run this instance from Python.
+
+        They can run every one: its precision is an option of the Python interface too.
+        """
         return True
 
     def open_session(
         self, file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]
     ) -> PythonSession:
-        """See ``capabilities.HasPythonSession``."""
+        """Implements ``capabilities.HasPythonSession``."""
         from collage_engine.toolchains.openvino.python_session import open_session
 
         return open_session(file, threads, precision, inputs)

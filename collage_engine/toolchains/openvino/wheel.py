@@ -1,4 +1,4 @@
-"""What of the ``openvino`` wheel is built against, and what an artifact carries of it."""
+"""Names what is built against of the ``openvino`` wheel, and what an artifact carries of it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ VERSIONED = ("openvino", "openvino_c", "openvino_ir_frontend")
 """Libraries whose names end in the release, e.g. ``libopenvino_c.so.2641``."""
 PLUGIN = "libopenvino_intel_cpu_plugin.so"
 THREADS = ("libtbb.so.12", "libtbbmalloc.so.2", "libtbbbind_2_5.so.3", "libhwloc.so.15")
-"""TBB and what it looks for by itself: its allocator, and the machine's topology."""
+"""File names of TBB and of what it looks for by itself: its allocator, and the machine's
+topology."""
 LICENCES = {"libhwloc.so.15": "BSD-3-Clause"}
-"""Those that are not under the wheel's own licence."""
+"""Licences of the libraries that are not under the wheel's own licence, by name."""
 
 
 def version() -> str:
-    """OpenVINO's version; ``ToolchainError`` when the wheel is not installed."""
+    """Returns OpenVINO's version.
+
+    Raises:
+        ToolchainError: The wheel is not installed.
+    """
     return wheel_version(PACKAGE)
 
 

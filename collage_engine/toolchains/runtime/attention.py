@@ -1,4 +1,4 @@
-"""Attention written out as products, a mask and a softmax, recognised for libraries' own kernels.
+"""Recognises attention written out as products, a mask and a softmax, for libraries' own kernels.
 
 ``softmax(q · kᵀ · scale, masked) · v`` with queries, keys and values of four axes that are batch,
 heads, rows and elements. Exporters move the heads in front by transpositions; those are taken
@@ -43,7 +43,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Attention:
-    """A match; ``nodes`` holds its calls only."""
+    """A match of attention in the graph; ``nodes`` holds its calls only."""
 
     match: Match
     root: int
@@ -52,7 +52,7 @@ class Attention:
     k: Operand
     v: Operand
     result: Axes
-    """The result's axes that are batch, head, row, element."""
+    """The axes of the result that are batch, head, row and element, in this order."""
 
     def scale(self, constants: Constants) -> float:
         """Return what scores are multiplied by."""
@@ -168,7 +168,7 @@ def read(graph: DataflowGraph, match: Match) -> Attention | str:
 
 
 Refused = Callable[[DataflowGraph, Attention], str | None]
-"""Why a library has no kernel for an attention; None: it has."""
+"""A function that says why a library has no kernel for an attention; None where it has one."""
 
 
 def reason_against(graph: DataflowGraph, match: Match, refused: Refused) -> str | None:
@@ -183,7 +183,10 @@ def within(
     leaving: NodeSet,
     refused: Refused,
 ) -> list[Attention]:
-    """Attentions that lie in a set, closed but for their result; the larger of two that overlap."""
+    """Returns the attentions in a set of nodes that are closed but for their result.
+
+    Of two that overlap, the larger one is taken.
+    """
     found: list[Attention] = []
     taken = NO_NODES
     # From the end on, so that a transposition behind the product is taken along.

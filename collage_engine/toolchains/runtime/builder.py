@@ -36,7 +36,7 @@ HEADERS = Path(__file__).resolve().parent / "src"
 COMPILE_SECONDS = 600.0
 """Seconds that compiling a runtime may take; chosen, some ten times the longest seen."""
 KILLED = "signal terminated program"
-"""What GCC's driver says of a compiler that was ended by a signal."""
+"""The text by which GCC's driver reports a compiler that a signal ended."""
 RESTS_ON = "rests_on.json"
 """File beside a compiled runtime: the versions and files of the libraries that it was made for."""
 
@@ -52,7 +52,7 @@ class RuntimeSource:
     library_version: str
     includes: tuple[Path, ...] = ()
     links: tuple[Path, ...] = ()
-    """Shared libraries it names as NEEDED."""
+    """Shared libraries that the runtime names as NEEDED."""
     shared: tuple[Path, ...] = ()
     """Folders of headers that it shares with other toolchains' runtimes, part of its sources."""
     beside: tuple[tuple[str, Path], ...] = ()
@@ -67,7 +67,7 @@ class RuntimeSource:
 
     @property
     def kind(self) -> str:
-        """``collage_<toolchain>_<hash of the sources and the plan version>``."""
+        """Returns ``collage_<toolchain>_<hash of the sources and the plan version>``."""
         digest = hashlib.sha256(f"plan {self.plan_version}\0".encode())
         for path in self.files:
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -76,7 +76,7 @@ class RuntimeSource:
 
 @dataclass(frozen=True)
 class Runtime:
-    """It is a runtime library that has been built."""
+    """A runtime library that has been built."""
 
     kind: str
     path: Path
@@ -113,7 +113,11 @@ def build_folder() -> Path:
 
 
 def find_compiler() -> Compiler:
-    """$CXX, g++ or clang++, the first that answers; ``ToolchainError`` when there is none."""
+    """Finds the C++ compiler: $CXX, g++ or clang++, the first that answers.
+
+    Raises:
+        ToolchainError: There is none.
+    """
     return _find_compiler(os.environ.get("CXX", ""), os.environ.get("PATH", ""))
 
 

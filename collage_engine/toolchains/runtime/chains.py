@@ -1,4 +1,4 @@
-"""Patterns of functions that exporters and importers write out as chains of operators.
+"""Defines patterns of functions that exporters and importers write out as chains of operators.
 
 Each takes the pattern of the value it is applied to. Scalar constants are bound by name, their
 values are not in the graph: whoever compiles a match checks them.
@@ -15,7 +15,7 @@ def scalar(name: str) -> Pattern:
 
 
 def _half_times(x: Pattern, gate: Pattern) -> Pattern:
-    """``0.5 · x · gate`` in the orders that exporters use."""
+    """Matches ``0.5 · x · gate`` in the orders that exporters use."""
     half = scalar("half")
     return (
         op("multiply", op("multiply", x, gate), half)
@@ -45,7 +45,7 @@ def silu(x: Pattern) -> Pattern:
 
 
 def hardswish(x: Pattern) -> Pattern:
-    """``x · clip(x + 3, 0, 6) / 6``."""
+    """Matches ``x · clip(x + 3, 0, 6) / 6``."""
     shifted = op("add", x, scalar("three"))
     clipped = op("clip", shifted, min=lambda v: v == 0, max=lambda v: v == 6)
     six = scalar("six")
@@ -55,7 +55,7 @@ def hardswish(x: Pattern) -> Pattern:
 
 
 def hardsigmoid(x: Pattern) -> Pattern:
-    """``clip(α · x + β, 0, 1)``."""
+    """Matches ``clip(α · x + β, 0, 1)``."""
     linear = op("add", op("multiply", x, scalar("alpha")), scalar("beta"))
     return op("clip", linear, min=lambda v: v == 0, max=lambda v: v == 1)
 
@@ -83,7 +83,7 @@ def _keeps(value: object) -> bool:
 
 
 def norm(x: Pattern) -> Pattern:
-    """``(x − mean) / √(variance + ε)``; binds ``mean``, ``variance``, ``epsilon``."""
+    """Matches ``(x − mean) / √(variance + ε)``; binds ``mean``, ``variance``, ``epsilon``."""
     mean = op("mean", x, name="mean", keepdims=_keeps)
     centred = op("subtract", x, mean)
     squared = op("power", centred, scalar("square")) | op("multiply", centred, centred)
@@ -97,7 +97,7 @@ def norm(x: Pattern) -> Pattern:
 
 
 def layer_norm(x: Pattern) -> Pattern:
-    """``norm(x) · scale + shift`` with vectors for scale and shift."""
+    """Matches ``norm(x) · scale + shift`` with vectors for scale and shift."""
 
     def vector(name: str) -> Pattern:
         return constant(
@@ -108,7 +108,7 @@ def layer_norm(x: Pattern) -> Pattern:
 
 
 def lrn(x: Pattern) -> Pattern:
-    """``x / (k + α · mean of x² over neighbouring channels) ^ β``; binds ``pool``."""
+    """Matches ``x / (k + α · mean of x² over neighbouring channels) ^ β``; binds ``pool``."""
     squares = op("expand_dims", op("multiply", x, x) | op("square", x), axis=[1])
     pool = op("nn.avg_pool3d", squares, name="pool", count_include_pad=True, layout="NCDHW")
     mean = op("multiply", op("squeeze", pool, axis=[1]), scalar("alpha"))

@@ -1,4 +1,4 @@
-"""Places where a chain of operators is one function: found by pattern, claimed once each."""
+"""Finds places where a chain of operators is one function, by pattern, and claims each once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collage_engine.records.numbering import NodeIndex, NodeSet
 
 
 class HasPattern(Protocol):
-    """What a table's entries have in common."""
+    """The protocol of a table's entries: each has a pattern."""
 
     @property
     def pattern(self) -> Pattern:

@@ -1,4 +1,4 @@
-"""What the toolchains for NVIDIA devices share: where CUDA's files are, and how they are probed."""
+"""Finds CUDA's files and probes devices, for all toolchains for NVIDIA devices."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SHARED = Path(__file__).resolve().parent / "cuda_src"
 SYSTEM = (Path("/usr/local/cuda"), Path("/usr"))
-"""Where a system installation puts include/ and lib64/."""
+"""Folders in which a system installation puts include/ and lib64/."""
 LIBRARY_FOLDERS = ("lib64", "lib", "targets/x86_64-linux/lib", "lib/x86_64-linux-gnu")
 RUNTIME_WHEELS = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13")
 LICENCE = "NVIDIA-CUDA-EULA"
@@ -42,9 +42,15 @@ Guide, compute capabilities)."""
 
 
 def find_file(packages: tuple[str, ...], name: str, folder: str = "") -> Path:
-    """A file of CUDA's, from the first wheel that carries it, else from a system installation.
+    """Finds a file of CUDA's in the first wheel that carries it, else in a system installation.
 
-    ``folder`` is the end of its folder in a wheel. ``ToolchainError`` names the wheel to install.
+    Args:
+        packages: Distributions that may carry it, the one to install first.
+        name: The file's name.
+        folder: The end of its folder in a wheel.
+
+    Raises:
+        ToolchainError: The file is not here; the text names the wheel to install.
     """
     for package in packages:
         try:
@@ -113,7 +119,7 @@ def cudart_library(toolchain: str) -> RuntimeLibrary:
 
 
 class CudaToolchain(CppToolchain):
-    """It is a toolchain whose C++ runtime drives an NVIDIA device.
+    """The base of toolchains whose C++ runtime drives an NVIDIA device.
 
     It is available where a device is; where only its packages are, it still compiles, and what
     it compiled can be exported (``ToolchainState.builds``).
@@ -130,7 +136,7 @@ class CudaToolchain(CppToolchain):
         return find_file(self.wheels, self.library_name)
 
     def runtime_source(self, main: Path, *includes: Path) -> RuntimeSource:
-        """The runtime's source, against CUDA's runtime and the library, which lie beside it."""
+        """Returns the runtime's source, with CUDA's runtime and the library to lie beside it."""
         _, cudart = cuda_runtime()
         libraries = [(CUDART, cudart)]
         if self.library_name:
@@ -157,7 +163,7 @@ class CudaToolchain(CppToolchain):
         )
 
     def probe(self) -> ToolchainState:
-        """See ``Toolchain.probe``."""
+        """Implements ``Toolchain.probe``."""
         found = cuda_probe()
         try:
             version = self.version()
@@ -211,12 +217,12 @@ class RuledCudaToolchain(CudaToolchain):
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
-        """See ``Toolchain.supports``."""
+        """Implements ``Toolchain.supports``."""
         found: str | None = self.rules().reason_against(graph, index, instance.precision)
         return found
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
-        """See ``Toolchain.partition_spec``."""
+        """Implements ``Toolchain.partition_spec``."""
         spec: PartitionSpec = self.rules().partition_spec(self.name, instance, graph)
         return spec
 

@@ -17,7 +17,11 @@ PREFIX = "vm.builtin.collage_host"
 
 
 def source() -> builder.RuntimeSource:
-    """``ToolchainError`` where CUDA's runtime or its headers are not here."""
+    """Returns the source of the module that runs partitions on the host.
+
+    Raises:
+        ToolchainError: CUDA's runtime or its headers are not here.
+    """
     _, cudart = cuda_runtime()
     return builder.RuntimeSource(
         toolchain="host",
@@ -32,7 +36,7 @@ def source() -> builder.RuntimeSource:
 
 
 def library() -> RuntimeLibrary:
-    """As an artifact carries it."""
+    """Returns the compiled module as a library that an artifact carries."""
     runtime = builder.build(source())
     return RuntimeLibrary(
         file=str(runtime.path),

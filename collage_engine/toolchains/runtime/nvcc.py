@@ -1,4 +1,4 @@
-"""NVIDIA's compiler: where it is, and which version."""
+"""Finds NVIDIA's compiler and its version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collage_engine.records.errors import ToolchainError
 
 
 def find_nvcc() -> str | None:
-    """Path of the nvcc of $CUDA_HOME, $CUDA_PATH, PATH or the usual place; None: there is none."""
+    """Returns the path of nvcc: of $CUDA_HOME, $CUDA_PATH, PATH or the usual place; else None."""
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         root = os.environ.get(variable)
         if root and (Path(root) / "bin" / "nvcc").exists():
@@ -22,7 +22,11 @@ def find_nvcc() -> str | None:
 
 
 def need_nvcc() -> str:
-    """Path of nvcc; ``ToolchainError`` that says how to get one."""
+    """Returns the path of nvcc.
+
+    Raises:
+        ToolchainError: There is none; the text says how to get one.
+    """
     found = find_nvcc()
     if found is None:
         raise ToolchainError("no nvcc: install the CUDA toolkit, or set CUDA_HOME to one")

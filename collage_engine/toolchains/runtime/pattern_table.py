@@ -1,4 +1,4 @@
-"""The composites that both CPU libraries run as one call: an anchor and what follows it."""
+"""Lists the composites that both CPU libraries run as one call: an anchor and what follows it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,13 @@ def _added(anchor: Pattern) -> Pattern:
 
 
 def anchor_patterns(prefix: str, *, residual: bool) -> list[tuple[str, Pattern]]:
-    """Anchors with bias, residual sum and activation, the largest match first.
+    """Returns patterns of anchors with bias, residual sum and activation.
 
-    ``residual``: whether the library adds another tensor in the same call.
+    Each matches as much as it can.
+
+    Args:
+        prefix: What the patterns' names begin with.
+        residual: Whether the library adds another tensor in the same call.
     """
     tables = (
         ("conv", CONVOLUTIONS, True),
@@ -43,7 +47,7 @@ def anchor_patterns(prefix: str, *, residual: bool) -> list[tuple[str, Pattern]]
 
 
 def chain_patterns(prefix: str) -> list[tuple[str, Pattern]]:
-    """Norms and activations that are written out."""
+    """Returns patterns of norms and activations that are written out as chains of operators."""
     x = anything("x")
     table = {
         "layer_norm": chains.layer_norm,

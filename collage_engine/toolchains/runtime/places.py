@@ -1,4 +1,4 @@
-"""Values of a plan in the making lie among its arguments, weights or temporaries."""
+"""Places the values of a plan among its arguments, weights and temporaries."""
 
 from __future__ import annotations
 
@@ -66,7 +66,11 @@ class Places:
         return place
 
     def check_scalars(self, scalars: Mapping[int, float], what: str) -> None:
-        """``UnsupportedError`` when constants of what looks like ``what`` are other numbers."""
+        """Checks that the constants of what looks like ``what`` have the values that it needs.
+
+        Raises:
+            UnsupportedError: A constant is another number.
+        """
         for index, wanted in () if self.dry else scalars.items():
             value = float(np.asarray(self.constants(index), np.float64).reshape(()))
             if abs(value - wanted) > NEAR * wanted:
@@ -80,7 +84,7 @@ class Places:
 
 
 def blank(graph: DataflowGraph) -> Constants:
-    """Constants of the right types that hold nothing, for plans of which only the shape counts."""
+    """Returns constants of the right types that hold nothing, for plans without numbers."""
 
     def make(index: int) -> np.ndarray:
         kind = graph.nodes[index].type

@@ -1,4 +1,4 @@
-"""Products and convolutions with what follows them, as libraries with fused epilogues run them.
+"""Describes products and convolutions with what follows them, for libraries with fused epilogues.
 
 An *anchor* is a matmul or a convolution. It takes along a bias, one residual sum and an activation,
 in this order; what a library can take is its ``Dialect``.
@@ -38,15 +38,15 @@ class Dialect:
     """A dialect says what one library runs, and what it calls it."""
 
     name: str
-    """As messages say it."""
+    """The library's name in messages."""
     check: Callable[[DataflowGraph, Node], None]
-    """``UnsupportedError`` with the reason against an anchor."""
+    """A function that raises ``UnsupportedError`` with the reason against an anchor."""
     activations: Mapping[str, str]
-    """Operator → epilogue."""
+    """The library's epilogue for each activation operator."""
     half_activations: Mapping[str, str] = field(default_factory=dict)
-    """More of them for half precision."""
+    """The library's further epilogues for activations in half precision."""
     chains: tuple[tuple[str, Callable[[Pattern], Pattern]], ...] = ()
-    """(epilogue, pattern of the chain of operators that writes it out)"""
+    """Pairs of an epilogue and the pattern of the chain of operators that writes it out."""
     half_chains: tuple[tuple[str, Callable[[Pattern], Pattern]], ...] = ()
     channel_axes: Mapping[str, Callable[[Node], int]] = field(
         default_factory=lambda: {"matmul": lambda node: len(node.type.shape) - 1}
@@ -71,14 +71,14 @@ class Product:
     left: int
     right: int
     axis: int
-    """Of the result: where the bias lies."""
+    """The axis of the result along which the bias lies."""
     transpose_left: bool = False
     transpose_right: bool = False
     bias: int | None = None
     residual: int | None = None
     epilogue: str = "none"
     result: NodeIndex = _NOT_SET
-    """Node whose value it writes."""
+    """The node whose value the product writes."""
     nodes: NodeSet = NO_NODES
     scalars: dict[int, float] = field(default_factory=dict)
     """Constants of a written-out activation → what they must be for it to be one."""

@@ -1,4 +1,4 @@
-"""From what a toolchain says of one call: what it says of a match, and of a sub-graph."""
+"""Derives what a toolchain says of a match and of a sub-graph from what it says of one call."""
 
 from __future__ import annotations
 
@@ -41,12 +41,18 @@ def against_onnx(
     refusal: str,
     open_sizes: str = "",
 ) -> str | None:
-    """For a toolchain that is given ONNX: why it cannot be expected to take a call.
+    """Returns why a toolchain that is given ONNX cannot be expected to take a call; else None.
 
-    ``types``: element types that it computes; ``refusal``: how the sentence on another one begins;
-    ``open_sizes``: what to say of results whose size depends on the data, empty if it returns them.
     An operator without an ONNX form of its own still runs as the ONNX node it came from, in a
     sub-graph that holds the whole of that node.
+
+    Args:
+        graph: The model's dataflow graph.
+        index: The graph index of the call.
+        types: Element types that the toolchain computes.
+        refusal: How the sentence on another element type begins.
+        open_sizes: What to say of results whose size depends on the data; empty if the toolchain
+            returns them.
     """
     from collage_engine.model.onnx_forms import FORMS
 

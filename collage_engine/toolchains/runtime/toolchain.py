@@ -1,4 +1,4 @@
-"""The part of the contract that every C++ runtime toolchain shares."""
+"""Implements the part of the contract that every toolchain with a C++ runtime shares."""
 
 from __future__ import annotations
 
@@ -18,22 +18,34 @@ if TYPE_CHECKING:
 
 
 class CppToolchain(Toolchain):
-    """Compiles a function by writing a plan for its C++ runtime."""
+    """The base of toolchains that compile a function by writing a plan for their C++ runtime."""
 
     @abstractmethod
     def source(self) -> builder.RuntimeSource:
-        """Return the runtime's sources and libraries; ``ToolchainError`` names what is missing."""
+        """Returns the runtime's sources and libraries.
+
+        Raises:
+            ToolchainError: A file or package is missing; the text names it.
+        """
 
     @abstractmethod
     def version(self) -> str:
-        """Return the library's version; ``ToolchainError`` when its package is not installed."""
+        """Returns the version of the library that the runtime calls.
+
+        Raises:
+            ToolchainError: Its package is not installed.
+        """
 
     @abstractmethod
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
-        """Return the plan (JSON values) and the weights of a function."""
+        """Returns the plan (JSON values that the C++ runtime reads) and the weights of a function.
+
+        Raises:
+            UnsupportedError: The runtime cannot compute the function; the text says why.
+        """
 
     def probe(self) -> ToolchainState:
-        """Build and load the runtime, and the library with it."""
+        """Builds and loads the runtime, and the library with it."""
         try:
             version = self.version()
             kind = builder.load(self.source())
@@ -57,7 +69,7 @@ class CppToolchain(Toolchain):
             raise ToolchainError(short_reason(error, line="first")) from error
 
     def compile(self, function: Function) -> Any:
-        """See ``Toolchain.compile``."""
+        """Implements ``Toolchain.compile``."""
         plan, weights = self.plan(function)
         plan["inputs"] = [_spec(function.input_type(i)) for i in function.inputs]
         plan["outputs"] = [_spec(function.output_type(i)) for i in function.outputs]
@@ -80,12 +92,12 @@ class CppToolchain(Toolchain):
             raise ToolchainError(f"{self.name}: {short_reason(error, line='first')}") from error
 
     def inside(self, module: Any) -> dict[str, Any]:
-        """See ``capabilities.Inspectable``."""
+        """Implements ``capabilities.Inspectable``."""
         described: dict[str, Any] = json.loads(str(module["collage.inside"]()))
         return described
 
     def unpack(self, module: Any) -> tuple[str, dict[str, Any], bytes]:
-        """Symbol, plan and weights of a module, from its serialised form."""
+        """Returns the symbol, the plan and the weights of a module, from its serialised form."""
         data = memoryview(bytes(module["collage.save"]()))
         fields = []
         while data:

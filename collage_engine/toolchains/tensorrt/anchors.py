@@ -267,5 +267,5 @@ LAYERS: dict[str, Layer] = {
 
 
 def floor_size(size: int, window: int, stride: int, padding: int) -> int:
-    """Windows that fit whole."""
+    """Returns how many windows fit whole along an axis."""
     return (size + padding - window) // stride + 1

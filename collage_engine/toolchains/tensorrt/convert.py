@@ -81,7 +81,11 @@ class Converter:
     def convert(
         self, nodes: NodeSet, inputs: tuple[int, ...], outputs: tuple[NodeIndex, ...]
     ) -> None:
-        """Inputs, every call, outputs; ``UnsupportedError`` names a call that has no layers."""
+        """Adds the inputs, every call and the outputs of a function to the network.
+
+        Raises:
+            UnsupportedError: A call has no layers; the text names it.
+        """
         values = Values(self.net, self.graph, self._constants, nodes, node_set(outputs))
         for place, index in enumerate(inputs):
             kind = self.graph.nodes[index].type

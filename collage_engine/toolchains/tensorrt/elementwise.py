@@ -37,7 +37,7 @@ UNARY = {
 }
 """TensorRT's unary operation for each Relax operator."""
 ACTIVATIONS = {"nn.relu": "RELU", "sigmoid": "SIGMOID", "tanh": "TANH"}
-"""TensorRT's activation for each Relax operator."""
+"""The name of TensorRT's activation for each Relax operator."""
 BINARY = {
     "add": "SUM",
     "subtract": "SUB",
@@ -73,7 +73,7 @@ def _binary(name: str) -> Layer:
 
 
 def _or_equal(name: str) -> Layer:
-    """Not the opposite's negation: comparing with a NaN is false either way."""
+    """Adds ≥ or ≤ as "strictly, or equal": no negation of the opposite, which is true for NaN."""
 
     def layer(c: Values, node: Node, inputs: list[Any]) -> Any:
         strictly = c.net.binary(name, *inputs)
@@ -169,7 +169,7 @@ def _silu(c: Values, node: Node, inputs: list[Any]) -> Any:
 
 
 def _softplus(c: Values, node: Node, inputs: list[Any]) -> Any:
-    """log(1 + exp(βx))/β as max(x, 0) + log(1 + exp(−|βx|))/β, which does not overflow."""
+    """Adds log(1 + exp(βx))/β as max(x, 0) + log(1 + exp(−|βx|))/β, which does not overflow."""
     net, x = c.net, inputs[0]
     beta = float(node.attributes.get("beta", 1.0))
     scaled = x if beta == 1.0 else net.binary("PROD", x, net.scalar(beta, x))

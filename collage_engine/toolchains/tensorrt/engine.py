@@ -37,12 +37,12 @@ this machine."""
 
 @dataclass(frozen=True)
 class Engine:
-    """It is a built engine, serialised."""
+    """An engine that TensorRT built, serialised."""
 
     plan: bytes
     timing_cache: bytes
     about: dict[str, Any]
-    """Release, flavour, layers, precision: for the faces and for whoever loads it."""
+    """Release, flavour, layers and precision, for the faces and for whoever loads the engine."""
 
 
 def build_engine(
@@ -97,7 +97,7 @@ class Network:
     builder: Any
     log: Any
     converter: Converter
-    """It owns the weights that the network points to."""
+    """The converter that made the network; it owns the weights that the network points to."""
 
 
 def network_of(

@@ -1,4 +1,4 @@
-"""The TensorRT that is installed: TensorRT 8.5 to 11 or TensorRT-RTX, found at run time.
+"""Finds the TensorRT that is installed: TensorRT 8.5 to 11 or TensorRT-RTX.
 
 One interface serves all of them; what a release lacks is looked up on the module when it is needed.
 No wheel contains the C++ headers: they come from ``$TENSORRT_INCLUDE`` or are missing.
@@ -24,7 +24,7 @@ INCLUDE = "TENSORRT_INCLUDE"
 LIBRARY = "TENSORRT_LIB"
 """Environment variable with the path of libnvinfer or libtensorrt_rtx, or of its folder."""
 INSTALL = "pip install tensorrt"
-"""Command that installs TensorRT, for messages."""
+"""Command that installs TensorRT, as messages name it."""
 LEAST = (8, 5)
 """The first release with ``enqueueV3`` (TensorRT's release notes)."""
 
@@ -182,10 +182,11 @@ def soname(library: Path) -> str:
 
 
 def headers() -> Path | None:
-    """$TENSORRT_INCLUDE, checked against the library; None when it is not set.
+    """Returns the folder $TENSORRT_INCLUDE, checked against the library; None when it is not set.
 
-    ``ToolchainError`` when it holds no headers, or those of another major release: the library's
-    classes would lie differently in memory.
+    Raises:
+        ToolchainError: It holds no headers, or those of another major release, with which the
+            library's classes would lie differently in memory.
     """
     chosen = os.environ.get(INCLUDE)
     if not chosen:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collage_engine.toolchains.tensorrt.network import Net
 
 REDUCTIONS = {"max": "MAX", "mean": "AVG", "min": "MIN", "prod": "PROD", "sum": "SUM"}
-"""TensorRT's operation for each Relax reduction."""
+"""The name of TensorRT's operation for each Relax reduction."""
 MOST_SORTED = 3840
 """Elements that TensorRT's TopK returns at most (TensorRT's operator reference)."""
 
@@ -45,7 +45,7 @@ def _variance(root: bool) -> Layer:
 
 
 def _top(c: Values, x: Any, count: int, axis: int, largest: bool) -> tuple[Any, Any]:
-    """(values, places as int32) of the first ``count`` along an axis, in order."""
+    """Returns the first ``count`` values along an axis, in order, and their places as int32."""
     net = c.net
     flat = len(x.shape) == 1
     if flat:  # TopK wants two axes
@@ -106,7 +106,7 @@ def _cumsum(c: Values, node: Node, inputs: list[Any]) -> Any:
 
 
 def normalized(net: Net, x: Any, axes: Sequence[int], epsilon: float) -> Any:
-    """(x − mean) / √(variance + ε) over some axes."""
+    """Adds (x − mean) / √(variance + ε) over some axes."""
     apart = net.binary("SUB", x, net.reduce("AVG", x, axes))
     variance = net.reduce("AVG", net.binary("PROD", apart, apart), axes)
     root = net.unary("SQRT", net.binary("SUM", variance, net.scalar(epsilon, x)))
@@ -114,7 +114,7 @@ def normalized(net: Net, x: Any, axes: Sequence[int], epsilon: float) -> Any:
 
 
 def _affine(net: Net, x: Any, parts: Sequence[Any], shape: Sequence[int]) -> Any:
-    """A normalised value times a scale plus a shift, of which each is brought to the shape.
+    """Adds a scale and a shift to a normalised value, each brought to the shape.
 
     TVM applies both whatever the attributes "scale" and "center" say.
     """

@@ -1,4 +1,4 @@
-"""The partitions that TensorRT proposes: what it fuses into one kernel, and groups of siblings.
+"""Proposes the partitions of TensorRT: what it fuses into one kernel, and groups of siblings.
 
 An engine takes seconds to build. Larger partitions come from blocks, regions and the whole model,
 which suit it best: inside an engine it uses its own layouts and fuses as it likes.
@@ -21,7 +21,7 @@ def partition_spec(
     graph: DataflowGraph,
     reason_against: Callable[[NodeIndex], str | None],
 ) -> PartitionSpec:
-    """Quantised composites and groups of siblings, of calls that there is no reason against."""
+    """Returns the rule tree: quantised composites and groups of siblings, of supported calls."""
     reasons = {index: reason_against(index) for index in graph.operators}
 
     def validate(sub_graph: SubGraph) -> str | None:

@@ -1,4 +1,4 @@
-"""The operators that TensorRT can compute, as far as the graph tells.
+"""Says which operators TensorRT can compute, as far as the graph tells.
 
 The library is not needed to ask. What only an installed release can tell is refused when an engine
 is built.
@@ -20,7 +20,7 @@ MOST_AXES = 8
 FLOATS = ("float32", "float16", "bfloat16")
 """Floating-point element types that TensorRT computes."""
 NO_FLOATS = {"int8", "uint8"}
-"""8-bit element types."""
+"""8-bit element types, which only ``SMALL_READERS`` take and give."""
 WHOLE = ("int32", "int64")
 """Integer element types that TensorRT computes."""
 SMALL_READERS = frozenset(

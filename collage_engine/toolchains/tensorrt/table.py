@@ -1,4 +1,4 @@
-"""The function that adds the TensorRT layers of each operator."""
+"""Maps each operator to the function that adds its TensorRT layers."""
 
 from __future__ import annotations
 

@@ -38,7 +38,8 @@ PYTHON_PART = "collage_tensorrt.py"
 _ADMITTED = {TF32: (TF32,), FLOAT16: ("fp16",), BFLOAT16: ("fp16", "bf16")}
 """The options that each precision of a run admits; float16 rounds less than bfloat16."""
 _LAST: dict[str, Any] = {}
-"""The function whose engine was built last in this process, and the engine."""
+"""The function whose engine was built last in this process, and the engine, so that a repeated
+request needs no second build."""
 _LOWEST = {TF32: TF32, "fp16": FLOAT16, "bf16": BFLOAT16}
 """The precision of the instance with each option."""
 
@@ -99,7 +100,10 @@ class TensorrtToolchain(CudaToolchain):
         )
 
     def probe(self) -> ToolchainState:
-        """Without a device only TensorRT-RTX builds engines; TensorRT times them on it."""
+        """Finds out whether TensorRT, or TensorRT-RTX, can be used on this machine.
+
+        Without a device only TensorRT-RTX builds engines; TensorRT times them on the device.
+        """
         found = cuda_probe()
         version = None
         try:
@@ -158,7 +162,7 @@ class TensorrtToolchain(CudaToolchain):
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
-        """See ``Toolchain.supports``."""
+        """Implements ``Toolchain.supports``."""
         if instance.architecture:
             reason = library.reason_against_architecture(instance.architecture)
             if reason is not None:
@@ -166,7 +170,7 @@ class TensorrtToolchain(CudaToolchain):
         return supports.reason_against(graph, index)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
-        """See ``Toolchain.partition_spec``."""
+        """Implements ``Toolchain.partition_spec``."""
         from collage_engine.toolchains.tensorrt.rules import partition_spec
 
         return partition_spec(self.name, graph, lambda index: self.supports(graph, index, instance))
@@ -209,7 +213,7 @@ class TensorrtToolchain(CudaToolchain):
         return plan, engine.plan + engine.timing_cache
 
     def create(self, symbol: str, plan: dict[str, Any], weights: bytes) -> Any:
-        """See ``CppToolchain.create``."""
+        """Implements ``CppToolchain.create``."""
         if plan["runtime"] == "Python":
             from collage_engine.toolchains.tensorrt import python_runtime
 

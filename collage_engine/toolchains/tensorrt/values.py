@@ -1,4 +1,4 @@
-"""The values of one function while it is converted: what a layer reads, and where it may write."""
+"""Keeps the values of one function while it is converted: what a layer reads and may write."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Values:
         return self.cast_as(self.tensor(index), dtype)
 
     def cast_as(self, x: Any, dtype: str) -> Any:
-        """A conversion between element types, where TensorRT converts some by way of others."""
+        """Adds a conversion between element types; TensorRT converts some by way of others."""
         wanted = self.net.dtype(dtype)
         if x.dtype == wanted:
             return x
@@ -105,7 +105,7 @@ class Values:
         return self.net.cast(x, wanted)
 
     def steps(self, index: int) -> Any:
-        """An 8-bit value that is held in another form, as whole numbers in floating point."""
+        """Returns an 8-bit value held in another form, as whole numbers in floating point."""
         if index not in self.shifted:
             return self.counted[index]
         one = np.ones((), np.float32)
@@ -117,9 +117,10 @@ class Values:
         return self.net.name_of(x.dtype) in ("int32", "int64", "int8", "uint8")
 
     def bias_behind(self, node: Node, channels: int, dtype: Any) -> np.ndarray | None:
-        """A constant per channel that is added to a convolution and nothing else reads before.
+        """Returns the constant per channel that is added to a convolution; None without one.
 
-        The addition then counts as done: its value is the convolution's.
+        Nothing else may read the convolution before. The addition then counts as done: its value is
+        the convolution's.
         """
         users = self.graph.users[node.index]
         if len(users) != 1 or self.leaving >> node.index & 1:
@@ -142,4 +143,5 @@ class Values:
 
 
 Layer = Callable[[Values, Node, list[Any]], Any]
-"""(values, call, its operands as tensors) → its value, or one per field of a tuple."""
+"""A function that adds the layers of a call: from the values, the call and its operands as tensors
+to the call's value, or one value for each field of a tuple."""

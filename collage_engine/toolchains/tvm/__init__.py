@@ -1,1 +1,1 @@
-"""The native toolchain: TVM's code generator with schedules of our own."""
+"""Holds the native toolchain: TVM's code generator with schedules of our own."""

@@ -69,7 +69,7 @@ def with_rounded_products(module: tvm.IRModule, full: Collection[int], cpu: Cpu)
 
 
 def _large(function: relax.Function, full: frozenset[int], cpu: Cpu) -> set[Any]:
-    """Values that are held in bfloat16, being too large for the second-level cache in float32.
+    """Returns the values that are held in bfloat16, being too large for the second-level cache.
 
     They are read by products that take them in bfloat16, and else by sums only. (What only sums
     read may never lie in memory.)
@@ -177,7 +177,7 @@ def _matmul_sizes(call: Call) -> tuple[DotProblem, np.ndarray] | None:
 
 @mutator
 class _Rounding(PyExprMutator):
-    """Products one by one, in order."""
+    """The rewriter that rounds the operands of products one by one, in order."""
 
     def __init__(self, module: tvm.IRModule, full: frozenset[int], cpu: Cpu) -> None:
         super().__init__(module)

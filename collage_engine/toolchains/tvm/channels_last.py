@@ -164,7 +164,7 @@ class _Converter(Operators):
         self.plain[var] = self.builder.emit(self._to_plain(value))
 
     def _remember(self, var: Any, value: Any) -> None:
-        """Reshapes and transpositions that another transposition may undo."""
+        """Remembers reshapes and transpositions that another transposition may undo."""
         name = name_of(value)
         shape = static_shape(var)
         if shape is None or len(shape) != 3:

@@ -1,4 +1,4 @@
-"""Operators over images that are held channels last: each as a call on the stored axes."""
+"""Writes operators over images that are held channels last, each as a call on the stored axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that bring a value from one format to another."""
+"""Writes kernels that bring a value from one format to another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a lowered module: kernels, schedules, TIR; LLVM code when asked."""
+"""Describes a lowered module: kernels, schedules, TIR, and LLVM code when asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Library calls among kernels: composites of a group that another toolchain's library runs.
+"""Mixes library calls with kernels: another toolchain's library runs composites of a group.
 
 RFC 0062 asks for "library implementations to be considered" inside what TVM compiles: the rule
 tree ``OnlyValid(Combine TVM(Union(OpCallByKind, Composite(pattern))))``. Here a composite becomes
@@ -38,7 +38,7 @@ def instance_with(toolchain: str, threads: int, library: str) -> ToolchainInstan
 
 
 def rules(instance: ToolchainInstance) -> PartitionRule:
-    """TVM's groups, anchors being the library's composites."""
+    """Returns the rules that propose TVM's groups, with the library's composites as anchors."""
     return library_rules(instance.toolchain, library_of(get(instance.library)).library_table())
 
 
@@ -62,7 +62,7 @@ def _matches(graph: DataflowGraph, library: str) -> tuple[tuple[str, OperatorSet
 def _found(
     graph: DataflowGraph, library: str, operators: OperatorSet
 ) -> list[tuple[str, OperatorSet]]:
-    """Composites of a set of operators, as MergeComposite would take them if it were all."""
+    """Returns the composites of a set of operators as MergeComposite would take them alone."""
     free = operators
     found = []
     for name, matched in _matches(graph, library):
@@ -73,7 +73,7 @@ def _found(
 
 
 def made_of(graph: DataflowGraph, library: str, nodes: NodeSet) -> Composites | None:
-    """Composites of a set that has some, and kernels of TVM's beside them; else None.
+    """Returns the composites of a set that also has kernels of TVM's beside them; else None.
 
     Without a composite the set is plain TVM's; without anything beside, it is the library's own.
     """
@@ -92,7 +92,7 @@ def made_of(graph: DataflowGraph, library: str, nodes: NodeSet) -> Composites | 
 
 
 class LibraryCalls:
-    """It holds the composites of one function, compiled by the library."""
+    """The composites of one function, compiled by the library."""
 
     def __init__(self, function: Function) -> None:
         graph, library = function.graph, get(function.instance.library)

@@ -30,7 +30,7 @@ class Lowered:
 
 
 def fused(module: tvm.IRModule, cpu: Cpu) -> tvm.IRModule:
-    """Legalised and fused: ``main`` calls PrimFuncs, none of them scheduled yet."""
+    """Returns the module legalised and fused: ``main`` calls PrimFuncs without schedules."""
     return tvm.transform.Sequential(
         [
             relax.transform.LegalizeOps(table(cpu)),

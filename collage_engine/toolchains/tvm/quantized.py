@@ -81,7 +81,7 @@ class Integers:
         return CudaWriter
 
     def opened(self, index: NodeIndex) -> list[NodeIndex]:
-        """The nodes of a composite that was given up, in order: they are emitted one by one."""
+        """Returns the nodes of a composite that was given up, which are emitted one by one."""
         found = self.found.get(index)
         if found is None or not self.given_up >> index & 1:
             return [index]

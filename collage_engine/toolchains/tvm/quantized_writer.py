@@ -1,4 +1,4 @@
-"""One quantised composite as Relax calls of integer kernels."""
+"""Writes one quantised composite as Relax calls of integer kernels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from collage_engine.toolchains.tvm.quantized_activations import NoForm, activati
 
 
 class Values(Protocol):
-    """It holds a function's composites and the values made so far (``quantized.Integers``)."""
+    """A function's composites and the values made so far (``quantized.Integers``)."""
 
     function: Function
     graph: DataflowGraph
@@ -303,7 +303,7 @@ class Writer:
         return self.builder.emit(self.builder.call_te(body, *arguments, primfunc_name_hint=name))
 
     def rescaled(self, value: Expr, source: Scaling) -> Expr:
-        """From one scale to the result's."""
+        """Returns a quantised value brought from one scale to the result's."""
         result = self.result
         if result is None:
             raise NoForm

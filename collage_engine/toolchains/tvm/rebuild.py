@@ -1,4 +1,4 @@
-"""A function's operators as a Relax module of its own."""
+"""Rebuilds a function's operators as a Relax module of its own."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def relax_module(function: Function, calls: LibraryCalls | None = None) -> tvm.IRModule:
-    """``main(inputs) → outputs`` with the model's own operators, constants in place.
+    """Returns ``main(inputs) → outputs`` with the model's own operators, constants in place.
 
-    Quantised composites are integer computations from here on, a library's are packed calls.
-    Types are logical ones; values of the border in another format are marked.
+    Quantised composites are integer computations from here on, a library's are packed calls. Types
+    are logical ones; values of the border in another format are marked.
     """
     rebuilding = _Rebuilding(function, calls)
     module = rebuilding.module()
@@ -79,7 +79,7 @@ class _Rebuilding:
         return builder.get()
 
     def _emit(self, index: NodeIndex) -> None:
-        """One node: a library's composite, an integer one, or the operators as they are."""
+        """Emits one node: a library's composite, an integer one, or the operators as they are."""
         model, integers, calls = self.model, self.integers, self.calls
         if self.graph.nodes[index].form not in ("call", "projection") or integers.skips(index):
             return

@@ -1,4 +1,4 @@
-"""TVM with schedules of our own: the toolchain's face."""
+"""Runs sub-graphs by TVM with schedules of our own."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TvmToolchain(Toolchain):
     )
 
     def probe(self) -> ToolchainState:
-        """See ``Toolchain.probe``."""
+        """Implements ``Toolchain.probe``."""
 
         def missing(reason: str) -> ToolchainState:
             return ToolchainState(name=self.name, available=False, reason=reason)
@@ -98,18 +98,18 @@ class TvmToolchain(Toolchain):
         return plain, in_precision(plain, precision)
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
-        """See ``capabilities.BorderFormats``."""
+        """Implements ``capabilities.BorderFormats``."""
         # A GPU's schedules and library calls take images channels first.
         return (PLAIN,) if instance.architecture or instance.library else (PLAIN, NHWC)
 
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
-        """See ``Toolchain.supports``."""
+        """Implements ``Toolchain.supports``."""
         return reason_against(graph, index)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
-        """See ``Toolchain.partition_spec``."""
+        """Implements ``Toolchain.partition_spec``."""
         from collage_engine.partition.quantized import pattern_table
         from collage_engine.partition.rule_trees import (
             anchor_rules,
@@ -143,7 +143,7 @@ class TvmToolchain(Toolchain):
     def library_instances(
         self, threads: int, libraries: Sequence[str]
     ) -> tuple[ToolchainInstance, ...]:
-        """See ``capabilities.CallsLibraries``."""
+        """Implements ``capabilities.CallsLibraries``."""
         from collage_engine.toolchains.tvm.library import instance_with
 
         return tuple(instance_with(self.name, threads, library) for library in libraries)
@@ -151,7 +151,7 @@ class TvmToolchain(Toolchain):
     def composites_of(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
     ) -> Composites | None:
-        """See ``capabilities.MakesComposites``."""
+        """Implements ``capabilities.MakesComposites``."""
         if not instance.library:
             return ()
         from collage_engine.toolchains.tvm.library import made_of
@@ -163,7 +163,7 @@ class TvmToolchain(Toolchain):
         return ()
 
     def lower(self, function: Function) -> Any:
-        """See ``capabilities.LowersToTir``."""
+        """Implements ``capabilities.LowersToTir``."""
         from collage_engine.kernels.choices import choices_of, using
         from collage_engine.kernels.target import cpu
         from collage_engine.toolchains.tvm.library import LibraryCalls
@@ -194,19 +194,19 @@ class TvmToolchain(Toolchain):
     def conversion(
         self, kind: TensorType, source: str, target: str, threads: int, architecture: str = ""
     ) -> Any:
-        """See ``capabilities.ConvertsFormats``."""
+        """Implements ``capabilities.ConvertsFormats``."""
         from collage_engine.toolchains.tvm.conversion import conversion
 
         return conversion(kind, source, target, threads, architecture).function
 
     def tuner(self) -> TvmTuner:
-        """See ``capabilities.Tunes``."""
+        """Implements ``capabilities.Tunes``."""
         from collage_engine.toolchains.tvm.tuning.tuner import TvmTuner
 
         return TvmTuner()
 
     def inside(self, module: Any) -> dict[str, Any]:
-        """See ``capabilities.Inspectable``."""
+        """Implements ``capabilities.Inspectable``."""
         from collage_engine.toolchains.tvm.inside import describe
 
         return describe(module)

@@ -39,15 +39,15 @@ class SubPixels:
     weight: np.ndarray
     """O, I, kernel; outputs by rest and channel, or by channel and rest."""
     strides: tuple[int, ...]
-    """Rests along each axis."""
+    """Strides of the transposed convolution: the number of rests along each axis."""
     channels: int
     before: tuple[int, ...]
     after: tuple[int, ...]
-    """Padding of the ordinary convolution."""
+    """Elements of padding behind each axis of the ordinary convolution."""
     first: tuple[int, ...]
     """Positions cut off in front once results lie side by side."""
     out: tuple[int, ...]
-    """Spatial sizes of the result."""
+    """Spatial sizes of the transposed convolution's result."""
 
 
 def sub_pixels(call: Any, *, last: bool) -> SubPixels | None:

@@ -51,7 +51,7 @@ class _Sums:
     """The weights and the data of a kernel that sums 8-bit products."""
 
     weights: np.ndarray
-    """int8, output channels first."""
+    """The weights as int8, output channels first."""
     data: Scaling
 
     def correction(self) -> np.ndarray:
@@ -69,7 +69,7 @@ class ProductSums(_Sums):
     operand: np.ndarray
     """The weights in the order in which the product reads them."""
     axis: int
-    """The result's axis of output channels."""
+    """The axis of the result along which the output channels lie."""
 
     @property
     def out(self) -> tuple[int, ...]:

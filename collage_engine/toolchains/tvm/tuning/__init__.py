@@ -1,1 +1,1 @@
-"""TVM's tuner, as the toolchain contract asks for it."""
+"""Holds TVM's tuner, as the toolchain contract asks for it."""

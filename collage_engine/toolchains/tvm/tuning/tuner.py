@@ -1,4 +1,4 @@
-"""TVM's tuner: which kernels of a function can be tuned, and the search for one of them."""
+"""Finds the kernels of a function that can be tuned, and searches for a better one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 COST_MODEL = "xgboost"
-"""What MetaSchedule's cost model imports; without it variants are drawn at random."""
+"""The package that MetaSchedule's cost model imports; without it variants are drawn at random."""
 
 
 class TvmTuner:
@@ -128,7 +128,10 @@ class TvmTuner:
 
 
 def _on_device(function: Function) -> list[TuneTask]:
-    """Plans of a candidate's products and convolutions, and what MetaSchedule may search."""
+    """Returns the tasks of a candidate on a device.
+
+    They are plans of its products and convolutions, and what MetaSchedule may search.
+    """
     from collage_engine.kernels.choices import Choices, using
     from collage_engine.kernels.cuda.lowering import lower_module
     from collage_engine.kernels.tuning.device_traces import trace_tasks
