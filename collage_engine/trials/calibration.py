@@ -5,6 +5,9 @@ their partitions take there replaces what they took in isolation; for all others
 from these (``trials.in_model_costs``). The search on such costs proposes another cover, which is
 tried in turn, until it proposes one that was, or the time is up. What is predicted too low is tried
 and found out; what was measured stays.
+
+Covers that were profiled before, when mixes were tried, count like those that calibration runs
+itself. They correct the costs also where no time is left to run another cover.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,8 +30,14 @@ from collage_engine.records.placement import Placement
 from collage_engine.records.precision import is_reduced
 from collage_engine.search.api import Search, check, k_best
 from collage_engine.search.problem import Answer, Problem
-from collage_engine.trials.in_model_costs import InModelCosts, Observation, fit, moved_bytes
-from collage_engine.trials.proposals import Proposal, Proposer, Trial
+from collage_engine.trials.in_model_costs import (
+    FIT,
+    InModelCosts,
+    Observation,
+    fit,
+    moved_bytes,
+)
+from collage_engine.trials.proposals import ProfiledCover, Proposal, Proposer, Trial
 from collage_engine.wording.amounts import time_text
 
 if TYPE_CHECKING:
@@ -126,7 +136,9 @@ class CalibrationInput:
         search: the same on other costs; None where the graph is too wide to find a cover on them.
         problem: the search problem of some costs, under the run's pins and limits.
         percentile: of a cost that a placement states.
-        seconds: how long covers may be proposed.
+        seconds: how long covers may be proposed; 0: none is, and the costs are corrected by what
+            was profiled before.
+        profiled: covers that were profiled before.
         stop: whether no further cover is to be proposed, whatever the time.
         on_cover: called before a trial: covers so far, covers at most, and which one it is.
         log: takes what needs no action.
@@ -140,6 +152,7 @@ class CalibrationInput:
     problem: Callable[[CostTable], Problem]
     percentile: int
     seconds: float
+    profiled: Sequence[ProfiledCover] = ()
     stop: Callable[[], bool] = lambda: False
     on_cover: Callable[[int, int, str], None] = lambda done, total, now: None
     log: Callable[[str], None] = lambda text: None
@@ -197,6 +210,10 @@ class _Calibration:
         """The cover that had it."""
         self.most = 0
         """Covers tried at most, as far as is known."""
+        for known in given.profiled:
+            cover = tuple(candidate.id for candidate in known.cover)
+            self.tried.add(frozenset(cover))
+            self.note(cover, known.trial)
         self.end = time.monotonic() + given.seconds
 
     def propose(self) -> Proposer[CandidateIds, Calibrated]:
@@ -207,13 +224,14 @@ class _Calibration:
         """
         answer, placements = self.given.found
         costs = self.given.costs
-        starts = [ids(placements[0]), *self.favouring(placements[0].estimated_us)]
-        self.most = len(starts) + self.settings.turns
-        for number, cover in enumerate(starts):
-            if number and self.is_over():
-                break
-            yield from self.try_cover(cover)
-        if not self.observed:
+        if self.given.seconds:
+            starts = [ids(placements[0]), *self.favouring(placements[0].estimated_us)]
+            self.most = len(starts) + self.settings.turns
+            for number, cover in enumerate(starts):
+                if number and self.is_over():
+                    break
+                yield from self.try_cover(cover)
+        if not any(self.observations()):
             detail = "no placement could be run; costs stay the isolated ones"
             return Calibrated(costs=costs, answer=answer, placements=placements, detail=detail)
         for turn in range(self.settings.turns + 1):  # after the last trial, a search
@@ -247,8 +265,9 @@ class _Calibration:
     def favouring(self, best_us: float | None) -> list[CandidateIds]:
         """Return the best cover for each toolchain that consists of many partitions on it.
 
-        Such a cover has partitions on other toolchains only where this one has none that is usable,
-        or where another one's cost ``avoided_factor`` times less.
+        Toolchains of which enough partitions were profiled before are left out. Such a cover has
+        partitions on other toolchains only where this one has none that is usable, or where another
+        one's cost ``avoided_factor`` times less.
 
         Args:
             best_us: The estimate of the best cover in microseconds; covers that would take more
@@ -261,7 +280,13 @@ class _Calibration:
         problem = self.given.problem(self.given.costs)
         limit = max(2, int(self.settings.piece_share * len(problem.nodes)))
         usable = [c for c in self.given.candidates if self.given.costs.cost(c.id).usable]
-        names = dict.fromkeys(candidate.instance.toolchain for candidate in usable)
+        seen = Counter(one.toolchain for one in self.observations())
+        enough = FIT.least_observations
+        names = dict.fromkeys(
+            candidate.instance.toolchain
+            for candidate in usable
+            if seen[candidate.instance.toolchain] < enough
+        )
         covers: list[tuple[float, CandidateIds]] = []
         for name in names:
             seconds = self.settings.start_share * self.given.seconds / len(names)
@@ -332,6 +357,11 @@ class _Calibration:
             self.failed.add(key)
             self.given.log(f"a placement could not be run: {trial.failure}")
             return False
+        self.note(cover, trial)
+        return True
+
+    def note(self, cover: CandidateIds, trial: Trial) -> None:
+        """Note what the partitions of a cover took, and whether it is the fastest so far."""
         total = trial.between_us
         for name in cover:
             taken = trial.partitions_us.get(name)
@@ -340,7 +370,6 @@ class _Calibration:
                 total += taken
         if not self.best or total < self.best_us:
             self.best_us, self.best = total, cover
-        return True
 
     def with_best(self, placements: list[Placement], costs: CostTable) -> list[Placement]:
         """Return the placements, and the cover that took least when it was run.
@@ -352,12 +381,14 @@ class _Calibration:
             return placements
         problem = self.given.problem(costs)
         estimate = check(problem, self.best)
+        if not isinstance(estimate, float):  # a part of it was never measured in isolation
+            return placements
         best = make_placement(
             self.given.graph.record,
             self.by_id,
             costs,
             list(self.best),
-            estimate if isinstance(estimate, float) else None,
+            estimate,
             self.given.percentile,
         )
         return [*placements, with_conversions(best, problem)]
@@ -365,9 +396,14 @@ class _Calibration:
     # ------------------------------------------------------------------ costs
 
     def observations(self) -> Iterator[Observation]:
-        """Yield the times and sizes of each candidate that was run within a model."""
+        """Yield the times and sizes of each candidate that was run within a model.
+
+        Those without an isolated cost say nothing of the difference, and are left out.
+        """
         for name, times in self.observed.items():
             candidate = self.by_id[name]
+            if not self.given.costs.isolated_cost(name).at() > 0:  # unknown costs are NaN
+                continue
             weights, values = self.moved(candidate)
             yield Observation(
                 toolchain=candidate.instance.toolchain,

@@ -62,6 +62,19 @@ class Trial:
         return "; ".join(self.failures)
 
 
+@dataclass(frozen=True)
+class ProfiledCover:
+    """A cover that was run and profiled.
+
+    Attributes:
+        cover: its candidates.
+        trial: what it showed, without failures.
+    """
+
+    cover: tuple[Candidate, ...]
+    trial: Trial
+
+
 Proposer: TypeAlias = Generator[Cover, Trial, Result]
 """Yields covers to try, is sent their trials, and returns its result."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 
 from collage_engine.partition.candidate import candidate_id, make_candidate
@@ -31,7 +32,7 @@ from collage_engine.trials.calibration import (
     ids,
 )
 from collage_engine.trials.in_model_costs import InModelCosts
-from collage_engine.trials.proposals import Trial, run_proposals
+from collage_engine.trials.proposals import ProfiledCover, Trial, run_proposals
 from tests.support.candidates import row
 from tests.support.graphs import chain
 
@@ -126,7 +127,11 @@ class Outcome:
 
 
 def settle(
-    case: Case, covers: Covers, settings: CalibrationSettings | None = None, seconds: float = 30.0
+    case: Case,
+    covers: Covers,
+    settings: CalibrationSettings | None = None,
+    seconds: float = 30.0,
+    profiled: Sequence[ProfiledCover] = (),
 ) -> Outcome:
     """Calibrate, every trial from the table of true times."""
     found = case.search(case.costs)
@@ -142,6 +147,7 @@ def settle(
         problem=case.problem,
         percentile=case.settings.percentile,
         seconds=seconds,
+        profiled=profiled,
         log=case.logged.append,
     )
 
@@ -218,6 +224,46 @@ def test_what_is_predicted_too_low_is_tried_and_found_out(
     assert found.placements[0].estimated_us == pytest.approx(best)
     assert sum(truth[one] for one in cover_of(found.placements[0])) == pytest.approx(best)
     assert len(covers.seen) == len(set(covers.seen))
+
+
+def profiled_before(case: Case, covers: Covers, parts: Iterable[Work]) -> ProfiledCover:
+    """What is known of a cover that was profiled when mixes were tried."""
+    works = frozenset(parts)
+    candidates = [one for one in case.records if (one.instance.id, one.nodes) in works]
+    return ProfiledCover(tuple(candidates), covers.run(works))
+
+
+def test_what_was_profiled_before_corrects_costs_where_no_time_is_left() -> None:
+    truth = {key: 6.0 if key[0] == "lib" else 3.25 for key in ALONE}
+    case, covers = Case(rows_of(ALONE)), Covers(truth)
+    known = profiled_before(case, covers, [("lib", one) for one in SINGLES])
+    found = settle(case, covers, seconds=0.0, profiled=[known])
+    assert len(covers.seen) == 1  # nothing was run but what had been before
+    assert cover_of(found.first[1][0]) == {("lib", one) for one in SINGLES}
+    assert cover_of(found.placements[0]) == {("tvm", (0, 1)), ("tvm", (2, 3))}
+    sources = {one.instance.id: one.cost.in_place for one in found.records}
+    assert sources == {"lib": "seen", "tvm": "predicted"}
+
+
+def test_no_cover_is_run_for_a_toolchain_that_was_profiled_before() -> None:
+    case, covers = Case(rows_of(ALONE)), Covers(ALONE)
+    known = profiled_before(case, covers, [("lib", one) for one in SINGLES])
+    settle(case, covers, profiled=[known])
+    assert len(covers.seen) == 2  # the one before, and the cover that favours the other toolchain
+    assert all(work[0] == "tvm" for work in covers.seen[1])
+
+
+def test_times_of_unmeasured_candidates_correct_nothing() -> None:
+    rows = rows_of(ALONE)
+    case, covers = Case(rows), Covers({key: 9.0 for key in ALONE})
+    known = profiled_before(case, covers, [("lib", one) for one in SINGLES])
+    unmeasured = [
+        msgspec.structs.replace(one, cost=Cost()) if one.instance.id == "lib" else one
+        for one in rows
+    ]
+    found = settle(Case(unmeasured), covers, seconds=0.0, profiled=[known])
+    assert (found.calibrated.answer, found.placements) == found.first
+    assert not any(one.cost.in_place for one in found.records)
 
 
 def test_a_cover_is_tried_once_and_a_proposal_that_was_ends_it() -> None:

@@ -25,7 +25,7 @@ from collage_engine.trials.calibration import (
 )
 from collage_engine.trials.contender import Sample
 from collage_engine.trials.objective import trial_settings
-from collage_engine.trials.proposals import Trial, run_proposals
+from collage_engine.trials.proposals import ProfiledCover, Trial, run_proposals
 from collage_engine.trials.runner import NOT_REACHED
 from collage_engine.trials.whole_models import WholeModels
 from collage_engine.wording import stages as say
@@ -50,6 +50,8 @@ class CalibrateInputs:
     sample: Sample
     tolerance: float
     whole_models: WholeModels
+    profiled_covers: tuple[ProfiledCover, ...]
+    """What was profiled before, when mixes were tried."""
     budget: RunBudget
 
 
@@ -66,7 +68,8 @@ class CalibrateResult:
 class Calibrate:
     """Runs covers whole, and searches again on what their partitions take there.
 
-    Where no cover could be run, everything stays as it is.
+    Where time is short, the covers that were profiled before have to do. Where there are none, and
+    where no cover could be run, everything stays as it is.
     """
 
     name = "in-place"
@@ -82,9 +85,11 @@ class Calibrate:
         wanted = data.settings.in_place and on_processor and data.settings.confirmation != "quick"
         seconds = CALIBRATION_SHARE * inputs.budget.to_improve_s
         if wanted and is_worthwhile(found, data.candidates, data.costs):
-            if seconds >= WORTH_CALIBRATING_S:
+            if seconds < WORTH_CALIBRATING_S:
+                control.cut("in-place")
+                seconds = 0.0
+            if seconds or inputs.profiled_covers:
                 return _calibrated(inputs, found, control, seconds)
-            control.cut("in-place")
         return CalibrateResult(data=data, answer=inputs.answer, placements=inputs.placements)
 
 
@@ -137,6 +142,7 @@ def _calibrated(
             problem=problem,
             percentile=data.settings.percentile,
             seconds=seconds,
+            profiled=inputs.profiled_covers,
             stop=part.cancelled.is_set,
             on_cover=report.progress,
             log=control.log,

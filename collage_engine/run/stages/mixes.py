@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -37,7 +37,7 @@ from collage_engine.trials.mixes import (
 )
 from collage_engine.trials.objective import trial_settings
 from collage_engine.trials.placement_process import ONE_LOADED_FROM_BYTES
-from collage_engine.trials.proposals import Proposal, Trial, run_proposals
+from collage_engine.trials.proposals import ProfiledCover, Proposal, Trial, run_proposals
 from collage_engine.trials.runner import NOT_REACHED, TrialRunner
 from collage_engine.trials.whole_models import (
     OnProgress,
@@ -83,6 +83,8 @@ class MixResult:
     data: ProblemData
     """With its partitions among the candidates."""
     whole_models: WholeModels
+    profiled_covers: tuple[ProfiledCover, ...] = ()
+    """The covers in which groups were profiled: calibration learns from them, too."""
 
 
 class TryMixes:
@@ -130,6 +132,7 @@ class Mixing:
 
     Attributes:
         taken: by instance id, its candidates for groups.
+        profiled_covers: what ran while groups were profiled.
     """
 
     def __init__(self, inputs: MixInputs, control: RunControl, settings: MixSettings) -> None:
@@ -144,6 +147,7 @@ class Mixing:
             if len(one.contender.cover) == 1 and one.contender.eligible and one.measured_us
         }
         self.taken = self._taken()
+        self.profiled_covers: list[ProfiledCover] = []
 
     def _taken(self) -> dict[str, dict[Group, Candidate]]:
         """Return the candidates for groups by instance id, in the order of profiling.
@@ -199,7 +203,7 @@ class Mixing:
             if contenders:
                 found = self._timed(runner, contenders, budget, report)
         report.detail = self._detail(times, found.whole_models, len(contenders))
-        return found
+        return replace(found, profiled_covers=tuple(self.profiled_covers))
 
     def profiled(
         self,
@@ -224,10 +228,13 @@ class Mixing:
             now = say.PROFILING_GROUPS_ON.format(toolchain=name)
             on_progress(names.index(name), len(names), now)
             try:
-                return runner.run(proposal)
+                trial = runner.run(proposal)
             except Cancelled:
                 self.control.cut("mixes")
                 return Trial(failures=(NOT_REACHED,))
+            if not trial.failures:
+                self.profiled_covers.append(ProfiledCover(proposal.cover, trial))
+            return trial
 
         tolerance = self.inputs.tolerance
         return run_proposals(
