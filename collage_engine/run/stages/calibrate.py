@@ -11,6 +11,7 @@ from collage_engine.control.run_control import RunControl
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import Cancelled, InfeasibleError
 from collage_engine.records.placement import Placement
+from collage_engine.records.settings import RunSettings
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.search import find_covers
 from collage_engine.run.trials_of_run import trial_runner
@@ -27,12 +28,13 @@ from collage_engine.trials.contender import Sample
 from collage_engine.trials.objective import trial_settings
 from collage_engine.trials.proposals import ProfiledCover, Trial, run_proposals
 from collage_engine.trials.runner import NOT_REACHED
+from collage_engine.trials.tolerance import is_promised
 from collage_engine.trials.whole_models import WholeModels
 from collage_engine.wording import stages as say
 
-CALIBRATION_SHARE = 0.7
-"""Share of the time for improving the answer that calibration may take; chosen: the rest is for
-covers that keep a promised tolerance."""
+BESIDE_TOLERANCE_SHARE = 0.7
+"""Share of the time for improving the answer that calibration may take where a tolerance is
+promised; chosen: the rest is for covers that keep it."""
 WORTH_CALIBRATING_S = 8.0
 """Seconds for calibration below which no cover is run; chosen: one is built, loaded and profiled
 in some seconds."""
@@ -83,7 +85,7 @@ class Calibrate:
         # candidates are timed as they run in the model: in a graph, their weights from memory.
         on_processor = inputs.menu.target.kind == "cpu"
         wanted = data.settings.in_place and on_processor and data.settings.confirmation != "quick"
-        seconds = CALIBRATION_SHARE * inputs.budget.to_improve_s
+        seconds = calibration_share(data.settings) * inputs.budget.to_improve_s
         if wanted and is_worthwhile(found, data.candidates, data.costs):
             if seconds < WORTH_CALIBRATING_S:
                 control.cut("in-place")
@@ -91,6 +93,11 @@ class Calibrate:
             if seconds or inputs.profiled_covers:
                 return _calibrated(inputs, found, control, seconds)
         return CalibrateResult(data=data, answer=inputs.answer, placements=inputs.placements)
+
+
+def calibration_share(settings: RunSettings) -> float:
+    """Return the share of the time for improving the answer that calibration may take."""
+    return BESIDE_TOLERANCE_SHARE if is_promised(settings) else 1.0
 
 
 def _calibrated(

@@ -30,7 +30,7 @@ from collage_engine.records.placement import CandidateCounts, Run
 from collage_engine.records.precision import is_reduced
 from collage_engine.records.results import RunUpdate
 from collage_engine.run.problem_data import ProblemData
-from collage_engine.run.stages.calibrate import CALIBRATION_SHARE, WORTH_CALIBRATING_S
+from collage_engine.run.stages.calibrate import WORTH_CALIBRATING_S, calibration_share
 from collage_engine.run.stages.needed import Needed
 from collage_engine.search.api import k_best, reuse, solve
 from collage_engine.search.run_to_run_drift import BUSY_DRIFT, DEFAULT_DRIFT
@@ -147,7 +147,7 @@ class Measure:
         )
         with control.stage("measure") as report:
             data = _with_costs_of(inputs.previous, data)
-            seconds = measuring_s(inputs.budget.to_improve_s)
+            seconds = measuring_s(inputs.budget.to_improve_s, calibration_share(settings))
             drift_here = BUSY_DRIFT if noisy else DEFAULT_DRIFT
             part = control.within(seconds)
             work = _Measurement(inputs, measuring, part, drift_here, data)
@@ -168,18 +168,23 @@ class Measure:
         return MeasureResult(data=data, measuring=measuring, counts=counts)
 
 
-def measuring_s(to_improve_s: float) -> float:
+def measuring_s(to_improve_s: float, calibration_share: float = 1.0) -> float:
     """Return the seconds for measuring.
 
-    They are ``MEASURING_SHARE`` of the time for improving the answer, or all of it where the rest
-    would be too short for calibration.
+    They are ``MEASURING_SHARE`` of the time for improving the answer. Where the rest would be too
+    short for calibration, measuring leaves what calibration needs at least; where it would be too
+    short itself then, it has all of the time. Costs that are not calibrated favour covers of many
+    pieces, wrongly.
 
     Args:
         to_improve_s: Seconds that stages may take to improve the answer.
+        calibration_share: Which share of what is left calibration may take.
     """
     share_s = MEASURING_SHARE * to_improve_s
-    rest_s = to_improve_s - share_s
-    return share_s if CALIBRATION_SHARE * rest_s >= WORTH_CALIBRATING_S else to_improve_s
+    beside_s = to_improve_s - WORTH_CALIBRATING_S / calibration_share
+    if share_s <= beside_s:
+        return share_s
+    return beside_s if beside_s >= WORTH_MEASURING_S else to_improve_s
 
 
 def has_cover(data: ProblemData) -> bool:
