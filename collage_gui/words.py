@@ -79,9 +79,14 @@ def unmeasured(candidates: int) -> str:
     return f"{candidates} unmeasured"
 
 
+def at_most(price: str) -> str:
+    """A price that is only bounded from above."""
+    return f"at most {price}"
+
+
 def at_most_with_unmeasured(price: str, candidates: int) -> str:
     """A price that unmeasured candidates may lower."""
-    return f"at most {price}, {candidates} unmeasured"
+    return f"{at_most(price)}, {candidates} unmeasured"
 
 
 def at_least(price: str) -> str:
@@ -96,8 +101,6 @@ def _about_seconds(seconds: float | None) -> str:
 
 def measure_unmeasured(candidates: int, seconds: float | None) -> str:
     """The button that measures what has no cost."""
-    if seconds is None:
-        return f"Measure {candidates} unmeasured"
     return f"Measure {candidates} more{_about_seconds(seconds)}"
 
 
@@ -410,8 +413,9 @@ CLEAR_THIS_LIST = "Clear this list"
 # -- main window: toolbar ----------------------------------------------------------
 
 ABOUT_THREADS = "auto: one thread for each physical core"
-LONGEST_BUDGET = "Budget: 9 h 59 min 0"
-"""The longest text of the budget's field, with room for its arrows; it sets the field's width."""
+THREADS_AUTO, LONGEST_THREADS = "Threads: auto", "Threads: 256"
+LONGEST_BUDGET = "Budget: 59 min 30 s"
+"""The longest usual text of the budget's field; it sets the field's width."""
 STOP_THE_RUN = "Stop the run"
 
 # -- main window: window -----------------------------------------------------------
@@ -450,6 +454,9 @@ def candidates_shown(shown: int, total: str, measured: int) -> str:
     return f"{shown:,} of {total} · {measured:,} measured"
 
 
+CHOSEN = "chosen"
+CHOSEN_IN_MODEL = "chosen, in the model"
+"""The time of a partition that was timed in whole placements and not by itself."""
 NO_COSTS_YET = "Costs appear here once these candidates are measured."
 STATE_OF_CANDIDATES = "State of candidates"
 MEASURE_NOW = "Measure now"
@@ -747,6 +754,7 @@ WHAT_A_RUN_DOES = (
     "against every baseline."
 )
 BEST_OF_THE_SEARCH = "Best of the search"
+TIED_WITH = "tied with {name}"
 TIED_WITH_EXPORTED = "tied with what is exported"
 EXPORTED = "exported"
 IS_BEST_SO_FAR = "best so far"

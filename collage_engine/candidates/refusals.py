@@ -36,7 +36,7 @@ _THEMSELVES = (
     (re.compile(r"\bsgemm computes\b"), "{title} computes"),
     (
         re.compile(r"\bno matrix product to do it along with$"),
-        "{title} computes it only together with a matrix product or a convolution",
+        "only together with a matrix product or a convolution",
     ),
     (re.compile(r"^it (?=returns |takes |has )"), "{title} "),
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from collage_engine.drawing.figures import measuring_s
 from collage_engine.drawing.formatting import counted, signed_time
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.pin import Pin
 from collage_gui import words
 from collage_gui.document.document import Document
 
@@ -121,6 +122,32 @@ def unmeasured_candidates(
     ]
 
 
+def unmeasured_of_pin(document: Document, pin: Pin) -> int:
+    """How many candidates that would satisfy a pin have no cost: they may lower its price."""
+    if pin.kind not in ("on", "exactly") or pin.toolchain is None:
+        return 0
+    base = pin.toolchain.split("[")[0]
+    own = [c for c in document.costs.candidates.values() if c.instance.toolchain == base]
+    return len(unmeasured_candidates(document, own, pin.nodes))
+
+
+def price_of_pin(document: Document, at: int) -> str:
+    """``+26.9 µs`` or ``at most +210 µs``: what a pin that is honoured costs; empty: not known.
+
+    Args:
+        document: The document.
+        at: The place of the pin among the document's.
+    """
+    verdicts = document.pins.verdicts
+    verdict = verdicts[at] if at < len(verdicts) else None
+    if verdict is None or verdict.price_us is None:
+        return ""
+    price = signed_time(verdict.price_us)
+    if unmeasured_of_pin(document, document.pins.current[at]):
+        return words.at_most(price)
+    return price
+
+
 def refusals(document: Document) -> dict[str, str]:
     """Toolchain → why it has no candidate for the primary operator."""
     explanation = document.questions.explanation
@@ -135,12 +162,13 @@ def measuring_seconds(document: Document, candidates: int) -> float | None:
     return measuring_s(run, candidates) if run is not None else None
 
 
-def measure_text(document: Document, short: bool = False) -> str:
+def measure_text(document: Document, short: bool = False, *, timed: bool = True) -> str:
     """What the menu offers to measure, and about how long it takes; empty where all is known.
 
     Args:
         document: The document, with its selection.
         short: Whether the text is for a button, which has less room than a menu.
+        timed: Whether a short text says how long it takes.
     """
     operators = document.selection.operators
     left = unmeasured_candidates(document, document.questions.candidates, operators)
@@ -149,5 +177,5 @@ def measure_text(document: Document, short: bool = False) -> str:
         return ""
     seconds = measuring_seconds(document, len(same))
     if short:
-        return words.measure_unmeasured(len(same), seconds)
+        return words.measure_unmeasured(len(same), seconds if timed else None)
     return words.measure_of_exactly_these(counted(len(same), "unmeasured candidate"), seconds)

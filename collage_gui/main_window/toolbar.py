@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 CHOICE_LETTERS = 14
 """Letters that the lists of the toolbar show; chosen, so that the toolbar fits 1024 pixels."""
+AROUND_TEXT = 2.0
+"""Width of a field's margins and arrows, in lines of its text; chosen: it grows with the text."""
 
 RUN, STOP = "▶  Run", "■  Stop"
 
@@ -65,6 +67,15 @@ class Toolbar(QToolBar):
         self.addAction(actions["find"])
         keep_from_wheel(self)
 
+    def _fit_fields(self) -> None:
+        """Give the fields the width of their longest texts, at the size that text has now."""
+        metrics = self.threads.fontMetrics()
+        around = round(AROUND_TEXT * metrics.height())
+        longest = max(map(metrics.horizontalAdvance, (words.THREADS_AUTO, words.LONGEST_THREADS)))
+        self.threads.setFixedWidth(longest + around)
+        self.budget.setMinimumWidth(metrics.horizontalAdvance(words.LONGEST_BUDGET) + around)
+        self.budget.setMaximumWidth(self.budget.minimumWidth() + around)
+
     def _keep_run_button_wide(self) -> None:
         """Give the button the width of its longest text, so that nothing beside it moves."""
         button = self.run_button
@@ -74,7 +85,7 @@ class Toolbar(QToolBar):
 
     def _add_run_fields(self) -> None:
         self.threads = QSpinBox(minimum=0, maximum=256, prefix="Threads: ")
-        self.threads.setSpecialValueText("Threads: auto")
+        self.threads.setSpecialValueText(words.THREADS_AUTO)
         self.threads.setObjectName("toolbarThreads")
         self.threads.setAccessibleName("Threads")
         self.threads.setToolTip(words.ABOUT_THREADS)
@@ -83,7 +94,6 @@ class Toolbar(QToolBar):
         self.budget.setObjectName("toolbarBudget")
         self.budget.setAccessibleName("Budget")
         self.budget.setToolTip(words.ABOUT_BUDGET)
-        self.budget.setMinimumWidth(self.fontMetrics().horizontalAdvance(words.LONGEST_BUDGET))
         self.budget.valueChanged.connect(self._budget_changed)
         for field in (self.threads, self.budget):
             self.addWidget(field)
@@ -110,6 +120,7 @@ class Toolbar(QToolBar):
         running = document is not None and document.running
         self.run_button.setText(STOP if running else RUN)
         self._keep_run_button_wide()
+        self._fit_fields()
         self.run_button.setEnabled(running or bool(graph and document and document.handle))
         self.run_button.setAccessibleName(words.STOP_THE_RUN if running else "Run")
         settings = page.panels.run_settings if page is not None else None

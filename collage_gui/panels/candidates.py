@@ -62,6 +62,8 @@ MOST_BARS, LEAST_BARS = 8, 2
 """Candidates in the chart at most, and at least: a single bar compares nothing. Chosen."""
 LEAST_BESIDE_BARS_PX = 230
 """Pixels of the panel that the chart leaves to other parts; chosen, three lines of the table."""
+BESIDE_BUTTONS_PX = 32
+"""Pixels beside and between the two buttons below the table: the margins and the layout's gap."""
 
 
 class CandidatesPanel(QWidget):
@@ -83,7 +85,7 @@ class CandidatesPanel(QWidget):
                     toolchain=lambda r: r.instance.toolchain,
                     text=lambda r: toolchain_title(r.instance.id),
                     tip=lambda r: f"{toolchain_title(r.instance.id)}\nrule {r.rule or DASH}",
-                    width=128,
+                    width=146,
                 ),
                 Column(
                     "Expected",
@@ -209,6 +211,7 @@ class CandidatesPanel(QWidget):
         if bars != self._bars_shown:
             self._bars_shown = bars
             self._bars()
+        self._name_measuring()
 
     def _operators(self, record: CandidateRecord) -> str:
         """Operators of a candidate by ONNX type and name."""
@@ -337,20 +340,24 @@ class CandidatesPanel(QWidget):
         rows = rows or [r for r in self.model.rows if document.selection.operators <= set(r.nodes)]
         rows.sort(key=lambda r: (r.id not in chosen, document.costs.of(r.id).at()))
         bars = []
+        expected = {p.candidate: p.estimated_us for p in partitions}
         explanation = document.questions.explanation
         for row in rows[: self._bars_shown]:
             cost = document.costs.of(row.id)
             look = toolchain_look(row.instance.toolchain)
-            note = "" if cost.usable else (cost.reason or "not measured")[:48]
+            note = "" if cost.usable else (cost.reason or "not measured")
+            value = cost.median_us if cost.usable else None
             if row.id in chosen:
-                note = "chosen"
+                note = words.CHOSEN
+                if value is None and (value := expected.get(row.id)) is not None:
+                    note = words.CHOSEN_IN_MODEL
             elif cost.usable:
                 tied = explanation is not None and row.id in explanation.ties
                 note = regret_text(document.costs.regrets.get(row.id), tied)
             bars.append(
                 Bar(
                     candidate_title(row),
-                    cost.median_us if cost.usable else None,
+                    value,
                     cost.low_us,
                     cost.high_us,
                     look.colour,
@@ -368,11 +375,19 @@ class CandidatesPanel(QWidget):
             and not self.document.execution.running
             and bool(self.document.handle)
         )
-        short = measure_text(self.document, short=True)
-        self.measure.setText(short or words.MEASURE_NOW)
+        self._name_measuring()
         self.measure.setToolTip(measure_text(self.document) or words.ABOUT_MEASURE_NOW)
         self.measure.setEnabled(free)
         self.again.setEnabled(free)
+
+    def _name_measuring(self) -> None:
+        """Write on the button how much it measures, and how long that takes where there is room."""
+        short = measure_text(self.document, short=True)
+        self.measure.setText(short or words.MEASURE_NOW)
+        room = self.width() - self.again.sizeHint().width() - self.theme.scaled(BESIDE_BUTTONS_PX)
+        if self.measure.sizeHint().width() > room:
+            brief = measure_text(self.document, short=True, timed=False)
+            self.measure.setText(brief or words.MEASURE_NOW)
 
     def _filter(self) -> None:
         wanted = self.state.currentData()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
-from collage_engine.drawing.formatting import gain_text, signed_time, time_text
+from collage_engine.drawing.formatting import gain_text, time_text
 from collage_engine.records.pin import Pin
 from collage_gui import words
 from collage_gui.document.document import Document
-from collage_gui.document.pin_prices import unmeasured_candidates
+from collage_gui.document.pin_prices import price_of_pin, unmeasured_of_pin
 from collage_gui.panels.pin_text import MARKS, pin_demand
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
@@ -130,18 +130,7 @@ class PinsPanel(QWidget):
             return "✕ infeasible"
         if verdict.price_us is None:
             return "✓ honoured"
-        least = "at most " if self._unmeasured(at) else ""
-        return f"✓ {least}{signed_time(verdict.price_us)}"
-
-    def _unmeasured(self, at: int) -> int:
-        """How many candidates that would satisfy a pin have no cost: they may lower its price."""
-        pin = self.document.pins.current[at]
-        if pin.kind not in ("on", "exactly") or pin.toolchain is None:
-            return 0
-        base = pin.toolchain.split("[")[0]
-        candidates = self.document.costs.candidates.values()
-        own = [c for c in candidates if c.instance.toolchain == base]
-        return len(unmeasured_candidates(self.document, own, pin.nodes))
+        return f"✓ {price_of_pin(self.document, at)}"
 
     def _price(self, at: int) -> float | None:
         verdict = self._of(at)
@@ -152,7 +141,8 @@ class PinsPanel(QWidget):
         if verdict is None:
             return words.SEARCH_FOR_THE_PRICE
         text = verdict.reason or ""
-        left = self._unmeasured(at) if verdict.price_us is not None else 0
+        pin = self.document.pins.current[at]
+        left = unmeasured_of_pin(self.document, pin) if verdict.price_us is not None else 0
         if left:
             text = f"{text} {words.price_may_be_lower(left)}".strip()
         if verdict.contradicts and len(verdict.contradicts) > 1:
@@ -173,7 +163,8 @@ class PinsPanel(QWidget):
             box = self.layout()
             assert box is not None
             box.setAlignment(self.empty, Qt.AlignmentFlag.AlignTop)
-        prices = [v.price_us for v in document.pins.verdicts if v.price_us is not None]
+        verdicts = enumerate(document.pins.verdicts)
+        prices = {at: v.price_us for at, v in verdicts if v.price_us is not None}
         text = f"{len(document.pins.current)} pin{'s' if len(document.pins.current) != 1 else ''}"
         shown = document.placement.shown
         if document.stale:
@@ -184,7 +175,8 @@ class PinsPanel(QWidget):
             text += f" · {words.expected_with_pins(time_text(shown.placement.estimated_us))}"
             if len(prices) == 1 and shown.placement.estimated_us:
                 now = shown.placement.estimated_us
-                text += f" ({gain_text(now, now - prices[0])}, {signed_time(prices[0])})"
+                ((at, price_us),) = prices.items()
+                text += f" ({price_of_pin(document, at)}, {gain_text(now, now - price_us)})"
         self.summary.setText(text)
         self.free.setEnabled(has)
         self.free_all.setEnabled(has)

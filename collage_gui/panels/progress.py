@@ -44,9 +44,10 @@ BAR_MOST = 120
 """Largest width of the bar, in pixels; chosen, so that the texts beside it have room."""
 TICK_MS = 1000
 """How often the time left is shown anew while no news arrives, in ms; chosen: by the second."""
-STAGE_SHARE = 3.7
-"""How many times as wide as the longest name of a stage the strip is at least where these names are
-never cut; chosen, so that this holds in a window of 1024 pixels and never widens it."""
+GAP = 14
+"""Pixels between the parts of the strip, and beside them; chosen."""
+BAR_LEAST = 40
+"""Least width of the bar, in pixels; chosen: how full it is can still be seen."""
 NOW_LEAST = 20
 """Least width of what is worked on, in pixels; chosen: it gives way first."""
 LEAST_RATE = 0.05
@@ -79,7 +80,7 @@ class ProgressStrip(QWidget):
         self.bar = QProgressBar(textVisible=False)
         self.bar.setObjectName("progressBar")
         self.bar.setAccessibleName("Progress")
-        self.bar.setMinimumWidth(40)
+        self.bar.setMinimumWidth(BAR_LEAST)
         self.bar.setMaximumWidth(BAR_MOST)
         self._arrived = time.monotonic()
         """When the news of the progress arrived that is shown."""
@@ -106,7 +107,7 @@ class ProgressStrip(QWidget):
         self.cancel.clicked.connect(self.cancel_wanted)
         first, second = QHBoxLayout(), QHBoxLayout()
         for line in (first, second):
-            line.setSpacing(14)
+            line.setSpacing(GAP)
         for label in (self.stage, self.counts, self.steps, self.best):
             # As wide as its text where there is room for it; less where there is not.
             label.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Preferred)
@@ -114,6 +115,7 @@ class ProgressStrip(QWidget):
         first.addWidget(self.bar, 0, Qt.AlignmentFlag.AlignVCenter)
         first.addWidget(self.counts)
         first.addWidget(self.now, 1)
+        first.addStretch(0)
         second.addWidget(self.steps)
         second.addWidget(self.best)
         second.addStretch(1)
@@ -122,8 +124,8 @@ class ProgressStrip(QWidget):
         lines.addLayout(first)
         lines.addLayout(second)
         box = QHBoxLayout(self)
-        box.setContentsMargins(14, 6, 14, 6)
-        box.setSpacing(14)
+        box.setContentsMargins(GAP, 6, GAP, 6)
+        box.setSpacing(GAP)
         box.addLayout(lines, 1)
         box.addWidget(self.keep)
         box.addWidget(self.cancel)
@@ -137,8 +139,11 @@ class ProgressStrip(QWidget):
         super().resizeEvent(event)
         metrics = self.stage.fontMetrics()
         longest = max(metrics.horizontalAdvance(STAGE_TITLES[stage]) for stage in STEPS) + 4
-        whole = event.size().width() >= STAGE_SHARE * longest
-        self.stage.setMinimumWidth(longest if whole else 0)
+        buttons = self.keep.sizeHint().width() + self.cancel.sizeHint().width()
+        room = event.size().width() - buttons - 4 * GAP
+        least = longest + GAP + BAR_LEAST + GAP + self.counts.minimumSizeHint().width()
+        self.stage.setMinimumWidth(longest if room >= least else 0)
+        self.now.setVisible(room >= least + GAP + NOW_LEAST)
 
     def _take_news(self) -> None:
         self._arrived = time.monotonic()

@@ -384,7 +384,9 @@ class Table(QTableView):
         """Take the row height and the column widths of the text size."""
         self.verticalHeader().setDefaultSectionSize(self.theme.scaled(26))
         for at, column in enumerate(self.rows_model.columns):
-            self.setColumnWidth(at, self.theme.scaled(column.width))
+            # Pictures of toolchains keep their size at every size of text.
+            icon = self.iconSize().width() if column.toolchain is not None else 0
+            self.setColumnWidth(at, self.theme.scaled(column.width - icon) + icon)
         self._stretch()
 
     def resizeEvent(self, event: QResizeEvent) -> None:

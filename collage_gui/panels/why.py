@@ -13,7 +13,6 @@ from collage_engine.drawing.formatting import (
     counted,
     gain_text,
     node_shapes,
-    signed_time,
     time_text,
 )
 from collage_engine.drawing.operators import OperatorGraph
@@ -23,7 +22,9 @@ from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.wording import why as words
 from collage_gui.document.document import Document
+from collage_gui.document.pin_prices import price_of_pin
 from collage_gui.panels.cost_text import partition_text
+from collage_gui.panels.pin_text import pin_demand
 from collage_gui.theme import Theme
 
 UNITS = re.compile(r"(?<=\d) (?=(?:µs|ms|s|%|B|KiB|MiB|GiB)\b|%)")
@@ -181,15 +182,21 @@ class WhyPanel(QWidget):
         out = []
         for at in numbers:
             verdict = document.pins.verdicts[at] if at < len(document.pins.verdicts) else None
-            text = escape(document.pins.current[at].text or document.pins.current[at].kind)
+            pin = document.pins.current[at]
+            pinned = words.PINNED.format(demand=pin_demand(pin))
+            if len(pin.nodes) > 1:
+                others = counted(len(pin.nodes) - 1, "more operator")
+                pinned = words.PINNED_WITH_OTHERS.format(demand=pin_demand(pin), others=others)
+            price = price_of_pin(document, at)
             if verdict is None or verdict.state == "pending":
-                sentence = words.PIN_PENDING.format(pin=text)
-            elif verdict.state == "honoured":
-                sentence = words.PIN_HONOURED.format(pin=text, price=signed_time(verdict.price_us))
+                sentence = words.PIN_PENDING.format(pinned=pinned)
+            elif verdict.state == "infeasible":
+                sentence = words.PIN_INFEASIBLE.format(pinned=pinned, reason=verdict.reason or "")
+            elif price:
+                sentence = words.PIN_HONOURED.format(pinned=pinned, price=price)
             else:
-                reason = escape(verdict.reason or "")
-                sentence = words.PIN_INFEASIBLE.format(pin=text, reason=reason)
-            out.append(f"<p>{sentence}</p>")
+                sentence = words.PIN_OF_UNKNOWN_PRICE.format(pinned=pinned)
+            out.append(f"<p>{escape(sentence)}</p>")
         return out
 
     def _runner_up(self, placement: Placement | None) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, Qt
-from PySide6.QtGui import QContextMenuEvent, QWheelEvent
+from PySide6.QtGui import QContextMenuEvent, QFont, QFontMetrics, QWheelEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QMessageBox
 
@@ -326,3 +326,45 @@ def test_a_rubber_band_replaces_the_selection(drive) -> None:
     page.document.selection.select([0])
     drag(Qt.KeyboardModifier.ShiftModifier | Qt.KeyboardModifier.ControlModifier)
     assert {0, last} <= page.document.selection.operators
+
+
+def test_names_of_toolchains_fit_their_columns_at_every_text_size(drive) -> None:
+    """Pictures keep their size when text is smaller, and take more of a column."""
+    d = drive()
+    page = d.open()
+    d.run(page)
+    page.document.selection.select([0], 0)
+    d.until(lambda: page.document.questions.explanation is not None)
+    # Chosen candidates stand in a heavier weight.
+    weights = {
+        page.panels.candidates.table: QFont.Weight.DemiBold,
+        page.panels.partitions.table: QFont.Weight.Normal,
+    }
+    for scale in (0.9, 1.0, 1.5):
+        d.preferences.set("text_scale", scale)
+        for table, weight in weights.items():
+            metrics = QFontMetrics(d.theme.font(13.0, weight))
+            for title in ("OpenVINO", "ONNX Runtime", "OpenBLAS"):
+                # A cell has three pixels at each side and around its picture.
+                needed = metrics.horizontalAdvance(title) + table.iconSize().width() + 4 * 3
+                assert needed <= table.columnWidth(0), (table.objectName(), title, scale)
+
+
+@pytest.mark.parametrize("scale", [0.9, 1.0])
+def test_the_fields_of_the_toolbar_show_their_whole_text_in_a_small_window(drive, scale) -> None:
+    d = drive()
+    d.preferences.set("text_scale", scale)
+    d.window.resize(1024, 700)
+    page = d.open()
+    toolbar = d.window.toolbar
+    page.panels.run_settings.budget.setValue(90)
+    page.panels.run_settings.threads.setValue(16)
+    d.window.refresh()
+    QApplication.processEvents()
+    assert d.window.width() == 1024
+    for field in (toolbar.threads, toolbar.budget):
+        edit = field.lineEdit()
+        room = edit.contentsRect().width() - 4  # a line edit keeps two pixels at each side
+        assert edit.fontMetrics().horizontalAdvance(edit.text()) <= room, edit.text()
+    find = toolbar.widgetForAction(d.window.action_set.by_id["find"])
+    assert find.isVisible() and find.geometry().right() <= toolbar.width()

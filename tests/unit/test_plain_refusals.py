@@ -56,7 +56,7 @@ def title(name: str) -> str:
             "nn.relu: no matrix product to do it along with",
             "nn.relu",
             "openblas",
-            "Relu: OpenBLAS computes it only together with a matrix product or a convolution",
+            "Relu: only together with a matrix product or a convolution",
         ),
         (
             "op: nn.softmax 'n7' is an operator of kind anchor, which this rule does not take by "
