@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from canned import model
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QComboBox
+from PySide6.QtWidgets import QApplication, QComboBox
 
 from collage_engine.drawing.operators import operator_graph
 from collage_engine.records.operator_titles import joined_titles, operator_titles, short_name
@@ -114,6 +114,8 @@ def test_the_button_says_how_many_candidates_it_measures_and_how_long_that_takes
     document.costs.changed.emit()
     panel = page.panels.candidates
     button = panel.measure
+    page.docks.reveal("candidates")
+    QApplication.processEvents()
     panel.resize(600, panel.height())
     assert button.text() == "Measure 1 more (about 4 s)"
     panel.resize(240, panel.height())
