@@ -1,4 +1,4 @@
-"""What the control group leaves us of processors and memory: containers and batch systems set it.
+"""Reads what the control group, which containers and batch systems set, leaves us of the machine.
 
 The tightest limit along the path up counts. Both versions of the kernel's interface are read; where
 there is neither, the machine's own figures hold.
@@ -34,7 +34,7 @@ def available_bytes(root: Path = ROOT, own: Path = OWN) -> int:
 
 
 def _folders(controller: str, root: Path, own: Path) -> Iterator[Path]:
-    """Folders of our group and those above it that may hold limits of a controller."""
+    """Yields the folders of our group and of those above it that may hold a controller's limits."""
     try:
         lines = own.read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""A child process and its pipes: its start, what goes in and out, and its end.
+"""Starts a child process, exchanges messages with it by pipes, and ends it.
 
 The child is a fresh Python (never a fork of this one) in a session of its own, below a *warden*
 process (``worker_child``). Requests and replies are pickled over pipes of their own; of what it
@@ -133,7 +133,7 @@ class ChildProcess:
     # -- requests and replies ----------------------------------------------------------
 
     def send(self, message: Any) -> None:
-        """Queue a request; ``exchange`` writes it."""
+        """Queues a request, which ``exchange`` writes."""
         self._outgoing = memoryview(pack_message(message))
         self._selector.register(self._requests, selectors.EVENT_WRITE)
 

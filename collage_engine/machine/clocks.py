@@ -1,4 +1,4 @@
-"""The clocks of processors and devices, where the system reports them."""
+"""Reads the clocks of processors and devices, where the system reports them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def machine_state(device: str = "cpu") -> MachineState:
 def processor_mhz(
     processors: Sequence[int], cpus: Path = CPUS, cpuinfo: Path = CPUINFO
 ) -> list[float]:
-    """Clocks of processors in MHz: from Linux's cpufreq, else from what the kernel prints of them.
+    """Returns the clocks of processors in MHz, from Linux's cpufreq or what the kernel prints.
 
     Args:
         processors: Their numbers.

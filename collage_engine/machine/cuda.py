@@ -53,7 +53,7 @@ class CudaDevice:
 
     number: int
     name: str
-    """e.g. NVIDIA H200"""
+    """The name that the driver gives the device, for example NVIDIA H200."""
     capability: tuple[int, int]
     memory_bytes: int
     multiprocessors: int
@@ -64,11 +64,11 @@ class CudaDevice:
     """The highest of its multiprocessors; 0: the driver does not say."""
     memory_clock_khz: int = 0
     bus_bits: int = 0
-    """Width of its memory's path."""
+    """Bits that the path to the device's memory is wide."""
 
     @property
     def architecture(self) -> str:
-        """``sm_90a``: what is compiled for it, with the instructions of its own generation."""
+        """Returns what is compiled for, with the generation's own instructions, like ``sm_90a``."""
         return architecture_of(self.capability)
 
     def record(self) -> Device:
@@ -95,16 +95,16 @@ class CudaProbe:
 
 @dataclass(frozen=True)
 class TargetChoice:
-    """What ``--target`` asks for."""
+    """The target that the option ``--target`` asks for."""
 
     kind: str
-    """cpu or cuda"""
+    """The kind of target: ``cpu`` or ``cuda``."""
     architecture: str = ""
     """Of a cuda target: what is compiled for."""
     device: CudaDevice | None = None
     """Of a cuda target: the device that runs it; None: nothing can be measured here."""
     reason: str | None = None
-    """Why there is no device."""
+    """A sentence on why there is no device, where there is none."""
 
 
 def architecture_of(capability: tuple[int, int]) -> str:

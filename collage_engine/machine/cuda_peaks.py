@@ -1,4 +1,4 @@
-"""What no program can exceed on an NVIDIA device, from what its driver says of it.
+"""Derives what no program can exceed on an NVIDIA device from what its driver says of it.
 
 Nothing is measured: a bound must hold at the best moment. Operations a second are those of its
 multiprocessors' widest units at the highest clock; bytes a second those of its memory's pins, and
@@ -37,7 +37,7 @@ MEMORY_MARGIN = 1.1
 
 
 def device_peaks(device: CudaDevice) -> Peaks | None:
-    """Upper bounds for the whole device; None where its driver does not tell its clocks."""
+    """Returns upper bounds for the whole device; None where its driver does not tell its clocks."""
     if not (device.clock_khz and device.memory_clock_khz and device.bus_bits):
         return None
     hertz = device.clock_khz * 1e3 * CLOCK_MARGIN

@@ -1,4 +1,4 @@
-"""The few calls of the CUDA runtime that timing needs: streams, events, graphs.
+"""Calls the CUDA runtime's functions that timing needs: streams, events and graphs.
 
 Through ctypes on the copy of ``libcudart`` that TVM has loaded. Every status is looked at: an
 error that spoils the context for good (a *fault*) must end the process, not be blamed on the
@@ -91,7 +91,7 @@ class CudaRuntime:
         return ms.value / 1000
 
     def capture(self, stream: ctypes.c_void_p, work: Callable[[], object]) -> ctypes.c_void_p:
-        """Capture what ``work`` enqueues on the stream as an executable graph.
+        """Captures what ``work`` enqueues on the stream as an executable graph.
 
         ``MeasureError`` when that cannot be captured: it allocates, or waits for the device.
         """
@@ -123,5 +123,5 @@ class CudaRuntime:
         self.check(self.library.cudaGraphLaunch(graph, stream), "launching a graph")
 
     def destroy_graph(self, graph: ctypes.c_void_p) -> None:
-        """Free a graph."""
+        """Frees an executable graph."""
         self.library.cudaGraphExecDestroy(graph)

@@ -1,4 +1,4 @@
-"""The speed probe of a device: a kernel whose time is known, run before and after a sample.
+"""Runs a device's speed probe: a kernel whose time is known, before and after a sample.
 
 A device raises its clocks when work comes and lowers them when it gets hot or another process
 takes its power; candidates timed at different clocks must not be compared. The probe's kernel does
@@ -83,7 +83,7 @@ class SteadySampler:
                 return middle
 
     def sample(self, take: Callable[[], float]) -> float:
-        """A sample during which the clock was at its level, or the least disturbed of several."""
+        """Takes a sample while the clock is at its level, or the least disturbed of several."""
         level = self.settle() if self.level is None else self.level
         best: tuple[float, float] | None = None
         for attempt in range(self._settings.retries + 1):

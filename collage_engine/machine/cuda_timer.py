@@ -29,7 +29,7 @@ class DeviceTimer:
         use_stream: Callable[[ctypes.c_void_p], AbstractContextManager[object]],
         sampler: SteadySampler | None = None,
     ) -> None:
-        """Capture the calls in a graph, or note why they cannot be captured.
+        """Captures the calls in a graph, or notes why they cannot be captured.
 
         Args:
             calls: They do the same work with different copies of the weights, in turns.
@@ -62,13 +62,13 @@ class DeviceTimer:
             cuda.synchronize()
 
     def close(self) -> None:
-        """Free the graph."""
+        """Frees the graph of calls."""
         if self._graph is not None:
             self._cuda.destroy_graph(self._graph)
             self._graph = None
 
     def _issue(self, count: int) -> None:
-        """Issue so many calls, going on with the copy of the weights whose turn it is."""
+        """Issues so many calls, going on with the copy of the weights whose turn it is."""
         for _ in range(count):
             self._calls[self._turn]()
             self._turn = (self._turn + 1) % len(self._calls)

@@ -1,4 +1,4 @@
-"""This machine's processor: how many cores we may use, its caches, and what it is called."""
+"""Describes this machine's processor: the cores that we may use, its caches, and its name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Processor:
 
     model: str
     flags: tuple[str, ...]
-    """Instruction sets, sorted."""
+    """Instruction sets that the processor has, sorted by name."""
     caches: tuple[tuple[int, str, int], ...]
     """(level, type, bytes) of the first core's caches."""
     kernel: str
@@ -90,14 +90,17 @@ def last_level_cache_bytes() -> int:
 
 
 def allowed_processors() -> tuple[int, ...]:
-    """Logical processors this process may run on."""
+    """Returns the numbers of the logical processors that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
 
 
 def physical_cores() -> int:
-    """Cores we may use: hyper-threads counted once, affinity and cgroup quota respected."""
+    """Returns how many cores we may use.
+
+    Hyper-threads of a core count once; affinity and the control group's quota are respected.
+    """
     cores = set()
     for number in allowed_processors():
         folder = _CPU / f"cpu{number}" / "topology"
@@ -112,7 +115,7 @@ def physical_cores() -> int:
 
 @cache
 def fingerprint() -> str:
-    """Hash of what the times of this machine depend on: part of a measurement's key."""
+    """Returns a hash of what the times of this machine depend on: part of a measurement's key."""
     text = json.dumps([asdict(processor()), physical_cores()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -188,7 +191,7 @@ def busy(window_s: float = 0.3) -> str | None:
 
 
 def _ticks(allowed: set[int], path: Path = Path("/proc/stat")) -> dict[str, int] | None:
-    """Clock ticks of these processors: all, in use, stolen by the host."""
+    """Returns the clock ticks of these processors: all, in use, and stolen by the host."""
     sums = {"total": 0, "busy": 0, "steal": 0}
     try:
         lines = path.read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Logging of every process of the engine: one rotating file beside the measurement store.
+"""Logs every process of the engine to one rotating file beside the measurement store.
 
 Modules log with the standard library, ``logging.getLogger(__name__)``. A face (the command line,
 the service) calls ``configure`` once. Child processes of ``machine.worker`` get the same settings
@@ -26,7 +26,7 @@ from collage_engine.records.locks import locked
 from collage_engine.records.text import printable
 
 ROOT = "collage_engine"
-"""Logger above those of all modules."""
+"""Name of the logger above those of all modules."""
 FOLDER = "logs"
 FILE_NAME = "collage.log"
 MOST_BYTES = 2_000_000
@@ -106,7 +106,7 @@ class SharedFileHandler(logging.handlers.WatchedFileHandler):
 
 
 class _ForwardHandler(logging.Handler):
-    """Passes records to the parent process."""
+    """A handler that passes records to the parent process."""
 
     def __init__(self, forward: Forward) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What no program can exceed on this machine: FLOP/s by element type, bytes/s by memory level.
+"""Finds what no program can exceed here: FLOP/s by element type, bytes/s by memory level.
 
 The search leaves candidates unmeasured whose lower bound already loses, so a peak must never be
 too low. A measured rate alone is no upper bound: the measurement may have met a slow moment. So:
@@ -94,7 +94,7 @@ class Peaks(msgspec.Struct, frozen=True, kw_only=True):
     """Upper bounds for one core; ``threads`` cores have at most so many times as much."""
 
     flops: dict[str, float]
-    """FLOP/s by element type."""
+    """Operations in a second (FLOP/s) by element type."""
     levels: tuple[Level, ...]
     """Nearest first; the first holds 0."""
     hertz: float
@@ -120,7 +120,7 @@ class Peaks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def per_cycle(dtype: str, flags: frozenset[str], halves: bool = False) -> int:
-    """Operations of one core in one cycle with the instruction sets it has, at most.
+    """Returns how many operations of a type one core starts in one cycle, at most.
 
     ``halves``: 512-bit operations take two passes through 256-bit pipes.
     """
@@ -194,7 +194,7 @@ def combine(
 
 
 def _read_rates(library: ctypes.CDLL) -> list[tuple[int, float]]:
-    """(bytes that nearer levels hold, best bytes/s) from L1 outwards."""
+    """Returns (bytes that nearer levels hold, best bytes/s) from L1 outwards."""
     first, second = cache_bytes(1, 32 << 10), cache_bytes(2, 256 << 10)
     last = last_level_cache_bytes()
     sizes = [(0, first // 2), (first, first + (second - first) // 2)]

@@ -1,4 +1,4 @@
-"""Process trees: who descends from whom, what they occupy, and how to end them all.
+"""Walks process trees: who descends from whom, what they occupy, and how to end them all.
 
 Plain ``/proc`` readers, because the warden of a worker uses them in a bare interpreter.
 """
@@ -29,7 +29,10 @@ def descendants(pid: int) -> list[int]:
 
 
 def _children_by_thread(pid: int) -> list[int]:
-    """From the kernel's own lists: a few small files, cheap enough to read beside a timing."""
+    """Returns the children of a process by the kernel's own lists.
+
+    They are a few small files, cheap enough to read beside a timing.
+    """
     found: list[int] = []
     for thread in Path(f"/proc/{pid}/task").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -38,7 +41,7 @@ def _children_by_thread(pid: int) -> list[int]:
 
 
 def _children_table() -> dict[int, list[int]]:
-    """For kernels without those lists: one look at every process."""
+    """Returns the children of every process, by one look at all, for kernels without such lists."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -49,7 +52,7 @@ def _children_table() -> dict[int, list[int]]:
 
 
 def private_bytes(pid: int) -> int:
-    """Resident memory of one process without mapped files; 0 when it is gone."""
+    """Returns the resident bytes of one process without mapped files; 0 when it is gone."""
     try:
         fields = Path(f"/proc/{pid}/statm").read_text().split()
         return (int(fields[1]) - int(fields[2])) * PAGE_BYTES
@@ -78,7 +81,7 @@ def kill_descendants(pid: int) -> None:
 
 
 def signal_name(number: int) -> str:
-    """``SIGSEGV``, or ``signal 34`` where a signal has no name."""
+    """Returns the name of a signal: ``SIGSEGV``, or ``signal 34`` where it has none."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -1,4 +1,4 @@
-"""The one way to run work in a child process.
+"""Runs work in a child process; all work in child processes goes this way.
 
 A ``Worker`` calls one function in a child (``child_process``) for every request. The child may
 crash, hang, be killed, print, fork or eat memory: the caller gets an exception with the reason, and
@@ -136,7 +136,7 @@ class Worker:
 
     @property
     def warden_pid(self) -> int | None:
-        """The process that watches over the serving one, from the child's start to its end."""
+        """Returns the process that watches over the serving one, from its start to its end."""
         child = self._child
         return child.warden_pid if child is not None else None
 

@@ -34,7 +34,7 @@ from collage_engine.machine.processes import kill, kill_descendants
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
-"""Options of Linux's prctl (include/uapi/linux/prctl.h)."""
+"""The options of Linux's prctl that the child sets (include/uapi/linux/prctl.h)."""
 
 HEADER = struct.Struct("<Q")
 

@@ -1,1 +1,1 @@
-"""From an ONNX file to a dataflow graph whose nodes know where they came from."""
+"""Imports an ONNX file as a dataflow graph whose nodes know where they came from."""

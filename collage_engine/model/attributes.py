@@ -1,4 +1,4 @@
-"""Attributes of a Relax call as JSON values: its ``attrs`` and its arguments that are no tensors.
+"""Reads a Relax call's attributes as JSON values: ``attrs``, and arguments that are no tensors.
 
 Relax passes many attributes as expressions (``shape`` of reshape, ``min`` and ``max`` of clip,
 ``axes``, ``begin``, ``end`` and ``strides`` of strided_slice); they go by the operator's own
@@ -80,9 +80,13 @@ def _fields(kind: type) -> tuple[str, ...]:
 
 
 def operator_name(call: Call) -> str:
-    """``nn.conv2d``; ``call_tir:<name>`` for a function the importer lowered itself.
+    """Returns a call's operator, for example ``nn.conv2d`` or ``call_tir:<name>``.
 
-    An opaque operator's name is that of ``model.opaque``.
+    The latter is a function that the importer lowered itself. An opaque operator's name is that of
+    ``model.opaque``.
+
+    Raises:
+        NotStatic: The call is of a packed function, which computes a shape.
     """
     if not isinstance(call.op, Op):
         raise NotStatic  # a packed function that computes a shape

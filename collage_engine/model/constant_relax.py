@@ -1,4 +1,4 @@
-"""What a Relax call on constants gives, with numpy; and which calls do nothing.
+"""Computes with numpy what a Relax call on constants gives, and finds calls that do nothing.
 
 TVM's FoldConstant compiles every distinct constant expression (10 to 40 s on a network with
 many normalisations); converters leave only a handful of forms, which numpy does at once.
@@ -34,7 +34,7 @@ _FOLDS: dict[str, Callable[[list[np.ndarray], Attributes], np.ndarray]] = {
 
 
 def fold(op: str, attributes: Attributes, values: list[np.ndarray]) -> np.ndarray | None:
-    """Result of an operator on constants; None when it is not one of the folded forms."""
+    """Returns an operator's result on constants; None when it is not one of the folded forms."""
     if op == "astype":
         try:
             return values[0].astype(np.dtype(attributes["dtype"]))

@@ -1,4 +1,4 @@
-"""Evaluating ONNX nodes whose inputs are all constant, with numpy.
+"""Evaluates ONNX nodes whose inputs are all constant, with numpy.
 
 The common ones, which only move or compare a few numbers, are done here; the rest by ONNX's
 reference evaluator.
@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 from collage_engine.model.draft import Op
 
 Values = list[Any]
-"""Arrays; None for an absent input."""
+"""The values of a node's inputs; None for an input that is absent."""
 
 
 class NotFoldable(Exception):

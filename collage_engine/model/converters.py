@@ -1,4 +1,4 @@
-"""Our own ONNX→Relax converters, where TVM's lower to TE or blow one node up to many.
+"""Converts ONNX to Relax where TVM's converters lower to TE or blow one node up to many.
 
 Each takes (block builder, inputs, attributes, opset) and returns an expression, or None to
 leave the node to TVM's converter. Inputs are variables or constants; shapes are static.
@@ -29,7 +29,7 @@ from collage_engine.model.einsum import matmul_plan
 def _clip(
     bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
 ) -> Expr | None:
-    """Clip for two known bounds, maximum or minimum for one or for bounds that are computed."""
+    """Converts Clip: to clip for two known bounds, else to maximum or minimum."""
     x = inputs[0]
     kind = dtype_of(x)
     if opset < 11:
@@ -150,7 +150,7 @@ def _pad(
 def _power(
     bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
 ) -> Expr | None:
-    """Squares and roots as what they are; exponents in the base's type."""
+    """Converts Pow: squares and roots as what they are; exponents in the base's type."""
     base, exponent = inputs[0], inputs[1]
     kind = dtype_of(base)
     known = values_of(exponent)
@@ -198,7 +198,10 @@ def _space_to_depth(
 def _einsum(
     bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
 ) -> Expr | None:
-    """Products of two tensors as matmul, which toolchains know; others stay einsum."""
+    """Converts Einsum: products of two tensors to matmul, which toolchains know.
+
+    Others stay einsum.
+    """
     equation = text_of(attributes, "equation", "").replace(" ", "")
     plan = matmul_plan(equation, [shape_of(i) for i in inputs])
     if plan is None:
@@ -226,7 +229,7 @@ def _cumsum(
 def _lp_normalization(
     bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
 ) -> Expr | None:
-    """What has no length stays as it is, like ONNX Runtime's."""
+    """Converts LpNormalization; what has no length stays as it is, like ONNX Runtime's."""
     x, kind = inputs[0], dtype_of(inputs[0])
     axis = [attributes.get("axis", -1)]
     if attributes.get("p", 2) == 1:
@@ -240,7 +243,7 @@ def _lp_normalization(
 def _mean_variance_normalization(
     bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
 ) -> Expr | None:
-    """Distances from the mean by their deviation, to which the standard adds 1e-9.
+    """Converts MeanVarianceNormalization: distances from the mean by their deviation plus 1e-9.
 
     TVM's own converter takes the difference of two squares, which cancel each other far from zero,
     and divides equal values by zero, as ONNX Runtime does; by the standard they give 0.
@@ -255,7 +258,7 @@ def _mean_variance_normalization(
 def _elu(
     bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
 ) -> Expr | None:
-    """γ·(relu(x) − α·relu(1 − eˣ)), in x's own type."""
+    """Converts Elu to relu(x) − α·relu(1 − eˣ), in x's own type."""
     x, kind = inputs[0], dtype_of(inputs[0])
     below = relax.op.nn.relu(relax.op.subtract(relax.const(1.0, kind), relax.op.exp(x)))
     alpha = relax.const(-float(attributes.get("alpha", 1.0)), kind)
@@ -313,4 +316,5 @@ USABLE_OUTPUTS = {
     "MaxPool": 1,
     "SkipLayerNormalization": 1,
 }
-"""How many outputs the importer makes right; TVM's converters give placeholders for the rest."""
+"""How many of a node's outputs the importer makes right, by operator; TVM's converters give
+placeholders for the rest."""

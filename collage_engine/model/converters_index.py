@@ -1,4 +1,4 @@
-"""Gather, scatter and slice: negative indices made positive with the known extents.
+"""Converts Gather, scatter and Slice: negative indices become positive with the known extents.
 
 TVM's converters read the extents when the model runs (shape_of, take, add, less, where for one
 Gather), and lose the output's size doing so.
@@ -34,7 +34,7 @@ def _positive(indices: Any, extent: np.ndarray) -> Any:
 def _gather(
     bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
 ) -> Expr | None:
-    """Known indices are made positive, others wrap: one operator either way."""
+    """Converts Gather to one operator: known indices are made positive, others wrap."""
     data, indices = inputs[0], inputs[1]
     axis = attributes.get("axis", 0)
     if values_of(indices) is None:
@@ -62,7 +62,7 @@ def _gather_nd(
 def _slice(
     bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
 ) -> Expr | None:
-    """Before opset 10 the bounds are attributes, which TVM's converter does not look for."""
+    """Converts Slice before opset 10, where bounds are attributes that TVM's converter ignores."""
     if opset >= 10:
         return None
     starts, ends = attributes["starts"], attributes["ends"]
@@ -86,7 +86,7 @@ def _scatter_elements(
     indices = bb.normalize(_positive(inputs[1], np.array(shape[axis])))
 
     def scatter(data: Any, rest: list[int]) -> Any:
-        """Scatter into the part of the data that the indices reach.
+        """Scatters into the part of the data that the indices reach.
 
         TVM's kernel takes data and indices for equally long but along the axis.
         """

@@ -1,4 +1,4 @@
-"""Resize and Upsample: as an image operator where Relax's samples as ONNX says, else axis by axis.
+"""Converts Resize and Upsample: to an image operator where Relax samples alike, else axis by axis.
 
 Relax's samples images only, by the ratio of the sizes; TVM's converter looks at nothing else.
 """
@@ -38,7 +38,7 @@ MOST_TAPS = 4
 
 @dataclass(frozen=True)
 class _Target:
-    """What every dimension becomes."""
+    """The extents that every dimension gets."""
 
     sizes: list[int]
     scales: list[float]
@@ -151,7 +151,10 @@ def _is_image(shape: tuple[int, ...], target: _Target, sampling: Sampling) -> bo
 
 
 def _divides_by_zero(spatial: list[int]) -> bool:
-    """By the new extent less one; a signal is an image one pixel high."""
+    """Tells whether TVM divides by a new extent less one that is 0.
+
+    A signal is an image one pixel high.
+    """
     return len(spatial) == 1 or 1 in spatial
 
 

@@ -1,4 +1,4 @@
-"""The dataflow graph: records plus what every rule asks of them.
+"""Defines the dataflow graph: the model's records, and what every rule asks of them.
 
 Reachability is one bit set per node, so convexity and cycle questions are a few integer
 operations (Collage's ``DataflowGraph::downstream_map_``, TVM v0.18, ``dataflow_graph.h``).
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class DataflowGraph:
-    """Nodes in post-DFS order with users, reachability and post-dominators.
+    """A graph of nodes in post-DFS order, with their users, reachability and closed sets.
 
     ``nodes[i].index == i`` and every input of a node has a smaller index.
     """
@@ -38,7 +38,10 @@ class DataflowGraph:
 
     @cached_property
     def users(self) -> tuple[tuple[NodeIndex, ...], ...]:
-        """Nodes that read each node's value, ascending, without duplicates."""
+        """Returns the nodes that read each node's value, ascending, without duplicates.
+
+        Entry ``i`` belongs to the node of graph index ``i``.
+        """
         users: list[list[NodeIndex]] = [[] for _ in self.nodes]
         for node in self.nodes:
             for source in dict.fromkeys(node.inputs):
@@ -47,7 +50,7 @@ class DataflowGraph:
 
     @cached_property
     def downstream(self) -> tuple[NodeSet, ...]:
-        """Return all nodes strictly reachable from each node."""
+        """Returns, for each node, the set of nodes that are reachable from it, without itself."""
         reach = [0] * len(self.nodes)
         for index in range(len(self.nodes) - 1, -1, -1):
             bits = 0
@@ -58,7 +61,7 @@ class DataflowGraph:
 
     @cached_property
     def upstream(self) -> tuple[NodeSet, ...]:
-        """Return all nodes from which each node is strictly reachable."""
+        """Returns, for each node, the set of nodes from which it is reachable, without itself."""
         reach = [0] * len(self.nodes)
         for node in self.nodes:
             bits = 0
@@ -69,7 +72,7 @@ class DataflowGraph:
 
     @cached_property
     def operators(self) -> tuple[NodeIndex, ...]:
-        """Return the node index of each operator number."""
+        """Returns the node index of each operator, by operator number; operators are the calls."""
         return tuple(n.index for n in self.nodes if n.form == "call")
 
     @cached_property
@@ -79,11 +82,11 @@ class DataflowGraph:
 
     @cached_property
     def output_set(self) -> NodeSet:
-        """Nodes whose value leaves the function."""
+        """Returns the nodes whose value leaves the function."""
         return node_set(self.record.outputs)
 
     def to_indices(self, numbers: Iterable[OperatorNumber]) -> NodeSet:
-        """The set of the calls with these operator numbers, without the glue between them."""
+        """Returns the calls with these operator numbers, without the glue between them."""
         return node_set(self.operators[number] for number in numbers)
 
     def to_operators(self, nodes: NodeSet) -> tuple[OperatorNumber, ...]:
@@ -98,11 +101,11 @@ class DataflowGraph:
         return networkx_graph(self.record, placement)
 
     def close(self, nodes: NodeSet) -> NodeSet:
-        """Add the glue that a set of calls needs so that no tuple crosses its border.
+        """Returns a set of calls with the glue that it needs so that no tuple crosses its border.
 
-        Tuples read inside, projections of tuples made inside, and constants read only through
-        them are added; glue may belong to several candidates, only calls are covered once.
-        Constants read by calls inside are added too: weights are bound.
+        Tuples read inside, projections of tuples made inside, and constants read only through them
+        are added; glue may belong to several candidates, only calls are covered once. Constants
+        read by calls inside are added too: weights are bound.
         """
         closed = int(nodes)
         for index in members(nodes):
@@ -130,10 +133,15 @@ class DataflowGraph:
         return node.index
 
     def boundary(self, nodes: NodeSet) -> tuple[tuple[NodeIndex, ...], tuple[NodeIndex, ...]]:
-        """Tensor values that a closed set reads from outside, and those it must hand out.
+        """Returns the tensor values that cross the border of a closed set.
 
-        Both ascending by index. Inputs are parameters, calls and projections outside; outputs
-        are calls and projections inside whose value is read outside or leaves the function.
+        Args:
+            nodes: A set that ``close`` returned.
+
+        Returns:
+            Two tuples of node indices, each ascending: the inputs, which are parameters, calls and
+            projections outside that are read inside; and the outputs, which are calls and
+            projections inside whose value is read outside or leaves the function.
         """
         bits = int(nodes)
         reads: set[NodeIndex] = set()

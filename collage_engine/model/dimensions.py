@@ -1,4 +1,4 @@
-"""The symbolic dimensions of a model's inputs, and the shapes that values for them give."""
+"""Finds the symbolic dimensions of a model's inputs, and the shapes that values for them give."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ def open_inputs(model: ModelProto) -> dict[str, ValueInfoProto]:
 
 
 def symbolic_dimensions(model: ModelProto) -> dict[str, list[tuple[str, int]]]:
-    """The dimensions that the model names, in the order of its inputs, with (input, axis)."""
+    """Returns the dimensions that the model names, in the order of its inputs.
+
+    Returns:
+        For each name, the inputs and axes, as (input, axis), that have it.
+    """
     found: dict[str, list[tuple[str, int]]] = {}
     for name, value in open_inputs(model).items():
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):

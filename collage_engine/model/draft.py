@@ -1,4 +1,4 @@
-"""A model in work: ONNX nodes as plain objects that remember the user's node names.
+"""Holds a model in work: ONNX nodes as plain objects that remember the user's node names.
 
 Clean-up rewrites a draft; every rewrite moves names along, so that in the end each node of
 the user's file is either named by an operator or among the folded ones.
@@ -36,7 +36,7 @@ modules are shorter, and every document of a run holds the names of all nodes.""
 
 @dataclass(eq=False, slots=True)
 class Op:
-    """One ONNX node in work. ``names``: the user's nodes it stands for, its own first."""
+    """One ONNX node in work; ``names`` are the user's nodes that it stands for, its own first."""
 
     type: str
     inputs: list[str]
@@ -45,11 +45,15 @@ class Op:
     names: list[str] = field(default_factory=list)
     domain: str = ""
     outer: tuple[str, ...] = ()
-    """What its branches read, by the names they know it by; its last inputs, in this order."""
+    """The values that the node's branches read from outside, by the names under which the branches
+    know them; they are its last inputs, in this order."""
 
     @property
     def name(self) -> str:
-        """The user's name for it, or its first output's where it stands for no node of theirs."""
+        """Returns the user's name for the node.
+
+        Where it stands for no node of theirs, it is the name of its first output.
+        """
         return self.names[0] if self.names else self.outputs[0]
 
     def attribute(self, name: str, default: Any = None) -> Any:
@@ -123,7 +127,7 @@ class Constants:
         self._arrays[name] = values
 
     def add(self, tensor: TensorProto, name: str) -> None:
-        """A tensor of the file under another name."""
+        """Adds a tensor of the file under another name."""
         copy = TensorProto()
         copy.CopyFrom(tensor)
         copy.name = name

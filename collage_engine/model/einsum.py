@@ -1,4 +1,4 @@
-"""Sees an einsum of two tensors as a batched matrix product."""
+"""Recognises an einsum of two tensors as a batched matrix product."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from math import prod
 
 @dataclass(frozen=True)
 class MatmulPlan:
-    """permute and reshape both sides, multiply, reshape, permute."""
+    """The steps by which a product computes an einsum: permute, reshape, multiply, and back."""
 
     left: list[int]
     left_shape: list[int]
-    """[batch, rows, inner]"""
+    """Shape of the left operand of the product: [batch, rows, inner]."""
     right: list[int]
     right_shape: list[int]
-    """[batch, inner, columns]"""
+    """Shape of the right operand of the product: [batch, inner, columns]."""
     shape: list[int]
-    """Of the product before its last permutation: batch, rows, columns spread out."""
+    """Shape of the product before its last permutation, with batch, rows and columns spread out."""
     order: list[int]
 
 

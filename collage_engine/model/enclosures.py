@@ -1,4 +1,4 @@
-"""Enclosures: ONNX nodes that have to run together, because of the values that pass between them.
+"""Finds enclosures: ONNX nodes that have to run together, because of the values between them.
 
 Tensors of a known size and of an element type that TVM has can pass from one partition to the
 next. Sequences, optional values, texts, numbers of less than a byte and values whose size depends
@@ -35,11 +35,11 @@ CARRIED = {
 AT_BORDER = CARRIED | {TensorProto.STRING}
 """Element types of the inputs and outputs of a model."""
 OPEN_RESULTS = {"Compress", "NonMaxSuppression", "NonZero", "Unique"}
-"""Operators of the standard whose results have a size that depends on the data, always."""
+"""Operators of the standard whose results always have a size that depends on the data."""
 
 
 def held_constants(graph: GraphProto) -> dict[str, TensorProto]:
-    """Constants whose element type cannot pass between partitions, by name."""
+    """Returns the constants whose element type cannot pass between partitions, by name."""
     return {t.name: t for t in graph.initializer if t.data_type not in CARRIED}
 
 
@@ -133,7 +133,7 @@ def _components(
 def _topological(
     members: Mapping[int, list[int]], enclosure: np.ndarray, reads: list[set[int]]
 ) -> list[int]:
-    """The enclosures in an order in which they can run, as near to the nodes' as possible."""
+    """Returns the enclosures in an order in which they can run, as near to the file's as possible."""
     waits: dict[int, set[int]] = {}
     followers: dict[int, set[int]] = {label: set() for label in members}
     for label, places in members.items():

@@ -1,4 +1,4 @@
-"""Formats of border values: by operator number in records, by node index in functions."""
+"""Looks up formats of border values: by operator number in records, by node index in functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPATIAL = frozenset(
         "image.resize2d",
     }
 )
-"""Operators over images: what they read and give lies in images' axes N, C, H, W."""
+"""Operators over images, whose operands and results lie in images' axes N, C, H, W."""
 CARRIERS = frozenset(
     {
         "concat",
@@ -45,10 +45,18 @@ is."""
 def by_value(
     graph: DataflowGraph, values: Iterable[NodeIndex], formats: Formats | None
 ) -> dict[int, str]:
-    """Formats of these border values (node indices), given by operator number of the producer.
+    """Returns the formats of border values, given by operator number of their producers.
 
-    A producer of several values names one format for all; those that it does not change, and
-    what no operator computes, are left plain.
+    A producer of several values names one format for all; those that it does not change, and what
+    no operator computes, are left plain.
+
+    Args:
+        graph: The model's dataflow graph.
+        values: Node indices of the border values.
+        formats: The format of each operator's values, by operator number.
+
+    Returns:
+        The formats that are not plain, by node index.
     """
     if not formats:
         return {}
@@ -72,7 +80,10 @@ def border_formats(
 
 
 def values_of(graph: DataflowGraph, number: int) -> tuple[int, ...]:
-    """Tensor values (node indices) that an operator computes: itself, or its projections."""
+    """Returns the node indices of the tensor values that an operator computes.
+
+    They are the operator itself, or its projections where it gives a tuple.
+    """
     index = graph.operators[number]
     if not graph.nodes[index].is_tuple:
         return (index,)
@@ -115,7 +126,7 @@ _images: WeakKeyDictionary[DataflowGraph, frozenset[NodeIndex]] = WeakKeyDiction
 
 
 def image_values(graph: DataflowGraph) -> frozenset[NodeIndex]:
-    """Tensor values that belong to images and are other bytes in NHWC than plain.
+    """Returns the tensor values that belong to images and are other bytes in NHWC than plain.
 
     What a spatial operator reads or gives is one, and what elementwise operators, concatenations
     and the like make of it, or it of them. Attention's four axes are none.

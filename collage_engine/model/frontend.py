@@ -1,4 +1,4 @@
-"""TVM's ONNX importer, made to remember: every ONNX value bound to a Relax variable.
+"""Runs TVM's ONNX importer and remembers the Relax variable of every ONNX value.
 
 In TVM 0.27 converters return unbound calls, print to standard output when they fail and
 lower some operators through TE although a Relax operator exists; ``converters`` has ours.
@@ -42,7 +42,7 @@ class UnknownType(ModelError):
     """A node can neither be converted nor stay as it is, for want of a result's type."""
 
     def __init__(self, sentence: str, value: str, node: onnx.NodeProto) -> None:
-        """``value`` is the result, ``node`` makes it."""
+        """Keeps the sentence, the result ``value`` without a type, and the node that makes it."""
         super().__init__(sentence)
         self.value = value
         self.node = node
@@ -50,7 +50,7 @@ class UnknownType(ModelError):
 
 @dataclass(frozen=True)
 class OpaqueParts:
-    """What is to become opaque operators, and what is known of their values."""
+    """The nodes that are to become opaque operators, and what is known of their values."""
 
     nodes: Collection[str] = ()
     """First outputs of nodes that are not to be converted."""
@@ -64,7 +64,7 @@ class OpaqueParts:
 
 @dataclass(frozen=True)
 class RelaxImport:
-    """The raw imported module, and where its variables came from."""
+    """The Relax module as TVM imports it, and where its variables came from."""
 
     module: tvm.IRModule
     values: dict[str, Any]
@@ -78,11 +78,11 @@ class RelaxImport:
     types: dict[str, tuple[TensorType, ...]]
     """Types of what opaque operators make, by the first value of each."""
     texts: set[Any]
-    """Parameters that hold texts."""
+    """Names of the parameters that hold texts."""
 
 
 class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM has no types.
-    """Imports one cleaned model; messages name the node that fails."""
+    """The importer of one cleaned model; its messages name the node that fails."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         return tvm.runtime.tensor(array)
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
-        """Nothing: what has no converter becomes an opaque operator."""
+        """Does nothing, unlike TVM's own: what has no converter becomes an opaque operator."""
 
     def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
         for tensor in graph.initializer:
@@ -192,7 +192,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         return {value for value, count in self._readers.items() if count > inside[value]}
 
     def _results(self, node: onnx.NodeProto) -> list[Any]:
-        """Results of one node in the order of its outputs; None for one that is left out."""
+        """Returns the results of one node in the order of its outputs; None for one left out."""
         first = next((o for o in node.output if o), "")
         alone = operator_of([node], (), self._opaque.held)
         if first in self._opaque.nodes or alone.constants or not self._has_converter(node):
@@ -300,7 +300,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
 
 
 def _text_inputs(model: onnx.ModelProto) -> set[str]:
-    """The model's inputs that hold texts."""
+    """Returns the names of the model's inputs that hold texts."""
     weights = {tensor.name for tensor in model.graph.initializer}
     return {
         value.name

@@ -50,20 +50,20 @@ from collage_engine.records.reasons import one_sentence
 
 @dataclass
 class ImportedModel:
-    """A model ready for everything that follows; see the fields."""
+    """A model as it was imported: the cleaned ONNX, the dataflow graph, and Relax beside it."""
 
     record: ModelRecord
     onnx: onnx.ModelProto
-    """Cleaned: what every toolchain that eats ONNX, and the reference run, gets."""
+    """The cleaned ONNX model, which every toolchain that takes ONNX gets, and the reference run."""
     graph: DataflowGraph
     inputs: tuple[tuple[str, TensorType], ...]
-    """Every graph input of the user's file that is no initializer, unused ones too."""
+    """Name and type of every input of the user's file that is no initializer, unused ones too."""
     outputs: tuple[tuple[str, TensorType], ...]
     _module: tvm.IRModule = field(repr=False)
     _exprs: tuple[Any, ...] = field(repr=False)
     _vars: tuple[Any, ...] = field(repr=False)
     _opaque: dict[int, OpaqueOperator] = field(default_factory=dict, repr=False)
-    """Opaque operators by node index."""
+    """The opaque operators of the graph, by node index."""
     _arrays: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
 
     @property
@@ -72,7 +72,11 @@ class ImportedModel:
         return self._module
 
     def constant(self, index: int) -> np.ndarray:
-        """Return values of a constant node (do not write to them)."""
+        """Returns the values of a constant node, which must not be written to.
+
+        Raises:
+            KeyError: The node is no constant.
+        """
         if index not in self._arrays:
             if self.graph.nodes[index].form != "constant":
                 raise KeyError(f"node {index} is no constant")
@@ -80,14 +84,19 @@ class ImportedModel:
         return self._arrays[index]
 
     def expr(self, index: int) -> Any:
-        """Return a node's Relax expression over the variables and constants of ``module``.
+        """Returns a node's Relax expression over the variables and constants of ``module``.
 
-        A call's or projection's bound expression, a tuple, a constant, a parameter's variable.
+        It is a call's or projection's bound expression, a tuple, a constant, or a parameter's
+        variable.
         """
         return self._exprs[index]
 
     def var(self, index: int) -> Any:
-        """Return the variable that a parameter, call or projection is bound to in ``module``."""
+        """Returns the variable that a parameter, call or projection is bound to in ``module``.
+
+        Raises:
+            KeyError: The node is written in place.
+        """
         found = self._vars[index]
         if found is None:
             raise KeyError(f"node {index} is written in place, not bound to a variable")
@@ -98,12 +107,12 @@ class ImportedModel:
         return self._opaque.get(index)
 
     def random_inputs(self, seed: int) -> dict[str, np.ndarray]:
-        """Return an array for every input: normal floats, integers within what reads them."""
+        """Returns a random array for every input: normal floats, integers that its readers admit."""
         return random_inputs(self.graph, self.inputs, seed)
 
     @cached_property
     def onnx_index(self) -> OnnxIndex:
-        """Producers and weights of the cleaned model by name."""
+        """Returns the producers and weights of the cleaned model by the names of their values."""
         return OnnxIndex(self.onnx)
 
 
@@ -113,13 +122,13 @@ def import_model(
     sha256: str | None = None,
     evaluate: Evaluate = evaluate_by_definition,
 ) -> ImportedModel:
-    """Open an ONNX file.
+    """Imports an ONNX file.
 
     Args:
         path: The file; weights may lie beside it.
-        shapes: Sizes of inputs by name, for those that the file leaves open
-            (``--shape NAME=1,3,224,224``).
-        sha256: Of the file as it must still be, in hexadecimal; None: as it is.
+        shapes: Sizes of inputs by name, for those that the file leaves open (``--shape
+            NAME=1,3,224,224``).
+        sha256: The SHA-256, in hexadecimal, that the file must still have; None takes it as it is.
         evaluate: Runs an ONNX model, for types that cannot be inferred.
 
     Raises:
@@ -328,7 +337,11 @@ def _kind(value: Value, resolver: Resolver, known: dict[Any, OpKind]) -> OpKind:
 def _rebuild(
     values: list[Value], resolver: Resolver
 ) -> tuple[tvm.IRModule, tuple[Any, ...], tuple[Any, ...]]:
-    """The Relax module in the graph's own order, with each node's expression and variable."""
+    """Rebuilds the Relax module in the graph's own order.
+
+    Returns:
+        The module, with each node's expression and variable.
+    """
     outgoing = {id(v) for v in resolver.outputs}
     now: dict[int, Any] = {}
     exprs: list[Any] = []

@@ -1,4 +1,4 @@
-"""Sets of node indices and of operator numbers, each held in one Python integer as a bit set.
+"""Holds sets of node indices and of operator numbers, each as the bits of one Python integer.
 
 Union is ``|``, intersection ``&``, difference ``a & ~b``, and ``a`` is a subset of ``b`` when
 ``a & ~b`` is empty. The types are in ``records.numbering``.
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collage_engine.records.numbering import BitSet, Member
 
 NO_NODES = NodeSet(0)
-"""The empty set of nodes."""
+"""The set that holds no node."""
 
 NO_OPERATORS = OperatorSet(0)
-"""The empty set of operators."""
+"""The set that holds no operator."""
 
 
 def node_set(indices: Iterable[NodeIndex]) -> NodeSet:
@@ -48,7 +48,7 @@ def one_operator(number: OperatorNumber) -> OperatorSet:
 
 
 def members(bits: BitSet[Member]) -> Iterator[Member]:
-    """Members in ascending order."""
+    """Yields the members of a set in ascending order."""
     rest = int(bits)
     index = -1
     while rest:
@@ -66,7 +66,10 @@ def first(bits: BitSet[Member]) -> Member:
 
 
 def to_text(bits: BitSet[Member]) -> str:
-    """``{3..5,9}``, runs of three or more written with dots, as upstream prints them."""
+    """Returns a set as text like ``{3..5,9}``.
+
+    Runs of three or more are written with dots, as the upstream project Collage prints them.
+    """
     parts: list[str] = []
     run: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Weights of large models that stay in the files beside the model, and are mapped from there.
+"""Maps weights of large models from the files beside the model, in which they stay.
 
 A model of gigabytes is opened without a copy of its weights: its tensors name the file, the first
 byte and the length of their data, as ONNX's external data does, only that the file has its full
@@ -40,7 +40,7 @@ MAPPED_TYPES = frozenset(
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tensor's data lies."""
+    """The place of a tensor's data in a file."""
 
     file: Path
     offset: int
@@ -96,7 +96,7 @@ def mapped_array(tensor: TensorProto) -> np.ndarray:
 
 @lru_cache(maxsize=16)
 def _mapped_file(path: str, size: int, changed_ns: int) -> np.ndarray:
-    """A whole file, mapped once in a process; private, as TVM takes no read-only memory."""
+    """Maps a whole file once in a process; privately, as TVM takes no read-only memory."""
     data: np.ndarray = np.memmap(path, np.uint8, "c").view(np.ndarray)
     if len(data) != size:
         raise ValueError(f"{path} changes while it is read")
@@ -145,7 +145,7 @@ def name_files(model: ModelProto) -> dict[str, Path]:
 
 
 def _file_name(file: Path) -> str:
-    """A name for a file of weights that no other file has, and that says nothing of its folder."""
+    """Returns a name for a file of weights, which no other has and which tells no folder."""
     import hashlib
 
     about = file.stat()

@@ -1,4 +1,4 @@
-"""The dataflow graph as a ``networkx`` graph, for analysis and for export to other tools."""
+"""Gives the dataflow graph as a ``networkx`` graph, for analysis and for export to other tools."""
 
 from __future__ import annotations
 

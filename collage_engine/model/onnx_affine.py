@@ -1,4 +1,4 @@
-"""Folding scale and shift by constants into the convolution (or dense layer) before them.
+"""Folds scale and shift by constants into the convolution (or dense layer) before them.
 
 BatchNormalization at inference is y = x·a + b per channel with
 a = scale/√(var+ε), b = shift − mean·a. After a convolution, a goes into its weights and b into
@@ -75,7 +75,7 @@ def _mul_add(draft: Draft, op: Op) -> list[Op] | None:
 
 
 def _constant_side(draft: Draft, op: Op) -> tuple[str, str] | None:
-    """(data, constant) of a Mul or Add by a floating-point constant."""
+    """Returns (data, constant) of a Mul or Add by a floating-point constant; else None."""
     if op.domain or op.type not in ("Mul", "Add") or len(op.inputs) != 2:
         return None
     a, b = op.inputs

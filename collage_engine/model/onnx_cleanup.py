@@ -1,4 +1,4 @@
-"""Clean-up of an ONNX model with numpy, so that every toolchain meets the same plain graph.
+"""Cleans an ONNX model up with numpy, so that every toolchain meets the same plain graph.
 
 Constants become initializers, constant sub-graphs and shape computations are folded,
 Dropout and Identity go, Sum becomes Add, BatchNormalization is folded into its convolution.
@@ -32,15 +32,16 @@ from collage_engine.records.graph import OPEN_SIZE
 
 @dataclass(frozen=True)
 class CleanModel:
-    """The cleaned model, and where the user's nodes went."""
+    """A cleaned model, and where the user's nodes went."""
 
     onnx: ModelProto
     names: dict[str, tuple[str, ...]]
-    """First output of a cleaned node → the user's nodes it stands for, its own first."""
+    """The user's nodes that each cleaned node stands for, its own first, by the cleaned node's
+    first output."""
     types: dict[str, tuple[int, tuple[int, ...] | None]]
     """Element type (0: unknown) and shape (None: not all known) of the values, by ONNX."""
     order: tuple[str, ...]
-    """All of the user's nodes, in file order."""
+    """Names of all of the user's nodes, in file order."""
     partial: dict[str, tuple[int, ...] | None] = field(default_factory=dict)
     """Shapes that ONNX knows in part, ``OPEN_SIZE`` where a size is not known; None where not even
     the number of dimensions is."""
@@ -61,7 +62,7 @@ def drop_dead(draft: Draft) -> None:
 
 
 def infer_types(draft: Draft) -> None:
-    """Infer shapes and types of all values, by ONNX on a model without weights.
+    """Infers shapes and types of all values, by ONNX on a model without weights.
 
     Raises:
         ModelError: They contradict each other.
@@ -70,7 +71,7 @@ def infer_types(draft: Draft) -> None:
 
 
 def check_types(draft: Draft) -> None:
-    """Infer shapes and types as ``infer_types`` does, and insist that every node fits its inputs.
+    """Infers shapes and types as ``infer_types`` does, and insists that every node fits its inputs.
 
     Raises:
         ModelError: A node does not; or a value has a negative size, or fits no memory.
@@ -81,7 +82,7 @@ def check_types(draft: Draft) -> None:
 
 
 def _undeclared(draft: Draft) -> ModelProto:
-    """The draft without weights and without what its file says about the sizes of outputs."""
+    """Returns the draft without weights and without what its file says about sizes of outputs."""
     skeleton = draft.to_model(skeleton=True)
     for output in skeleton.graph.output:
         # What the file says may hold the names of sizes that are numbers by now.
@@ -115,10 +116,10 @@ class CleanUpPass:
 
     name: str
     run: Callable[[Draft], object]
-    """Changes the draft; raises ``ModelError`` for what cannot be imported."""
+    """A function that changes the draft; it raises ``ModelError`` for what cannot be imported."""
     guarantees: str
-    """What holds of the draft afterwards. Always: every node of the user's is named by an operator
-    or by none any more, and the outputs compute what they did."""
+    """A sentence on what holds of the draft afterwards. What always holds: every node of the user's
+    is named by an operator or by none any more, and the outputs compute what they did."""
 
 
 CONSTANTS = CleanUpPass(
@@ -194,11 +195,11 @@ FINAL_PASSES = (
     EXPLICIT_PADS,
     PADS_INTO_CONVOLUTIONS,
 )
-"""What runs once, in this order, when nothing is left to fold or to expand."""
+"""The passes that run once, in this order, when nothing is left to fold or to expand."""
 
 
 def clean_up(model: ModelProto, path: str = "") -> CleanModel:
-    """Clean a checked model with known input sizes. The argument is not kept, but changed."""
+    """Cleans a checked model with known input sizes, which is changed in place."""
     order = tuple(dict.fromkeys(node_name(n) for n in model.graph.node))
     draft = Draft(_inlined(model), path)
     if draft.opset < 7:

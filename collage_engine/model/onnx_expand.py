@@ -1,4 +1,4 @@
-"""Writing out ONNX operators that Relax's importer lacks in terms of those it has.
+"""Writes ONNX operators that Relax's importer lacks in terms of those that it has.
 
 An If whose condition is known becomes the branch that is taken; LSTM, GRU and RNN their steps.
 Operators whose definition in ONNX is a function of simpler ones are inlined with it;
@@ -89,7 +89,10 @@ def _inlined(draft: Draft, op: Op) -> list[Op] | None:
 
 
 def _dequantized(draft: Draft, op: Op, place: int, axis: int | None = None) -> tuple[str, list[Op]]:
-    """Float value of a quantized input at ``place``, its scale and zero point after it."""
+    """Returns the float value of a quantised input at ``place``, and the operators that make it.
+
+    Its scale and zero point are the inputs after it.
+    """
     value, scale, zero = op.inputs[place : place + 3]
     if value in draft.constants and axis is not None and draft.opset < 13:
         # DequantizeLinear knows no axis yet.

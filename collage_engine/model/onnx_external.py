@@ -1,4 +1,4 @@
-"""Weights that an ONNX file keeps in files beside it, wherever in the model they are named.
+"""Finds weights that an ONNX file keeps in files beside it, wherever in the model they are.
 
 The main graph, the branches of If, Loop and Scan, and model-local functions may all hold tensors
 whose data lies outside. All of them are read from the model's folder when the model is read, so
@@ -120,7 +120,11 @@ def tensor_bytes(tensor: TensorProto) -> int:
 
 
 def _checked_place(tensor: TensorProto, path: Path) -> Place:
-    """Where a tensor of the model at ``path`` has its data; ``ModelError`` if it cannot be so."""
+    """Returns where a tensor of the model at ``path`` has its data.
+
+    Raises:
+        ModelError: The place is no range of a file beside the model.
+    """
     place = {entry.key: entry.value for entry in tensor.external_data}
     name, location = shown(tensor.name), place.get("location", "")
     relative = Path(location)

@@ -1,4 +1,4 @@
-"""Reading an ONNX file: every way it can be broken gets one clear sentence."""
+"""Reads an ONNX file: every way in which it can be broken gets one clear sentence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from collage_engine.records.regular_file import SpecialFileError, open_regular
 _LENGTH_DELIMITED = 2
 """Protobuf's wire type of strings and messages."""
 _GRAPH_FIELD = 7
-"""Number of ``ModelProto.graph`` in onnx.proto."""
+"""The number of the field ``ModelProto.graph`` (onnx.proto)."""
 _VARINT_BYTES = 10
 """Bytes of protobuf's longest number: 64 bits, 7 of them in each byte."""
 _LARGEST_FILE = (1 << 31) - 1

@@ -1,4 +1,4 @@
-"""ONNX forms of Relax operators: elementwise, shapes, indexing.
+"""Writes ONNX forms of Relax operators: elementwise ones, shapes and indexing.
 
 Reductions and sorting are in ``onnx_forms_reduce``, the rest in ``onnx_forms_nn``.
 """

@@ -1,4 +1,4 @@
-"""ONNX forms of Relax's neural-network, image and quantisation operators."""
+"""Writes ONNX forms of Relax's neural-network, image and quantisation operators."""
 
 from __future__ import annotations
 
@@ -161,14 +161,14 @@ def _pad(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> None:
 
 
 def _normalized(w: Writer, data: str, axes: str, epsilon: str) -> str:
-    """(x − mean) / √(variance + ε) over some axes."""
+    """Writes (x − mean) / √(variance + ε) over some axes."""
     apart = w.add("Sub", [data, w.add("ReduceMean", [data, axes], keepdims=1)])
     variance = w.add("ReduceMean", [w.add("Mul", [apart, apart]), axes], keepdims=1)
     return w.add("Div", [apart, w.add("Sqrt", [w.add("Add", [variance, epsilon])])])
 
 
 def _affine(w: Writer, value: str, parts: list[str], shape: list[int], output: str) -> None:
-    """A normalised value times a scale plus a shift, of which each is brought to the shape.
+    """Writes a normalised value times a scale plus a shift, each brought to the shape.
 
     TVM applies both whatever the attributes "scale" and "center" say.
     """
@@ -317,7 +317,7 @@ def _pixel_shuffle(w: Writer, node: Node, inputs: list[Any], outputs: list[str])
 
 
 def _attention(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> None:
-    """softmax(q·kᵀ·scale + bias)·v with q, k, v laid out [batch, sequence, heads, width]."""
+    """Writes softmax(q·kᵀ·scale + bias)·v; q, k and v are [batch, sequence, heads, width]."""
     a = node.attributes
     if a.get("causal_mask") or a.get("window_size"):
         raise UnsupportedError("nn.attention with a causal mask has no ONNX form")

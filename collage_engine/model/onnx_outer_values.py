@@ -1,4 +1,4 @@
-"""Values that the branches of an ONNX node (If, Loop, Scan) read from the graph around it.
+"""Renames values that the branches of an ONNX node (If, Loop, Scan) read from around it.
 
 ONNX does not list them among the node's inputs. A draft does, so that they are neither dropped
 nor lost when they are renamed.
@@ -30,7 +30,7 @@ def _free(graph: GraphProto) -> list[str]:
 
 
 def with_outer_values(attribute: AttributeProto, names: Mapping[str, str]) -> AttributeProto:
-    """The attribute, where it is a branch with the values from outside going by other names."""
+    """Returns the attribute; a branch reads the values from outside by other names."""
     if not attribute.HasField("g") or all(old == new for old, new in names.items()):
         return attribute
     copy = AttributeProto()

@@ -1,4 +1,4 @@
-"""Padding that ONNX leaves to be worked out, written down as numbers."""
+"""Writes padding that ONNX leaves to be worked out as numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ _WINDOWS = ("Conv", "MaxPool", "AveragePool", "LpPool", "ConvTranspose")
 
 
 def explicit_pads(draft: Draft) -> None:
-    """auto_pad (and ConvTranspose's output_shape) → pads, in place, where sizes are known."""
+    """Replaces auto_pad (and ConvTranspose's output_shape) by pads, where sizes are known.
+
+    The draft is changed in place.
+    """
     for op in draft.ops:
         if op.domain or op.type not in _WINDOWS:
             continue
@@ -56,7 +59,7 @@ def _same(op: Op, mode: str, sizes: tuple[int, ...], kernel: list[int]) -> None:
 
 
 def _transposed(op: Op, mode: str, sizes: tuple[int, ...], kernel: list[int]) -> None:
-    """ConvTranspose: what must go so that the output has the wanted size (its specification)."""
+    """Sets ConvTranspose's pads so that the output has the wanted size (ONNX's definition)."""
     ones = [1] * len(sizes)
     strides = list(op.attribute("strides", ones))
     wanted = op.attribute("output_shape")
@@ -78,7 +81,10 @@ def _transposed(op: Op, mode: str, sizes: tuple[int, ...], kernel: list[int]) ->
 
 
 def pads_into_convolutions(draft: Draft) -> None:
-    """Zero padding by a Pad node → the pads of the convolution that alone reads it, in place."""
+    """Moves zero padding by a Pad node into the pads of the convolution that alone reads it.
+
+    The draft is changed in place.
+    """
     uses, outputs = draft.uses(), draft.output_names
     maker = {o: op for op in draft.ops for o in op.outputs}
     gone: set[int] = set()
@@ -100,7 +106,10 @@ def pads_into_convolutions(draft: Draft) -> None:
 
 
 def _zero_padding(draft: Draft, pad: Op) -> list[int] | None:
-    """Spatial pads of a Pad by known, non-negative numbers of zeros; None when it is another."""
+    """Returns the spatial pads of a Pad by known numbers of zeros; None for any other Pad.
+
+    The numbers are not negative.
+    """
     shape = draft.shape(pad.inputs[0])
     if shape is None or pad.attribute("mode", "constant") != "constant":
         return None

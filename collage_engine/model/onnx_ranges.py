@@ -1,4 +1,4 @@
-"""Ranges of attributes, constant indices and sizes that ONNX's shape inference does not look at.
+"""Checks ranges of attributes, constant indices and sizes that ONNX's inference leaves out.
 
 A kernel of zero or an index beyond the end would make generated code read outside of its arrays;
 it is found here, with the node's name, before any code is made.
@@ -202,7 +202,7 @@ def _axis(draft: Draft, op: Op, default: int = 0) -> tuple[int, tuple[int, ...]]
 
 
 def _within(indices: np.ndarray | None, extent: int, where: str) -> None:
-    """Indices count from the end where they are negative."""
+    """Checks that known indices lie within an extent; negative ones count from its end."""
     if indices is None or not indices.size or indices.dtype.kind not in "iu":
         return
     for index in (int(indices.min()), int(indices.max())):
@@ -217,7 +217,7 @@ def _gather(draft: Draft, op: Op) -> None:
 
 
 def _coordinates(draft: Draft, op: Op) -> None:
-    """GatherND and ScatterND: the last dimension of the indices holds one coordinate each."""
+    """Checks GatherND and ScatterND: the last axis of the indices holds one coordinate each."""
     shape, indices = draft.shape(op.inputs[0]), _constant(draft, op, 1)
     batch = op.attribute("batch_dims", 0)
     width_of = draft.shape(op.inputs[1])
@@ -353,7 +353,10 @@ def _transpose(draft: Draft, op: Op) -> None:
 
 
 def _einsum(draft: Draft, op: Op) -> None:
-    """Each letter stands for one size; equations with an ellipsis are left to ONNX."""
+    """Checks that each letter of an equation stands for one size.
+
+    Equations with an ellipsis are left to ONNX.
+    """
     equation = str(op.attribute("equation", "")).replace(" ", "")
     if "..." in equation:
         return

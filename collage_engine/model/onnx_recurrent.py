@@ -158,15 +158,15 @@ def _track(made: _Made, at: int, steps: int, activations: list[str], backwards: 
 
 @dataclass
 class _Cell:
-    """What one step computes. ``state``: h, and c of an LSTM; None is zero."""
+    """The computation of one step. ``state`` is h, and c of an LSTM; None stands for zero."""
 
     made: _Made
     activations: list[str]
     hidden: int
     recurrent: np.ndarray
-    """(hidden, gates · hidden)"""
+    """The weight that multiplies the state: [hidden, gates · hidden]."""
     inside: np.ndarray
-    """Bias that belongs to the product with the state."""
+    """The part of the bias that belongs to the product with the state."""
 
     def __post_init__(self) -> None:
         self.step: dict[str, Callable[[str, list[str | None]], list[str]]] = {

@@ -1,4 +1,4 @@
-"""Cutting a sub-graph out of the cleaned ONNX model along values that ONNX has a name for."""
+"""Cuts a sub-graph out of the cleaned ONNX model along values that ONNX has a name for."""
 
 from __future__ import annotations
 
@@ -71,7 +71,10 @@ def _renamed(value: str, rename: dict[str, str]) -> str:
 
 
 def _walk(index: OnnxIndex, stop: set[str], wanted: list[str]) -> tuple[list[NodeProto], list[str]]:
-    """Nodes (in model order) and weights that make the wanted values from those in ``stop``."""
+    """Returns the nodes (in model order) and weights that make the wanted values.
+
+    The walk ends at the values in ``stop``.
+    """
     found: dict[int, NodeProto] = {}
     weights: dict[str, None] = {}
     stack = [v for v in wanted if v not in stop]

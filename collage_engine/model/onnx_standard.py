@@ -1,4 +1,4 @@
-"""The ONNX standard's own checks, asked of every model before anything is done with it.
+"""Asks the ONNX standard's own checks of every model before anything is done with it.
 
 ``check_standard`` asks ``onnx.checker`` whether every node has the inputs, outputs and attributes
 that its operator has. ``check_inference`` asks ``onnx.shape_inference``, strictly, whether the
@@ -56,7 +56,7 @@ _TAGS = re.compile(r"\[(?:Shape|Type)InferenceError\]\s*")
 
 
 _FunctionName = tuple[str, str, str]
-"""Domain, name and overload of a model-local function."""
+"""The domain, name and overload of a model-local function."""
 
 
 def check_standard(model: ModelProto, path: str) -> None:
@@ -104,7 +104,7 @@ def in_known_opset(model: ModelProto) -> ModelProto:
 
 
 def check_inference(skeleton: ModelProto, path: str) -> ModelProto:
-    """Infer all types and sizes, strictly.
+    """Infers all types and sizes, strictly.
 
     Args:
         skeleton: The model without large weights; what it declares about values is believed.
@@ -126,7 +126,7 @@ def check_inference(skeleton: ModelProto, path: str) -> ModelProto:
 
 
 def infer_loosely(skeleton: ModelProto, path: str) -> ModelProto:
-    """Infer what can be inferred; nodes whose inputs do not fit (yet) are passed over.
+    """Infers what can be inferred; nodes whose inputs do not fit (yet) are passed over.
 
     Raises:
         ModelError: What is declared contradicts what is inferred.

@@ -1,4 +1,4 @@
-"""Writing any sub-graph of the dataflow graph as ONNX, from its own Relax operators.
+"""Writes any sub-graph of the dataflow graph as ONNX, from its own Relax operators.
 
 The slice (``onnx_slice``) keeps the user's nodes and is tried first; the writer serves what it
 cannot cut: borders inside a decomposed ONNX node.
@@ -130,7 +130,10 @@ def _as_it_was(
 
 
 def _output_names(model: ImportedModel, node: Node) -> list[str]:
-    """A tuple's fields go by the index of their projection, where there is one."""
+    """Returns the ONNX names of a node's values.
+
+    A tuple's fields go by the index of their projection, where there is one.
+    """
     if not node.is_tuple:
         return [f"v{node.index}"]
     names = [f"v{node.index}_{field}" for field in range(len(node.types))]

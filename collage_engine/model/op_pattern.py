@@ -1,4 +1,4 @@
-"""Op pattern kinds of Relax operators, with the meanings Relay's ``TOpPattern`` had.
+"""Gives the op pattern kinds of Relax operators, with the meanings Relay's ``TOpPattern`` had.
 
 Relax has no such attribute; inferring kinds from TIR is looser (a pool or a softmax comes out
 as anchor, an add with a bias as elementwise), so Relay's table is written down here
@@ -54,5 +54,5 @@ _TABLE: dict[str, OpKind] = {op: kind for kind, names in _BY_KIND.items() for op
 
 
 def kind_of(op: str) -> OpKind | None:
-    """Kind of a Relax operator (name without ``relax.``); None when the table lacks it."""
+    """Returns the kind of a Relax operator (named without ``relax.``); None for one not listed."""
     return _TABLE.get(op)

@@ -1,4 +1,4 @@
-"""Opaque operators: ONNX operators that Relax has no form for.
+"""Describes opaque operators: ONNX operators that Relax has no form for.
 
 They are operators of the dataflow graph like any other, with their ONNX type, attributes and
 sub-graphs. Only a toolchain that is given ONNX can run them; in Relax such an operator is a call
@@ -29,7 +29,7 @@ class OpaqueOperator:
     """The ONNX nodes that an opaque operator stands for, and the values at its border."""
 
     nodes: tuple[NodeProto, ...]
-    """In an order in which they can run."""
+    """The ONNX nodes, in an order in which they can run."""
     inputs: tuple[str, ...]
     """The values that it is given, in the order of the call's arguments."""
     outputs: tuple[str, ...]

@@ -6,7 +6,7 @@ Asked by what says which operators a toolchain takes, in processes that load no 
 from __future__ import annotations
 
 PREFIX = "onnx:"
-"""How the name of an opaque operator begins; Relax's own names have no colon of this kind."""
+"""The beginning of an opaque operator's name; Relax's own names have no colon of this kind."""
 
 
 def is_opaque(op: str) -> bool:

@@ -1,4 +1,4 @@
-"""The post-dominator tree of an acyclic graph whose nodes are numbered in topological order.
+"""Finds the post-dominator tree of an acyclic graph numbered in topological order.
 
 A node *post-dominates* another when every path from the other to the outside passes through it.
 
@@ -18,13 +18,13 @@ Number = TypeVar("Number", bound=int)
 
 @dataclass(frozen=True)
 class PostDominators(Generic[Number]):
-    """Every node's immediate post-dominator."""
+    """The post-dominator tree: every node's immediate post-dominator."""
 
     parent: Sequence[Number | None]
     """The nearest node that every path from a node to the outside passes; None where there is none
     (outputs, dead nodes, paths that end in different outputs)."""
     depth: Sequence[int]
-    """How many post-dominators a node has."""
+    """The number of post-dominators that each node has."""
 
     def common(self, nodes: Sequence[Number]) -> Number | None:
         """Return the nearest node that is, or post-dominates, each of these.

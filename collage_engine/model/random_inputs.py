@@ -1,4 +1,4 @@
-"""Random inputs that a model can digest: floats from a normal distribution, integers in range."""
+"""Draws random inputs that a model can digest: normal floats, integers in range, texts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HAND_ON = {
 
 
 def _index_limit(graph: DataflowGraph, start: int) -> int | None:
-    """Smallest extent that a value of this parameter is used to index into; None if none."""
+    """Returns the smallest extent that a parameter's value indexes into; None if there is none."""
     limit: int | None = None
     seen = {start}
     stack = [start]

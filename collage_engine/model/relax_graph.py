@@ -1,4 +1,4 @@
-"""From the imported Relax function to numbered values: parameters, constants, calls, glue.
+"""Turns the imported Relax function into numbered values: parameters, constants, calls, glue.
 
 Aliases are followed, calls on constants folded, calls that do nothing dropped, dead ones left
 behind; what the outputs need is numbered in post-DFS order, parameters first, as TVM's
@@ -37,7 +37,7 @@ class OpenSize(ModelError):
     """A value that an output needs has a size that Relax knows only when the model runs."""
 
     def __init__(self, path: str, value: str) -> None:
-        """``value`` is the first output of the ONNX node whose result it is."""
+        """Keeps ``value``, the first output of the ONNX node whose result has the open size."""
         super().__init__(
             f"{path}: the size of '{value}' is known only when the model runs, which is not "
             "supported."
@@ -47,7 +47,7 @@ class OpenSize(ModelError):
 
 @dataclass(eq=False)
 class Value:
-    """A value of the model before it has a number."""
+    """A value of the model before it has a number in the graph."""
 
     form: NodeForm
     expr: Any
@@ -83,7 +83,7 @@ def _types(ty: Any) -> tuple[tuple[TensorType, ...], bool]:
 
 
 class Resolver:
-    """Walks the raw bindings once and knows the value behind every expression."""
+    """The walk over the raw bindings, which knows the value behind every expression."""
 
     def __init__(self, imported: RelaxImport, path: str) -> None:
         self._path = path
@@ -141,10 +141,10 @@ class Resolver:
         return value
 
     def _owners(self, bindings: list[Any]) -> list[str]:
-        """For each binding the ONNX node it was emitted for.
+        """Returns, for each binding, the ONNX node for which it was emitted.
 
-        Bindings come in node order, so those up to a node's own result and after the result of
-        the node before belong to it; helpers a converter emits on the way have no other mark.
+        Bindings come in node order, so those up to a node's own result and after the result of the
+        node before belong to it; helpers a converter emits on the way have no other mark.
         """
         place = {b.var: i for i, b in enumerate(bindings)}
         owners = [""] * len(bindings)
@@ -220,7 +220,7 @@ class Resolver:
             found.name = found.name or name
 
     def wrong_types(self, types: dict[str, tuple[int, tuple[int, ...] | None]]) -> dict[str, str]:
-        """Nodes whose converter gives another type than ONNX infers.
+        """Finds nodes whose converter gives another type than ONNX infers.
 
         Returns:
             The sentence to say of each, by the node's first output.
@@ -257,7 +257,10 @@ def _joined(fields: list[Value]) -> tuple[TensorType, ...]:
 
 
 def constant_array(expr: Any) -> np.ndarray:
-    """A Relax constant's values, without a copy where numpy has the type. Do not write to it."""
+    """Returns a Relax constant's values, without a copy where numpy has the type.
+
+    They must not be written to.
+    """
     try:
         return np.from_dlpack(expr.value)
     except (BufferError, RuntimeError, TypeError, ValueError):
@@ -265,7 +268,10 @@ def constant_array(expr: Any) -> np.ndarray:
 
 
 def post_dfs(parameters: list[Value], outputs: list[Value]) -> Iterator[Value]:
-    """Parameters, then everything the outputs need: arguments left to right, then the value."""
+    """Yields the parameters, then everything the outputs need.
+
+    The arguments of a value come from left to right, then the value itself.
+    """
     seen = set(map(id, parameters))
     yield from parameters
     for output in outputs:

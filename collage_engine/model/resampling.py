@@ -1,4 +1,4 @@
-"""ONNX's Resize along one axis: which elements each result is the weighted sum of.
+"""Computes ONNX's Resize along one axis: the elements of which each result is a weighted sum.
 
 For what TVM's ``image.resize`` cannot say: scales that are not the ratio of the sizes, axes that
 are not of an image, antialiasing. Sources: the operator's text (opset 19), and for what that leaves
@@ -17,13 +17,14 @@ F = np.float32
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """The attributes of a Resize that decide an axis."""
+    """The attributes of a Resize that decide how one axis is sampled."""
 
     mode: str
-    """nearest, linear or cubic."""
+    """The interpolation, as ONNX names it: ``nearest``, ``linear`` or ``cubic``."""
     coordinates: str
     nearest: str = "round_prefer_floor"
-    """``simple`` before opset 11: floor, or ceil where it shrinks."""
+    """How ``nearest`` rounds, as ONNX names it; ``simple`` before opset 11: floor, or ceil where
+    the axis shrinks."""
     cubic_a: float = -0.75
     exclude_outside: bool = False
     antialias: bool = False
@@ -31,13 +32,16 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Taps:
-    """The sums result[i] = Σₖ weights[i, k] · x[indices[i, k]]; both [result's extent, taps]."""
+    """The sums result[i] = Σₖ weights[i, k] · x[indices[i, k]].
+
+    Both arrays have the shape [result's extent, taps].
+    """
 
     indices: np.ndarray
     weights: np.ndarray
 
     def matrix(self, extent: int) -> np.ndarray:
-        """Return the same as a dense matrix [result's extent, extent]."""
+        """Returns the same sums as a dense matrix [result's extent, extent]."""
         found = np.zeros((len(self.indices), extent), F)
         rows = np.repeat(np.arange(len(self.indices)), self.indices.shape[1])
         np.add.at(found, (rows, self.indices.ravel()), self.weights.ravel())
@@ -45,12 +49,19 @@ class Taps:
 
 
 def scaled_extent(extent: int, scale: float) -> int:
-    """Of the result, as ONNX Runtime computes it: floor, in float32."""
+    """Returns the result's extent as ONNX Runtime computes it: floor, in float32."""
     return int(np.floor(F(extent) * F(scale)))
 
 
 def taps(extent: int, result: int, scale: float, how: Sampling) -> Taps:
-    """Of one axis; ``scale`` is the one given, or the ratio of the sizes where these were."""
+    """Returns the sums that resample one axis.
+
+    Args:
+        extent: Elements of the axis.
+        result: Elements of the result.
+        scale: The scale that is given, or the ratio of the sizes where these were given.
+        how: The attributes of the Resize.
+    """
     x = original(extent, result, scale, how.coordinates)
     if how.mode == "nearest":
         near = np.clip(_nearest(x, how.nearest, scale), 0, extent - 1).astype(np.int64)
@@ -75,7 +86,11 @@ def taps(extent: int, result: int, scale: float, how: Sampling) -> Taps:
 
 
 def original(extent: int, result: int, scale: float, how: str) -> np.ndarray:
-    """Where each result lies among the axis's elements. KeyError for coordinates unknown here."""
+    """Returns where each result lies among the axis's elements.
+
+    Raises:
+        KeyError: The way of counting coordinates ``how`` is unknown here.
+    """
     x = np.arange(result, dtype=F)
     s, half = F(scale), F(0.5)
     if s == 1 and extent == result:

@@ -1,4 +1,4 @@
-"""Sequences at the border of a model, as the tensors that they consist of.
+"""Replaces sequences at the border of a model by the tensors that they consist of.
 
 A partition takes and makes tensors. An input that is a sequence of tensors is therefore replaced by
 as many tensor inputs as the user gives sizes for, ``NAME[0]``, ``NAME[1]`` and so on, from which a
@@ -80,7 +80,7 @@ def without_sequences(
 def _elements(
     value: ValueInfoProto, shapes: dict[str, tuple[int, ...]], path: str
 ) -> list[ValueInfoProto]:
-    """The tensors that stand for an input; takes what is said of none out of the shapes."""
+    """Returns the tensors that stand for an input, whose shapes are taken out of ``shapes``."""
     name = value.name
     kind = value.type.sequence_type.elem_type.tensor_type
     empty = shapes.pop(f"{name}[]", None)
@@ -168,7 +168,7 @@ def _lengths(
     path: str,
     evaluate: Evaluate,
 ) -> dict[str, int]:
-    """How many tensors the outputs have, which must be as many on every sample that runs."""
+    """Finds how many tensors the outputs have, which must be as many on every sample that runs."""
     probe = ModelProto()
     probe.CopyFrom(model)
     del probe.graph.output[:]

@@ -1,4 +1,4 @@
-"""Texts (ONNX strings) at the border of a model, as the engine's arrays and tensors hold them.
+"""Converts texts (ONNX strings) at the border of a model to the engine's arrays and tensors.
 
 In NumPy a text is a fixed-width byte string of ``TEXT_BYTES`` bytes (``S256``): UTF-8, filled up
 with zeros. Such arrays need no pickle in files, and are compared like numbers. In TVM the bytes
@@ -15,7 +15,7 @@ from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import TEXT_BYTES
 
 TEXT_TYPE = np.dtype(f"S{TEXT_BYTES}")
-"""NumPy's type of a text."""
+"""The type that an array of texts has in NumPy."""
 
 
 def encoded(values: Any) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What is known of a model's values: which have a type, and which have a size that is open."""
+"""Knows which of a model's values have a type, and which have a size that is open."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class ValueKinds:
         return ModelError(f"{error}{said}.")
 
     def _alone(self, apart: Collection[str]) -> set[str]:
-        """First outputs of nodes that read or make what is apart, enclosed with others or not."""
+        """Returns the first outputs of nodes that read or make what is apart, enclosed or not."""
         return {
             next((o for o in node.output if o), "")
             for node in self._graph.node

@@ -1,4 +1,4 @@
-"""Our pattern language over the dataflow graph, and a matcher that reports why it failed.
+"""Matches patterns against the dataflow graph, and reports why a pattern failed.
 
 A pattern is matched at a root, against the flow of data: an operator pattern looks at its
 inputs. Alternatives and commutative operators are tried in turn (backtracking); of all the
@@ -26,18 +26,19 @@ from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex, NodeSet
 
 Where = Callable[[DataflowGraph, Node], str | None]
-"""A constraint on a node: None when satisfied, else the reason in a few words."""
+"""A constraint on a node: a function that returns None when satisfied, else the reason in a few
+words."""
 
 COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
 
 
 Bound = dict[int, tuple["Pattern", NodeIndex]]
-"""id of a pattern part → (the part, the node it matched)."""
+"""The parts of a pattern that are bound: by a part's id, the part and the node that it matched."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pattern(ABC):
-    """A pattern is matched against a node of the graph and what feeds it.
+    """A pattern that is matched against a node of the graph and what feeds it.
 
     The same object used twice must match the same node.
     """
@@ -49,11 +50,11 @@ class Pattern(ABC):
         return Either((self, other))
 
     def optional(self, wrap: Callable[[Pattern], Pattern]) -> Pattern:
-        """``wrap`` of this pattern, or this pattern alone."""
+        """Returns a pattern of ``wrap`` around this one, or of this one alone."""
         return Either((wrap(self), self))
 
     def attempt(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
-        """Yield every way this part matches at a node, given what is bound already."""
+        """Yields every way in which this part matches at a node, given what is bound already."""
         before = bound.get(id(self))
         if before is not None:
             if before[1] == index:
@@ -66,7 +67,7 @@ class Pattern(ABC):
             yield {**matched, id(self): (self, index)}
 
     def possible(self, index: NodeIndex, bound: Bound, trace: Trace) -> bool:
-        """Return a quick look at the operator only, before any part is tried."""
+        """Tells whether the operator alone leaves a match possible, before any part is tried."""
         ops = self.root_ops
         if ops is None or trace.graph.nodes[index].op in ops:
             return True
@@ -101,7 +102,7 @@ class Pattern(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Anything(Pattern):
-    """Any node; it stays outside unless another part matches it too."""
+    """A wildcard for any node, which stays outside unless another part matches it too."""
 
     def expand(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
         """Yield one match where the condition holds."""
@@ -110,7 +111,7 @@ class Anything(Pattern):
 
     @property
     def inside(self) -> bool:
-        """False: what a wildcard matches stays outside."""
+        """Returns False: what a wildcard matches stays outside."""
         return False
 
     def __str__(self) -> str:
@@ -119,7 +120,7 @@ class Anything(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class Constant(Pattern):
-    """A constant; ``scalar`` True wants a single element, False more than one."""
+    """A pattern of a constant; ``scalar`` True wants a single element, False more than one."""
 
     scalar: bool | None = None
 
@@ -141,7 +142,7 @@ class Constant(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class Op(Pattern):
-    """A call of one of ``ops``. ``args`` None leaves its inputs alone.
+    """A pattern of a call of one of ``ops``; ``args`` None leaves its inputs alone.
 
     ``attributes`` maps a name to the wanted value or to a predicate over the value. With
     ``commutative`` (default for add, multiply, maximum, minimum) both orders of two arguments
@@ -209,7 +210,7 @@ class Op(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class TupleOf(Pattern):
-    """It matches a tuple with exactly these fields; ``fields`` None: any tuple."""
+    """A pattern of a tuple with exactly these fields; ``fields`` None: any tuple."""
 
     fields: tuple[Pattern, ...] | None = None
 
@@ -233,7 +234,7 @@ class TupleOf(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class Either(Pattern):
-    """The pattern matches where one of several does; they are tried in order."""
+    """A pattern of several choices, which are tried in order."""
 
     choices: tuple[Pattern, ...] = ()
 
@@ -255,7 +256,7 @@ class Either(Pattern):
 
     @property
     def inside(self) -> bool:
-        """False: what is matched counts by the choice that matched it."""
+        """Returns False: what is matched counts by the choice that matched it."""
         return False  # What a choice matches counts by the choice.
 
     def __str__(self) -> str:

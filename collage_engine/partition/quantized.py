@@ -1,4 +1,4 @@
-"""Quantised composites: DequantizeLinear → operator → QuantizeLinear as one integer call.
+"""Matches quantised composites: DequantizeLinear → operator → QuantizeLinear as one integer call.
 
 The table of patterns and what a match means, for every toolchain: which nodes hold scales and
 zero points, what the operator is, what is fused into it. A node of the dataflow graph has no
@@ -90,7 +90,7 @@ class Quantized:
     kind: Kind
     match: Match
     nodes: NodeSet
-    """Its calls."""
+    """The calls that the composite consists of."""
 
     def get(self, name: str) -> NodeIndex | None:
         """Return the node of a named part; None where the composite has none."""
@@ -245,10 +245,15 @@ Whole = Callable[[DataflowGraph, Match], str | None]
 
 
 def pattern_table(prefix: str, kinds: tuple[Kind, ...] = KINDS) -> list[tuple[str, Pattern, Whole]]:
-    """(composite name, pattern, further check) of these kinds, for a toolchain's rules.
+    """Returns (name, pattern, further check) of composites, for a toolchain's rules.
 
-    ``<toolchain>.quantized_conv`` and so on. A toolchain whose own optimiser finds them (ONNX
-    Runtime, OpenVINO) needs no more than each composite as a candidate.
+    A toolchain whose own optimiser finds them (ONNX Runtime, OpenVINO) needs no more than each
+    composite as a candidate.
+
+    Args:
+        prefix: The toolchain's name, with which names begin: ``<toolchain>.quantized_conv`` and so
+            on.
+        kinds: The kinds of composites that are wanted.
     """
     return [
         (f"{prefix}.quantized_{kind}", pattern, whole)
@@ -319,9 +324,14 @@ def _closed(graph: DataflowGraph, calls: NodeSet, root: NodeIndex) -> bool:
 def within(
     graph: DataflowGraph, inside: NodeSet, leaving: NodeSet = NO_NODES
 ) -> dict[NodeIndex, Quantized]:
-    """Composites that lie in a set, by root; of overlapping ones the first in the table wins.
+    """Returns the composites that lie in a set, by root.
 
-    ``leaving``: nodes whose value is read outside the set; only a root may be among them.
+    Of overlapping ones the first in the table wins.
+
+    Args:
+        graph: The model's dataflow graph.
+        inside: The set of nodes.
+        leaving: Nodes whose value is read outside the set; only a root may be among them.
     """
     chosen: dict[NodeIndex, Quantized] = {}
     taken = NO_NODES

@@ -1,4 +1,4 @@
-"""The numbers of a quantised composite: scales, zero points, weights, biases, limits.
+"""Reads the numbers of a quantised composite: scales, zero points, weights, biases, limits.
 
 Looked at when a composite is compiled; the table of composites is ``quantized``.
 """
@@ -16,12 +16,15 @@ from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.numbering import NodeIndex
 
 Constants = Callable[[int], np.ndarray]
-"""Values of a constant node."""
+"""A function that returns the values of a constant node."""
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """How an 8-bit value stands for real ones: ``scale · (q − zero)``, per element of an axis."""
+    """The way in which an 8-bit value q stands for a real one: ``scale · (q − zero)``.
+
+    There is one scale and zero point for the whole tensor, or for each element along an axis.
+    """
 
     scale: np.ndarray
     zero: np.ndarray
@@ -44,7 +47,11 @@ class Scaling:
         return 127 if self.dtype == "int8" else 255
 
     def single(self, what: str) -> tuple[float, int]:
-        """Scale and zero point of a whole tensor; ``UnsupportedError`` when it has several."""
+        """Returns the scale and zero point of a whole tensor.
+
+        Raises:
+            UnsupportedError: The tensor has several.
+        """
         if self.axis is not None:
             raise UnsupportedError(f"{what} has a scale for each element of axis {self.axis}")
         return float(self.scale.reshape(-1)[0]), int(self.zero.reshape(-1)[0])
@@ -59,7 +66,7 @@ class Scaling:
         )
 
     def spread(self, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-        """Scale and zero point of every element of a tensor, as views."""
+        """Returns the scale and zero point of every element of a tensor, as views."""
         along = [1] * len(shape)
         if self.axis is not None:
             along[self.axis] = shape[self.axis]
@@ -69,7 +76,10 @@ class Scaling:
 
 
 def scaling(graph: DataflowGraph, index: NodeIndex, constants: Constants) -> Scaling:
-    """Of a quantize's result or a dequantize's operand; one element along the axis is none."""
+    """Returns the scaling of a quantize's result or of a dequantize's operand.
+
+    One that has a single element along its axis holds for the whole tensor.
+    """
     node = graph.nodes[index]
     scale, zero = (np.asarray(constants(i)) for i in node.inputs[1:3])
     small = node.type if node.op == "quantize" else graph.nodes[node.inputs[0]].type
@@ -84,27 +94,30 @@ def scaling(graph: DataflowGraph, index: NodeIndex, constants: Constants) -> Sca
 
 @dataclass(frozen=True)
 class Numbers:
-    """It holds the constants of a composite."""
+    """The constants of a composite, read when they are asked for."""
 
     graph: DataflowGraph
     found: Quantized
     constants: Constants
 
     def of(self, name: str) -> Scaling:
-        """Of an 8-bit operand by its name."""
+        """Returns the scaling of an 8-bit operand by the operand's name."""
         return scaling(self.graph, self.found[f"{name}_float"], self.constants)
 
     @property
     def result(self) -> Scaling | None:
-        """Of what the composite gives; None when that is float."""
+        """Returns the scaling of what the composite gives; None when that is float."""
         index = self.found.get("quantize")
         return None if index is None else scaling(self.graph, index, self.constants)
 
     def weights(self) -> tuple[np.ndarray, np.ndarray]:
-        """Constant weights as symmetric int8 in the anchor's order, and their scales.
+        """Returns constant weights as symmetric int8 in the anchor's order, and their scales.
 
-        Scales: one per element of the output axis (the kernel layout's O, a matrix' last axis).
-        Zero points are subtracted where int8 can hold the result, and refused otherwise.
+        There is one scale for each element of the output axis (the kernel layout's O, a matrix'
+        last axis).
+
+        Raises:
+            UnsupportedError: int8 cannot hold the weights once their zero points are subtracted.
         """
         given = self.of("weights")
         values = np.asarray(self.constants(self.found["weights"]))
