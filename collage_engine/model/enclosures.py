@@ -133,7 +133,7 @@ def _components(
 def _topological(
     members: Mapping[int, list[int]], enclosure: np.ndarray, reads: list[set[int]]
 ) -> list[int]:
-    """Returns the enclosures in an order in which they can run, as near to the file's as possible."""
+    """Returns the enclosures in an order in which they can run, close to the file's order."""
     waits: dict[int, set[int]] = {}
     followers: dict[int, set[int]] = {label: set() for label in members}
     for label, places in members.items():

@@ -107,7 +107,7 @@ class ImportedModel:
         return self._opaque.get(index)
 
     def random_inputs(self, seed: int) -> dict[str, np.ndarray]:
-        """Returns a random array for every input: normal floats, integers that its readers admit."""
+        """Returns a random array for every input: normal floats, integers that readers admit."""
         return random_inputs(self.graph, self.inputs, seed)
 
     @cached_property
