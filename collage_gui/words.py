@@ -314,6 +314,7 @@ PIN_DEMANDS = {
 
 # -- document window: run controller -----------------------------------------------
 
+CHOOSE_TOOLCHAINS = "Choose toolchains"
 LOOKING_FOR_CANDIDATES = "Looking for candidates…"
 BASELINE_OF_THE_NEXT_RUN = "This placement is a baseline of the next run."
 NO_RUNNER_UP_YET = "The engine has not named a runner-up yet."
@@ -652,9 +653,9 @@ def contradicts_pins(numbers: str) -> str:
     return f"(contradicts pin {numbers})"
 
 
-def expected_with_pins(latency: str) -> str:
+def expected_with_pins(latency: str, pins: int) -> str:
     """The latency that the search expects under the pins."""
-    return f"{latency} expected with them"
+    return f"{latency} expected with {'it' if pins == 1 else 'them'}"
 
 
 # -- panels: precision choice ------------------------------------------------------

@@ -277,9 +277,12 @@ def costs_text(counts: CandidateCounts) -> str:
 
 
 def few_measured_sentence(run: Run) -> str:
-    """That a run measured too little to be a search; empty where it measured enough."""
+    """That a run measured too little to be a search; empty where it measured enough.
+
+    It is empty, too, for a quick confirmation, which measures no candidates.
+    """
     counts = run.candidates
-    if not counts.distinct or measured_share(counts) >= FEW_MEASURED:
+    if was_wanted_quickly(run) or not counts.distinct or measured_share(counts) >= FEW_MEASURED:
         return ""
     known = counts.measured + counts.from_store
     return words.FEW_MEASURED.format(
@@ -324,7 +327,7 @@ def unmeasured_text(run: Run) -> str:
     It is empty, too, for a quick confirmation, which measures no candidates.
     """
     counts = run.candidates
-    if not counts.skipped or _was_wanted_quickly(run):
+    if not counts.skipped or was_wanted_quickly(run):
         return ""
     are = "candidate is" if counts.skipped == 1 else "candidates are"
     text = words.UNMEASURED.format(candidates=f"{number_text(counts.skipped)} {are}")
@@ -341,7 +344,7 @@ def unmeasured_text(run: Run) -> str:
     return f"{text}: {', '.join(reasons)}" if reasons else text
 
 
-def _was_wanted_quickly(run: Run) -> bool:
+def was_wanted_quickly(run: Run) -> bool:
     """Tell whether the user asked for a quick confirmation."""
     return bool(run.settings.get("confirmation") == "quick")
 
@@ -369,7 +372,7 @@ def ending_sentences(run: Run) -> list[str]:
         if what:
             sentences.append(words.BUDGET_ENDED.format(left=" and ".join(what)))
     if run.confirmation == "quick":
-        quickly = _was_wanted_quickly(run)
+        quickly = was_wanted_quickly(run)
         sentences.append(words.CONFIRMED_QUICKLY if quickly else words.CONFIRMED_IN_FEW_ROUNDS)
     elif run.confirmation == "trial" and not run.provisional:
         sentences.append(words.CONFIRMED_BY_TRIAL)
@@ -449,11 +452,17 @@ def without_drift_us(run: Run, reference: Run) -> float | None:
 
 
 def drift_text(run: Run, reference: Run, name: str) -> str:
-    """``baselines +4.0 % against Run 1``; empty where the machine was as fast, or not known."""
+    """``baselines +4.0 % against Run 1``; empty where the machine was as fast, or not known.
+
+    Without a name it is ``baselines +4.0 %``, to stand where the reference was just named.
+    """
     drift = baseline_drift(run, reference)
     if drift is None or abs(drift) < SAME_SPEED:
         return ""
-    return words.BASELINES_DRIFTED.format(gain=gain_text(1 + drift, 1.0), run=name)
+    gain = gain_text(1 + drift, 1.0)
+    if not name:
+        return words.DRIFT_OF_BASELINES.format(gain=gain)
+    return words.BASELINES_DRIFTED.format(gain=gain, run=name)
 
 
 def clocks_text(states: Sequence[MachineState]) -> str:

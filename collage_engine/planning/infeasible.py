@@ -123,7 +123,7 @@ def _why_nodes(
     if len(wanted) > 1:
         return say.NONE_LEFT_FOR.format(nodes=named)
     reasons = [
-        f"{name}: {without_candidates[name][node]}"
+        _of_instance(name, without_candidates[name][node])
         for node in nodes[:NODES_NAMED]
         for name in instances
         if node in without_candidates[name]
@@ -138,6 +138,12 @@ def _why_nodes(
         toolchain = next(iter(wanted), say.NO_TOOLCHAIN)
         return say.HAS_NO_CANDIDATE.format(toolchain=toolchain, nodes=named, why=why)
     return say.NOTHING_TAKES.format(nodes=named, why=why)
+
+
+def _of_instance(name: str, reason: str) -> str:
+    """Return a reason that names its toolchain: many do so themselves, by its title."""
+    said = reason.lower().replace(" ", "")
+    return reason if name.partition("[")[0] in said else f"{name}: {reason}"
 
 
 def _is_one_of(instance: str, wanted: set[str]) -> bool:

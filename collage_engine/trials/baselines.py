@@ -97,8 +97,10 @@ def _refused(calls: CallGraph, source: CandidateSource) -> str | None:
             node = calls.graph.nodes[index]
             where = f" ({node.onnx_nodes[0]})" if node.onnx_nodes else ""
             kind = onnx_type(node.op)
-            why = plain_reason(reason, node, source.instance).removeprefix(f"{kind}: ")
-            return f"cannot take {kind}{where}: {why}"
+            why = plain_reason(reason, node, source.instance)
+            if why.endswith(f" {kind}"):  # ``OpenBLAS does not compute Softmax``
+                return f"{why}{where}"
+            return f"cannot take {kind}{where}: {why.removeprefix(f'{kind}: ')}"
     return None
 
 

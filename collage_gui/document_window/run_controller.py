@@ -218,8 +218,16 @@ class RunController:
         if preflight is None or graph is None or self._document.running:
             return
         text = preflight_sentence(preflight, graph)
-        kind = "warning" if preflight.uncovered else "info"
-        self._banner.show_message(text, kind, "Run", self.start, topic="preflight")
+        if not preflight.uncovered:
+            self._banner.show_message(text, "info", "Run", self.start, topic="preflight")
+            return
+        self._banner.show_message(
+            text, "warning", words.CHOOSE_TOOLCHAINS, self._show_settings, topic="preflight"
+        )
+
+    def _show_settings(self) -> None:
+        """Show where toolchains are chosen."""
+        self._reveal("settings")
 
     def _finished(self, state: str, reason: str) -> None:
         if state == "cancelled":

@@ -307,7 +307,8 @@ class SplitController(QObject):
             against_text(latency_us(other), latency_us(now.placement), now.title),
         ]
         if run is not None and choice.run is not None and choice.run is not run:
-            texts.append(drift_text(choice.run, run, now.title))
+            drift = drift_text(choice.run, run, "")
+            texts[-1] += f" ({drift})" if drift and texts[-1] else ""
         texts.append(toolchains_text(other))
         widget.about_other.setText(" · ".join(filter(None, texts)))
         for label in (widget.about_main, widget.about_other):

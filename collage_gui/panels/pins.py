@@ -172,7 +172,9 @@ class PinsPanel(QWidget):
             what = words.NO_PLACEMENT_SATISFIES_THEM if infeasible else words.PLACEMENT_IS_OLDER
             text += f" · {what}"
         elif shown is not None and prices:
-            text += f" · {words.expected_with_pins(time_text(shown.placement.estimated_us))}"
+            expected = time_text(shown.placement.estimated_us)
+            latency = words.expected_with_pins(expected, len(document.pins.current))
+            text += f" · {latency}"
             if len(prices) == 1 and shown.placement.estimated_us:
                 now = shown.placement.estimated_us
                 ((at, price_us),) = prices.items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collage_engine.drawing.baselines import baseline_title
-from collage_engine.drawing.figures import drift_text, latency_us
+from collage_engine.drawing.figures import drift_text, latency_us, was_wanted_quickly
 from collage_engine.drawing.formatting import counted, gain_text
 from collage_engine.drawing.palette import toolchain_look
 from collage_engine.records.placement import Baseline, Run
@@ -117,7 +117,10 @@ def _baseline_bars(run: Run | None) -> list[Bar]:
     if run is None:
         return []
     bars = []
-    for baseline in sorted(run.baselines, key=lambda b: b.measured_us or float("inf")):
+    # A quick confirmation says once that it times few of them: not beside each.
+    quick = was_wanted_quickly(run)
+    shown = [b for b in run.baselines if b.measured_us is not None or not quick]
+    for baseline in sorted(shown, key=lambda b: b.measured_us or float("inf")):
         low, high = baseline.spread_us or (None, None)
         look = toolchain_look(baseline.name) if baseline.kind == "whole-model" else None
         bars.append(

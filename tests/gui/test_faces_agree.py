@@ -403,6 +403,8 @@ def test_a_run_that_measured_next_to_nothing_says_that_it_is_no_search(session) 
     assert "Only 5 of 1,980 candidates" in figures.few_measured_sentence(few)
     assert figures.few_measured_sentence(run) == ""
     assert figures.few_measured_sentence(few) in render(session, "html", few).decode()
+    quick = msgspec.structs.replace(few, settings={**few.settings, "confirmation": "quick"})
+    assert figures.few_measured_sentence(quick) == "", "a quick confirmation measures none"
 
 
 def test_the_load_is_told_with_its_moment() -> None:
@@ -420,6 +422,7 @@ def test_the_drift_of_the_baselines_is_told_between_two_runs(session) -> None:
     ]
     after: Run = msgspec.structs.replace(before, id="run-2", baselines=slower)
     assert figures.drift_text(after, before, "Run 1") == "baselines +4.0 % against Run 1"
+    assert figures.drift_text(after, before, "") == "baselines +4.0 %"
     assert figures.drift_text(before, before, "Run 1") == ""
     us = figures.latency_us(after.placement)
     assert figures.without_drift_us(after, before) == pytest.approx(us / 1.04)

@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QFileDialog
 
 from collage_engine.drawing.figures import latency_text, winner_title
 from collage_engine.drawing.formatting import DASH
+from collage_engine.records.answers import PreflightAnswer
 from collage_gui.document.reference import Reference
 from collage_gui.document_window.files import new_name
 from collage_gui.panels.bar_chart import Bar, axis_end
@@ -54,6 +55,19 @@ def test_cancel_is_answered_and_keeps_what_was_measured(drive) -> None:
     before = len(page.document.costs.by_candidate)
     d.run(page)
     assert len(page.document.costs.by_candidate) > before
+
+
+def test_a_run_that_would_fail_is_not_offered(drive) -> None:
+    d = drive()
+    page = d.open()
+    page.document.execution.preflight = PreflightAnswer(
+        uncovered=(0,), candidates=9, distinct=9, stored=0, expected_s=1.0
+    )
+    page.document.execution.preflight_changed.emit()
+    assert page.banner.isVisible() and "A run would fail" in page.banner.label.text()
+    assert page.banner.action.text() == "Choose toolchains"
+    page.banner.action.click()
+    assert page.panels.run_settings.isVisible()
 
 
 def test_preflight_tells_what_a_run_would_do(drive) -> None:

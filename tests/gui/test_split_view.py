@@ -94,7 +94,7 @@ def test_the_drift_of_the_baselines_is_told(drive) -> None:
         for each in second.baselines
     ]
     page.document.runs.changed.emit()
-    assert "baselines +25.0 % against Run 2" in page.split_widget.about_other.text()
+    assert "against Run 2 (baselines +25.0 %)" in page.split_widget.about_other.text()
 
 
 def test_closing_the_split_leaves_the_shown_placement_as_it_was(drive) -> None:

@@ -36,7 +36,7 @@ def pin(kind: str, text: str, **more) -> Pin:
 def test_a_node_no_toolchain_takes_is_named_with_every_reason():
     only = {"onednn": REFUSED["onednn"]}
     assert reason([], (1,), only) == (
-        "no toolchain of this run takes 'best' (ArgMax) (onednn: oneDNN has no argmax); "
+        "no toolchain of this run takes 'best' (ArgMax) (oneDNN has no argmax); "
         "allow more toolchains"
     )
 
@@ -52,7 +52,7 @@ def test_a_node_without_a_measured_candidate():
             [pin("on", "b=onednn", toolchain="onednn")],
             (1,),
             "the pin 'b=onednn' cannot be honoured: onednn has no candidate for 'best' (ArgMax) "
-            "(onednn: oneDNN has no argmax)",
+            "(oneDNN has no argmax)",
         ),
         (
             [pin("on", "b=x", toolchain="onnxruntime")],
