@@ -88,7 +88,7 @@ def _error(about: Accuracy) -> str:
 
 
 def inputs_text(about: Accuracy) -> str:
-    """On which inputs the error was found."""
+    """Returns on which inputs the error was found, in words."""
     if about.samples == 1:
         return words.GIVEN_INPUTS
     return words.SETS_OF_INPUTS.format(count=about.samples)

@@ -1,4 +1,4 @@
-"""What baselines are called on every face: the command line, reports and the desktop."""
+"""Names the baselines as every face shows them: the command line, reports and the desktop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How every box of a scene is drawn in each colour mode: data for the painter and for SVG.
+"""Colours every box of a scene in each colour mode, as data for the painter and for SVG.
 
 Nothing is invented: a box whose value is not known is grey and says so.
 """
@@ -56,7 +56,7 @@ MODES: dict[Mode, str] = {
     "roofline": "Left to win",
     "memory": "Weights",
 }
-"""What the colour modes are called in a list, which has room for few letters."""
+"""The name of each colour mode in a list, which has room for few letters."""
 
 UNKNOWN_COLOUR = "#b8bcc2"
 
@@ -66,7 +66,8 @@ STATES: dict[str, tuple[str, str, Pattern]] = {
     "stored": ("#56b4e9", "ST", "level"),
     "measured": ("#009e73", "MS", "solid"),
 }
-"""State of a partition's cost → colour, tag, pattern; the state that matters most comes first."""
+"""Colour, tag and pattern of each state of a partition's cost; the state that matters most is
+first."""
 
 CHANGES: dict[str, tuple[str, str, Pattern]] = {
     "gained": ("#0072b2", "▼", "falling"),
@@ -75,7 +76,8 @@ CHANGES: dict[str, tuple[str, str, Pattern]] = {
     "regrouped": ("#f0e442", "▣", "level"),
     "same": (UNKNOWN_COLOUR, "=", "solid"),
 }
-"""What became of an operator between two runs → colour, tag, pattern; what matters most first."""
+"""Colour, tag and pattern of each change of an operator between two runs; the one that matters most
+is first."""
 
 _SCALE_COLOURS = {
     "faster": diverging(-0.6),
@@ -104,11 +106,11 @@ _AS_ESTIMATED = 0.05
 
 @dataclass(frozen=True)
 class BoxStyle:
-    """How one box is drawn. ``colour`` fills its strip, or the whole box where it is small."""
+    """The look of one box. ``colour`` fills its strip, or the whole box where it is small."""
 
     title: str
     name: str = ""
-    """What tells it from others of the same title: its name in the user's file."""
+    """The box's name in the user's file, which tells it from others of the same title."""
     detail: str = ""
     value: str = ""
     """A number at the right edge, e.g. the partition's cost."""
@@ -143,7 +145,7 @@ class LegendEntry:
     tag: str
     pattern: Pattern
     count: int
-    """Operators of this colour."""
+    """Number of operators that have this colour."""
     key: str = ""
     detail: str = ""
     """How many operators, with their time and share of the latency where these are known."""
@@ -151,26 +153,27 @@ class LegendEntry:
 
 @dataclass(frozen=True)
 class ColouringData:
-    """What colouring may use; everything may be missing."""
+    """The data that colouring may use; each part of it may be missing."""
 
     placement: Placement | None = None
     estimated: bool = True
     dark: bool = False
     """Whether the background is dark: what matters most is then the lightest of a scale."""
     costs: Mapping[str, Cost] | None = None
-    """Candidate id → cost."""
+    """The cost of each candidate, by the candidate's id."""
     devices: Mapping[str, str] | None = None
-    """Candidate id → device."""
+    """The device on which each candidate runs, by the candidate's id."""
     reference_us: Mapping[str, float] | None = None
-    """Partition id → time of the same operators in the chosen baseline, where comparable."""
+    """Microseconds of the same operators in the chosen baseline, by partition id, where
+    comparable."""
     changes: Mapping[int, str] | None = None
-    """Operator → a key of ``CHANGES``."""
+    """The change of each operator between two runs, by operator number: a key of ``CHANGES``."""
     roofs: Mapping[str, PartitionRoof] | None = None
-    """Partition id → its time beside its certified bound."""
+    """The time of each partition beside its certified bound, by partition id."""
     weights: Mapping[str, int] | None = None
-    """Partition id → bytes of the weights that it reads."""
+    """Bytes of the weights that each partition reads, by partition id."""
     ties: Mapping[str, str] | None = None
-    """Partition id → another toolchain whose cost on the same operators is as good."""
+    """Another toolchain whose cost on the same operators is as good, by partition id."""
 
 
 def style_boxes(
@@ -214,7 +217,7 @@ def style_boxes(
 
 
 class _Colouring:
-    """The colour of boxes by what is known of one placement."""
+    """The colours of boxes by what is known of one placement."""
 
     def __init__(self, data: ColouringData) -> None:
         self.data = data
@@ -233,7 +236,7 @@ class _Colouring:
         )
 
     def colour(self, mode: Mode, style: BoxStyle, operators: Sequence[int]) -> tuple[BoxStyle, str]:
-        """Colour a box; also the label of its entry in the legend."""
+        """Colours a box, and returns the label of its entry in the legend with it."""
         if mode == "toolchain":
             return self._by_toolchain(style, operators)
         if mode == "changes":
@@ -296,7 +299,7 @@ class _Colouring:
         return self._by_share(style, share, time_text(self.total_us), style.value)
 
     def _by_roofline(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
-        """By the time above the certified bounds, as a share of the latency."""
+        """Colours a box by the time above the certified bounds, as a share of the latency."""
         roofs = self.data.roofs or {}
         left = [us for p in partitions if p.id in roofs and (us := roofs[p.id].left_us) is not None]
         if not left or not self.total_us:
@@ -305,7 +308,7 @@ class _Colouring:
         return self._by_share(style, max(left) / self.total_us, time_text(self.total_us), value)
 
     def _by_memory(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
-        """By the bytes of weights, as a share of those of all partitions."""
+        """Colours a box by the bytes of weights, as a share of those of all partitions."""
         weights = self.data.weights or {}
         known = [weights[p.id] for p in partitions if p.id in weights]
         total = sum(weights.values())
@@ -382,7 +385,7 @@ _BY_PARTITIONS: dict[
     "roofline": _Colouring._by_roofline,
     "memory": _Colouring._by_memory,
 }
-"""Modes that colour a box by the partitions in it."""
+"""The functions that colour a box by the partitions in it, by colour mode."""
 
 
 def _coloured(style: BoxStyle, colour: str, **fields: object) -> BoxStyle:
@@ -398,7 +401,7 @@ def _state(cost: Cost | None) -> str:
 
 
 def _legend_entry(mode: Mode, label: str, sample: BoxStyle, count: int) -> LegendEntry:
-    """The entry of a label, coloured like one of its boxes or like the middle of its scale."""
+    """Returns the entry of a label, coloured like one of its boxes or the middle of its scale."""
     colour = _SCALE_COLOURS.get(label, sample.colour)
     if mode == "changes":
         colour = sample.colour

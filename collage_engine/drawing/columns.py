@@ -110,7 +110,7 @@ def picture(
 
 
 class _Folded:
-    """Where the ranks of a layered drawing lie, in (across, along) coordinates."""
+    """The places of a layered drawing's ranks in (across, along) coordinates."""
 
     def __init__(
         self, request: LayoutRequest, placed: Layered, short: set[tuple[int, int]]
@@ -200,7 +200,7 @@ def _crossing(placed: Layered, short: set[tuple[int, int]], ranks: int) -> list[
 
 
 class _Router:
-    """Leads edges from box to box, within a column or from one to the next."""
+    """The router of edges from box to box, within a column or from one to the next."""
 
     def __init__(self, folded: _Folded, placed: Layered, short: set[tuple[int, int]]) -> None:
         self._folded, self._placed, self._short = folded, placed, short
@@ -281,7 +281,7 @@ Edge = tuple[int, int]
 
 
 def _ports(short: set[Edge], placed: Layered, half: float) -> dict[Edge, tuple[float, float]]:
-    """Where edges leave and enter their boxes, from the box's middle: not all in one point."""
+    """Returns where edges leave and enter their boxes, from the box's middle, each elsewhere."""
     leaving: dict[int, list[tuple[float, Edge]]] = {}
     entering: dict[int, list[tuple[float, Edge]]] = {}
     for edge in short:
@@ -295,7 +295,7 @@ def _ports(short: set[Edge], placed: Layered, half: float) -> dict[Edge, tuple[f
 
 
 def _spread(ends: list[tuple[float, Edge]], half: float) -> dict[Edge, float]:
-    """Offsets of one box's edges, in the order of the places that they lead to."""
+    """Returns offsets of one box's edges, in the order of the places that they lead to."""
     ends = sorted(ends)
     step = min(_PORT_STEP, half / len(ends))
     return {edge: (n - (len(ends) - 1) / 2) * step for n, (_, edge) in enumerate(ends)}

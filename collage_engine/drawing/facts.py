@@ -1,4 +1,4 @@
-"""Tells of a run what its times do not say, one short line each, for tables."""
+"""Collects what a run's times do not say as facts for tables, one short line each."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Fact:
 
 
 def run_facts(run: Run) -> list[Fact]:
-    """A run's facts: machine, limits, pins, accuracy, memory, formats, tuning, candidates."""
+    """Returns a run's facts: machine, limits, pins, accuracy, memory, tuning, candidates."""
     facts = [*limit_facts(run.limits), *pin_facts(run.pins), *_accuracy(run)]
     if run.measured_on:
         facts.insert(0, Fact("Farm", words.MEASURED_ON, run.measured_on))
@@ -58,7 +58,7 @@ def run_facts(run: Run) -> list[Fact]:
 
 
 def mixing_fact(mixing: MixingBound) -> Fact:
-    """How much mixing toolchains could win over the best one alone, with what that assumes."""
+    """Returns how much mixing toolchains could win over the best one alone, if all goes well."""
     name = toolchain_title(mixing.toolchain)
     assumed = words.MIXING_ASSUMES
     if mixing.gain < SMALL_GAIN:
@@ -141,7 +141,10 @@ def _value(fact: Fact | None) -> str | None:
 
 
 def _verdict(state: str, price_us: float | None, reason: str | None, text: str = "") -> str:
-    """``honoured, costs 11 µs (2.0 %)``: the reason says the price where it knows more."""
+    """Returns a pin's verdict as text, for example ``honoured, costs 11 µs (2.0 %)``.
+
+    The reason says the price where it knows more.
+    """
     known = (reason or "").removeprefix(f"{text}: ") if text else ""
     if known.startswith(state):
         return known

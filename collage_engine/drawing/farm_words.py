@@ -1,4 +1,4 @@
-"""What is said of a farm: its machines, what they do, and what waits for them."""
+"""Describes a farm in words: its machines, what they do, and what waits for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from collage_engine.wording import runs as words
 
 MACHINE_STATES: tuple[MachineState, ...] = get_args(MachineState)
 UNUSED: frozenset[MachineState] = frozenset({"set aside", "refused", "lost"})
-"""States of machines that get no work."""
+"""The states in which a machine gets no work."""
 
 
 def working(status: FarmStatus) -> int:
@@ -29,7 +29,10 @@ def working(status: FarmStatus) -> int:
 
 
 def farm_sentence(status: FarmStatus) -> str:
-    """``tls://10.0.0.1:8786: 3 machines in 1 pool; 2 measuring, 1 lost. 14 tasks wait.``."""
+    """Returns a farm's state in a sentence.
+
+    For example ``tls://10.0.0.1:8786: 3 machines in 1 pool; 2 measuring, 1 lost. 14 tasks wait.``.
+    """
     counts = {state: sum(m.state == state for m in status.machines) for state in MACHINE_STATES}
     pools = [pool for pool in status.pools if pool.machines]
     template = words.FARM if pools else words.FARM_WITHOUT_POOLS
@@ -46,7 +49,7 @@ def farm_sentence(status: FarmStatus) -> str:
 
 
 def working_text(status: FarmStatus) -> str:
-    """``2 of 3 machines measuring``: for the line of a run that is under way."""
+    """Returns ``2 of 3 machines measuring``, for the line of a run that is under way."""
     able = sum(machine.state not in UNUSED for machine in status.machines)
     return words.MACHINES_WORKING.format(working=working(status), machines=counted(able, "machine"))
 

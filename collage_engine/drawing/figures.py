@@ -1,4 +1,4 @@
-"""Every figure of a run, what it is called, and the sentences about it: the source of all faces.
+"""Computes every figure of a run and the sentences about it, for all faces alike.
 
 The desktop, the reports, CSV and the command line take figures and their words from here, so that
 one quantity has one name, one sign and one direction everywhere:
@@ -83,7 +83,7 @@ def isolated_us(cost: Cost) -> float | None:
 
 @dataclass(frozen=True)
 class PartitionSum:
-    """The sum of the expected costs of a placement's partitions, and of how many it is."""
+    """The sum of the expected costs of a placement's partitions, and of how many it is the sum."""
 
     us: float
     known: int
@@ -102,10 +102,10 @@ def partition_sum(placement: Placement) -> PartitionSum:
 
 
 def partition_sum_text(placement: Placement) -> str:
-    """``the partitions add up to 4.21 ms``; where costs are missing, how many there are.
+    """Returns ``the partitions add up to 4.21 ms``; where costs are missing, how many there are.
 
-    Empty for a placement that was timed before any of its partitions, since its time is what is
-    known, and for one of a single partition, which is no sum.
+    It is empty for a placement that was timed before any of its partitions, since its time is what
+    is known, and for one of a single partition, which is no sum.
     """
     total = partition_sum(placement)
     if total.known == total.total == 1:
@@ -119,7 +119,7 @@ def partition_sum_text(placement: Placement) -> str:
 
 
 def estimate_text(placement: Placement) -> str:
-    """``expected 4.21 ms (measured is 302 µs less)``; empty where nothing was expected."""
+    """Returns ``expected 4.21 ms (measured is 302 µs less)``; empty where nothing was expected."""
     us, off = time_text(placement.estimated_us), placement.additive_error_us
     if placement.estimated_us is None:
         return ""
@@ -147,13 +147,13 @@ def latency_us(placement: Placement | None) -> float | None:
 
 
 def latency_text(placement: Placement) -> str:
-    """``441 µs measured``, or ``441 µs expected`` for what was not confirmed."""
+    """Returns ``441 µs measured``, or ``441 µs expected`` for what was not confirmed."""
     kind = "measured" if placement.measured_us is not None else "expected"
     return f"{time_text(latency_us(placement))} {kind}"
 
 
 def against_text(us: float | None, reference_us: float | None, name: str) -> str:
-    """``−12.0 % against TVM only``; empty where one of the times is not known."""
+    """Returns ``−12.0 % against TVM only``; empty where one of the times is not known."""
     if us is None or not reference_us:
         return ""
     return words.AGAINST.format(gain=gain_text(us, reference_us), name=name)
@@ -174,7 +174,7 @@ def winner_title(run: Run) -> str:
 
 
 def toolchains_text(placement: Placement) -> str:
-    """``11 partitions, TVM and oneDNN``: how many there are and on what they run."""
+    """Returns ``11 partitions, TVM and oneDNN``: how many there are and on what they run."""
     names = dict.fromkeys(toolchain_title(p.toolchain) for p in placement.partitions)
     *most, last = names or ("nothing",)
     on = f"{', '.join(most)} and {last}" if most else last
@@ -223,7 +223,7 @@ def why_not_found(run: Run) -> str:
 
 
 def measured_share(counts: CandidateCounts) -> float:
-    """Share of the distinct candidates that could matter and that have a cost, 0…1.
+    """Returns the share, 0…1, of the distinct candidates that could matter and that have a cost.
 
     Those that were timed as whole models count on neither side: they are no part of the search.
     """
@@ -277,7 +277,7 @@ def costs_text(counts: CandidateCounts) -> str:
 
 
 def few_measured_sentence(run: Run) -> str:
-    """That a run measured too little to be a search; empty where it measured enough.
+    """Returns a sentence where a run measured too little to be a search; else nothing.
 
     It is empty, too, for a quick confirmation, which measures no candidates.
     """
@@ -291,7 +291,7 @@ def few_measured_sentence(run: Run) -> str:
 
 
 def measuring_s(run: Run, candidates: int) -> float | None:
-    """About how long measuring so many candidates takes, by the rate of a run.
+    """Estimates how long measuring so many candidates takes, by the rate of a run.
 
     Args:
         run: A run.
@@ -306,7 +306,7 @@ def measuring_s(run: Run, candidates: int) -> float | None:
 
 
 def enough_budget_s(run: Run) -> float | None:
-    """The budget with which a run like this one would measure every candidate that could matter.
+    """Returns the budget with which a run would measure every candidate that could matter.
 
     Returns:
         Whole minutes, in seconds: what the run took, and at its rate what it left out; None where
@@ -322,7 +322,7 @@ def enough_budget_s(run: Run) -> float | None:
 
 
 def unmeasured_text(run: Run) -> str:
-    """``1 240 candidates are unmeasured: 178 cannot win, …``; empty where none is.
+    """Returns ``1 240 candidates are unmeasured: 178 cannot win, …``; empty where none is.
 
     It is empty, too, for a quick confirmation, which measures no candidates.
     """
@@ -389,7 +389,7 @@ def regret_known(
     *,
     measured: bool,
 ) -> str:
-    """What is known of a candidate's regret: ``3 µs``, ``≥ 3 µs``, that it has none, or nothing.
+    """Returns what is known of a candidate's regret: ``3 µs``, ``≥ 3 µs``, or words.
 
     Args:
         candidate: Its id.
@@ -406,7 +406,12 @@ def regret_known(
 
 
 def regret_text(regret_us: float | None, tied: bool) -> str:
-    """``+0.72 µs, within noise``: what a choice costs the whole model; ``tied`` is about it."""
+    """Returns ``+0.72 µs, within noise``: what a choice costs the whole model.
+
+    Args:
+        regret_us: The regret in µs; None where it is not known.
+        tied: Whether the choice cannot be told from the best one.
+    """
     if regret_us is None:
         return "tied" if tied else ""
     text = signed_time(regret_us) if regret_us else "+0 µs"
@@ -414,7 +419,7 @@ def regret_text(regret_us: float | None, tied: bool) -> str:
 
 
 def ties_sentence(titles: Sequence[str]) -> str:
-    """That other candidates are as good, each toolchain once; empty without any.
+    """Returns a sentence on candidates that are as good, each toolchain once; else nothing.
 
     Args:
         titles: Titles of the tied candidates' toolchains, repeated as often as they occur.
@@ -452,9 +457,10 @@ def without_drift_us(run: Run, reference: Run) -> float | None:
 
 
 def drift_text(run: Run, reference: Run, name: str) -> str:
-    """``baselines +4.0 % against Run 1``; empty where the machine was as fast, or not known.
+    """Returns ``baselines +4.0 % against Run 1``, or nothing.
 
-    Without a name it is ``baselines +4.0 %``, to stand where the reference was just named.
+    It is empty where the machine was as fast, or where that is not known. Without a name it is
+    ``baselines +4.0 %``, to stand where the reference was just named.
     """
     drift = baseline_drift(run, reference)
     if drift is None or abs(drift) < SAME_SPEED:
@@ -466,7 +472,7 @@ def drift_text(run: Run, reference: Run, name: str) -> str:
 
 
 def clocks_text(states: Sequence[MachineState]) -> str:
-    """``3,700 → 3,650 MHz, performance``: the clocks of a run, as far as the system told them."""
+    """Returns ``3,700 → 3,650 MHz, performance``: a run's clocks, as far as they are known."""
     told = [f"{state.mhz:,.0f}" for state in states if state.mhz is not None]
     device = [f"{state.device_mhz:,.0f}" for state in states if state.device_mhz is not None]
     texts = [f"{' → '.join(told)} MHz"] if told else []
@@ -476,7 +482,7 @@ def clocks_text(states: Sequence[MachineState]) -> str:
 
 
 def load_text(states: Sequence[MachineState]) -> str:
-    """What other programs used of the machine; empty where nothing was looked at."""
+    """Returns what other programs used of the machine; empty where nothing was looked at."""
     if not states:
         return ""
     said = []
@@ -488,7 +494,7 @@ def load_text(states: Sequence[MachineState]) -> str:
 
 
 def conditions(run: Run) -> list[tuple[str, str]]:
-    """Under which conditions the numbers of a run were measured: name and value."""
+    """Returns the conditions under which a run's numbers were measured, as names and values."""
     settings = run.settings
     versions = ", ".join(
         f"{toolchain_title(state.name)} {state.version}"

@@ -1,4 +1,4 @@
-"""Groups of operators that can be drawn as one box: name scopes, partitions, sections.
+"""Finds groups of operators that can be drawn as one box: name scopes, partitions, sections.
 
 *Name scopes* come from the ONNX names (``/layer1/layer1.0/conv1/Conv`` is in ``layer1``, then
 ``layer1.0``…). Models without slashes in their names are cut at the other usual separators,
@@ -31,7 +31,7 @@ class Group:
 
 
 FIRST_VIEW_LIMIT = 400
-"""Above this many boxes a graph opens collapsed; chosen."""
+"""Number of boxes above which a graph opens collapsed; chosen."""
 COLLAPSE_ABOVE = 150
 """A placed graph of more operators is drawn with its partitions collapsed at first; chosen."""
 FEWEST_BOXES = 8
@@ -39,7 +39,7 @@ FEWEST_BOXES = 8
 MOST_OF_OPERATORS = 0.75
 """Partitions per operator up to which collapsing them makes a graph smaller; chosen."""
 _SECTION_BOXES = 120
-"""Sections of a graph whose names do not help, at most; chosen."""
+"""Number of sections, at most, of a graph whose names do not help to divide it; chosen."""
 
 
 def _scope_path(name: str) -> tuple[str, ...]:
@@ -115,7 +115,7 @@ def sections(graph: OperatorGraph, groups: Iterable[Group]) -> tuple[Group, ...]
 
 
 def _section_label(graph: OperatorGraph, members: range) -> str:
-    """The first and last operator of a section, and what it holds: ``0–24 · Conv ×9, Add ×8``."""
+    """Returns a section's first and last operator and its content: ``0–24 · Conv ×9, Add ×8``."""
     return f"{members[0]}–{members[-1]} · {graph.content(members)}"
 
 
@@ -134,7 +134,7 @@ class DisplayBox:
 
     kind: Literal["operator", "group", "input", "output"]
     members: tuple[int, ...]
-    """Operator numbers; of an input or output, its item number."""
+    """Operator numbers that are drawn as this box; of an input or output, its item number."""
     group: str | None = None
     label: str = ""
 
@@ -145,9 +145,9 @@ class DisplayGraph:
 
     boxes: tuple[DisplayBox, ...]
     edges: tuple[tuple[int, int], ...]
-    """(box, box), without duplicates and loops."""
+    """Pairs of the numbers of two boxes, without duplicates and loops."""
     box_of: tuple[int, ...]
-    """Item → box."""
+    """The number of the box in which each item is drawn."""
 
 
 def display_graph(
@@ -198,7 +198,10 @@ def partitions_help(operators: int, placement: Placement) -> bool:
 
 
 def first_view(graph: OperatorGraph, groups: Iterable[Group]) -> frozenset[str]:
-    """The ids of the groups that are collapsed when a model is first shown; none if it is small."""
+    """Returns the ids of the groups that are collapsed when a model is first shown.
+
+    There are none if the model is small.
+    """
     if graph.count <= FIRST_VIEW_LIMIT:
         return frozenset()
     every = list(groups)

@@ -1,4 +1,4 @@
-"""What crosses between toolchains, formats or devices along the edges of a picture."""
+"""Finds what crosses between toolchains, formats or devices along the edges of a picture."""
 
 from __future__ import annotations
 
@@ -19,23 +19,26 @@ class HandOver:
     """Number of the edge in the display graph."""
     source: str
     target: str
-    """Instances of the toolchains that make and read the values."""
+    """``source`` and ``target``: instances of the toolchains that make and read the values."""
     bytes: int
-    """Size of the values together."""
+    """Bytes that the values have together."""
     conversions: tuple[Conversion, ...] = ()
     """Changes of format that the readers need."""
     devices: tuple[str, str] = ("cpu", "cpu")
 
     @property
     def us(self) -> float | None:
-        """Expected time of the conversions in µs; None where there are none or one is unknown."""
+        """Returns the expected time of the conversions in µs; None where it is not known.
+
+        It is None, too, where there are no conversions.
+        """
         times = [each.us for each in self.conversions]
         known = [us for us in times if us is not None]
         return sum(known) if known and len(known) == len(times) else None
 
     @property
     def label(self) -> str:
-        """``256 KiB``, with the conversion and its cost where there is one."""
+        """Returns ``256 KiB``, with the conversion and its cost where there is one."""
         ways = dict.fromkeys(f"{each.source}→{each.target}" for each in self.conversions)
         if self.devices[0] != self.devices[1]:
             ways[f"{self.devices[0]}→{self.devices[1]}"] = None
@@ -92,7 +95,7 @@ def _crosses(
 def _conversion(
     value: int, maker: Partition, reader: Partition, converted: Mapping[int, Conversion]
 ) -> Conversion | None:
-    """The conversion between what one partition gives and another one takes, if they differ."""
+    """Returns the conversion between what one partition gives and another takes, if they differ."""
     gives, takes = maker.gives.get(value, "plain"), reader.takes.get(value, "plain")
     if gives == takes:
         return None

@@ -1,4 +1,4 @@
-"""Collage's placement and every baseline side by side, as tables and bars show them."""
+"""Lists Collage's placement and every baseline side by side, as tables and bars show them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXPORTED = "as exported"
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One placement with its end-to-end time."""
+    """A row for one placement, with its end-to-end time."""
 
     name: str
     kind: str
@@ -23,12 +23,12 @@ class Row:
     spread_us: tuple[float, float] | None
     estimated_us: float | None
     reason: str | None = None
-    """Why it has no time."""
+    """A sentence on why the placement has no time, where it has none."""
     chosen: bool = False
     tied: bool = False
-    """As fast as the chosen one, as far as the rounds can tell."""
+    """Whether the placement is as fast as the chosen one, as far as the rounds can tell."""
     barred: str | None = None
-    """Which deployment constraint it breaks."""
+    """The deployment constraint that the placement breaks; empty where it breaks none."""
     from_trial: bool = False
     """Whether its time is that of a trial before the confirmation, in which it took no part."""
 

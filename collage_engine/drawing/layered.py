@@ -1,4 +1,4 @@
-"""Rows by rank: the layered placement for when ``fast_sugiyama`` crashes or is too slow.
+"""Places vertices in rows by rank, for when ``fast_sugiyama`` crashes or is too slow.
 
 An edge over several ranks is split by a *dummy* vertex in every rank between. One sweep down orders
 each rank by the mean place of what its vertices read (the barycentre heuristic of Sugiyama,
@@ -18,7 +18,7 @@ class Layered:
     x: list[float]
     rank: list[int]
     chains: dict[tuple[int, int], list[tuple[float, int]]] = field(default_factory=dict)
-    """Edge → (x, rank) of its dummies, source to target."""
+    """For each edge the (x, rank) of its dummies, from source to target."""
 
 
 def layered(count: int, edges: Sequence[tuple[int, int]], rank: Sequence[int]) -> Layered:

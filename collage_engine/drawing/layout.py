@@ -1,4 +1,4 @@
-"""From boxes and edges to a picture that fits a screen: places of boxes, routes of edges.
+"""Turns boxes and edges into a picture that fits a screen: places of boxes, routes of edges.
 
 1. *Order.* Collapsing groups can close cycles; edges against the order become jumps.
 2. *Ranks* by longest path; sources without inputs sink next to their first consumer, so that
@@ -182,7 +182,7 @@ def _from_zero(placed: Layered | None) -> Layered | None:
 
 
 def _order(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """Topological order, smallest number first; where a cycle blocks, the smallest goes on."""
+    """Returns a topological order, smallest number first; the smallest goes on at a cycle."""
     after: list[list[int]] = [[] for _ in range(count)]
     degree = [0] * count
     for a, b in edges:
@@ -227,7 +227,7 @@ def _ranks(count: int, order: Sequence[int], edges: Sequence[tuple[int, int]]) -
 
 
 def _fast(count: int, edges: Sequence[tuple[int, int]], ranks: Sequence[int]) -> Layered | None:
-    """Layout by the Rust library; None when it is not installed."""
+    """Lays a graph out by the Rust library ``fast_sugiyama``; None when it is not installed."""
     try:
         from fast_sugiyama import from_edges
     except ImportError:

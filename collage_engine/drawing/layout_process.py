@@ -1,4 +1,4 @@
-"""Layout in a process of its own: a request as JSON on standard input, the answer on output.
+"""Lays a graph out in a process of its own, with JSON on standard input and output.
 
 ``python -m collage_engine.drawing.layout_process``. The desktop runs it under its event loop
 and kills it when a newer picture is wanted; ``lay_out_safely`` does the same for reports, and
@@ -26,7 +26,7 @@ COMMAND = (sys.executable, "-P", "-m", "collage_engine.drawing.layout_process")
 
 
 def lay_out_safely(request: LayoutRequest, timeout_s: float = 30.0) -> Layout:
-    """``lay_out`` in a child; in this process with the plain algorithm if the child fails."""
+    """Runs ``lay_out`` in a child process; if that fails, the plain algorithm in this one."""
     before = os.environ.get("PYTHONPATH", "")
     try:
         done = subprocess.run(

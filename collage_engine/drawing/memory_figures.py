@@ -25,7 +25,7 @@ class PartitionMemory:
     inputs: int
     outputs: int
     inside: int
-    """Values between its own operators."""
+    """Bytes of the values between the partition's own operators."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What the times of a run mean where it was not placed for latency, and the ways that it tried."""
+"""Says what the times of a run mean where it was not placed for latency, and the ways it tried."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ COLUMNS = (
     "best single toolchain",
     "time against it",
 )
-"""Titles of the table of deployments."""
+"""Titles of the columns of the table of deployments."""
 NUMBERS = ("instances", "threads of each", "items per second", "time against it")
-"""The columns that hold numbers."""
+"""Titles of the columns that hold numbers."""
 
 
 def objective_sentences(run: Run) -> list[str]:

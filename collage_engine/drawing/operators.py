@@ -1,4 +1,4 @@
-"""The graph of operator calls, without what lies between them.
+"""Reduces a graph to its operator calls, without what lies between them.
 
 Edges lead from call to call through constants, tuples and projections. Graph inputs that are used
 and graph outputs are items of their own, so that a picture has a beginning and an end.
@@ -26,9 +26,9 @@ class OperatorGraph:
     inputs: tuple[Node, ...]
     outputs: tuple[str, ...]
     edges: tuple[tuple[int, int], ...]
-    """(item, item), without duplicates, ordered by target."""
+    """Pairs of items, without duplicates, ordered by target."""
     number: dict[NodeIndex, int] = field(repr=False)
-    """Node index → operator number, calls only."""
+    """The operator number of each call, by its node index."""
     predecessors: tuple[tuple[int, ...], ...] = field(repr=False)
     successors: tuple[tuple[int, ...], ...] = field(repr=False)
 
@@ -58,7 +58,7 @@ class OperatorGraph:
         return operator_title(self.calls[operator], producers)
 
     def content(self, operators: Sequence[int]) -> str:
-        """The operators of a group in short, the most frequent first: ``Conv ×9, Add ×8``."""
+        """Returns a group's operators in short, the most frequent first: ``Conv ×9, Add ×8``."""
         counts = Counter(self.title(n) for n in operators if n < self.count)
         named = counts.most_common(_KINDS_NAMED)
         return ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in named)
@@ -68,13 +68,13 @@ class OperatorGraph:
         return joined_titles([self.title(n) for n in operators if n < self.count])
 
     def label_with_name(self, operators: Sequence[int]) -> str:
-        """The same with the name of the first one in the file: ``Conv+Relu · layer1.0/conv1``."""
+        """Returns the label with the first operator's name: ``Conv+Relu · layer1.0/conv1``."""
         names = self.onnx_names(operators)
         first = f" · {short_name(names[0])}" if names else ""
         return self.label(operators) + first
 
     def onnx_names(self, operators: Sequence[int]) -> list[str]:
-        """The names in the user's file of the ONNX nodes that operators came from, each once."""
+        """Returns the user's names of the ONNX nodes that operators came from, each once."""
         names = (name for n in operators if n < self.count for name in self.calls[n].onnx_nodes)
         return list(dict.fromkeys(names))
 

@@ -1,4 +1,4 @@
-"""Colours, letters and patterns of toolchains as they are drawn, and the scales for costs.
+"""Gives toolchains their colours, letters and patterns, and costs their scales.
 
 A toolchain brings its colour, letters, pattern and title along in its record (``ToolchainState``);
 whoever receives records hands them to ``learn``, and everything that is drawn afterwards uses them.
@@ -27,7 +27,7 @@ PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
 
 @dataclass(frozen=True)
 class ToolchainLook:
-    """How a toolchain is recognised: fill ``#rrggbb``, text on it, tag of letters, pattern."""
+    """The look of a toolchain: fill ``#rrggbb``, text on it, tag of letters, pattern."""
 
     colour: str
     text: str
@@ -42,9 +42,9 @@ MOST_LETTERS = 4
 UNPLACED = ToolchainLook("#b8bcc2", "#000000", "–", "solid", "not placed")
 
 _learned: dict[str, ToolchainState] = {}
-"""Toolchain name → the record that says how it looks."""
+"""The record that says how a toolchain looks, by the toolchain's name."""
 _generated: dict[str, ToolchainState] = {}
-"""The same for names without such a record, as long as nothing else is learned."""
+"""Looks that were generated for names without a record, as long as nothing else is learned."""
 
 
 def learn(states: Iterable[ToolchainState]) -> None:
@@ -59,7 +59,7 @@ def learn(states: Iterable[ToolchainState]) -> None:
 
 
 def _drawable(state: ToolchainState) -> ToolchainState:
-    """A record, which may come from a file, without a colour or letters that cannot be drawn."""
+    """Returns a record, which may come from a file, without a look that cannot be drawn."""
     colour = state.colour if _COLOUR.fullmatch(state.colour) else ""
     letters = state.letters if len(state.letters) <= MOST_LETTERS else ""
     return msgspec.structs.replace(state, colour=colour, letters=letters)
@@ -202,7 +202,10 @@ _SEQUENTIAL = ("#f3f6fa", "#d3e1ef", "#a6c8e4", "#6ba7d6", "#3882bf", "#1b5b9b",
 
 
 def sequential(share: float) -> str:
-    """Colour of a share 0…1 of the largest cost: the dearer, the darker (ColorBrewer's Blues)."""
+    """Returns the colour of a share 0…1 of the largest cost: the dearer, the darker.
+
+    The colours are ColorBrewer's Blues.
+    """
     return _blend(_SEQUENTIAL, share)
 
 
@@ -212,12 +215,12 @@ def diverging(share: float) -> str:
 
 
 def text_on(colour: str) -> str:
-    """Black or white, whichever stands out more on ``colour`` (WCAG relative luminance)."""
+    """Returns black or white, whichever stands out more on ``colour`` (WCAG relative luminance)."""
     red, green, blue = _linear(colour)
     luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
     return "#000000" if (luminance + 0.05) / 0.05 >= 1.05 / (luminance + 0.05) else "#ffffff"
 
 
 def mix(colour: str, other: str, share: float) -> str:
-    """``share`` of ``other`` mixed into ``colour``."""
+    """Mixes ``share`` of ``other`` into ``colour``."""
     return _blend((colour, other), share)

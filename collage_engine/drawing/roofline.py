@@ -1,4 +1,4 @@
-"""How much of each partition's time is above its certified lower bound: what is left to win.
+"""Computes how much of each partition's time lies above its certified lower bound.
 
 A certified bound rests on the bytes and operations of a partition and on the measured peaks of
 the machine (the roofline model; Williams, Waterman and Patterson, 2009): nothing that computes the
@@ -22,9 +22,9 @@ class PartitionRoof:
 
     partition: Partition
     us: float | None
-    """Its time in the last run, or else the expected one."""
+    """The partition's time in µs in the last run, or else the expected one."""
     bound_us: float | None
-    """None where nothing is certified."""
+    """The certified lower bound in µs; None where nothing is certified."""
 
     @property
     def left_us(self) -> float | None:

@@ -1,4 +1,4 @@
-"""What is drawn and where: boxes, routes, jump stubs and partition outlines as plain data."""
+"""Describes what is drawn and where: boxes, routes, jump stubs and partition outlines as data."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ boxes that are selected or under the pointer. Chosen, since more curves cannot b
 
 @dataclass(frozen=True)
 class Outline:
-    """An outline is a partition in the picture: its boxes and the edges between them."""
+    """A partition in the picture: its boxes and the edges between them."""
 
     partition: str
     toolchain: str
@@ -56,7 +56,7 @@ class Scene:
     layout: Layout
     orientation: str = "vertical"
     jumps_out: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """Box → boxes its cut edges lead to."""
+    """The boxes to which a box's cut edges lead, by box."""
     jumps_in: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property
@@ -106,7 +106,7 @@ def scene(
     layout: Layout,
     orientation: str = "vertical",
 ) -> Scene:
-    """Combine a display graph with its layout.
+    """Combines a display graph with its layout.
 
     Args:
         graph: The operators.
@@ -133,7 +133,7 @@ def scene(
 
 
 def outlines(shown: Scene, placement: Placement | None) -> tuple[Outline, ...]:
-    """The partitions of a placement in a scene; one inside a collapsed box has that box only."""
+    """Returns a placement's partitions in a scene; one inside a collapsed box has that box only."""
     if placement is None:
         return ()
     owner: dict[int, int] = {}

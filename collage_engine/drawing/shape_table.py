@@ -1,4 +1,4 @@
-"""The table of shapes that were placed for one artifact, as every face of the program shows it."""
+"""Lists the shapes that were placed for one artifact, as every face of the program shows them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ COLUMNS = (
     "best single toolchain",
     "against it",
 )
-"""Titles of the columns."""
+"""Titles of the columns of the table of shapes."""
 NUMBERS = ("latency", "items per second", "against it")
-"""The columns that hold numbers."""
+"""Titles of the columns that hold numbers."""
 
 
 def shape_cells(row: ShapeRow) -> tuple[str, ...]:
@@ -41,7 +41,7 @@ def sharing_sentences(rows: Sequence[ShapeRow], sharing: Sharing | None) -> list
 
 
 def artifact_sentences(shapes: int, sharing: Sharing) -> list[str]:
-    """What the entries of an artifact share, and along which dimensions it pads.
+    """Returns what the entries of an artifact share, and along which dimensions it pads.
 
     Args:
         shapes: How many shapes it has.

@@ -43,12 +43,12 @@ _DARK = {
     "pattern": "dark-pattern-",
 }
 _STRIP = 28.0
-"""Width of a box's coloured strip, as on the screen; chosen."""
+"""Width of a box's coloured strip in scene units, as on the screen; chosen."""
 TITLE_LETTER_PX = 7.9
 """Width of a letter of a box's title, in scene units; chosen for a wide fallback font, since a
 report cannot know which font its reader has."""
 _MARGIN = 28.0
-"""Margin around the graph; chosen."""
+"""Margin around the graph, in scene units; chosen."""
 
 _PATTERNS = {
     "rising": '<path d="M-1,7 l8,-8 M-1,1 l2,-2 M5,7 l2,-2"/>',
@@ -175,7 +175,7 @@ def _tint(
 
 
 def _skips(shown: Scene, ink: dict[str, str]) -> list[str]:
-    """Edges that the layout cuts, as faint curves."""
+    """Draws the edges that the layout cuts as faint curves."""
     curves = []
     for a, others in shown.jumps_out.items():
         for b in others:
@@ -185,7 +185,7 @@ def _skips(shown: Scene, ink: dict[str, str]) -> list[str]:
 
 
 def _crossing(shown: Scene, each: HandOver, ink: dict[str, str]) -> str:
-    """A hand-over between toolchains, formats or devices: a heavy line with an arrow head."""
+    """Draws a hand-over between toolchains, formats or devices: a heavy line with an arrow head."""
     route = shown.layout.routes[each.edge]
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in route)
     head = " ".join(f"{x:.1f},{y:.1f}" for x, y in arrow_head(route, 11.0))

@@ -1,1 +1,1 @@
-"""Reports of a session: HTML for people, CSV, JSON and SVG for everything else."""
+"""Writes reports of a session: HTML for people, CSV, JSON and SVG for everything else."""

@@ -1,4 +1,4 @@
-"""A run in short as Markdown: what was chosen, against what, and the shapes placed with it."""
+"""Writes a run in short as Markdown: what was chosen, against what, and the shapes with it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collage_engine.records.placement import Run
 from collage_engine.records.text import printable
 
 LATENCIES = ("placement", "kind", "latency", "20–80 %", "against the chosen")
-"""Titles of the table of baselines."""
+"""Titles of the columns of the table of baselines."""
 
 
 def run_markdown(run: Run) -> str:

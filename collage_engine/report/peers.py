@@ -1,4 +1,4 @@
-"""Our artifact beside other runtimes: the results file of ``tests.benchmarks.peers`` as a table.
+"""Shows our artifact beside other runtimes: ``tests.benchmarks.peers``' results as a table.
 
 The file is one JSON document (:class:`PeersResult`); the benchmark writes it, and ``collage report
 --peers FILE`` shows it in the HTML report.
@@ -34,14 +34,14 @@ class PeerTime(msgspec.Struct, frozen=True, kw_only=True):
     """Median of the rounds' median calls, by the entry's clock; None: see ``reason``."""
     low_us: float | None = None
     high_us: float | None = None
-    """20th and 80th percentile of the rounds."""
+    """``low_us`` and ``high_us``: 20th and 80th percentile of the rounds, in µs."""
     wall_us: float | None = None
     cpu_us: float | None = None
     """Medians by the wall clock and by the process's CPU time."""
     rounds: int = 0
     max_rel_error: float | None = None
     reason: str | None = None
-    """Why it has no time, or takes no part in the verdict."""
+    """A sentence on why the runtime has no time, or takes no part in the verdict."""
     same_module: bool = False
     """It is the very module that ours is, byte for byte: its distance from ours is the noise
     between two processes, and no comparison."""
@@ -53,10 +53,11 @@ class PeerEntry(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     threads: int
     precision: str = FLOAT32
-    """What our artifact may compute in."""
+    """The lowest precision in which our artifact may compute."""
     tolerance: float | None = None
     clock: str = "wall"
-    """``wall``, or ``cpu``: process CPU time, which others' load does not lengthen."""
+    """The clock of the times: ``wall``, or ``cpu`` for the process's CPU time, which others' load
+    does not lengthen."""
     load: float = 0.0
     """Cores that other work kept busy during the rounds, on average."""
     launches: int = 1
@@ -70,7 +71,7 @@ class PeerEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Ours / best other − 1: median over paired rounds; negative: ours is faster."""
     slowdown_low: float | None = None
     slowdown_high: float | None = None
-    """95 % interval of that median (bootstrap)."""
+    """``slowdown_low`` and ``slowdown_high``: the 95 % interval of ``slowdown`` (bootstrap)."""
     best_float32: str | None = None
     speedup: float | None = None
     """Best float32 runtime of others / ours; only where ours computes in less."""
@@ -80,7 +81,7 @@ class PeerEntry(msgspec.Struct, frozen=True, kw_only=True):
     placed_us: float | None = None
     """What placing measured end to end, by the wall clock."""
     toolchains: dict[str, int] = {}
-    """Partitions of our placement by toolchain."""
+    """Number of our placement's partitions, by toolchain."""
     winner: str = ""
     """Whose placement was exported: ``collage``, or the baseline's name."""
     samples: dict[str, list[tuple[float, float]]] = {}
@@ -98,7 +99,7 @@ class PeerEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeersResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that the benchmark found out, and on what machine."""
+    """The results of the benchmark, and the machine on which they were found."""
 
     machine: str = ""
     cores: int = 0
@@ -109,7 +110,11 @@ class PeersResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decode_peers(data: bytes, name: str) -> PeersResult:
-    """Decode the content of a results file called ``name``; UsageError says what is wrong."""
+    """Decodes the content of a results file called ``name``.
+
+    Raises:
+        UsageError: It is no results file; the text says what is wrong.
+    """
     try:
         return decode(data, PeersResult)
     except msgspec.MsgspecError as error:
@@ -117,7 +122,7 @@ def decode_peers(data: bytes, name: str) -> PeersResult:
 
 
 def groups(result: PeersResult) -> list[tuple[str, list[PeerEntry]]]:
-    """Group the entries of one thread count and precision, with a heading."""
+    """Groups the entries of one thread count and precision, with a heading."""
     found: dict[tuple[int, str], list[PeerEntry]] = {}
     for entry in result.entries:
         found.setdefault((entry.threads, entry.precision), []).append(entry)
@@ -128,7 +133,7 @@ def groups(result: PeersResult) -> list[tuple[str, list[PeerEntry]]]:
 
 
 def table(entries: Sequence[PeerEntry]) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows: times of all runtimes, ours against the best other, additive error."""
+    """Returns headings and rows: all runtimes' times, ours against the best, additive error."""
     names = [OURS, *sorted({p.name for e in entries for p in e.peers} - {OURS})]
     head = ["model", *names, "ours against the best other", "additive error", "placed on", "clock"]
     return head, [[entry.model, *_times(entry, names), *_rest(entry)] for entry in entries]
@@ -225,7 +230,7 @@ def headings(result: PeersResult) -> list[str]:
 
 
 def milliseconds(us: float) -> str:
-    """Format a time in ms with four digits, because the times are compared to the percent."""
+    """Formats a time in ms with four digits, because the times are compared to the percent."""
     ms = us / 1000
     digits = 3 if ms < 10 else 2 if ms < 100 else 1
     return f"{ms:.{digits}f}"

@@ -280,7 +280,7 @@ def runs_csv(document: Document) -> str:
 
 
 def onnx_names(document: Document) -> list[tuple[str, ...]]:
-    """ONNX node names of each operator number."""
+    """Returns the ONNX node names of each operator, by operator number."""
     return [node.onnx_nodes for node in document.graph.nodes if node.form == "call"]
 
 
@@ -464,7 +464,10 @@ def _partitions(document: Document, run: Run) -> list[dict[str, Any]]:
 
 
 def transition_matrix(document: Document, placement: Placement | None) -> dict[str, Any]:
-    """How many values each toolchain hands to each other one (inputs of the model left out)."""
+    """Returns how many values each toolchain hands to each other one.
+
+    Inputs of the model are left out.
+    """
     if placement is None:
         return {"names": [], "rows": []}
     calls = [node.index for node in document.graph.nodes if node.form == "call"]

@@ -1,4 +1,4 @@
-"""The parts of the HTML report that are tables of partitions and runs, and the ties."""
+"""Makes the parts of the HTML report that are tables of partitions and runs, and the ties."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from collage_engine.wording import report as words
 from collage_engine.wording.runs import CANDIDATES
 
 SHOWN = 10
-"""Partitions that a table shows before the reader opens it; chosen."""
+"""Number of partitions that a table shows before the reader opens it; chosen."""
 
 
 def ties_sentences(run: Run) -> list[str]:
-    """Which placements cannot be told from the exported one, and how sure that is."""
+    """Returns which placements cannot be told from the exported one, and how sure that is."""
     tied = [baseline_title(base) for base in run.baselines if base.name in run.tied]
     if run.winner != "collage" and "collage" in run.tied:
         tied.insert(0, "Collage")
@@ -51,7 +51,7 @@ def ties_sentences(run: Run) -> list[str]:
 
 
 def about_latencies(run: Run) -> str:
-    """Under which conditions the latencies were measured, in a sentence."""
+    """Returns the conditions under which the latencies were measured, in a sentence."""
     said = words.ABOUT_LATENCIES.format(
         device=run.device or run.target, threads=counted(run.threads, "thread")
     )
@@ -60,7 +60,7 @@ def about_latencies(run: Run) -> str:
 
 
 def roofline(document: Document, run: Run) -> dict[str, Any]:
-    """The time of each partition beside its certified bound, the most to win first."""
+    """Returns the time of each partition beside its certified bound, the most to win first."""
     if run.placement is None:
         return {}
     roofs = partition_roofs(run.placement, document.candidates)
@@ -109,7 +109,7 @@ def memory(document: Document, run: Run) -> dict[str, Any]:
 
 
 def other_runs(document: Document, run: Run) -> list[dict[str, Any]]:
-    """The session's runs beside this one: times, the machine's drift, and what runs elsewhere."""
+    """Returns the session's other runs: times, the machine's drift, and what runs elsewhere."""
     if len(document.runs) < 2:
         return []
     ours = latency_us(run.placement)
@@ -138,7 +138,7 @@ def other_runs(document: Document, run: Run) -> list[dict[str, Any]]:
 
 
 def found(run: Run) -> list[str]:
-    """How many candidates there were, and how long the stages took."""
+    """Returns how many candidates there were, and how long the stages took."""
     said = [CANDIDATES.format(counts=candidate_counts_text(run.candidates)) + "."]
     if run.seconds:
         stages = ", ".join(
@@ -150,5 +150,5 @@ def found(run: Run) -> list[str]:
 
 
 def all_conditions(run: Run) -> list[tuple[str, str]]:
-    """The conditions of a run without those that the heading of the report has."""
+    """Returns the conditions of a run without those that the heading of the report has."""
     return [pair for pair in conditions(run) if pair[0] != "started"]
