@@ -1,4 +1,4 @@
-"""The desktop: a window onto an engine that runs in another process; it computes nothing itself.
+"""Shows the desktop: a window onto an engine in another process, which computes everything.
 
 * ``document``: what is known of one open document, one part per subject (selection, costs, pins,
   shown placement, runs, execution, comparison, questions), without widgets.

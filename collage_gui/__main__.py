@@ -1,4 +1,4 @@
-"""``python -m collage_gui``."""
+"""Starts the desktop by ``python -m collage_gui``."""
 
 from collage_gui.app import main
 

@@ -1,4 +1,4 @@
-"""Every action as data: menus, toolbar, shortcuts, command palette and help are made of it."""
+"""Lists every action as data, of which menus, toolbar, shortcuts, palette and help are made."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ActionSpec:
     group: str = ""
     """Actions of one exclusive group; a separator is drawn where the group changes."""
     argument: str = ""
-    """What the method is called with, if anything."""
+    """The argument with which the method is called, if any."""
 
     @property
     def on_page(self) -> bool:

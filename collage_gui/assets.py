@@ -1,4 +1,4 @@
-"""Where icons, fonts and sample models lie: in the wheel, or in a checkout."""
+"""Finds icons, fonts and sample models: in the wheel, or in a checkout."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import collage_engine
 
 
 def asset(name: str) -> Path:
-    """Path of a packaged file, e.g. ``models/mnist.onnx``."""
+    """Returns the path of a packaged file, e.g. ``models/mnist.onnx``."""
     engine = Path(collage_engine.__file__).parent
     packaged = engine / "_resources" / name
     return packaged if packaged.exists() else engine.parent / "resources" / name

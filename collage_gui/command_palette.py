@@ -1,4 +1,4 @@
-"""The command palette: every action by name."""
+"""Shows the command palette, which finds every action by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PRESS = QEvent.Type.KeyPress
 
 
 def score(query: str, title: str) -> int | None:
-    """How well a title fits a query.
+    """Returns how well a title fits a query.
 
     Args:
         query: What the user typed.
@@ -123,7 +123,7 @@ class CommandPalette(QDialog):
         return super().eventFilter(watched, event)
 
     def choose(self) -> None:
-        """Carry out the current action."""
+        """Carries out the current action."""
         item = self.list.currentItem()
         self.hide()
         if item is not None and item.flags():

@@ -1,4 +1,4 @@
-"""Where the engine runs: this machine, another one over ssh, or another Python."""
+"""Says where the engine runs: on this machine, another one over ssh, or in another Python."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Kind = Literal["local", "ssh", "python", "command"]
 
 
 SERVE = ("-m", "collage_engine", "serve")
-"""What has Python be an engine that can also use farms."""
+"""Arguments that have Python be an engine that can also use farms."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Connection:
 
     @property
     def command(self) -> list[str]:
-        """The command line that starts the engine."""
+        """Returns the command line that starts the engine."""
         if self.kind == "ssh":
             # BatchMode: a password prompt would hang a process without a terminal.
             return ["ssh", "-o", "BatchMode=yes", "--", self.target, "collage", "serve"]
@@ -45,7 +45,7 @@ class Connection:
 
     @property
     def title(self) -> str:
-        """Where the engine runs, as the window says it."""
+        """Says where the engine runs, as the window says it."""
         return {
             "local": "this machine",
             "ssh": f"ssh {self.target}",
@@ -55,7 +55,7 @@ class Connection:
 
     @property
     def text(self) -> str:
-        """The connection as it is stored in the settings and typed at ``--engine``."""
+        """Returns the connection as it is stored in the settings and typed at ``--engine``."""
         return self.kind if self.kind == "local" else f"{self.kind}:{self.target}"
 
 

@@ -1,4 +1,4 @@
-"""A label of one line that never asks for more width than there is."""
+"""Shows a text on one line that never asks for more width than there is."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ElidedLabel(QLabel):
         painter.drawText(area, int(self.alignment() | Qt.AlignmentFlag.AlignVCenter), text)
 
     def fitting(self) -> str:
-        """What is painted, before it is cut."""
+        """Returns the text that is painted, before it is cut."""
         return self._one_line()
 
     def _one_line(self) -> str:
@@ -92,12 +92,12 @@ class PartsLabel(ElidedLabel):
         self.update()
 
     def minimumSizeHint(self) -> QSize:
-        """One line, as wide as the text that there is always room for."""
+        """Returns the size of one line of the text that there is always room for."""
         least = self.fontMetrics().horizontalAdvance(self._least) + 4
         return super().minimumSizeHint().expandedTo(QSize(least, 0))
 
     def fitting(self) -> str:
-        """The parts that fit; the most important one also where it does not."""
+        """Returns the parts that fit; the most important one also where it does not."""
         width = self.contentsRect().width()
         chosen: set[str] = set()
         fitting = ""
@@ -122,5 +122,5 @@ def all_plain(parent: QWidget) -> None:
 
 
 def plain_tip(text: str) -> str:
-    """A tool tip that shows a text as it is, also where Qt would take it for markup."""
+    """Returns a tool tip that shows a text as it is, also where Qt would take it for markup."""
     return f"<span style='white-space:pre-wrap'>{escape(text)}</span>" if "<" in text else text

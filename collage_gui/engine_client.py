@@ -1,4 +1,4 @@
-"""The engine as the desktop sees it: a process that answers requests and sends notifications.
+"""Runs the engine for the desktop: a process that answers requests and sends notifications.
 
 The window must survive anything that process does. It may crash (its requests fail with the
 reason, ``stopped`` is emitted), hang (a watchdog pings it and says so), flood (lines are read
@@ -64,14 +64,16 @@ class EngineClient(QObject):
     """Runs one engine process; ``state`` is starting, ready or stopped."""
 
     ready = Signal(object)
-    """HelloAnswer"""
+    """A signal with the engine's ``HelloAnswer``, once it has said hello."""
     stopped = Signal(str)
-    """Why the engine is gone; nothing is emitted when it was shut down on purpose."""
+    """A signal with the reason why the engine is gone; it is not emitted when the engine was shut
+    down on purpose."""
     unresponsive = Signal(bool)
     notified = Signal(str, object)
-    """Method and its params, gathered: at most one ``measured`` and ``progress`` a document."""
+    """A signal with a method and its params, gathered: at most one ``measured`` and ``progress`` a
+    document."""
     logged = Signal(str)
-    """A line of the engine's standard error."""
+    """A signal with a line of the engine's standard error."""
 
     def __init__(self, connection: Connection, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -177,7 +179,7 @@ class EngineClient(QObject):
         on_result: OnResult | None = None,
         on_error: OnError | None = None,
     ) -> None:
-        """Ask; exactly one of the two functions is called later, with the result or a sentence.
+        """Sends a request; one of the two functions is called later, with the result or a sentence.
 
         Requests made before the engine has said hello wait for it.
         """
@@ -391,7 +393,7 @@ class EngineClient(QObject):
 
 
 def model_by_value(path: str) -> protocol.ModelOpen:
-    """The request that opens a model by its content, for an engine elsewhere.
+    """Returns the request that opens a model by its content, for an engine elsewhere.
 
     Args:
         path: An ONNX file.

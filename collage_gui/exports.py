@@ -31,7 +31,11 @@ def save_image(view: GraphView, area: QRectF, path: str, scale: float = 2.0) -> 
 
 
 def save_tiles(view: GraphView, picture: Picture, path: str, scale: float = 1.0) -> list[str]:
-    """The whole graph as PNG; in tiles ``NAME-r0c0.png`` when one picture would be too large."""
+    """Writes the whole graph as PNG, in tiles ``NAME-r0c0.png`` where one would be too large.
+
+    Returns:
+        The paths of the files.
+    """
     bounds = picture.bounds
     columns = math.ceil(bounds.width() * scale / TILE_PX)
     rows = math.ceil(bounds.height() * scale / TILE_PX)
@@ -81,7 +85,7 @@ def save_svg(picture: Picture, path: str, title: str, dark: bool) -> None:
 
 
 def save_tables(tables: dict[str, str], folder: str) -> list[str]:
-    """CSV text by name, one file each, into a folder that is made if need be."""
+    """Writes CSV texts by name, one file each, into a folder that is made if need be."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     written = []
     for name, text in tables.items():

@@ -1,4 +1,4 @@
-"""Fields for durations, and fields that the mouse wheel does not change by accident."""
+"""Defines fields for durations, and fields that the wheel does not change by accident."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class DurationField(QSpinBox):
         return duration_text(value)
 
     def valueFromText(self, text: str) -> int:
-        """The seconds of a duration; the earlier ones where the text is none."""
+        """Returns the seconds of a duration; the earlier ones where the text is none."""
         body = text.removeprefix(self.prefix()).strip()
         if self.specialValueText() and text.strip() == self.specialValueText():
             return self.minimum()
@@ -66,15 +66,15 @@ class DurationField(QSpinBox):
         return self.value() if found is None else max(self.minimum(), min(self.maximum(), found))
 
     def validate(self, text: str, position: int) -> tuple[QValidator.State, str, int]:
-        """Any text may be typed; what is no duration is put back."""
+        """Accepts any text; what is no duration is put back by ``fixup``."""
         return (QValidator.State.Acceptable, text, position)
 
     def fixup(self, text: str) -> str:
-        """What replaces a text that is no duration."""
+        """Returns what replaces a text that is no duration."""
         return self.textFromValue(self.value())
 
     def stepBy(self, steps: int) -> None:
-        """Step by 10 s below a minute, by a minute below an hour, else by 10 min."""
+        """Steps by 10 s below a minute, by a minute below an hour, else by 10 min."""
         for _ in range(abs(steps)):
             value = self.value() if steps > 0 else self.value() - 1
             step = 10 if value < 60 else 60 if value < 3600 else 600

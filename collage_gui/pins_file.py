@@ -119,7 +119,7 @@ def apply(graph: OperatorGraph, content: bytes) -> Applied:
 
 
 def _matched(number: int, raw: Any, by_name: Mapping[str, int]) -> tuple[Pin | None, str]:
-    """A pin on the nodes that are still there, and a sentence about those that are not."""
+    """Returns a pin on the nodes that are still there, and a sentence about those that are not."""
     try:
         written = convert(raw, _FilePin)
     except msgspec.MsgspecError as error:

@@ -26,14 +26,14 @@ EFFECTS: dict[Effect, str] = {
 
 @dataclass(frozen=True)
 class Preference:
-    """It is one line of the settings page."""
+    """One line of the settings page."""
 
     key: str
     title: str
     default: Any
     effect: Effect
     choices: tuple[tuple[Any, str], ...] = ()
-    """(value, label); empty: a yes/no or a number, by the default's type."""
+    """Pairs of a value and its label; empty for a yes/no or a number, by the default's type."""
     low: float = 0.0
     high: float = 0.0
     page: str = "Appearance"
@@ -121,7 +121,7 @@ class Preferences(QObject):
             self.store = QSettings("collage", "collage-explorer")
 
     def get(self, key: str) -> Any:
-        """The value of a preference; the default where none is stored or it cannot be read."""
+        """Returns the value of a preference; the default where none can be read."""
         default = BY_KEY[key].default
         raw = self.store.value(f"preferences/{key}")
         if raw is None:
@@ -142,7 +142,7 @@ class Preferences(QObject):
             self.changed.emit(key)
 
     def recent(self) -> list[str]:
-        """The files that were opened last, the newest first."""
+        """Returns the files that were opened last, the newest first."""
         paths: Any = self.store.value("recent", [])
         if isinstance(paths, str):
             paths = [paths]

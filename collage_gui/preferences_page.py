@@ -22,7 +22,7 @@ from collage_gui.theme import pad_spin_boxes
 
 
 class PreferencesPage(QDialog):
-    """Applies every change at once."""
+    """The page of settings, which applies every change at once."""
 
     def __init__(self, preferences: Preferences, parent: QWidget) -> None:
         super().__init__(parent)

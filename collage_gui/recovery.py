@@ -1,4 +1,4 @@
-"""Files that hold unsaved work until it is saved: one session file a document, and a note about it.
+"""Keeps unsaved work in files until it is saved: a session file a document, and a note.
 
 A copy is removed when its document is saved or closed properly. What is left at the next start was
 lost in a crash, and the welcome page offers to restore it.
@@ -21,7 +21,7 @@ from collage_engine.records.locks import HeldLock, is_locked
 
 
 def recovery_folder() -> Path:
-    """The folder of the recovery copies; ``COLLAGE_EXPLORER_RECOVERY`` names another one."""
+    """Returns the folder of the recovery copies, which ``COLLAGE_EXPLORER_RECOVERY`` may name."""
     named = os.environ.get("COLLAGE_EXPLORER_RECOVERY")
     if named:
         return Path(named)
@@ -39,7 +39,7 @@ class Copy:
 
     @property
     def note(self) -> Path:
-        """The file that says what it is a copy of."""
+        """Returns the file that says what it is a copy of."""
         return self.session.with_suffix(".json")
 
 
@@ -71,7 +71,7 @@ def discard(copy: Copy | None) -> None:
 
 
 def left_behind() -> list[Copy]:
-    """The copies whose window is gone without having removed them."""
+    """Returns the copies whose window is gone without having removed them."""
     folder = recovery_folder()
     lost = []
     for note in sorted(folder.glob("*.json")) if folder.is_dir() else ():
@@ -92,7 +92,7 @@ def left_behind() -> list[Copy]:
 
 @cache
 def _own_lock(folder: str) -> str:
-    """The name of a file on which this process holds a lock until it ends, however it ends.
+    """Returns the name of a file on which this process holds a lock until it ends, however it ends.
 
     Process ids would not tell windows apart: containers give every window the same one.
     """

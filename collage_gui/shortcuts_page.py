@@ -12,7 +12,7 @@ from collage_gui.actions import ACTIONS, MENUS
 
 
 class ShortcutsPage(QDialog):
-    """Lists every shortcut, by menu."""
+    """The page that lists every shortcut, by menu."""
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)

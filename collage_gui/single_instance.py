@@ -16,7 +16,7 @@ from PySide6.QtCore import QObject
 from PySide6.QtNetwork import QLocalServer, QLocalSocket
 
 CONNECT_MS = 400
-"""How long a second start waits for the open window to accept it, in ms; chosen."""
+"""Milliseconds for which a second start waits for the open window to accept it; chosen."""
 ANSWER_MS = 3000
 """How long it waits for the answer; a window that is busy for longer is not used. Chosen."""
 LONGEST = 1 << 20
@@ -24,7 +24,7 @@ LONGEST = 1 << 20
 
 
 def server_name(settings: str) -> str:
-    """The name of the socket of one user's windows.
+    """Returns the name of the socket of one user's windows.
 
     Args:
         settings: Path of the user's settings file.
@@ -79,7 +79,7 @@ class Handover(QObject):
             self._server.listen(name)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stops listening."""
         self._server.close()
 
     def _connected(self) -> None:

@@ -140,7 +140,7 @@ class Theme(QObject):
             self.apply()
 
     def pick(self) -> Colours:
-        """The colours that the settings and the system ask for."""
+        """Returns the colours that the settings and the system ask for."""
         wanted = self.forced or self.preferences.get("theme")
         hints = QGuiApplication.styleHints()
         if wanted == "system":

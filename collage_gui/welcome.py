@@ -1,4 +1,4 @@
-"""The first page: a sample, files to open, recent files, and what a crash left behind."""
+"""Shows the first page: a sample, files to open, recent files, and what a crash left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fixed sentences of the desktop, by subject, so that their wording can be reviewed here.
+"""Holds the fixed sentences of the desktop, by subject, so that their wording can be reviewed.
 
 Titles and tips of actions are in ``actions.py``. Sentences about figures are shared with reports
 and the command line and come from ``collage_engine.drawing``.
@@ -29,28 +29,28 @@ _HOW_RUNS_END = {"finished": "The run ended", "cancelled": "The run was cancelle
 
 
 def how_a_run_ended(state: str, reason: str | None) -> str:
-    """The line of the log at the end of a run."""
+    """Returns the line of the log at the end of a run."""
     text = _HOW_RUNS_END.get(state, "The run failed")
     return f"{text}: {reason}" if reason else text
 
 
 def settings_unreadable(run: str, reason: object) -> str:
-    """That the settings of a stored run cannot be taken over."""
+    """Says that the settings of a stored run cannot be taken over."""
     return f"The settings of {run} cannot be read: {reason}"
 
 
 def measured_and_valid(candidates: str, valid: int) -> str:
-    """The line of the log after a selection was measured."""
+    """Returns the line of the log after a selection was measured."""
     return f"Measured {candidates}; {valid} of them valid."
 
 
 def measuring_as_one_partition(operators: str) -> str:
-    """The line of the log when a selection is measured."""
+    """Returns the line of the log when a selection is measured."""
     return f"Measuring {operators} as one partition."
 
 
 def no_placement_satisfies(pins: bool, limits: bool, reason: str) -> str:
-    """Why a search found nothing.
+    """Says why a search found nothing.
 
     Args:
         pins: Whether there are pins.
@@ -65,47 +65,47 @@ def no_placement_satisfies(pins: bool, limits: bool, reason: str) -> str:
 
 
 def best_of_the_search_of(run: str) -> str:
-    """The title of the best placement that a run's search found."""
+    """Returns the title of the best placement that a run's search found."""
     return f"{run}, best of the search"
 
 
 def no_recovery_copy(reason: object) -> str:
-    """That unsaved work could not be copied for the case of a crash."""
+    """Says that unsaved work could not be copied for the case of a crash."""
     return f"No recovery copy could be written: {reason}"
 
 
 def unmeasured(candidates: int) -> str:
-    """How many candidates have no cost, as a price in the pin menu."""
+    """Says how many candidates have no cost, as a price in the pin menu."""
     return f"{candidates} unmeasured"
 
 
 def at_most(price: str) -> str:
-    """A price that is only bounded from above."""
+    """Returns a price that is only bounded from above."""
     return f"at most {price}"
 
 
 def at_most_with_unmeasured(price: str, candidates: int) -> str:
-    """A price that unmeasured candidates may lower."""
+    """Returns a price that unmeasured candidates may lower."""
     return f"{at_most(price)}, {candidates} unmeasured"
 
 
 def at_least(price: str) -> str:
-    """A price that is only bounded from below."""
+    """Returns a price that is only bounded from below."""
     return f"at least {price}"
 
 
 def _about_seconds(seconds: float | None) -> str:
-    """How long measuring takes, in brackets; empty where it is not known."""
+    """Says how long measuring takes, in brackets; empty where it is not known."""
     return f" (about {max(1, round(seconds))} s)" if seconds is not None else ""
 
 
 def measure_unmeasured(candidates: int, seconds: float | None) -> str:
-    """The button that measures what has no cost."""
+    """Returns the label of the button that measures what has no cost."""
     return f"Measure {candidates} more{_about_seconds(seconds)}"
 
 
 def measure_of_exactly_these(candidates: str, seconds: float | None) -> str:
-    """The entry of the pin menu that measures what has no cost."""
+    """Returns the label of the menu's entry that measures what has no cost."""
     return f"Measure {candidates} of exactly these{_about_seconds(seconds)}"
 
 
@@ -115,44 +115,44 @@ WITHOUT_PINS_FIELD = "it has no 'collage_pins'"
 
 
 def no_file_of_pins(reason: object) -> str:
-    """That a file holds no pins."""
+    """Says that a file holds no pins."""
     return f"this is no file of pins: {reason}"
 
 
 def pins_of_another_version(version: object, known: int) -> str:
-    """That a file of pins was written in another format."""
+    """Says that a file of pins was written in another format."""
     return f"this file of pins is of version {version}, not {known}"
 
 
 def nodes_of_placement_gone(lost: int, nodes: str) -> str:
-    """That nodes of a file's placement are not in the model any more."""
+    """Says that nodes of a file's placement are not in the model any more."""
     return f"{lost} of {nodes} of the placement {'is' if lost == 1 else 'are'} gone."
 
 
 def pin_malformed(number: int, reason: object) -> str:
-    """That a pin of a file cannot be read."""
+    """Says that a pin of a file cannot be read."""
     return f"pin {number} of the file is malformed: {reason}"
 
 
 def pin_without_nodes(number: int, nodes: int) -> str:
-    """That none of a pin's nodes is in the model."""
+    """Says that none of a pin's nodes is in the model."""
     what = "its node is not" if nodes == 1 else f"none of its {nodes} nodes is"
     return f"Pin {number}: {what} in this model."
 
 
 def pin_dropped(number: int, kind: str, gone: str, count: int) -> str:
-    """That a pin means nothing without the nodes that are gone."""
+    """Says that a pin means nothing without the nodes that are gone."""
     return f"Pin {number} ({kind}) was dropped, since {gone} {'is' if count == 1 else 'are'} gone."
 
 
 def pin_kept_without(number: int, gone: str, left: int) -> str:
-    """That a pin was kept on the nodes that are still there."""
+    """Says that a pin was kept on the nodes that are still there."""
     more = f" and {left} more" if left else ""
     return f"Pin {number} was kept without {gone}{more}."
 
 
 def pins_applied(pins: str, problems: Sequence[str], left: int) -> str:
-    """What became of the pins of a file.
+    """Says what became of the pins of a file.
 
     Args:
         pins: How many there are.
@@ -178,27 +178,27 @@ ENGINE_DOES_NOT_ANSWER = "The engine does not answer. What was measured is kept.
 
 
 def not_a_message(text: str) -> str:
-    """That the engine wrote something that belongs to no protocol."""
+    """Says that the engine wrote something that belongs to no protocol."""
     return f"not a message of the protocol: {text}"
 
 
 def another_protocol(reason: object) -> str:
-    """That the engine's first answer cannot be read."""
+    """Says that the engine's first answer cannot be read."""
     return f"the engine speaks another protocol ({reason})"
 
 
 def malformed_answer(method: str, reason: object) -> str:
-    """That an answer of the engine cannot be read."""
+    """Says that an answer of the engine cannot be read."""
     return f"the engine's answer to {method} is malformed: {reason}"
 
 
 def malformed_notification(method: str, reason: object) -> str:
-    """That a notification of the engine cannot be read."""
+    """Says that a notification of the engine cannot be read."""
     return f"malformed notification {method}: {reason}"
 
 
 def protocol_versions_differ(theirs: int, ours: int) -> str:
-    """That the engine is of another version than the window."""
+    """Says that the engine is of another version than the window."""
     return (
         f"the engine speaks protocol version {theirs}, this window {ours}: install the same "
         "version on both sides"
@@ -206,48 +206,48 @@ def protocol_versions_differ(theirs: int, ours: int) -> str:
 
 
 def engine_did_not_answer(where: str, seconds: float) -> str:
-    """That an engine was started and said nothing."""
+    """Says that an engine was started and said nothing."""
     return f"the engine ({where}) did not answer within {seconds:.0f} s"
 
 
 def engine_not_started(command: str) -> str:
-    """That the program of the engine is not there."""
+    """Says that the program of the engine is not there."""
     return f"the engine could not be started: {command} not found"
 
 
 def engine_crashed(signal: int) -> str:
-    """That the engine's process was ended by a signal; 0 where it is not known."""
+    """Says that the engine's process was ended by a signal; 0 where it is not known."""
     return f"the engine crashed (signal {signal})" if signal else "the engine crashed"
 
 
 def engine_ended(status: int) -> str:
-    """That the engine's process ended by itself."""
+    """Says that the engine's process ended by itself."""
     return f"the engine ended with exit status {status}"
 
 
 def engine_lost(reason: str, measuring: str) -> str:
-    """The banner after the engine ended: why, and what it was measuring."""
+    """Returns the banner after the engine ended: why, and what it was measuring."""
     text = f"{reason} while measuring {measuring}" if measuring else reason
     return f"{text}. What was measured is kept."
 
 
 def no_host_name(text: str) -> str:
-    """That a connection over ssh names no machine."""
+    """Says that a connection over ssh names no machine."""
     return f"{text!r} is no host name"
 
 
 def no_connection(text: str) -> str:
-    """That a text is no connection."""
+    """Says that a text is no connection."""
     return f"{text!r}: a connection is local, ssh:HOST, python:PATH or command:…"
 
 
 def not_done_after(seconds: float) -> str:
-    """That what was asked for on the command line took too long."""
+    """Says that what was asked for on the command line took too long."""
     return f"not done after {seconds:.0f} s"
 
 
 def no_such_toolchain(unknown: Sequence[str], known: str) -> str:
-    """That the command line names a toolchain that is not here."""
+    """Says that the command line names a toolchain that is not here."""
     return f"no such toolchain here: {', '.join(unknown)} (there are {known})"
 
 
@@ -270,7 +270,7 @@ NO_RUN_TO_EXPORT = "There is no run to export yet."
 
 
 def artifact_written(folder: str, size: str, what: str) -> str:
-    """Where an artifact is, how large it is, what is in it, and how it is run."""
+    """Says where an artifact is, how large it is, what is in it, and how it is run."""
     content = f": {what}" if what else ""
     return f"Written: {folder} ({size}){content}. Run it: python {folder}/loader/run_artifact.py"
 
@@ -310,7 +310,7 @@ PIN_DEMANDS = {
     "together": "together in one partition",
     "device": "on device {device}",
 }
-"""What a pin demands, by its kind."""
+"""The sentence of what a pin demands, by the pin's kind."""
 
 # -- document window: run controller -----------------------------------------------
 
@@ -322,7 +322,7 @@ RUN_CANCELLED = "The run was cancelled; what was measured is kept."
 
 
 def run_would_fail(nodes: Sequence[str], left: int) -> str:
-    """The answer to Check first where no placement is possible.
+    """Returns the answer to Check first where no placement is possible.
 
     Args:
         nodes: Nodes that nothing can run, the first of them.
@@ -333,7 +333,7 @@ def run_would_fail(nodes: Sequence[str], left: int) -> str:
 
 
 def what_a_run_would_do(candidates: str, distinct: str, stored: str, took: str) -> str:
-    """The answer to Check first: how many candidates there are, and how long a run takes."""
+    """Returns the answer to Check first: how many candidates, and how long a run takes."""
     return (
         f"{candidates}, {distinct} of them distinct and {stored} measured already. Expected: "
         f"{took}."
@@ -375,17 +375,17 @@ ABOUT_MARKS = {
 
 
 def layout_took_too_long(seconds: float) -> str:
-    """That a layout was given up."""
+    """Says that a layout was given up."""
     return f"layout took longer than {seconds} s"
 
 
 def layout_ended(status: int) -> str:
-    """That the process that computes the layout failed."""
+    """Says that the process that computes the layout failed."""
     return f"layout ended with {status}"
 
 
 def not_laid_out(reason: str) -> str:
-    """That the graph cannot be drawn."""
+    """Says that the graph cannot be drawn."""
     return f"The graph could not be laid out: {reason}."
 
 
@@ -441,7 +441,7 @@ ABOUT_WITHOUT_DRIFT = "The latency at the speed that the machine had for the sho
 
 
 def expected_past_the_axis(latency: str) -> str:
-    """An expected latency that lies beyond the end of the chart."""
+    """Returns an expected latency that lies beyond the end of the chart."""
     return f"expected → {latency}"
 
 
@@ -451,7 +451,7 @@ ABOUT_SPREAD = "Half of what lies between the 20th and the 80th percentile"
 
 
 def candidates_shown(shown: int, total: str, measured: int) -> str:
-    """How many candidates the table shows, and how many of all have a cost."""
+    """Says how many candidates the table shows, and how many of all have a cost."""
     return f"{shown:,} of {total} · {measured:,} measured"
 
 
@@ -469,7 +469,7 @@ OPEN_A_MODEL_FIRST = "Open a model to see what could run it."
 
 
 def nothing_measured_yet(took: str) -> str:
-    """What stands where candidates will be.
+    """Returns the text that stands where candidates will be.
 
     Args:
         took: How long a run takes; empty where that is not known.
@@ -489,27 +489,27 @@ PREDICTED_IN_MODEL = "predicted from them"
 
 
 def median_of(cost: str, repeats: str) -> str:
-    """An isolated cost and the repeats that it is the median of."""
+    """Returns an isolated cost and the repeats that it is the median of."""
     return f"{cost}, the median of {repeats}"
 
 
 def percentiles(low: str, high: str) -> str:
-    """The spread of a cost."""
+    """Returns the spread of a cost."""
     return f"20th–80th percentile {low} – {high}"
 
 
 def with_cold_weights(cost: str) -> str:
-    """The cost of a candidate whose weights are in no cache."""
+    """Returns the cost of a candidate whose weights are in no cache."""
     return f"With cold weights {cost}"
 
 
 def largest_error(error: str) -> str:
-    """The error of a candidate."""
+    """Returns the error of a candidate."""
     return f"Largest relative error {error}"
 
 
 def measured_at(when: str, from_store: bool, machine: str = "") -> str:
-    """When a cost was measured, on which machine of a farm, and whether the store had it."""
+    """Says when a cost was measured, on which machine of a farm, and whether the store had it."""
     where = f" on {machine}" if machine else ""
     return f"Measured {when}{where}, from the store" if from_store else f"Measured {when}{where}"
 
@@ -526,7 +526,7 @@ CHOOSE_A_RUN_IN_AGAINST = (
 def changes_against(
     before: str, moved: int, regrouped: int, same: int, difference: str, toolchains: str
 ) -> str:
-    """What a comparison of two runs counts."""
+    """Says what a comparison of two runs counts."""
     return (
         f"Against {before}: {moved} moved, {regrouped} regrouped, {same} same · {difference} · "
         f"partitions: {toolchains}"
@@ -546,7 +546,7 @@ PARTITIONS_IN_THE_MODEL = "Partitions in the model"
 
 
 def no_input_sizes(text: str) -> str:
-    """That a text gives no sizes of an input."""
+    """Says that a text gives no sizes of an input."""
     return f"{text!r}: sizes are written NAME=1,3,224,224"
 
 
@@ -598,7 +598,7 @@ MEMORY_NOT_MEASURED = (
 
 
 def measured_memory(memory: str) -> str:
-    """What a run has measured of a placement's memory."""
+    """Says what a run has measured of a placement's memory."""
     return f"Measured in the last run: {memory}."
 
 
@@ -619,12 +619,12 @@ FIRST_PLACEMENT_COMES = "The first placement stands here as soon as the run has 
 
 
 def converted_once(values: str, took: str) -> str:
-    """The values that are converted between formats, and what that takes."""
+    """Returns the values that are converted between formats, and what that takes."""
     return f"{values} converted once, {took}"
 
 
 def with_hand_overs(latency: str) -> str:
-    """What the search expects of a placement, hand-overs and launches included."""
+    """Says what the search expects of a placement, hand-overs and launches included."""
     return f"with hand-overs {latency} expected"
 
 
@@ -643,7 +643,7 @@ PLACEMENT_IS_OLDER = "the placement is older than the pins: press Space"
 
 
 def price_may_be_lower(unmeasured: int) -> str:
-    """That a pin's price rests on what was measured."""
+    """Says that a pin's price rests on what was measured."""
     are = "candidate is" if unmeasured == 1 else "candidates are"
     return f"{unmeasured} {are} unmeasured: the price may be lower."
 
@@ -678,17 +678,17 @@ IN_THE_MODEL = "In the model"
 
 
 def time_left(time: str) -> str:
-    """The time that is left of a stage."""
+    """Returns the time that is left of a stage."""
     return f"{time} left"
 
 
 def best_so_far(latency: str) -> str:
-    """The best placement that a run under way has found."""
+    """Returns the best placement that a run under way has found."""
     return f"{BEST_SO_FAR}: {latency}"
 
 
 def at_most_for_the_run(time: str) -> str:
-    """The time that is left of a run's budget."""
+    """Returns the time that is left of a run's budget."""
     return f"at most {time} to the end of the run"
 
 
@@ -700,7 +700,7 @@ ROOFLINE_TITLE = "Time above the certified bounds"
 
 
 def time_of_last_run_or(expected: str) -> str:
-    """What the column of times holds.
+    """Says what the column of times holds.
 
     Args:
         expected: What it holds where the last run was not profiled.
@@ -763,12 +763,12 @@ EXPECTED_NOT_MEASURED = "expected, not measured"
 
 
 def against_exported(gain: str) -> str:
-    """How much slower or faster the search's best placement is than what is exported."""
+    """Says how much slower or faster the search's best placement is than what is exported."""
     return f"{gain} against what is exported"
 
 
 def is_exported(what: str) -> str:
-    """That a run exports a baseline."""
+    """Says that a run exports a baseline."""
     return f"{what} is exported"
 
 
@@ -830,12 +830,12 @@ def sizes_of_dimension(name: str) -> str:
 
 
 def no_size(name: str, text: str) -> str:
-    """That a size of a dimension cannot be read."""
+    """Says that a size of a dimension cannot be read."""
     return f"{name}: {text!r} is no size; sizes are written 1, 4, 16"
 
 
 def no_size_yet(name: str) -> str:
-    """That a dimension has no size."""
+    """Says that a dimension has no size."""
     return f"{name} has no size yet; sizes are written 1, 4, 16"
 
 
@@ -851,7 +851,7 @@ COMPILES_WITHOUT_MEASURING = "no device here: compiles for one, without measurin
 
 
 def only_for(devices: Sequence[str]) -> str:
-    """That a toolchain has nothing for the chosen kind of device."""
+    """Says that a toolchain has nothing for the chosen kind of device."""
     return f"only for {' and '.join(devices)}"
 
 
@@ -912,12 +912,12 @@ STEPS = (
 
 
 def only_for_nvidia_devices(names: str) -> str:
-    """The line of the toolchains that are of no use on a machine without a device."""
+    """Returns the line of the toolchains that are of no use on a machine without a device."""
     return f"– only for NVIDIA devices, of which there is none here: {names}"
 
 
 def was_open_at_a_crash(name: str) -> str:
-    """That work can be restored."""
+    """Says that work can be restored."""
     return f"{name} was open when the explorer ended unexpectedly."
 
 
@@ -925,37 +925,37 @@ def was_open_at_a_crash(name: str) -> str:
 
 
 def not_written(path: str, reason: str) -> str:
-    """That a file could not be written, and why."""
+    """Says that a file could not be written, and why."""
     return f"{path} could not be written: {reason}"
 
 
 def cannot_be_written(path: object) -> str:
-    """That a picture could not be written."""
+    """Says that a picture could not be written."""
     return f"{path} cannot be written"
 
 
 def not_a_regular_expression(reason: object) -> str:
-    """That a search text is no regular expression, and why."""
+    """Says that a search text is no regular expression, and why."""
     return f"not a regular expression: {reason}"
 
 
 def save_the_changes(names: str) -> str:
-    """The question before documents with changes are closed."""
+    """Returns the question before documents with changes are closed."""
     return f"Save the changes to {names}?"
 
 
 def changed_on_disk(name: str) -> str:
-    """That another program has written a file that is open."""
+    """Says that another program has written a file that is open."""
     return f"{name} has changed on disk."
 
 
 def asking_the_farm(address: str) -> str:
-    """That the engine asks a farm, and there is no answer yet."""
+    """Says that the engine asks a farm, and there is no answer yet."""
     return f"Asking {address} for its machines…"
 
 
 def not_an_npz_file(name: str) -> str:
-    """That a file that was chosen as inputs holds none."""
+    """Says that a file that was chosen as inputs holds none."""
     return f"{name} is not an .npz file"
 
 
@@ -965,7 +965,7 @@ def only_these(label: str, detail: str) -> str:
 
 
 def of_what_is_deployed(label: str) -> str:
-    """The spoken name of a field with a limit."""
+    """Returns the spoken name of a field with a limit."""
     return f"{label} of what is deployed"
 
 

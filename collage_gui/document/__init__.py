@@ -1,1 +1,1 @@
-"""What the window knows of one open document, without widgets: one part per subject."""
+"""Holds what the window knows of one open document, without widgets: one part per subject."""

@@ -1,4 +1,4 @@
-"""Undoable edits of a document."""
+"""Defines the undoable edits of a document."""
 
 from __future__ import annotations
 

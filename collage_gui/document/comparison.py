@@ -1,4 +1,4 @@
-"""What the shown placement is compared with."""
+"""Compares the shown placement with the reference that the user chose."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from collage_gui.document.shown_placement import ShownPlacement
 
 
 class ReferenceComparison(QObject):
-    """It holds the reference of all numbers, and the differences from it."""
+    """The reference of all numbers, and the differences of the shown run from it."""
 
     reference_changed = Signal()
     changed = Signal()
-    """``result`` changed."""
+    """A signal that ``result`` has changed."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class ReferenceComparison(QObject):
         return best.name, best.measured_us
 
     def reference_baseline(self) -> Baseline | None:
-        """The baseline that numbers are compared with; None when they are not."""
+        """Returns the baseline that numbers are compared with; None when they are not."""
         run = self._runs.shown_or_last()
         if run is None or self.reference.kind == "run":
             return None
@@ -90,7 +90,7 @@ class ReferenceComparison(QObject):
         return next((b for b in run.baselines if b.name == name), None)
 
     def _toolchain_of_reference(self) -> str:
-        """The toolchain of the reference; of the best baseline that is one toolchain alone."""
+        """Returns the toolchain of the reference, or of the best baseline of a single toolchain."""
         name, _ = self.reference_time()
         run = self._runs.shown_or_last()
         if self.reference.kind == "baseline" or run is None:
@@ -100,7 +100,7 @@ class ReferenceComparison(QObject):
         return best.name.split("[")[0] if best is not None else name
 
     def reference_partitions(self) -> dict[str, float]:
-        """The time that the reference takes for the operators of each shown partition.
+        """Returns the time that the reference takes for the operators of each shown partition.
 
         With a run as the reference, times are summed over the smallest sets of operators whose
         border is a border in both placements. With the baseline of one toolchain, the time is
@@ -132,7 +132,7 @@ class ReferenceComparison(QObject):
 def covered_time(
     nodes: Iterable[int], measured: Iterable[tuple[frozenset[int], float]]
 ) -> float | None:
-    """The time that one toolchain takes for operators, by its measured candidates.
+    """Returns the time that one toolchain takes for operators, by its measured candidates.
 
     The largest candidates inside the set are taken first, then those that fit beside them.
 

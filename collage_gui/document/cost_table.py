@@ -1,4 +1,4 @@
-"""The candidates of one document, their costs and their regrets."""
+"""Holds the candidates of one document, their costs and their regrets."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class CostTable(QObject):
         self._announce.timeout.connect(self._emit_changed)
 
     def of(self, candidate: str) -> Cost:
-        """The cost of a candidate, by its id; unknown where nothing is known."""
+        """Returns the cost of a candidate, by its id; unknown where nothing is known."""
         cost = self.by_candidate.get(candidate)
         if cost is None and candidate in self.candidates:
             cost = self.candidates[candidate].cost
@@ -107,7 +107,7 @@ class CostTable(QObject):
         self.regrets, self.regret_bounds = {}, {}
 
     def stop(self) -> None:
-        """Announce nothing any more: the document closes."""
+        """Announces nothing any more, because the document closes."""
         self._announce.stop()
 
     def take_regrets(

@@ -1,4 +1,4 @@
-"""One model or session that is opened in an engine."""
+"""Holds one model or session that is opened in an engine."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Document(QObject):
 
     @property
     def handle(self) -> str:
-        """The engine's name of the document; empty while the engine does not have it."""
+        """Returns the engine's name of the document; empty while the engine does not have it."""
         return self.requests.handle
 
     @property
@@ -118,7 +118,7 @@ class Document(QObject):
 
     @property
     def title(self) -> str:
-        """The name of its file, with a dot when there is something to save."""
+        """Returns the name of the document's file, with a dot when there is something to save."""
         path = self.session_path or self.path or (self.model.path if self.model else "")
         name = path.replace("\\", "/").rsplit("/", 1)[-1] or "untitled"
         shape = self.shapes.shown
@@ -133,7 +133,7 @@ class Document(QObject):
         return shown is not None and not same_demands(shown.pins, self.pins.current)
 
     def ties(self) -> dict[str, str]:
-        """Shown partition → another toolchain that is tied with its own."""
+        """Returns, by shown partition, another toolchain that is tied with its own."""
         shown = self.placement.shown
         explanation = self.questions.explanation
         return tied_partitions(
@@ -178,7 +178,10 @@ class Document(QObject):
         self.requests.send("model.open", params, self._admitted, refused, topic="open")
 
     def _model_file(self) -> protocol.ModelOpen | None:
-        """How the engine gets the model's file; None, and a failure, where it cannot be read."""
+        """Returns the request by which the engine gets the model's file.
+
+        It is None, with a failure announced, where the file cannot be read.
+        """
         if not self.client.connection.is_remote:
             return protocol.ModelOpen(path=self.path)
         try:
@@ -371,7 +374,7 @@ class Document(QObject):
     # -- the engine's news -------------------------------------------------------------
 
     def engine_lost(self) -> None:
-        """The engine is gone: nothing runs, and what is known stays on the screen."""
+        """Notes that the engine is gone: nothing runs, and what is known stays on the screen."""
         self.requests.handle = ""
         self.shapes.end()
         self.execution.engine_lost()

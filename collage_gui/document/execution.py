@@ -1,4 +1,4 @@
-"""What the engine does for one document: runs, searches and measurements."""
+"""Starts and follows what the engine does for one document: runs, searches, measurements."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Execution(QObject):
         self._requests.send("run.start", params, failed=self._start_failed)
 
     def cancel(self) -> None:
-        """Cancel the run; what was measured is kept."""
+        """Cancels the run; what was measured is kept."""
         if self.running and not self.cancelling:
             self.cancelling = True
             self.running_changed.emit()
@@ -176,7 +176,7 @@ class Execution(QObject):
         self.finished.emit(state, reason)
 
     def engine_lost(self) -> None:
-        """The engine is gone: nothing runs any more."""
+        """Notes that the engine is gone, so that nothing runs any more."""
         if self.running or self.progress is not None:
             self._stop()
             self._runs.end_provisional()
@@ -184,7 +184,7 @@ class Execution(QObject):
             self.progress_changed.emit()
 
     def restore_settings(self, run: Run) -> None:
-        """Go on with the settings of a run.
+        """Takes the settings of a run for the next one.
 
         Its name was its own, its inputs are not kept, and only a key or a menu entry asks for a
         quick confirmation.
@@ -202,7 +202,10 @@ class Execution(QObject):
         self.settings_restored.emit()
 
     def _measured_us(self, pins: tuple[Pin, ...]) -> float | None:
-        """The measured latency of the shown placement; None for an estimate or under other pins."""
+        """Returns the measured latency of the shown placement in µs.
+
+        It is None for an estimate, or under other pins.
+        """
         shown = self._placement.shown
         if shown is None or not same_demands(shown.pins, pins):
             return None
@@ -325,7 +328,7 @@ class Execution(QObject):
 
 
 def infeasible_sentence(infeasible: Mapping[str, Any], settings: RunSettings, pinned: bool) -> str:
-    """One sentence: why no placement satisfies what is demanded.
+    """Returns one sentence on why no placement satisfies what is demanded.
 
     Args:
         infeasible: What the search says of it.

@@ -1,4 +1,4 @@
-"""The farm that measures for a document, where one is configured."""
+"""Asks for the state of the farm that measures for a document, where one is configured."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collage_engine.service import protocol
 from collage_gui.document.requests import EngineRequests
 
 ASK_EVERY_MS = 2000
-"""How often a farm is asked for its state, in milliseconds; chosen: tasks take seconds."""
+"""Milliseconds between questions for a farm's state; chosen: tasks take seconds."""
 
 
 class Farm(QObject):

@@ -1,4 +1,4 @@
-"""The lines that the engine and the window report about one document."""
+"""Keeps the lines that the engine and the window report about one document."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LINES_KEPT = 2000
 
 
 class DocumentLog(QObject):
-    """Keeps the newest lines."""
+    """The log of one document, which keeps the newest lines."""
 
     added = Signal(str, str)
     """Level and text of a new line."""

@@ -59,7 +59,7 @@ def with_pin(document: Document, pin: Pin) -> tuple[Pin, ...]:
 
 
 def without_nodes(document: Document, nodes: frozenset[int]) -> tuple[Pin, ...]:
-    """Free nodes; pins on whole sets of nodes go when one of their nodes is freed."""
+    """Frees nodes; pins on whole sets of nodes go when one of their nodes is freed."""
     kept: list[Pin] = []
     for old in document.pins.current:
         rest = [n for n in old.nodes if n not in nodes]
@@ -76,7 +76,11 @@ def pins_as_now(document: Document, placement: Placement) -> tuple[Pin, ...]:
 
 
 def placement_by_hand(document: Document) -> dict[str, str]:
-    """The shown placement, overruled by the pins on toolchains, as ONNX node name → toolchain."""
+    """Returns the shown placement, overruled by the pins on toolchains.
+
+    Returns:
+        The toolchain of each ONNX node, by the node's name.
+    """
     graph = document.operators
     if graph is None or document.placement.shown is None:
         return {}

@@ -1,4 +1,4 @@
-"""What it costs to pin the selection to each toolchain, as far as it is known without a search."""
+"""Computes what pinning the selection to each toolchain costs, as far as known without a search."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collage_gui.document.document import Document
 
 @dataclass(frozen=True, kw_only=True)
 class PinPrice:
-    """It is the regret of the best placement that puts some operators on one toolchain."""
+    """The regret of the best placement that puts some operators on one toolchain."""
 
     toolchain: str
     us: float | None = None
@@ -31,7 +31,7 @@ class PinPrice:
 
     @property
     def text(self) -> str:
-        """``+26.9 µs``, ``at most +210 µs, 3 unmeasured``, ``computes no max_pool``."""
+        """Returns ``+26.9 µs``, ``at most +210 µs, 3 unmeasured``, ``computes no max_pool``."""
         if self.reason:
             return self.reason
         if self.is_now:
@@ -88,7 +88,7 @@ def pin_prices(document: Document, toolchains: Iterable[str]) -> list[PinPrice]:
 def _price(
     document: Document, own: Collection[CandidateRecord], operators: frozenset[int]
 ) -> tuple[float | None, bool]:
-    """The price in µs, and whether it is only a lower bound.
+    """Returns the price in µs, and whether it is only a lower bound.
 
     Where the one selected operator is pinned, it is the price of another pin in that one's place.
     """
@@ -113,7 +113,7 @@ def _price(
 def unmeasured_candidates(
     document: Document, candidates: Iterable[CandidateRecord], operators: Collection[int]
 ) -> list[CandidateRecord]:
-    """The candidates that hold some of the operators and have no cost yet."""
+    """Returns the candidates that hold some of the operators and have no cost yet."""
     wanted = set(operators)
     return [
         c
@@ -123,7 +123,7 @@ def unmeasured_candidates(
 
 
 def unmeasured_of_pin(document: Document, pin: Pin) -> int:
-    """How many candidates that would satisfy a pin have no cost: they may lower its price."""
+    """Returns how many unmeasured candidates would satisfy a pin: they may lower its price."""
     if pin.kind not in ("on", "exactly") or pin.toolchain is None:
         return 0
     base = pin.toolchain.split("[")[0]
@@ -132,7 +132,7 @@ def unmeasured_of_pin(document: Document, pin: Pin) -> int:
 
 
 def price_of_pin(document: Document, at: int) -> str:
-    """``+26.9 µs`` or ``at most +210 µs``: what a pin that is honoured costs; empty: not known.
+    """Returns ``+26.9 µs`` or ``at most +210 µs``: what an honoured pin costs; else nothing.
 
     Args:
         document: The document.
@@ -149,7 +149,7 @@ def price_of_pin(document: Document, at: int) -> str:
 
 
 def refusals(document: Document) -> dict[str, str]:
-    """Toolchain → why it has no candidate for the primary operator."""
+    """Returns, by toolchain, why it has no candidate for the primary operator."""
     explanation = document.questions.explanation
     if explanation is None:
         return {}
@@ -157,13 +157,13 @@ def refusals(document: Document) -> dict[str, str]:
 
 
 def measuring_seconds(document: Document, candidates: int) -> float | None:
-    """About how long measuring so many candidates takes, by the last run; None without one."""
+    """Returns about how many seconds measuring takes, by the last run; None without one."""
     run = document.runs.shown_or_last()
     return measuring_s(run, candidates) if run is not None else None
 
 
 def measure_text(document: Document, short: bool = False, *, timed: bool = True) -> str:
-    """What the menu offers to measure, and about how long it takes; empty where all is known.
+    """Says what the menu offers to measure, and about how long it takes; empty where all is known.
 
     Args:
         document: The document, with its selection.

@@ -18,7 +18,7 @@ class PinSet(QObject):
     """Pins are edited undoably and sent to the engine at once."""
 
     changed = Signal()
-    """The pins or their verdicts changed."""
+    """A signal that the pins or their verdicts have changed."""
     edited = Signal()
     """The user changed the pins: the document has something to save."""
     accepted = Signal()
@@ -79,7 +79,7 @@ class PinSet(QObject):
         self._requests.send("pins.set", params, arrived, topic="pins")
 
     def numbers_by_operator(self) -> dict[int, list[int]]:
-        """Operator → places of its pins in ``current``."""
+        """Returns, by operator, the places of its pins in ``current``."""
         numbers: dict[int, list[int]] = {}
         for number, pin in enumerate(self.current):
             for node in pin.nodes:

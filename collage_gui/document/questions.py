@@ -1,4 +1,4 @@
-"""The questions that a selection asks the engine."""
+"""Asks the engine the questions that a selection raises."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from collage_gui.document.requests import EngineRequests
 from collage_gui.document.selection import Selection
 
 ASK_AFTER_MS = 90
-"""How long a selection must rest before it is asked about; chosen, so that walking along edges
-with the arrow keys does not ask at every node."""
+"""Milliseconds for which a selection must rest before it is asked about; chosen, so that walking
+along edges with the arrow keys does not ask at every node."""
 MOST_NODES = 4000
 """Operators of a selection that a query names at most; chosen to keep the message small."""
 

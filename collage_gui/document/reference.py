@@ -1,4 +1,4 @@
-"""What the numbers of a document are compared with."""
+"""Names what the numbers of a document are compared with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How one document asks the engine."""
+"""Sends the questions of one document to the engine."""
 
 from __future__ import annotations
 

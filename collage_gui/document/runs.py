@@ -1,4 +1,4 @@
-"""The runs of one document: their list, names, notes, and which of them is shown."""
+"""Holds the runs of one document: their list, names, notes, and which of them is shown."""
 
 from __future__ import annotations
 
@@ -50,22 +50,22 @@ class Runs(QObject):
 
     @property
     def visible(self) -> list[Run]:
-        """The runs that are not deleted."""
+        """Returns the runs that are not deleted."""
         return [run for run in self.all if run.id not in self.hidden]
 
     def find(self, run: str | None) -> Run | None:
-        """The run with this id; a finished one rather than what it found on the way."""
+        """Returns the run with this id; a finished one rather than what it found on the way."""
         known = [*self.all, *filter(None, [self.provisional])]
         return next((each for each in known if each.id == run), None)
 
     def title_of(self, run: Run) -> str:
-        """A run's name, or its number among the runs."""
+        """Returns a run's name, or its number among the runs."""
         if run not in self.all:
             return words.BEST_SO_FAR if run.provisional else words.CANCELLED_RUN
         return run.name or f"Run {self.all.index(run) + 1}"
 
     def shown_or_last(self) -> Run | None:
-        """The run whose placement is shown, else the last one."""
+        """Returns the run whose placement is shown, else the last one."""
         shown = self._placement.shown
         run = self.find(shown.run or shown.found_by) if shown is not None else None
         visible = self.visible
@@ -211,7 +211,7 @@ class Runs(QObject):
         self.changed.emit()
 
     def _pins_under(self, run: Run) -> tuple[Pin, ...]:
-        """The pins under which a run was made.
+        """Returns the pins under which a run was made.
 
         They are known exactly for runs of this window; for others the current pins are taken
         when there are as many of them.

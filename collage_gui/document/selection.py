@@ -1,4 +1,4 @@
-"""What is selected in one document."""
+"""Holds what is selected in one document."""
 
 from __future__ import annotations
 

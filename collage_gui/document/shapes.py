@@ -1,4 +1,4 @@
-"""The shapes that a model is open for together, and runs of all of them."""
+"""Holds the shapes that a model is open for together, and runs all of them."""
 
 from __future__ import annotations
 
@@ -84,13 +84,13 @@ class Shapes(QObject):
 
     @property
     def shown(self) -> protocol.ShapeEntry | None:
-        """The shape that the window shows; None where the document is for one shape."""
+        """Returns the shape that the window shows; None where the document is for one shape."""
         handle = self._requests.handle
         return next((each for each in self.entries if each.document == handle), None)
 
     @property
     def place(self) -> tuple[int, int]:
-        """The number of the shape that is shown, from 1, and how many there are."""
+        """Returns the number of the shape that is shown, from 1, and how many there are."""
         shown = self.shown
         return (self.entries.index(shown) + 1 if shown is not None else 0, len(self.entries))
 

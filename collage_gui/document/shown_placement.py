@@ -1,4 +1,4 @@
-"""The placement that the window shows, and where it comes from."""
+"""Holds the placement that the window shows, and where it comes from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collage_engine.records.placement import Partition, Placement
 
 @dataclass(frozen=True)
 class Shown:
-    """A placement, and where it comes from."""
+    """A placement with the run, search or baseline from which it comes."""
 
     placement: Placement
     title: str
@@ -27,7 +27,7 @@ class Shown:
 
 
 class ShownPlacement(QObject):
-    """It holds the placement that the graph and every table show."""
+    """The placement that the graph and every table show."""
 
     changed = Signal()
 
@@ -51,7 +51,7 @@ class ShownPlacement(QObject):
         self.changed.emit()
 
     def partition_of(self, operator: int | None) -> Partition | None:
-        """The partition that holds an operator."""
+        """Returns the partition that holds an operator."""
         return self.partitions.get(operator) if operator is not None else None
 
 

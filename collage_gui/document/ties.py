@@ -1,4 +1,4 @@
-"""Which partitions of a placement another toolchain would run as fast."""
+"""Finds the partitions of a placement that another toolchain would run as fast."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collage_gui.document.cost_table import CostTable
 def tied_partitions(
     placement: Placement | None, costs: CostTable, named: Iterable[str] = ()
 ) -> dict[str, str]:
-    """Partitions whose toolchain is tied with another one on exactly the same operators.
+    """Finds partitions whose toolchain is tied with another one on the same operators.
 
     A toolchain is tied when choosing it would lose less than the spreads of both costs, as the
     engine judges ties, or when the engine names it. Of several, the one that loses least counts.
@@ -47,7 +47,7 @@ def tied_partitions(
 
 
 def _loss(chosen: Cost, other: Cost, regret: float | None) -> float | None:
-    """What choosing ``other`` would lose, in µs: its regret, else the difference of the costs."""
+    """Returns what choosing ``other`` would lose, in µs: its regret, else the costs' difference."""
     if chosen.median_us is None or other.median_us is None:
         return None
     if not (chosen.usable and other.usable):
@@ -56,6 +56,6 @@ def _loss(chosen: Cost, other: Cost, regret: float | None) -> float | None:
 
 
 def _joint_spread(one: Cost, other: Cost) -> float:
-    """How far the spreads of two costs reach towards each other, in µs."""
+    """Returns how far the spreads of two costs reach towards each other, in µs."""
     low, high = (one, other) if one.at() <= other.at() else (other, one)
     return (low.high_us or low.at()) - low.at() + high.at() - (high.low_us or high.at())

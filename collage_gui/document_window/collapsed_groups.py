@@ -1,4 +1,4 @@
-"""Which groups of operators are drawn as one box each, and how that changes."""
+"""Says which groups of operators are drawn as one box each, and how that changes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def expand_around(
 def innermost_open_group(
     collapsed: frozenset[str], operator: int, groups: Mapping[str, Group]
 ) -> Group | None:
-    """The smallest name scope around an operator that is not collapsed.
+    """Returns the smallest name scope around an operator that is not collapsed.
 
     Args:
         collapsed: Ids of the groups that are drawn as one box.
@@ -73,7 +73,7 @@ def innermost_open_group(
 def collapse(
     collapsed: frozenset[str], chosen: Group, groups: Mapping[str, Group]
 ) -> frozenset[str]:
-    """Collapse a group; the collapsed groups inside it need no box of their own any more.
+    """Collapses a group; the collapsed groups inside it need no box of their own any more.
 
     Args:
         collapsed: Ids of the groups that are drawn as one box.

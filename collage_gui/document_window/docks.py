@@ -56,7 +56,7 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class PanelPlace:
-    """It names a panel's key, the label of its tab, and its widget."""
+    """A panel's key, the label of its tab, and its widget."""
 
     key: str
     label: str
@@ -64,7 +64,7 @@ class PanelPlace:
 
 
 def fitting_arrangement(width: int, height: int) -> str:
-    """The arrangement of panels that leaves the graph its share of a window of this size."""
+    """Returns the arrangement of panels that leaves the graph its share of such a window."""
     return "column" if width < NARROW_PX or height < LOW_PX else "around"
 
 
@@ -145,12 +145,12 @@ class Docks:
 
     @property
     def shown(self) -> list[QDockWidget]:
-        """The docks that hold panels now."""
+        """Returns the docks that hold panels now."""
         return [self.by_name[name] for name in PLACES[self.arrangement]]
 
     @property
     def panes(self) -> list[QTabWidget]:
-        """The tabs of the docks that are visible, in the order in which keys step through them."""
+        """Returns the tabs of the visible docks, in the order in which keys step through them."""
         names = PLACES[self.arrangement]
         return [self._tabs[name] for name in names if self.by_name[name].isVisible()]
 
@@ -163,7 +163,7 @@ class Docks:
                 tabs.setCurrentWidget(panel)
 
     def save(self) -> QByteArray:
-        """The sizes and places of the docks, to be kept in the settings."""
+        """Returns the sizes and places of the docks, to be kept in the settings."""
         return self._window.saveState(LAYOUT_VERSION)
 
     def restore(self, state: object) -> bool:

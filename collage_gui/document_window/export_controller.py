@@ -1,4 +1,4 @@
-"""Actions that write files: pictures, tables, the report, the artifact."""
+"""Carries out the actions that write files: pictures, tables, the report, the artifact."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SELECTION_MARGIN = 30
 
 
 class ExportController:
-    """Asks for a path and writes there."""
+    """The actions that export; each asks for a path and writes there."""
 
     def __init__(
         self,
@@ -245,14 +245,14 @@ def _unpack(content: bytes, folder: str) -> None:
 
 
 def exported(run: Run) -> str:
-    """What a run exports, and how fast it is: ``TVM only, 5.28 ms measured``."""
+    """Says what a run exports, and how fast it is: ``TVM only, 5.28 ms measured``."""
     if run.placement is None:
         return winner_title(run)
     return f"{winner_title(run)}, {latency_text(run.placement)}"
 
 
 def artifact_sentence(folder: str, what: str = "") -> str:
-    """Where an artifact is, how large it is, and how it is run.
+    """Says where an artifact is, how large it is, and how it is run.
 
     Args:
         folder: The artifact.

@@ -25,7 +25,7 @@ class DocumentFiles:
 
     @property
     def stem(self) -> str:
-        """The name of the document's file without its suffix."""
+        """Returns the name of the document's file without its suffix."""
         return os.path.splitext(os.path.basename(self._document.path or "graph"))[0]
 
     def ask_save(self, title: str, name: str, kind: str) -> str:

@@ -54,7 +54,7 @@ class FindBar(QFrame):
     """The line above the graph; Enter and Shift+Enter step through results, Escape closes."""
 
     results = Signal(object)
-    """List of operator numbers."""
+    """A signal with the list of the operator numbers that were found."""
     stepped = Signal(int)
     """The operator number of the occurrence that was stepped to."""
     closed = Signal()
@@ -139,7 +139,7 @@ class FindBar(QFrame):
         self.results.emit(self.found)
 
     def step(self, by: int) -> None:
-        """Go to the next result, or with -1 to the previous one."""
+        """Goes to the next result, or with -1 to the previous one."""
         if self._wait.isActive():
             self.search()
         if self.found:

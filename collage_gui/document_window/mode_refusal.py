@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def mode_refusal(document: Document, mode: Mode) -> str:
-    """Why colouring by a quantity would say nothing now; empty where it says something."""
+    """Says why colouring by a quantity would say nothing now; empty where it says something."""
     shown = document.placement.shown
     if mode == "toolchain":
         return ""

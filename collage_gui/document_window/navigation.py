@@ -1,4 +1,4 @@
-"""Actions that find, zoom, walk and select in the graph."""
+"""Carries out the actions that find, zoom, walk and select in the graph."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ class Navigation:
             self._find_bar.step(1)
 
     def find_next(self) -> None:
-        """Go to the next occurrence."""
+        """Goes to the next occurrence."""
         self._find_bar.step(1)
 
     def find_previous(self) -> None:
-        """Go to the previous occurrence."""
+        """Goes to the previous occurrence."""
         self._find_bar.step(-1)
 
     def highlight_same_operator(self) -> None:

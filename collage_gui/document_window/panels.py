@@ -34,7 +34,7 @@ class Panels:
         self.machines = MachinesPanel(document.farm, theme)
 
     def tables(self) -> dict[str, str]:
-        """Every table's CSV text by name."""
+        """Returns every table's CSV text by name."""
         self.runs.in_model.refresh(self.runs.document.runs.shown_or_last())
         self.runs.roofline.refresh()
         self.runs.memory.refresh()

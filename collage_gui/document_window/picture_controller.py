@@ -44,7 +44,7 @@ class PictureController(QObject):
     groups_changed = Signal()
     """Partitions are drawn as one box each from now on, or no more."""
     picture_changed = Signal()
-    """There is another layout."""
+    """A signal that there is another layout."""
     colours_changed = Signal()
     marks_changed = Signal()
 
@@ -117,7 +117,7 @@ class PictureController(QObject):
         return self._layouts.busy
 
     def groups(self) -> dict[str, Group]:
-        """Every group that can be drawn as one box: name scopes and shown partitions."""
+        """Returns every group that can be drawn as one box: name scopes and shown partitions."""
         groups = dict(self._document.scopes)
         shown = self._document.placement.shown
         if shown is not None:
@@ -212,7 +212,7 @@ class PictureController(QObject):
             self.open_box(self._view.marks.primary)
 
     def leave_group(self) -> None:
-        """Collapse the innermost open group around the primary operator."""
+        """Collapses the innermost open group around the primary operator."""
         primary = self._document.selection.primary
         if primary is None:
             return
@@ -255,7 +255,7 @@ class PictureController(QObject):
     # -- colours -----------------------------------------------------------------------
 
     def paint_theme(self) -> PaintTheme:
-        """The colours and fonts that the graph is painted with now."""
+        """Returns the colours and fonts that the graph is painted with now."""
         bold = self._theme.font(13, QFont.Weight.DemiBold)
         return PaintTheme(self._theme.colours, self._theme.font(), bold)
 
@@ -266,7 +266,7 @@ class PictureController(QObject):
         self.recolour()
 
     def set_mode(self, mode: Mode) -> None:
-        """Colour by another quantity; nothing moves.
+        """Colours by another quantity; nothing moves.
 
         Changes need a reference run: where none is chosen, it is the run before the shown one.
         """
@@ -282,11 +282,11 @@ class PictureController(QObject):
         self.mode_changed.emit()
 
     def show_changes(self) -> None:
-        """Colour by what differs between the shown run and the reference run."""
+        """Colours by what differs between the shown run and the reference run."""
         self.set_mode("changes")
 
     def recolour(self) -> None:
-        """Colour the picture anew; places and view stay."""
+        """Colours the picture anew; places and view stay."""
         if self.drawn is None or not self.drawn.rectangles:
             return
         self._apply_colours(self.drawn)
@@ -299,7 +299,7 @@ class PictureController(QObject):
         self.colour(picture, self._document.placement.shown)
 
     def colour(self, picture: Picture, shown: Shown | None) -> None:
-        """Colour a picture of the graph by a placement.
+        """Colours a picture of the graph by a placement.
 
         Args:
             picture: A picture of this document's graph.
@@ -339,7 +339,7 @@ class PictureController(QObject):
         )
 
     def _roofs(self, shown: Shown | None) -> dict[str, PartitionRoof]:
-        """Partition → its time beside its certified bound."""
+        """Returns, by partition, its time beside its certified bound."""
         if shown is None:
             return {}
         candidates = self._document.costs.candidates.values()
@@ -347,7 +347,7 @@ class PictureController(QObject):
         return {roof.partition.id: roof for roof in roofs}
 
     def _weights(self, shown: Shown | None) -> dict[str, int]:
-        """Partition → bytes of the weights that it reads."""
+        """Returns, by partition, the bytes of the weights that it reads."""
         graph = self._document.graph
         if shown is None or graph is None:
             return {}
@@ -355,7 +355,7 @@ class PictureController(QObject):
         return {each.partition.id: each.weights for each in counted}
 
     def _changes(self) -> dict[int, str] | None:
-        """Operator → what became of it since the reference run; None without a comparison."""
+        """Returns, by operator, what became of it since the reference run; None without one."""
         result = self._document.comparison.result
         if result is None:
             return None
@@ -383,7 +383,7 @@ class PictureController(QObject):
             self.update_marks()
 
     def _update_ties(self) -> None:
-        """New costs and regrets may settle a tie, or make one."""
+        """Colours anew where new costs or regrets settle a tie, or make one."""
         if self.mode == "toolchain" and self._document.ties() != self._ties:
             self.recolour()
 
@@ -445,13 +445,13 @@ class PictureController(QObject):
         self.marks_changed.emit()
 
     def dim(self, boxes: frozenset[int]) -> None:
-        """Dim boxes beside those that the legend dims, e.g. what two placements have in common."""
+        """Dims boxes beside those that the legend dims, e.g. what two placements have in common."""
         if boxes != self._dimmed:
             self._dimmed = boxes
             self.update_marks()
 
     def _marks_in_use(self, pinned: bool) -> list[str]:
-        """Which marks the legend must explain now."""
+        """Says which marks the legend must explain now."""
         assert self.drawn is not None
         styles = self.drawn.styles
         use = {
@@ -491,7 +491,7 @@ class PictureController(QObject):
 
 
 def stale_text(document: Document) -> str:
-    """Why the shown placement is out of date; empty while it is not."""
+    """Says why the shown placement is out of date; empty while it is not."""
     if not document.stale:
         return ""
     if document.pins.infeasible is not None:

@@ -29,7 +29,7 @@ PROBLEMS_SHOWN = 3
 
 
 class PinController:
-    """Turns the selection into pins, undoably."""
+    """The actions that turn the selection into pins, undoably."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class PinController:
         )
 
     def never_on_menu(self) -> QMenu:
-        """A menu of the toolchains to forbid."""
+        """Returns a menu of the toolchains to forbid."""
         if not self._toolchains:
             return self._without_toolchains("Never on")
         menu = QMenu("Never on", self._view)
@@ -101,19 +101,19 @@ class PinController:
     # -- pins --------------------------------------------------------------------------
 
     def pin_to(self, toolchain: str) -> None:
-        """Demand a toolchain for the selection."""
+        """Demands a toolchain for the selection."""
         self._pin("on", f"Pin to {toolchain_title(toolchain)}", toolchain)
 
     def pin_never(self, toolchain: str) -> None:
-        """Forbid a toolchain for the selection."""
+        """Forbids a toolchain for the selection."""
         self._pin("never", f"Never on {toolchain_title(toolchain)}", toolchain)
 
     def pin_exactly(self) -> None:
-        """Demand that the selection is one partition by itself."""
+        """Demands that the selection is one partition by itself."""
         self._pin("exactly", words.PIN_AS_ONE_PARTITION)
 
     def pin_together(self) -> None:
-        """Demand that the selection is in one partition."""
+        """Demands that the selection is in one partition."""
         self._pin("together", words.KEEP_TOGETHER)
 
     def keep_partition(self) -> None:
@@ -196,7 +196,7 @@ class PinController:
 
 
 def applied_sentence(pins: int, problems: tuple[str, ...]) -> str:
-    """What the banner says about an applied file.
+    """Returns what the banner says about an applied file.
 
     Args:
         pins: How many pins were applied.

@@ -1,4 +1,4 @@
-"""The menu of toolchains that a selection can be pinned to, with the price of each."""
+"""Shows the menu of toolchains that a selection can be pinned to, with the price of each."""
 
 from __future__ import annotations
 

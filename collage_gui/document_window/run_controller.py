@@ -1,4 +1,4 @@
-"""Actions that run, search, measure and compare."""
+"""Carries out the actions that run, search, measure and compare."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class RunController:
             self.start()
 
     def start_or_stop(self) -> None:
-        """Run; or end the run under way, with its best placement so far if it has one."""
+        """Runs, or ends the run under way, with its best placement so far if it has one."""
         execution = self._document.execution
         if not self._document.running:
             self.start()
@@ -107,7 +107,7 @@ class RunController:
         self._settings.preflight()
 
     def cancel(self) -> None:
-        """Cancel the run; what was measured is kept."""
+        """Cancels the run; what was measured is kept."""
         self._document.execution.cancel()
         self._document.shapes.cancel()
 
@@ -209,7 +209,7 @@ class RunController:
             self._banner.clear("infeasible")
 
     def _pins_changed(self) -> None:
-        """A message goes with its cause: other pins may be satisfied."""
+        """Takes a message away with its cause: other pins may be satisfied."""
         if self._document.pins.infeasible is None:
             self._banner.clear("infeasible")
 

@@ -1,4 +1,4 @@
-"""Choosing the shapes that a model is placed for."""
+"""Has the user choose the shapes that a model is placed for."""
 
 from __future__ import annotations
 

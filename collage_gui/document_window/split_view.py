@@ -1,4 +1,4 @@
-"""Two placements of one graph side by side, with linked pan, zoom and selection."""
+"""Shows two placements of one graph side by side, with linked pan, zoom and selection."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class SplitController(QObject):
     """Opens and closes the split, and keeps the second view in step with the document."""
 
     changed = Signal()
-    """The split was opened or closed."""
+    """A signal that the split was opened or closed."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class SplitController(QObject):
     # -- what is compared --------------------------------------------------------------
 
     def choices(self) -> list[Choice]:
-        """The placements that differ from the shown one.
+        """Returns the placements that differ from the shown one.
 
         They are those of runs, the best ones that searches found, runners-up, and the baselines of
         the shown run, the fastest first.
@@ -221,7 +221,7 @@ class SplitController(QObject):
         return choices
 
     def _own_placements(self) -> list[Choice]:
-        """What runs export, what their searches found, and the runners-up of the last search."""
+        """Returns what runs export, what their searches found, and the last search's runners-up."""
         document = self._document
         found: list[Choice] = []
         for run in reversed(document.runs.visible):
@@ -241,7 +241,7 @@ class SplitController(QObject):
         return found
 
     def _baselines(self) -> list[Choice]:
-        """The baselines of the shown run whose partitions are known, the fastest first."""
+        """Returns the baselines of the shown run whose partitions are known, the fastest first."""
         document = self._document
         run, graph = document.runs.shown_or_last(), document.operators
         if run is None or graph is None:
@@ -257,7 +257,7 @@ class SplitController(QObject):
         return found
 
     def _chosen(self) -> Choice | None:
-        """The wanted placement; by default what numbers are compared with, else the first one."""
+        """Returns the wanted placement; by default the reference, else the first one."""
         choices = self.choices()
         reference = self._document.comparison.reference
         wanted = self._key or f"{reference.kind}:{reference.name}"
@@ -337,7 +337,7 @@ class SplitController(QObject):
         self._dim()
 
     def _dim(self) -> None:
-        """Dim what both placements have in the same partition, where that is wanted."""
+        """Dims what both placements have in the same partition, where that is wanted."""
         drawn, choice = self._picture.drawn, self._chosen()
         if drawn is None or choice is None or not self._widget.dim.isChecked():
             self._picture.dim(frozenset())

@@ -1,4 +1,4 @@
-"""One document: the graph in the middle, its panels around, the progress of a run below."""
+"""Shows one document: the graph in the middle, panels around it, a run's progress below."""
 
 from __future__ import annotations
 

@@ -33,14 +33,14 @@ SLOWEST_DIRECT_S = 0.018
 """Sharp pictures that take longer than this, in seconds, are replaced by a scaled one while a
 gesture lasts; chosen, a little more than one frame of a 60 Hz screen."""
 SHARP_AFTER_MS = 60
-"""How long a gesture must rest before the sharp picture is painted; chosen."""
+"""Milliseconds for which a gesture must rest before the sharp picture is painted; chosen."""
 CLEAR_AFTER_MS = 250
 """How long the view must rest before the minimap goes out of the way of boxes, in ms; chosen, so
 that it does not jump during a gesture."""
 OVERVIEW_AFTER_MS = 120
-"""How long nothing must happen before the overview for gestures is made; chosen."""
+"""Milliseconds without any event after which the overview for gestures is made; chosen."""
 OVERVIEW_SIZE = (1100, 800)
-"""Pixels of the overview; chosen."""
+"""Largest width and height, in pixels, of the overview for gestures; chosen."""
 MINIMAP_CORNERS = (
     Qt.Corner.BottomRightCorner,
     Qt.Corner.TopRightCorner,
@@ -67,7 +67,7 @@ class Canvas(QAbstractScrollArea):
     legend_chosen = Signal(object)
     """The ``LegendEntry`` that is isolated, or None."""
     moved = Signal()
-    """Scale or place changed."""
+    """A signal that the scale or the place has changed."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -151,7 +151,7 @@ class Canvas(QAbstractScrollArea):
     # -- geometry ----------------------------------------------------------------------
 
     def visible_area(self) -> QRectF:
-        """The area of the scene that is in view."""
+        """Returns the area of the scene that is in view."""
         size = self.viewport().size()
         return QRectF(
             self.offset.x(), self.offset.y(), size.width() / self.scale, size.height() / self.scale
@@ -267,7 +267,7 @@ class Canvas(QAbstractScrollArea):
         self._clear.start()
 
     def _minimap_area(self, corner: Qt.Corner) -> QRect:
-        """The pixels of the viewport that the minimap takes in a corner."""
+        """Returns the pixels of the viewport that the minimap takes in a corner."""
         m = OVERLAY_MARGIN
         inside, area = self.viewport().rect().adjusted(m, m, -m, -m), self.minimap.rect()
         if corner in (Qt.Corner.BottomRightCorner, Qt.Corner.BottomLeftCorner):
@@ -378,7 +378,7 @@ class Canvas(QAbstractScrollArea):
         self._draw_part(painter, pixmap, target)
 
     def _draw_part(self, painter: QPainter, pixmap: QPixmap, target: QRectF) -> None:
-        """Only the part in view: scaling up a whole picture would cost as much as painting."""
+        """Draws only the part in view: scaling a whole picture would cost as much as painting."""
         shown = target.intersected(QRectF(self.viewport().rect()))
         if shown.isEmpty():
             return

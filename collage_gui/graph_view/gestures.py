@@ -1,4 +1,4 @@
-"""The mouse gestures on the graph, one class each: pan, rubber band, zoom to an area."""
+"""Defines the mouse gestures on the graph, one class each: pan, rubber band, zoom to an area."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class RubberBand(Gesture):
 
 
 class ZoomArea(RubberBand):
-    """Ctrl and drag: zoom to the rectangle."""
+    """The gesture of dragging with Ctrl, which zooms to the rectangle."""
 
     def end(self, point: QPointF, extend: bool) -> None:
         """Zoom to the rectangle."""

@@ -199,7 +199,7 @@ class Legend(QWidget):
         self.setVisible(bool(entries))
 
     def show_marks(self, marks: list[str]) -> None:
-        """Explain the marks that occur in the picture.
+        """Explains the marks that occur in the picture.
 
         Args:
             marks: Keys of ``words.MARKS``.
@@ -239,7 +239,7 @@ class Legend(QWidget):
         self.setFixedHeight(top + tall + 3)
 
     def choose(self, entry: LegendEntry) -> None:
-        """Isolate an entry in the graph, or show all again when it is isolated already."""
+        """Isolates an entry in the graph, or shows all again when it is isolated already."""
         self._chosen = None if self._chosen == entry.key else entry.key
         for row in self._rows:
             row.chosen = row.entry.key == self._chosen

@@ -1,4 +1,4 @@
-"""Two views of one graph that pan and zoom together."""
+"""Has two views of one graph pan and zoom together."""
 
 from __future__ import annotations
 

@@ -17,10 +17,10 @@ LARGEST = QSize(216, 150)
 
 
 class Viewport(Protocol):
-    """The view whose graph the minimap shows."""
+    """The protocol of the view whose graph the minimap shows."""
 
     def visible_area(self) -> QRectF:
-        """The area of the scene that is in view."""
+        """Returns the area of the scene that is in view."""
 
     def centre_on(self, point: QPointF) -> None:
         """Show a point of the scene in the middle."""

@@ -68,7 +68,7 @@ BRUSHES = {
 
 @dataclass(frozen=True)
 class PaintTheme:
-    """What the painter needs of the theme."""
+    """The colours and fonts that the painter takes from the theme."""
 
     colours: Colours
     font: QFont
@@ -166,7 +166,7 @@ def _edges(
 def _skips(
     painter: QPainter, picture: Picture, marks: Marks, area: QRectF, scale: float, c: Colours
 ) -> None:
-    """Edges that the layout cuts, as faint curves; those of chosen boxes stand out."""
+    """Paints the edges that the layout cuts as faint curves; those of chosen boxes stand out."""
     wanted = {*marks.selected, marks.primary, marks.hovered} - {None}
     every = len(picture.rectangles) <= SKIPS_DRAWN
     if not picture.skips or not (every or wanted):
@@ -193,7 +193,7 @@ def _skips(
 def _crossings(
     painter: QPainter, picture: Picture, area: QRectF, scale: float, c: Colours, far: bool
 ) -> None:
-    """Hand-overs between toolchains, formats or devices: heavier lines with an arrow head."""
+    """Paints hand-overs between toolchains, formats or devices: heavy lines with an arrow head."""
     touching = [each for each in picture.crossings if each.bounds.intersects(area)]
     if not touching:
         return
@@ -210,7 +210,7 @@ def _crossings(
 
 
 def _crossing_labels(painter: QPainter, picture: Picture, area: QRectF, theme: PaintTheme) -> None:
-    """Bytes, conversion and cost of each hand-over, beside its arrow."""
+    """Paints the bytes, conversion and cost of each hand-over beside its arrow."""
     c = theme.colours
     painter.setFont(theme.sized(10))
     metrics = painter.fontMetrics()
@@ -232,7 +232,7 @@ def _crossing_labels(painter: QPainter, picture: Picture, area: QRectF, theme: P
 def _far(
     painter: QPainter, picture: Picture, marks: Marks, visible: np.ndarray, c: Colours
 ) -> None:
-    """Boxes as filled rectangles, all of one colour at a time."""
+    """Paints boxes as filled rectangles, all of one colour at a time."""
     painter.setPen(Qt.PenStyle.NoPen)
     if picture.is_scale:
         pen = QPen(QColor(c.border), 1)
@@ -261,7 +261,7 @@ def _partition_labels(
     scale: float,
     theme: PaintTheme,
 ) -> None:
-    """Tag and share of the partitions that are large enough on the screen and not dimmed."""
+    """Paints tag and share of the partitions that are large on the screen and not dimmed."""
     size = 11.0 / scale
     font = theme.sized(size, bold=True)
     metrics = QFontMetricsF(font)
@@ -400,7 +400,7 @@ class _BoxPainter:
             tie_mark(painter, strip, style.tied, self.colours.raised)
 
     def _tag(self, style: BoxStyle, strip: QRectF, on_plain: bool) -> None:
-        """The letters; on plain colour where a pattern would disturb them."""
+        """Paints the letters of the tag, on plain colour where a pattern would disturb them."""
         painter = self.painter
         if on_plain:
             painter.setBrush(QColor(style.colour))
@@ -410,7 +410,7 @@ class _BoxPainter:
         painter.drawText(strip, Qt.AlignmentFlag.AlignCenter, style.tag)
 
     def _middle_text(self, style: BoxStyle, area: QRectF) -> None:
-        """One line, as large as it can be read at this scale; a little smaller if it then fits."""
+        """Paints one line, as large as it can be read; a little smaller if it then fits."""
         self.painter.setPen(self._text_colour(style))
         size = min(25.0, max(17.0, 11 / self.scale))
         self.painter.setFont(self.theme.sized(size, bold=True))
@@ -422,7 +422,7 @@ class _BoxPainter:
         self.painter.drawText(area, Qt.AlignmentFlag.AlignVCenter, name)
 
     def _near_texts(self, box: int, style: BoxStyle, area: QRectF) -> None:
-        """Operator and cost in the first line, shape or name in the second."""
+        """Paints operator and cost in the first line, shape or name in the second."""
         painter = self.painter
         quiet = QColor(style.text if style.filled else self.colours.quiet)
         first = QRectF(area.left(), area.top() + 5, area.width(), 18)
@@ -457,7 +457,7 @@ class _BoxPainter:
 
 
 def middle_title(style: BoxStyle, by_cost: bool) -> str:
-    """The one text of a box where there is no room for several: its title, or its cost.
+    """Returns the one text of a box where there is no room for several: its title, or its cost.
 
     Args:
         style: The box.
@@ -468,7 +468,7 @@ def middle_title(style: BoxStyle, by_cost: bool) -> str:
 
 
 def _badge(painter: QPainter, mark: str, r: QRectF, scale: float, theme: PaintTheme) -> None:
-    """A pin's mark on the box's corner, never smaller than can be seen."""
+    """Paints a pin's mark on the box's corner, never smaller than can be seen."""
     c = theme.colours
     size = min(34.0, max(18.0, 15 / scale))
     badge = QRectF(r.right() - size * 0.6, r.top() - size * 0.42, size, size)
@@ -481,7 +481,7 @@ def _badge(painter: QPainter, mark: str, r: QRectF, scale: float, theme: PaintTh
 
 
 def _share(painter: QPainter, style: BoxStyle, area: QRectF, c: Colours) -> None:
-    """The expected cost beside that of the dearest partition, as a thin bar at the lower edge."""
+    """Paints the expected cost beside the dearest partition's, as a thin bar at the lower edge."""
     if style.share is None:
         return
     painter.setPen(Qt.PenStyle.NoPen)
@@ -494,7 +494,7 @@ def _share(painter: QPainter, style: BoxStyle, area: QRectF, c: Colours) -> None
 
 
 def _jumps(painter: QPainter, picture: Picture, visible: np.ndarray, theme: PaintTheme) -> None:
-    """The stubs of cut edges, with how many there are."""
+    """Paints the stubs of cut edges, with how many there are."""
     c = theme.colours
     painter.setFont(theme.sized(10))
     for box in visible.tolist():
@@ -515,7 +515,7 @@ def _jumps(painter: QPainter, picture: Picture, visible: np.ndarray, theme: Pain
 def _rings(
     painter: QPainter, picture: Picture, marks: Marks, area: QRectF, scale: float, c: Colours
 ) -> None:
-    """Rings of constant width on the screen: what is measured now, highlights, the selection."""
+    """Paints rings of constant width: what is measured now, highlights, the selection."""
     painter.setBrush(Qt.BrushStyle.NoBrush)
     width = 2.5 / scale
     grow = min(14.0, 4.0 / scale) if scale < 1 else 3.0

@@ -34,7 +34,7 @@ class Marks:
     """What is drawn over the boxes; changes without a new layout."""
 
     selected: frozenset[int] = frozenset()
-    """Boxes."""
+    """Numbers of the boxes that are selected."""
     primary: int | None = None
     candidate: frozenset[int] = frozenset()
     highlighted: frozenset[int] = frozenset()
@@ -43,28 +43,28 @@ class Marks:
     """Box → mark, e.g. ``⚲`` or ``⊘``."""
     dimmed: frozenset[int] = frozenset()
     hovered: int | None = None
-    """The box under the pointer."""
+    """Number of the box under the pointer; None without one."""
     measured_now: frozenset[int] = frozenset()
-    """Boxes whose operators are being measured."""
+    """Numbers of the boxes whose operators are being measured."""
     stale: str = ""
     """Why the picture is out of date; empty while it is not."""
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """One hand-over as shapes."""
+    """A hand-over as shapes that are quick to draw."""
 
     hand_over: HandOver
     lines: tuple[QLineF, ...]
     head: QPolygonF
-    """The arrow head at the reader."""
+    """The arrow head, which points at the reader of the values."""
     bounds: QRectF
     label_at: QPointF
     """Where the label's left edge begins, in the middle of its height."""
 
     @classmethod
     def of(cls, hand_over: HandOver, route: Sequence[tuple[float, float]]) -> Crossing:
-        """The shapes of a hand-over along a route; without a route there are none."""
+        """Returns the shapes of a hand-over along a route; without a route there are none."""
         points = [QPointF(*point) for point in route]
         lines = tuple(QLineF(a, b) for a, b in itertools.pairwise(points))
         head = QPolygonF([QPointF(*p) for p in arrow_head(route, HEAD)] if lines else [])
@@ -169,7 +169,7 @@ class Picture:
             self._bands[colour] = (rim, fill, spans.reshape(-1, 4))
 
     def bands(self, area: QRectF) -> list[tuple[str, list[QRectF], list[QRectF]]]:
-        """The partition tints that touch an area: (colour, rims, fills)."""
+        """Returns the partition tints that touch an area: (colour, rims, fills)."""
         touching = []
         for colour, (rim, fill, spans) in self._bands.items():
             inside = np.flatnonzero(
@@ -192,7 +192,7 @@ class Picture:
         )
 
     def segments_in(self, area: QRectF) -> np.ndarray:
-        """The numbers of the edge segments whose bounds touch an area, ascending."""
+        """Returns the numbers of the edge segments whose bounds touch an area, ascending."""
         return np.flatnonzero(
             (self.segment_left <= area.right())
             & (self.segment_right >= area.left())
@@ -236,7 +236,7 @@ class Picture:
 
 
 def _solid_part(boxes: list[QRectF], sideways: bool) -> QRectF:
-    """The longest straight run of a partition's boxes: a label on it lies on nothing else."""
+    """Returns the longest straight run of a partition's boxes, on which a label can lie."""
 
     def along(box: QRectF) -> float:
         return box.left() if sideways else box.top()

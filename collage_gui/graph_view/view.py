@@ -27,13 +27,13 @@ class GraphView(Canvas):
     """
 
     boxes_selected = Signal(object, object)
-    """(set of boxes, primary box or None), chosen by the user."""
+    """A signal with what the user selected: a set of boxes, and the primary box or None."""
     box_opened = Signal(int)
     """Double click or Enter on a box."""
     left_group = Signal()
-    """Backspace."""
+    """A signal that the user wants to leave a group (Backspace)."""
     menu_wanted = Signal(object, object)
-    """(global position, box or None)."""
+    """A signal that the user wants a menu, with the global position and the box or None."""
 
     # -- selecting ---------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class GraphView(Canvas):
         return super().viewportEvent(event)
 
     def tip(self, box: int) -> str:
-        """What the tool tip of a box says."""
+        """Returns the text of a box's tool tip."""
         assert self.picture is not None
         style = self.picture.styles[box]
         item = self.picture.scene.display.boxes[box]
@@ -230,7 +230,7 @@ class GraphView(Canvas):
         return "\n".join(lines)
 
     def _between_tip(self, where: QPointF) -> str:
-        """What the tool tip of a hand-over or of a jump says."""
+        """Returns the text of the tool tip of a hand-over or of a jump."""
         assert self.picture is not None
         for each in self.picture.crossings:
             if each.bounds.contains(where) and any(
@@ -277,7 +277,7 @@ class GraphView(Canvas):
 
 
 def boxes_outside(picture: Picture, entry: LegendEntry | None) -> frozenset[int]:
-    """The boxes to dim when one entry of the legend is isolated; none without one."""
+    """Returns the boxes to dim when one entry of the legend is isolated; none without one."""
     if entry is None:
         return frozenset()
     return frozenset(
@@ -288,7 +288,7 @@ def boxes_outside(picture: Picture, entry: LegendEntry | None) -> frozenset[int]
 
 
 def _distance(line: QLineF, point: QPointF) -> float:
-    """How far a point lies from a line segment."""
+    """Returns how far a point lies from a line segment."""
     along = line.p2() - line.p1()
     length = along.x() ** 2 + along.y() ** 2
     share = 0.0

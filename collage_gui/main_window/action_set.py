@@ -1,4 +1,4 @@
-"""The window's actions: made from the table of actions, enabled by what there is to act on."""
+"""Makes the window's actions from the table of actions, enabled by what there is to act on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ActionSet:
-    """It has one ``QAction`` for each line of the table of actions."""
+    """The window's actions: one ``QAction`` for each line of the table of actions."""
 
     def __init__(
         self, owner: QWidget, preferences: Preferences, run: Callable[[ActionSpec], None]
@@ -47,7 +47,7 @@ class ActionSet:
         self.check_preferences()
 
     def press(self, event: QKeyEvent) -> bool:
-        """Carry out the action of a single key, if it has one that is enabled."""
+        """Carries out the action of a single key; returns whether there was one that is enabled."""
         pressed = QKeySequence(event.keyCombination())
         for spec in ACTIONS:
             if any(is_single_key(keys) and QKeySequence(keys) == pressed for keys in spec.keys):

@@ -1,4 +1,4 @@
-"""The open documents: one tab each."""
+"""Holds the open documents, one tab each."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Documents(QObject):
     page_added = Signal(object)
     """A new ``DocumentWindow``; its document is not opened yet."""
     document_opened = Signal(object)
-    """A ``DocumentWindow`` whose graph has arrived."""
+    """A signal with a ``DocumentWindow`` whose graph has arrived."""
     open_failed = Signal(str)
     """Why a document could not be opened; its page is gone."""
     emptied = Signal()
-    """The last page was closed."""
+    """A signal that the last page was closed."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class Documents(QObject):
         self._show_titles()
 
     def _failed(self, page: DocumentWindow, reason: str) -> None:
-        """A page that was never opened goes; later failures are for its own banner."""
+        """Removes a page that was never opened; later failures are for the page's own banner."""
         if not page.document.is_open and page in self.pages:
             self.remove(page)
             self.open_failed.emit(reason)
@@ -367,7 +367,7 @@ class Documents(QObject):
 
 
 def closing_sentence(running: bool) -> str:
-    """What closing without saving loses.
+    """Returns a sentence on what closing without saving loses.
 
     Args:
         running: Whether a run is under way.

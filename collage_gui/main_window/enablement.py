@@ -1,4 +1,4 @@
-"""What is there to act on: the context that enables actions."""
+"""Tells what there is to act on: the context that enables actions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def available(document: Document | None) -> frozenset[Need]:
-    """The needs of actions that a document meets; without a document, only ``nothing``."""
+    """Returns the needs of actions that a document meets; without a document, only ``nothing``."""
     if document is None:
         return frozenset({"nothing"})
     graph = document.operators is not None

@@ -34,7 +34,7 @@ class Engine(QObject):
     probing = Signal(int, int)
     """Which of how many toolchains the engine is looking for."""
     lost = Signal(str)
-    """Why the engine is gone."""
+    """A signal with the reason why the engine is gone."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Engine(QObject):
 
     @property
     def device_text(self) -> str:
-        """The device of the engine, or what the engine does."""
+        """Returns the device of the engine, or what the engine does."""
         hello = self._client.hello if self._client.state == "ready" else None
         if hello is None:
             return words.STARTING_THE_ENGINE if self._client.state == "starting" else "no engine"
@@ -115,7 +115,7 @@ class Engine(QObject):
 
     @property
     def host(self) -> str:
-        """The name of the engine's machine; empty while there is no engine."""
+        """Returns the name of the engine's machine; empty while there is no engine."""
         hello = self._client.hello
         return hello.host if hello is not None else ""
 

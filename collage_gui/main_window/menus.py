@@ -1,4 +1,4 @@
-"""The menu bar, filled from the table of actions."""
+"""Makes the menu bar from the table of actions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MNEMONICS = {title: f"&{title}" for title in MENUS} | {"Export": "E&xport"}
 
 
 class Menus:
-    """It makes the menus by subject, with recent files and the current document's panels."""
+    """The menus by subject, with recent files and the current document's panels."""
 
     def __init__(
         self,

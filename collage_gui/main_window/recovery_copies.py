@@ -54,7 +54,7 @@ class RecoveryCopies(QObject):
         recovery.discard(self.copies.pop(document, None))
 
     def copy_of(self, document: Document) -> recovery.Copy | None:
-        """A document's copy, if it has been written."""
+        """Returns a document's copy, if it has been written."""
         copy = self.copies.get(document)
         return copy if copy is not None and copy.session.exists() else None
 

@@ -1,4 +1,4 @@
-"""The toolbar: open, run, threads, budget, what is compared, colouring, find."""
+"""Makes the toolbar: open, run, threads, budget, what is compared, colouring, find."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RUN, STOP = "▶  Run", "■  Stop"
 
 
 class Toolbar(QToolBar):
-    """Acts on the current page."""
+    """The toolbar, which acts on the current page."""
 
     mode_chosen = Signal()
 
@@ -179,7 +179,7 @@ class Toolbar(QToolBar):
 
 
 def _choice(name: str, title: str) -> QComboBox:
-    """A list whose width does not follow its entries."""
+    """Returns a list whose width does not follow its entries."""
     combo = QComboBox()
     combo.setObjectName(name)
     combo.setAccessibleName(title)

@@ -1,4 +1,4 @@
-"""The main window: what it is made of, its own actions, what is dropped on it."""
+"""Makes the main window: its parts, its own actions, and what is dropped on it."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class MainWindow(QMainWindow):
     # -- actions -----------------------------------------------------------------------
 
     def _run(self, spec: ActionSpec) -> None:
-        """Carry out an action of the table."""
+        """Carries out an action of the table."""
         owner: object = self.documents.current if spec.on_page else self
         if owner is None:
             return
@@ -282,7 +282,7 @@ class MainWindow(QMainWindow):
         self.close()
 
     def focus_menu(self) -> None:
-        """Step into the menu bar."""
+        """Steps into the menu bar."""
         bar = self.menuBar()
         bar.setFocus(Qt.FocusReason.MenuBarFocusReason)
         bar.setActiveAction(bar.actions()[0])
@@ -317,7 +317,7 @@ def _open_context_menu(widget: QWidget | None) -> None:
 
 
 def selection_text(document: Document | None) -> str:
-    """What the status bar says about the selection, or about the graph without one."""
+    """Returns what the status bar says about the selection, or about the graph without one."""
     if document is None or document.operators is None:
         return ""
     graph, selection = document.operators, document.selection

@@ -1,1 +1,1 @@
-"""The panels around the graph; each takes a document and a theme, and listens."""
+"""Holds the panels around the graph; each takes a document and a theme, and listens."""

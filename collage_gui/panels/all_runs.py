@@ -80,7 +80,7 @@ class AllRunsPage(QWidget):
         self.document.runs.show(run.id)
 
     def _other(self, run: Run) -> Run | None:
-        """The run that a run is compared with; None for the shown run itself."""
+        """Returns the run that a run is compared with; None for the shown run itself."""
         shown = self.document.runs.shown_or_last()
         return None if shown is None or shown is run else shown
 

@@ -44,13 +44,13 @@ LONGEST = 4.0
 LEAST_NOTE = 40.0
 """Pixels below which no part of a note is written beside a bar; chosen, about six letters."""
 TIP = 0.035
-"""How far the pointed end of a cut bar reaches past the axis, as a share of it; chosen."""
+"""Length of the pointed end of a cut bar beyond the axis, as a share of the axis; chosen."""
 BAR_PX = 23
 """Height that a bar takes, in pixels; chosen, a line of text and a gap."""
 
 
 def axis_end(bars: Sequence[Bar]) -> float:
-    """Where the axis ends, so that one huge bar or whisker never squeezes the others."""
+    """Returns where the axis ends, so that one huge bar or whisker never squeezes the others."""
     values = [bar.value for bar in bars if bar.value is not None and math.isfinite(bar.value)]
     longest = max(max(_reach(bar)) for bar in bars if bar.value in values)
     middle = statistics.median_low(values)
@@ -195,7 +195,7 @@ class _BarDrawing:
         axis.setTicks([[(-place, label) for place, label in enumerate(labels)]])
 
     def _unknown(self, bar: Bar, y: int, room: float) -> None:
-        """A bar without a value says why, in so many pixels."""
+        """Writes why a bar has no value, in so many pixels."""
         elided = Qt.TextElideMode.ElideRight
         text = self._metrics.elidedText(bar.note or "not known", elided, max(room, 80.0))
         self._text(text, self._colours.quiet, self._top * 0.01, y)
@@ -221,7 +221,7 @@ class _BarDrawing:
         self._text(self._fitting(bar, (end - begin) * self._px), colour, begin, y)
 
     def _fitting(self, bar: Bar, room: float) -> str:
-        """The text at the end of a bar, with as much of its note as so many pixels hold."""
+        """Returns the text at the end of a bar, with as much of its note as so many pixels hold."""
         least = _text_at_end(bar, self._end, terse=True)
         whole = _text_at_end(bar, self._end, terse=False)
         if room - self._metrics.horizontalAdvance(least) < LEAST_NOTE:
@@ -234,7 +234,7 @@ class _BarDrawing:
         )
 
     def _point(self, bar: Bar, y: int, edge: QColor) -> None:
-        """The pointed end of a bar that is cut."""
+        """Draws the pointed end of a bar that is cut."""
         self._plot.addItem(
             self._pg.ArrowItem(
                 pos=(self._end * (1 + TIP), y),
@@ -260,7 +260,7 @@ class _BarDrawing:
         )
 
     def _tick(self, value: float, y: int) -> None:
-        """The second value, as a dotted line across the bar."""
+        """Draws the second value as a dotted line across the bar."""
         pen = self._pg.mkPen(self._colours.text, width=2, style=Qt.PenStyle.DotLine)
         self._plot.addItem(self._pg.PlotDataItem([value, value], [y - 0.42, y + 0.42], pen=pen))
 
@@ -272,7 +272,7 @@ class _BarDrawing:
 
 
 def _text_at_end(bar: Bar, end: float, terse: bool) -> str:
-    """The text at the end of a bar; an arrow stands before each number that lies past the axis."""
+    """Returns the text at the end of a bar, with an arrow before each number past the axis."""
     value = bar.value or 0.0
     text = f"→ {time_text(value)}" if value > end else time_text(value)
     if value <= end and bar.high is not None and bar.high > end:

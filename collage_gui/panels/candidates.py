@@ -1,4 +1,4 @@
-"""Every candidate that contains the selection: the cheapest as bars, all of them as a table."""
+"""Shows every candidate that contains the selection: the cheapest as bars, all as a table."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ STATES = (
 
 
 def candidate_title(record: CandidateRecord) -> str:
-    """A candidate among those of the same operators: toolchain, options, formats if not plain."""
+    """Returns a candidate's title among equals: toolchain, options, formats if not plain."""
     formats = brief_border_words(record.takes, record.gives)
     return toolchain_title(record.instance.id) + (f" · {formats}" if formats else "")
 
 
 def operators_tip(record: CandidateRecord, graph: OperatorGraph | None) -> str:
-    """A candidate's nodes in the file, what it is internally, and its library calls."""
+    """Returns a candidate's nodes in the file, its inner name, and its library calls."""
     names = graph.onnx_names(record.nodes)[:NAMES_IN_TIP] if graph is not None else []
     left = len(record.nodes) - len(names)
     lines = [*names, *([f"and {left} more"] if names and left > 0 else [])]
@@ -214,19 +214,19 @@ class CandidatesPanel(QWidget):
         self._name_measuring()
 
     def _operators(self, record: CandidateRecord) -> str:
-        """Operators of a candidate by ONNX type and name."""
+        """Returns the operators of a candidate by ONNX type and name."""
         graph = self.document.operators
         return graph.label_with_name(record.nodes) if graph is not None else record.label
 
     def _formats(self, record: CandidateRecord) -> str | None:
-        """Formats of what a candidate takes and gives; None where all is plain."""
+        """Returns the formats of what a candidate takes and gives; None where all is plain."""
         return brief_border_words(record.takes, record.gives) or None
 
     def _ordered(self) -> None:
         self._own_order = True
 
     def _order(self) -> None:
-        """Until the user orders the table: by regret where it is known, else by cost."""
+        """Orders the table until the user does: by regret where it is known, else by cost."""
         if self._own_order:
             return
         known = sum(self.document.costs.regrets.get(r.id) is not None for r in self.model.rows)

@@ -1,4 +1,4 @@
-"""What differs between the shown run and the one it is compared with."""
+"""Shows what differs between the shown run and the one it is compared with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ChangesPage(QWidget):
     """What to compare with, and the nodes that moved to another toolchain since."""
 
     wanted_in_graph = Signal()
-    """Show the differences in the graph."""
+    """A signal that the user wants to see the differences in the graph."""
 
     def __init__(self, document: Document, theme: Theme) -> None:
         super().__init__()

@@ -33,7 +33,7 @@ class Copying(QObject):
         view.customContextMenuRequested.connect(self._popup)
 
     def copy(self) -> None:
-        """The selected cells as text, in the order in which they are shown."""
+        """Copies the selected cells as text, in the order in which they are shown."""
         cells = self._selected()
         if not cells:
             self.copy_cell(self.view.currentIndex())
@@ -47,7 +47,7 @@ class Copying(QObject):
             self._put([_text(index)])
 
     def copy_rows(self) -> None:
-        """Every cell of the rows that hold a selected cell."""
+        """Copies every cell of the rows that hold a selected cell."""
         columns = range(self.view.model().columnCount())
         rows = self._rows()
         self._put(["\t".join(_text(row.siblingAtColumn(c)) for c in columns) for row in rows])
@@ -60,7 +60,7 @@ class Copying(QObject):
             selection.select(row, flags.Select | flags.Rows)
 
     def menu(self, index: QModelIndex) -> QMenu:
-        """What can be copied with the pointer at ``index``."""
+        """Returns a menu of what can be copied with the pointer at ``index``."""
         menu = QMenu(self.view)
         cells = self._selected()
         rows = len(cells)
@@ -107,19 +107,19 @@ class Copying(QObject):
 
 
 def ranges(view: QAbstractItemView) -> list[QItemSelectionRange]:
-    """The selected blocks: few, however many cells are selected."""
+    """Returns the selected blocks: few, however many cells are selected."""
     selection = view.selectionModel().selection()
     return [selection.at(at) for at in range(selection.count())]
 
 
 def _text(index: QModelIndex) -> str:
-    """A cell on one line, so that tabs and line ends keep their meaning."""
+    """Returns a cell on one line, so that tabs and line ends keep their meaning."""
     value = index.data(Qt.ItemDataRole.DisplayRole)
     return "" if value is None else " ".join(str(value).split())
 
 
 def _path(index: QModelIndex) -> tuple[int, ...]:
-    """A row's place from the top of a tree; one number in a table."""
+    """Returns a row's place from the top of a tree; one number in a table."""
     path: list[int] = []
     while index.isValid():
         path.append(index.row())

@@ -1,4 +1,4 @@
-"""What tool tips and the Why panel say of a cost: isolated, expected in this model, last run."""
+"""Says of a cost what tool tips and the Why panel show: isolated, in this model, last run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collage_gui import words
 
 
 def cost_tip(cost: Cost) -> str:
-    """Everything that is known of a cost, one fact a line."""
+    """Returns everything that is known of a cost, one fact a line."""
     if cost.state == "invalid":
         return f"Invalid: {cost.reason}"
     if cost.state == "unknown":
@@ -37,7 +37,7 @@ def cost_tip(cost: Cost) -> str:
 
 
 def partition_text(partition: Partition, cost: Cost) -> str:
-    """The three times of a partition: ``126 µs expected in this model (111 µs isolated, …)``.
+    """Returns a partition's times: ``126 µs expected in this model (111 µs isolated, …)``.
 
     Args:
         partition: A partition of a placement.
@@ -60,5 +60,5 @@ def partition_text(partition: Partition, cost: Cost) -> str:
 
 
 def _source(cost: Cost) -> str:
-    """Where an in-model cost comes from."""
+    """Says where an in-model cost comes from."""
     return words.SEEN_IN_MODEL if cost.in_place == "seen" else words.PREDICTED_IN_MODEL

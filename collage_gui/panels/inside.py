@@ -278,7 +278,7 @@ class InsidePanel(QWidget):
             text.blockSignals(False)
 
     def _text_clicked(self, text: QPlainTextEdit) -> None:
-        """A click on an operator's name selects the next node of that operator in the partition."""
+        """Selects the next node of the partition with the operator whose name was clicked."""
         if not text.hasFocus():
             return
         cursor = text.textCursor()
@@ -296,5 +296,5 @@ class InsidePanel(QWidget):
 
 
 def _flow(inputs: Sequence[str], outputs: Sequence[str]) -> str:
-    """``a, b → c``: the values that a node or a graph reads and makes; one left out is a dash."""
+    """Returns ``a, b → c``: the values that are read and made; one left out is a dash."""
     return " → ".join(", ".join(name or "–" for name in names) for names in (inputs, outputs))

@@ -94,7 +94,7 @@ class LimitsForm(QWidget):
         self.licences.setToolTip(words.about_licences(known))
 
     def settings(self) -> dict[str, Any]:
-        """The limits as fields of ``RunSettings``."""
+        """Returns the limits as fields of ``RunSettings``."""
         licences = (text.strip() for text in self.licences.text().split(","))
         return {
             "allow_runtimes": self._allowed,

@@ -33,7 +33,7 @@ NOT_MEASURED = "not measured"
 
 
 class MemoryPage(QWidget):
-    """It lists the toolchains of the shown placement above, its partitions below."""
+    """The page that lists the toolchains of the shown placement above, its partitions below."""
 
     def __init__(self, document: Document, theme: Theme) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ MOST_SHOWN = 400
 
 
 TOOLCHAIN = 2
-"""Column of the toolchain."""
+"""Number of the column that shows the toolchain."""
 LEAST_NAME = 170
 """Least width of the column of names, in pixels; chosen, room for a name of twenty letters."""
 

@@ -35,7 +35,7 @@ PRECISION, FORMATS = 4, 5
 
 
 class PartitionsPanel(QWidget):
-    """It lists all partitions of the shown placement as a table, with a summary."""
+    """The panel that lists all partitions of the shown placement, with a summary."""
 
     def __init__(self, document: Document, theme: Theme) -> None:
         super().__init__()

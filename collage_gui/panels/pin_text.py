@@ -1,4 +1,4 @@
-"""How pins are written on screens and on the command line."""
+"""Writes pins as screens and the command line do."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ MARKS = {"on": "●", "never": "⊘", "exactly": "▣", "together": "∪", "devi
 
 
 def pin_demand(pin: Pin) -> str:
-    """What a pin demands, e.g. ``never on oneDNN``."""
+    """Returns what a pin demands, e.g. ``never on oneDNN``."""
     kind = "exactly on" if pin.kind == "exactly" and pin.toolchain else pin.kind
     template = words.PIN_DEMANDS[kind]
     return template.format(toolchain=toolchain_title(pin.toolchain), device=pin.device)
 
 
 def command_line_text(graph: OperatorGraph | None, pin: Pin) -> str:
-    """A pin as the command line writes it, e.g. ``/conv1/Conv=!tvm``."""
+    """Returns a pin as the command line writes it, e.g. ``/conv1/Conv=!tvm``."""
     names = [graph.name(n) for n in pin.nodes] if graph is not None else []
     demand = {
         "on": pin.toolchain,

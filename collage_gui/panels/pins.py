@@ -16,7 +16,7 @@ from collage_gui.theme import Theme
 
 
 class PinsPanel(QWidget):
-    """It lists the pins with their verdicts and prices."""
+    """The panel that lists the pins with their verdicts and prices."""
 
     save_wanted = Signal()
     load_wanted = Signal()
@@ -190,7 +190,7 @@ class PinsPanel(QWidget):
             self.document.selection.select(nodes)
 
     def free_chosen(self) -> None:
-        """Free the chosen pins; without a choice, those on the selected nodes."""
+        """Frees the chosen pins; without a choice, those on the selected nodes."""
         chosen = {at for at, _ in self.table.chosen()}
         document = self.document
         if not chosen:

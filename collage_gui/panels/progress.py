@@ -1,4 +1,4 @@
-"""The strip below the graph while the engine works."""
+"""Shows a run's progress in a strip below the graph while the engine works."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ USUAL = ("enumerate", "whole-models", "measure", "search", "confirm")
 BAR_MOST = 120
 """Largest width of the bar, in pixels; chosen, so that the texts beside it have room."""
 TICK_MS = 1000
-"""How often the time left is shown anew while no news arrives, in ms; chosen: by the second."""
+"""Milliseconds between updates of the time left while no news arrives; chosen: by the second."""
 GAP = 14
 """Pixels between the parts of the strip, and beside them; chosen."""
 BAR_LEAST = 40
@@ -188,14 +188,14 @@ class ProgressStrip(QWidget):
         self.now.setToolTip(plain_tip(self.now.text()))
 
     def _now(self, progress: Progress) -> str:
-        """What is worked on: operators as the graph names them, else what the engine says."""
+        """Returns what is worked on: operators as the graph names them, else the engine's words."""
         graph = self._document.operators
         if graph is None or not progress.nodes:
             return progress.now
         return graph.label_with_name(progress.nodes)
 
     def _steps(self, now: str) -> list[tuple[str, int]]:
-        """``✓ Candidates  ✓ Whole models  ▸ Measure  · Search  · Confirm``, with ranks.
+        """Returns ``✓ Candidates ✓ Whole models ▸ Measure · Search · Confirm``, with ranks.
 
         What is done now is the most important one, and its neighbours come next. A stage that was
         passed over, as in a quick confirmation, is not shown.
@@ -234,7 +234,7 @@ class ProgressStrip(QWidget):
 
 
 def progress_parts(progress: Progress, since_s: float = 0.0) -> list[tuple[str, int]]:
-    """``21 of 436 · 2.9/s · 40 s left · at most 1 min to the end of the run``, each with its rank.
+    """Returns ``21 of 436 · 2.9/s · 40 s left · at most 1 min to the end of the run`` in parts.
 
     Args:
         progress: How far the stage under way is.

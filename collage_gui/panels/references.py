@@ -1,4 +1,4 @@
-"""The list of runs and baselines that numbers can be compared with."""
+"""Lists the runs and baselines that numbers can be compared with."""
 
 from __future__ import annotations
 

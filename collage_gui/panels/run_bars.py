@@ -18,7 +18,7 @@ _RUNS_SHOWN = 6
 
 
 def run_bars(document: Document, run: Run | None, own_colour: str) -> list[Bar]:
-    """The bars of an estimate, of the latest runs, of the best placement found, of the baselines.
+    """Returns the bars of an estimate, of runs, of the best placement found, of baselines.
 
     Args:
         document: The document; what it shows without a run is an estimate.
@@ -36,7 +36,7 @@ def run_bars(document: Document, run: Run | None, own_colour: str) -> list[Bar]:
 
 
 def _shown_bars(document: Document, against: float | None) -> list[Bar]:
-    """What is shown without being a run's placement: an estimate of a search."""
+    """Returns what is shown without being a run's placement: an estimate of a search."""
     shown = document.placement.shown
     if shown is None or shown.run is not None or shown.found_by is not None:
         return []
@@ -80,7 +80,7 @@ def _own_bars(
 
 
 def _found_bars(document: Document, run: Run | None, own_colour: str) -> list[Bar]:
-    """The best placement that the search found, where a run exports something else."""
+    """Returns the best placement that the search found, where a run exports something else."""
     found = run.best_found() if run is not None else None
     if run is None or found is None or run.winner == "collage":
         return []
@@ -139,7 +139,7 @@ def _baseline_bars(run: Run | None) -> list[Bar]:
 
 
 def _baseline_note(run: Run, baseline: Baseline) -> str:
-    """Why it has no time, that it is exported, or that it is as fast as what is."""
+    """Says why a baseline has no time, that it is exported, or as fast as what is."""
     if baseline.measured_us is None:
         return baseline.reason or ""
     if baseline.name == run.winner:

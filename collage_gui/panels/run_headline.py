@@ -45,7 +45,7 @@ def headline(document: Document) -> str:
 
 
 def detail(document: Document, run: Run | None) -> str:
-    """Partitions, estimate, winner, lower bound, accuracy, what was left out, limits."""
+    """Returns partitions, estimate, winner, lower bound, accuracy, what is missing, limits."""
     shown = document.placement.shown
     if shown is None:
         return words.WHAT_A_RUN_DOES
@@ -75,7 +75,7 @@ def _run_texts(document: Document, run: Run) -> list[str]:
 
 
 def remark(document: Document, run: Run | None) -> str:
-    """What a reader must know of a run's figures: too few measured, or why no mix is exported."""
+    """Returns what a reader must know of a run's figures: too few measured, or no mix."""
     shown = document.placement.shown
     if run is None or shown is None or shown.run != run.id:
         return ""

@@ -44,7 +44,7 @@ NAMES_SHOWN = 5
 
 
 class RunSettingsPanel(QWidget):
-    """It has the fields of the next run's settings."""
+    """The panel with the fields of the next run's settings."""
 
     run_wanted = Signal()
     reopen_wanted = Signal(object)
@@ -234,7 +234,7 @@ class RunSettingsPanel(QWidget):
     # -- settings ----------------------------------------------------------------------
 
     def settings(self) -> RunSettings:
-        """The settings that the fields say; what has no field stays as it is in the document."""
+        """Returns the settings of the fields; what has no field stays as in the document."""
         return msgspec.structs.replace(
             self.document.execution.settings,
             toolchains=self.toolchains.names(),
@@ -376,7 +376,7 @@ class RunSettingsPanel(QWidget):
 
 
 def preflight_sentence(preflight: PreflightAnswer, graph: OperatorGraph) -> str:
-    """What a run would do: how many candidates, how many are stored, how long it takes.
+    """Says what a run would do: how many candidates, how many are stored, how long it takes.
 
     Args:
         preflight: The engine's answer.

@@ -1,4 +1,4 @@
-"""The table of the shapes that a model is placed for; its rows switch the graph."""
+"""Shows the table of shapes that a model is placed for; its rows switch the graph."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Line = tuple[ShapeChoice, ShapeRow | None]
 
 
 class ShapesPage(QWidget):
-    """It tabulates shape × (latency, items per second, toolchains, gain over the best alone)."""
+    """The page with the shapes: latency, items per second, toolchains, gain over the best alone."""
 
     choose_wanted = Signal()
-    """Choose other shapes."""
+    """A signal that the user wants to choose other shapes."""
 
     def __init__(self, document: Document, theme: Theme) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class ShapesPage(QWidget):
 
 
 def _figure(name: str):
-    """The value of a field of a line's row; None before the first run."""
+    """Returns the value of a field of a line's row; None before the first run."""
 
     def value(line: Line) -> float | None:
         return getattr(line[1], name) if line[1] is not None else None
@@ -131,7 +131,7 @@ def _best_single(row: ShapeRow | None) -> str | None:
 
 
 def _gain(line: Line) -> float | None:
-    """How much longer the placement takes than the best single toolchain, in percent."""
+    """Returns how much longer the placement takes than the best single toolchain, in percent."""
     row = line[1]
     if row is None or row.latency_us is None or not row.best_single_us:
         return None

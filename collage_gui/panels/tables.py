@@ -1,4 +1,4 @@
-"""A table model that sorts and filters by an index array.
+"""Sorts and filters the rows of a table model by an index array.
 
 ``QSortFilterProxyModel`` over a Python model needs 16 s to sort 50,000 rows (measured); numpy's
 argsort over a column of floats needs a millisecond. Rows are any objects; columns are data.
@@ -70,7 +70,7 @@ class Column:
     """A toolchain whose chip is drawn before the text."""
     width: int = 90
     about: str = ""
-    """What the column is: the tip of its header."""
+    """The tip of the column's header, which says what the column is."""
     also_found_by: Callable[[Any], str] | None = None
     """A text that the filter finds as well, though it is not shown."""
     stretches: bool = False
@@ -149,7 +149,7 @@ class RowsModel(QAbstractTableModel):
         return self.rows[int(self.order[index.row()])]
 
     def place_of(self, wanted: Callable[[Any], bool]) -> int | None:
-        """The place at which the first wanted row is shown; None where none is."""
+        """Returns the place at which the first wanted row is shown; None where none is."""
         for place, at in enumerate(self.order.tolist()):
             if wanted(self.rows[at]):
                 return place
@@ -233,11 +233,11 @@ class RowsModel(QAbstractTableModel):
     # -- Qt ----------------------------------------------------------------------------
 
     def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 - an invalid index is immutable
-        """The rows that the filter lets through."""
+        """Returns how many rows the filter lets through."""
         return 0 if parent.isValid() else len(self.order)
 
     def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 - an invalid index is immutable
-        """The columns; rows have no children."""
+        """Returns how many columns there are; rows have no children."""
         return 0 if parent.isValid() else len(self.columns)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
@@ -291,7 +291,7 @@ class RowsModel(QAbstractTableModel):
         self.refresh()
 
     def as_csv(self) -> str:
-        """All rows as CSV, whatever the filter: whole names, and numbers in µs in full.
+        """Returns all rows as CSV, whatever the filter: whole names, and numbers in µs in full.
 
         A text that a spreadsheet would take for a formula has an apostrophe before it.
         """
@@ -340,7 +340,7 @@ def toolchain_icon(toolchain: str) -> QIcon:
 
 
 class Table(QTableView):
-    """It is a sortable table without a grid.
+    """A sortable table without a grid.
 
     Cells are selected and copied. A row with a selected cell is a chosen row: it is tinted, and
     the graph shows it.
@@ -422,7 +422,7 @@ class Table(QTableView):
         return [self.rows_model.row(self.rows_model.index(at, 0)) for at in self.chosen_places()]
 
     def chosen_places(self) -> list[int]:
-        """The places of the rows with a selected cell, from the top."""
+        """Returns the places of the rows with a selected cell, from the top."""
         parts = ranges(self)
         return sorted({at for part in parts for at in range(part.top(), part.bottom() + 1)})
 

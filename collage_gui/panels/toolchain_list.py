@@ -106,7 +106,7 @@ class ToolchainList(QListWidget):
         self.setFixedHeight(min(300, lines * metrics + len(self._states) * 10 + 8))
 
     def names(self) -> tuple[str, ...]:
-        """The checked toolchains, in order."""
+        """Returns the checked toolchains, in order."""
         return tuple(
             item.data(NAME)
             for item in self._checkable()

@@ -86,7 +86,7 @@ class TransitionMatrix(QTableWidget):
 
 
 class TransitionsPage(QWidget):
-    """It shows the matrix of the shown placement, with an explanation of its numbers."""
+    """The page with the matrix of the shown placement, and an explanation of its numbers."""
 
     def __init__(self, document: Document, icon_size: QSize) -> None:
         super().__init__()

@@ -28,7 +28,7 @@ from collage_gui.panels.pin_text import pin_demand
 from collage_gui.theme import Theme
 
 UNITS = re.compile(r"(?<=\d) (?=(?:µs|ms|s|%|B|KiB|MiB|GiB)\b|%)")
-"""The spaces between numbers and units."""
+"""A pattern of the spaces between numbers and units, at which lines do not break."""
 MOST_LINKS = 12
 """Producers or consumers that are named; the others are counted. Chosen."""
 
@@ -56,7 +56,7 @@ class WhyPanel(QWidget):
         self.refresh()
 
     def refresh(self) -> None:
-        """Explain the primary operator."""
+        """Explains the primary operator."""
         graph, primary = self.document.operators, self.document.selection.primary
         if graph is None or primary is None:
             body = [f'<p class="q">{words.SELECT_A_NODE}</p>']
@@ -89,7 +89,7 @@ class WhyPanel(QWidget):
         return [f"<h3>{escape(title)}</h3><p class='q'>{escape(about)}</p>"]
 
     def _partition(self, primary: int) -> list[str]:
-        """The partition that holds the operator, its toolchain and its cost."""
+        """Returns the partition that holds the operator, its toolchain and its cost."""
         partition = self.document.placement.partition_of(primary)
         if partition is None:
             return []
@@ -108,7 +108,7 @@ class WhyPanel(QWidget):
         ]
 
     def _explanation(self, primary: int) -> list[str]:
-        """What the engine says about the choice."""
+        """Returns what the engine says about the choice, as HTML."""
         document = self.document
         explanation = document.questions.explanation
         if explanation is not None:
@@ -148,7 +148,7 @@ class WhyPanel(QWidget):
         return [f"<h3>{words.TIES}</h3><p>{ties_sentence(tied)}</p>"]
 
     def _without_candidate(self, explanation: ExplainAnswer) -> list[str]:
-        """The toolchains that have no candidate for the operator, and why."""
+        """Returns the toolchains that have no candidate for the operator, and why."""
         if not explanation.not_offered:
             return []
         rows = (
@@ -159,7 +159,7 @@ class WhyPanel(QWidget):
         return [f"<h3>{words.NO_CANDIDATES}</h3><table>", *rows, "</table>"]
 
     def _formats(self, partition: Partition) -> str:
-        """Formats and conversions of a partition, as the rest of a sentence."""
+        """Returns the formats and conversions of a partition, as the rest of a sentence."""
         formats = border_words(partition.takes, partition.gives)
         shown, graph = self.document.placement.shown, self.document.operators
         text = f"; {escape(formats)}" if formats else ""
@@ -261,15 +261,15 @@ class WhyPanel(QWidget):
 
 
 def _strong(text: str) -> str:
-    """A text in the weight of headings: the font has no bolder one."""
+    """Returns a text in the weight of headings: the font has no bolder one."""
     return f"<span style='font-weight:600'>{escape(text)}</span>"
 
 
 def _unbroken(html: str) -> str:
-    """Text whose lines do not break between a number and its unit."""
+    """Returns a text whose lines do not break between a number and its unit."""
     return UNITS.sub("&nbsp;", html)
 
 
 def same_or(gain: str) -> str:
-    """``no difference`` for a gain of nothing, else the gain and what it is against."""
+    """Returns ``no difference`` for a gain of nothing, else the gain and what it is against."""
     return words.NO_DIFFERENCE if gain == "0.0 %" else words.AGAINST_SHOWN.format(gain=gain)
