@@ -274,7 +274,11 @@ def labels_of(document: Document, candidates: Iterable[CandidateRecord]) -> Labe
     toolchains = {}
     for instance in sorted(instances):
         name, _, config = instance.rstrip("]").partition("[")
-        settings = config.replace("=", " ").replace(",", ", ")
+        options = [option.partition("=") for option in filter(None, config.split(","))]
+        settings = ", ".join(
+            f"{key} {document.toolchain_title(value) if key == 'library' else value}".rstrip()
+            for key, _, value in options
+        )
         title = document.toolchain_title(name)
         toolchains[instance] = f"{title} ({settings})" if settings else title
     names, titles = node_names(document.graph), operator_titles(document.graph)

@@ -89,6 +89,17 @@ class ReferenceComparison(QObject):
         name, _ = self.reference_time()
         return next((b for b in run.baselines if b.name == name), None)
 
+    def is_tied(self) -> bool:
+        """Tell whether the shown placement is that of a run and the reference is tied with it.
+
+        Such a pair has no percentage: its measurements do not decide.
+        """
+        run, baseline = self._runs.shown_or_last(), self.reference_baseline()
+        shown = self._placement.shown
+        if run is None or baseline is None or shown is None or shown.run != run.id:
+            return False
+        return baseline.name in run.tied
+
     def _toolchain_of_reference(self) -> str:
         """Returns the toolchain of the reference, or of the best baseline of a single toolchain."""
         name, _ = self.reference_time()

@@ -76,6 +76,8 @@ class DocumentWindow(QMainWindow):
         self.panels = Panels(document, theme, preferences)
         self.docks = Docks(self, self.panels.places())
         self._sized = False
+        self._settled = False
+        """Whether the panels have the sizes that were chosen for them, and not Qt's first ones."""
 
         self.picture = PictureController(document, self.view, theme, preferences, self)
         self.split = SplitController(document, self.split_widget, self.view, self.picture, self)
@@ -162,10 +164,10 @@ class DocumentWindow(QMainWindow):
         if wanted == "fitting":
             window = self.window()
             wanted = fitting_arrangement(window.width(), window.height())
-        if wanted != self.docks.arrangement and self._sized:
+        if wanted != self.docks.arrangement:
             self._keep_arrangement()
         if self.docks.arrange(wanted) or not self._sized:
-            self._sized = True
+            self._sized, self._settled = True, False
             QTimer.singleShot(0, self, self._size_docks)
 
     def _size_docks(self) -> None:
@@ -182,8 +184,12 @@ class DocumentWindow(QMainWindow):
         if not fits or not self.docks.restore(store.value(key)):
             # Sizes from a window of another width would take too much of this one.
             self.docks.set_default_sizes()
+        self._settled = True
 
     def _keep_arrangement(self) -> None:
+        """Keep the sizes of the panels; those that they had before they were given any are none."""
+        if not self._settled:
+            return
         store = self._preferences.store
         key = f"{ARRANGEMENT_KEY}/{self.docks.arrangement}"
         store.setValue(key, self.docks.save())

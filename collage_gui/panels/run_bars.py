@@ -58,7 +58,9 @@ def _own_bars(
             continue
         value = latency_us(placement)
         low, high = placement.spread_us or (None, None)
-        notes = [gain_text(value, against)] if each.id == current and against is not None else []
+        compared = each.id == current and against is not None
+        tied = document.comparison.is_tied()
+        notes = [gain_text(value, against)] if compared and not tied else []
         if placement.measured_us is None:
             notes.append("expected")
         if shown is not None and each.id != shown.id:

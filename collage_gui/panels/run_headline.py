@@ -36,9 +36,7 @@ def headline(document: Document) -> str:
     baseline = document.comparison.reference_baseline()
     if baseline is not None:
         name = baseline_title(baseline)
-        run = document.runs.shown_or_last()
-        shows_exported = run is not None and document.placement.shown.run == run.id
-        if run is not None and shows_exported and baseline.name in run.tied:
+        if document.comparison.is_tied():
             return f"{latency_text(placement)}, {words.TIED_WITH.format(name=name)}"
     against = against_text(latency_us(placement), reference, name)
     return ", ".join(filter(None, [latency_text(placement), against]))

@@ -19,6 +19,8 @@ from collage_gui.document.reference import Reference
 from collage_gui.document_window.files import new_name
 from collage_gui.panels.bar_chart import Bar, axis_end
 from collage_gui.panels.input_sizes import parse_shapes
+from collage_gui.panels.run_bars import run_bars
+from collage_gui.panels.run_headline import headline
 from collage_gui.panels.transitions import transitions
 
 
@@ -55,6 +57,24 @@ def test_cancel_is_answered_and_keeps_what_was_measured(drive) -> None:
     before = len(page.document.costs.by_candidate)
     d.run(page)
     assert len(page.document.costs.by_candidate) > before
+
+
+def test_a_tie_with_the_reference_has_no_percentage(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    run = page.document.runs.all[-1]
+    best = page.document.comparison.reference_baseline()
+    assert best is not None
+    run.tied = []
+    page.document.runs.changed.emit()
+    assert "%" in headline(page.document)
+    run.tied = [best.name]
+    page.document.runs.changed.emit()
+    text = headline(page.document)
+    assert "tied with" in text and "%" not in text
+    own = next(bar for bar in run_bars(page.document, run, "#000000") if bar.strong)
+    assert "%" not in own.note
 
 
 def test_a_run_that_would_fail_is_not_offered(drive) -> None:

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QApplication, QMessageBox
 
 from collage_engine.records.event import Progress, Stage
 from collage_gui.document_window.docks import PLACES
+from collage_gui.document_window.window import ARRANGEMENT_KEY
 from collage_gui.fields import parse_duration
 from collage_gui.main_window.documents import closing_sentence
 
@@ -368,3 +369,21 @@ def test_the_fields_of_the_toolbar_show_their_whole_text_in_a_small_window(drive
         assert edit.fontMetrics().horizontalAdvance(edit.text()) <= room, edit.text()
     find = toolbar.widgetForAction(d.window.action_set.by_id["find"])
     assert find.isVisible() and find.geometry().right() <= toolbar.width()
+
+
+def test_sizes_that_panels_had_before_they_were_given_any_are_not_kept(drive) -> None:
+    """A window manager may resize a window as soon as it is shown."""
+    d = drive()
+    d.window.resize(1480, 900)
+    page = d.open()
+    d.until(lambda: page._settled)
+    assert page.docks.arrangement == "column"
+    page._settled = False  # as long as the first sizes wait for the window to be exposed
+    d.window.resize(1700, 900)
+    d.until(lambda: page._settled)
+    assert page.docks.arrangement == "around"
+    assert not d.preferences.store.contains(f"{ARRANGEMENT_KEY}/column")
+    d.window.resize(1480, 900)
+    d.until(lambda: page.docks.arrangement == "column" and page._settled)
+    assert d.preferences.store.contains(f"{ARRANGEMENT_KEY}/around")
+    assert page.view.width() > d.window.width() / 2, "the graph lost its room"

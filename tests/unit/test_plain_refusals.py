@@ -96,7 +96,7 @@ def test_a_word_that_is_also_an_operator_stays() -> None:
 )
 def test_a_library_that_kernels_could_call_is_named(reason) -> None:
     found = plain_reason(reason, node("nn.softmax"), instance("tvm", library="onednn"))
-    assert found == "TVM can call oneDNN for no group of operators with this Softmax"
+    assert found == "TVM and oneDNN compute no group of operators with this Softmax together"
 
 
 def test_a_toolchain_from_elsewhere_keeps_its_words() -> None:
