@@ -1,4 +1,4 @@
-"""What the tests of artifacts share: a small model, covers of it, and the loader in C++."""
+"""Makes what the tests of artifacts share: a small model, covers of it, and the loader in C++."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOADER = LOADERS / "run_artifact.cc"
 
 
 def cover_in_turn(model: ImportedModel, toolchains: Sequence[str]) -> list[Candidate]:
-    """The model cut into as many even runs of operators as toolchains, one thread each."""
+    """Cuts the model into as many even runs of operators as toolchains, one thread each."""
     count = len(model.graph.operators)
     cuts = [count * k // len(toolchains) for k in range(len(toolchains) + 1)]
     return [
@@ -34,7 +34,7 @@ def cover_in_turn(model: ImportedModel, toolchains: Sequence[str]) -> list[Candi
 
 
 def sample_of(model: ImportedModel) -> ArtifactContents:
-    """Random inputs of the model, and what its file computes of them."""
+    """Returns random inputs of the model, and what its file computes of them."""
     inputs = model.random_inputs(0)
     return ArtifactContents(inputs=inputs, outputs=original_outputs(model, inputs), tolerance=1e-4)
 
@@ -102,7 +102,7 @@ def compile_loader() -> Path:
 
 
 def run_cpp(loader: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The C++ loader in an empty environment."""
+    """Runs the C++ loader in an empty environment."""
     return subprocess.run(
         [str(loader), *arguments], env={}, capture_output=True, text=True, timeout=300
     )

@@ -1,4 +1,4 @@
-"""A virtual environment with Collage Explorer installed from its wheel, as a user has it.
+"""Installs Collage Explorer from its wheel into a virtual environment, as a user has it.
 
 It has nothing else of this checkout. The libraries that the wheel requires are links to those of
 the environment of the tests, so nothing is downloaded.
@@ -94,7 +94,7 @@ class BareEnvironment:
         return done.stdout
 
     def opened_in_checkout(self) -> set[str]:
-        """Files of the checkout that its Python processes opened, but for the libraries' own."""
+        """Returns the checkout's files that its Python processes opened, but for libraries' own."""
         lines = self._log.read_text().splitlines() if self._log.exists() else []
         return {line for line in lines if not line.startswith(sys.prefix + os.sep)}
 
@@ -102,7 +102,10 @@ class BareEnvironment:
 def required(
     distribution: metadata.Distribution, extras: frozenset[str]
 ) -> list[metadata.Distribution]:
-    """What a distribution requires with these extras, and what that requires, where installed."""
+    """Returns what a distribution with these extras requires, and what that requires.
+
+    Requirements that are not installed are left out.
+    """
     found: dict[str, metadata.Distribution] = {}
     wanted = [(distribution, extras)]
     while wanted:

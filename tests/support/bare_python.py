@@ -1,4 +1,4 @@
-"""A Python that has apache-tvm and numpy, and nothing of this project."""
+"""Starts a Python that has apache-tvm and numpy, and nothing of this project."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "ml-dtypes", "typing-extens
 
 
 def bare_site(folder: Path) -> Path:
-    """A folder with links to the top-level entries of those packages only."""
+    """Makes a folder with links to the top-level entries of those packages only."""
     folder.mkdir(parents=True, exist_ok=True)
     for package in PACKAGES:
         distribution = metadata.distribution(package)
@@ -25,7 +25,7 @@ def bare_site(folder: Path) -> Path:
 
 
 def run_bare(site: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """``python -S`` with only ``site`` on its path, and a clean environment."""
+    """Runs ``python -S`` with only ``site`` on its path, and a clean environment."""
     environment = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(site)}
     return subprocess.run(
         [sys.executable, "-S", *arguments],

@@ -1,4 +1,4 @@
-"""Model files that are broken in one way each, with what their sentence must say."""
+"""Makes model files that are broken in one way each, with what their sentence must say."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def model(
     outputs: Sequence[str] = ("y",),
     functions: Sequence[Any] = (),
 ) -> ModelProto:
-    """A small model of float inputs; nothing is checked."""
+    """Returns a small model of float inputs; nothing is checked."""
     graph = helper.make_graph(
         list(nodes),
         "g",
@@ -51,7 +51,7 @@ def _one(
     outputs: Sequence[str] = ("y",),
     **attributes: Any,
 ) -> ModelProto:
-    """One node 'culprit' of the input x and of constants, in order."""
+    """Returns one node 'culprit' of the input x and of constants, in order."""
     constants = constants or {}
     node = helper.make_node(kind, ["x", *constants], list(outputs), name="culprit", **attributes)
     return model([node], {"x": shape}, constants, opset=opset, outputs=outputs)
@@ -62,7 +62,7 @@ def _integers(*values: int) -> np.ndarray:
 
 
 def laughs(levels: int) -> ModelProto:
-    """Functions that each call the one before twice: 2**levels nodes in a few kilobytes."""
+    """Returns functions that each call the one before twice: 2**levels nodes in a few kilobytes."""
     functions = []
     for level in range(levels):
         inner = ("Relu", "") if level == 0 else (f"f{level - 1}", "local")
@@ -87,7 +87,7 @@ def _recursive() -> ModelProto:
 
 
 def _call_with_more(inputs: list[str], outputs: list[str]) -> ModelProto:
-    """A call of a function of one value that gives it, or wants of it, more than that."""
+    """Returns a call of a function with more inputs or outputs than the function has."""
     body = [helper.make_node("Relu", ["a"], ["c"])]
     opsets = [helper.make_opsetid("", 17)]
     function = helper.make_function("local", "f", ["a"], ["c"], body, opset_imports=opsets)
@@ -182,7 +182,11 @@ _WIDE = {"w": np.ones((4, 5), np.float32)}
 
 
 def _sentences() -> dict[str, tuple[ModelProto | Callable[[], bytes], str]]:
-    """What used to be called a defect of the program, or was no sentence: name → (model, says)."""
+    """Returns models that were taken for a defect of the program, with what must be said.
+
+    Keys are names of the cases; values are a model, or a function that returns a file's bytes, and
+    a pattern of the sentence.
+    """
     two = ("then_branch", "else_branch")
     huge = {"shape": _integers(100_000, 1_000_000)}
     return {
@@ -225,7 +229,7 @@ def _sentences() -> dict[str, tuple[ModelProto | Callable[[], bytes], str]]:
 
 
 def _attributes() -> dict[str, tuple[ModelProto, str]]:
-    """Attributes that the standard does not allow."""
+    """Returns models with attributes that the standard does not allow."""
     padded = _one("MaxPool", _IMAGE, kernel_shape=[2, 2], pads=[2, 0, 0, 0])
     return {
         "no such operator": (_one("Rleu", [2, 3]), "'culprit'.*Rleu"),
@@ -248,7 +252,7 @@ def _attributes() -> dict[str, tuple[ModelProto, str]]:
 
 
 def _indices() -> dict[str, tuple[ModelProto, str]]:
-    """Constant indices beyond what they index."""
+    """Returns models with constant indices beyond what they index."""
     pair = _integers(0, 7).reshape(1, 2)
     scattered = {"i": _integers(4).reshape(1, 1), "u": _ONES}
     elements = {"i": _integers(5, 0).reshape(1, 2)}
@@ -268,7 +272,7 @@ def _indices() -> dict[str, tuple[ModelProto, str]]:
 
 
 def _sizes() -> dict[str, tuple[ModelProto, str]]:
-    """Sizes that do not fit each other."""
+    """Returns models with sizes that do not fit each other."""
     biased = {**_W, "b": np.ones(7, np.float32)}
     parts = _one("Split", [8], {"s": _integers(3, 99)}, opset=13, outputs=("y", "z"))
     statistics = {name: np.ones(2, np.float32) for name in "sbmv"}
@@ -303,4 +307,4 @@ BROKEN: tuple[Broken, ...] = tuple(
     for group in (_sentences(), _attributes(), _indices(), _sizes())
     for name, (made, says) in group.items()
 )
-"""Every broken model."""
+"""Every broken model with a pattern of its sentence, by the name of the case."""

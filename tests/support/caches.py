@@ -1,4 +1,4 @@
-"""Cache folders of tests: measurements of their own, and what is the same for all of them.
+"""Makes cache folders of tests: measurements of their own, and what is the same for all.
 
 Which toolchains there are and what hand-overs cost is found out once per machine and kept in the
 cache folder. A test that is not about that takes it from the tests that ran before it, also from
@@ -62,7 +62,7 @@ def fresh_cache(folder: Path, *, constants: bool = True) -> Path:
 
 
 def _constants(store: Path) -> dict[str, str]:
-    """What a test found out about the machine: name → JSON; nothing where its store is gone."""
+    """Returns what a test found out about the machine, as JSON by name; {} without its store."""
     if not store.exists():
         return {}
     with contextlib.suppress(sqlite3.Error), sqlite3.connect(store) as database:

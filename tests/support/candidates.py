@@ -1,4 +1,4 @@
-"""Candidates with costs for tests that need no measuring."""
+"""Makes candidates with costs for tests that need no measuring."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from collage_engine.run.problem_data import ProblemData
 
 
 def row(candidate: Candidate, cost: Cost, **changes: Any) -> CandidateRecord:
-    """A candidate joined with a cost, as documents hold it."""
+    """Returns a candidate joined with a cost, as documents hold it."""
     (joined,) = records_of([candidate], CostTable(isolated={candidate.id: cost}))
     return msgspec.structs.replace(joined, **changes)
 
 
 def candidate_of(record: CandidateRecord) -> Candidate:
-    """The candidate that a row is about, without its costs."""
+    """Returns the candidate that a row is about, without its costs."""
     return Candidate(**{name: getattr(record, name) for name in Candidate.__struct_fields__})
 
 
@@ -32,7 +32,7 @@ def data_of(
     pins: tuple[Pin, ...] = (),
     settings: RunSettings | None = None,
 ) -> ProblemData:
-    """What a run knows between two stages when these are its candidates and their costs."""
+    """Returns what a run knows between two stages when these are its candidates and their costs."""
     return ProblemData(
         graph=graph.record,
         candidates=tuple(map(candidate_of, rows)),

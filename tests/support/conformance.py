@@ -1,4 +1,4 @@
-"""What the checks of ``collage toolchains check`` find of toolchains, run once for each."""
+"""Runs the checks of ``collage toolchains check`` once for each toolchain, for several tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def names_of_toolchains(for_processors: bool) -> list[str]:
 
 
 def every_check(names: list[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Parametrize a test with the name of a toolchain and that of a check."""
+    """Parametrizes a test with the name of a toolchain and that of a check."""
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         by_check = pytest.mark.parametrize("check", CHECKS)(test)

@@ -1,4 +1,4 @@
-"""Covers for tests that need no enumeration: candidates made of an instance and operators."""
+"""Makes covers for tests that need no enumeration, of an instance and operators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def candidate_on(
     takes: Formats | None = None,
     gives: Formats | None = None,
 ) -> Candidate:
-    """A candidate without a label, a rule and a key."""
+    """Returns a candidate without a label, a rule and a key."""
     nodes = tuple(map(OperatorNumber, operators))
     return Candidate(
         id=candidate_id(instance, nodes, takes, gives),

@@ -1,4 +1,4 @@
-"""A carrier without a network: machines are objects that a test makes answer, or leave."""
+"""Defines a carrier without a network: machines are objects that a test makes answer, or leave."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIBRARIES = {"python": "3.11", "distributed": "1"}
 
 
 def hello(**changes: object) -> Hello:
-    """What a machine of the usual kind says."""
+    """Returns what a machine of the usual kind says."""
     facts = {
         "engine": ENGINE,
         "libraries": LIBRARIES,
@@ -30,7 +30,7 @@ def hello(**changes: object) -> Hello:
 
 @dataclass
 class Sent:
-    """A message in flight."""
+    """A message that is in flight."""
 
     address: str
     name: str
@@ -54,7 +54,7 @@ class FakeCarrier:
 
     hellos: dict[str, Hello] = field(default_factory=dict)
     answers: dict[str, Callable[[Sent], None]] = field(default_factory=dict)
-    """By function, what answers at once."""
+    """The functions that answer at once, by the name of the task's function."""
     address: str = "fake://farm"
     sent: list[Sent] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
@@ -70,13 +70,13 @@ class FakeCarrier:
         self.listener = listener
 
     def join(self, name: str, said: Hello | None = None) -> None:
-        """A machine joins."""
+        """Has a machine join."""
         self.hellos[name] = said or hello()
         assert self.listener is not None
         self.listener.joined(name, name)
 
     def leave(self, name: str) -> None:
-        """A machine is gone."""
+        """Has a machine leave."""
         assert self.listener is not None
         self.listener.left(name)
 
@@ -116,7 +116,7 @@ class FakeCarrier:
         pass
 
     def take(self, count: int = 1, timeout_s: float = 10.0) -> list[Sent]:
-        """The next messages in flight, once there are so many."""
+        """Returns the next messages in flight, once there are so many."""
         with self.changed:
             assert self.changed.wait_for(lambda: len(self.sent) >= count, timeout_s), self.sent
             taken, self.sent = self.sent[:count], self.sent[count:]

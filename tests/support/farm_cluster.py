@@ -1,4 +1,4 @@
-"""A real farm on this machine: a scheduler and members in processes of their own."""
+"""Starts a real farm on this machine: a scheduler and members in processes of their own."""
 
 from __future__ import annotations
 
@@ -130,12 +130,12 @@ class FarmProcesses:
         self._start(f"join-{name}", *words, environment=environment, prefix=prefix)
 
     def everybody(self, name: str) -> list[psutil.Process]:
-        """A member's worker and all processes below it."""
+        """Returns a member's worker and all processes below it."""
         worker = self.worker(name)
         return [worker, *worker.children(recursive=True)] if worker is not None else []
 
     def worker(self, name: str) -> psutil.Process | None:
-        """The worker's process of a member."""
+        """Returns the worker's process of a member."""
         with contextlib.suppress(psutil.Error):
             for child in psutil.Process(self.processes[f"join-{name}"].pid).children():
                 if "worker_process" in " ".join(child.cmdline()):
@@ -143,7 +143,7 @@ class FarmProcesses:
         return None
 
     def everything(self) -> list[psutil.Process]:
-        """All processes of the farm."""
+        """Returns all processes of the farm."""
         found = []
         for process in self.processes.values():
             with contextlib.suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""A coordinator that has groups of candidates measured on a farm, round after round, until it dies.
+"""Runs a coordinator that has a farm measure groups of candidates, round after round.
 
 ``python -m tests.support.farm_groups ADDRESS REQUESTS JOURNAL`` sends each request of a file (a
 JSON list of ``GroupRequest`` with the model's path) as a task, stores what is answered, and only
@@ -31,7 +31,7 @@ AGAIN_S = 0.5
 
 
 def prepare(path: Path, toolchains: tuple[str, ...]) -> bytes:
-    """The requests for all groups of a model's candidates, as the file's content."""
+    """Returns the requests for all groups of a model's candidates, as the file's content."""
     from collage_engine.candidates.open_model import OpenModel
     from collage_engine.farm.model_files import model_files
     from collage_engine.timing.measurer import group_candidates
@@ -81,7 +81,7 @@ class Rounds:
             self.journal.write(" ".join(map(str, words)) + "\n")
 
     def connected(self) -> Connection:
-        """The connection to the farm, made anew after the scheduler was lost."""
+        """Returns the connection to the farm, made anew after the scheduler was lost."""
         while self.connection is None or self.connection.lost:
             if self.connection is not None:
                 self.connection.close()
@@ -93,7 +93,7 @@ class Rounds:
         return self.connection
 
     def do(self) -> None:
-        """One round: every group is measured once; tasks that are given up are asked again."""
+        """Does one round: every group is measured once; tasks that are given up are asked again."""
         left = dict(enumerate(self.requests))
         while left:
             connection = self.connected()

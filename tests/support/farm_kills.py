@@ -38,7 +38,7 @@ TOOLCHAINS = ("onednn",)
 """Of the groups; chosen: it compiles in milliseconds, so that kills and not compilers take the
 time. Whole runs have TVM beside it."""
 BUDGET_S = 45
-"""Seconds of a whole run's budget."""
+"""Seconds of budget that a whole run has; chosen."""
 LATEST_SHARE = 1.2
 """Share of the budget within which something is killed: a run takes a little more than it."""
 ENDS_S = 1800.0
@@ -179,12 +179,12 @@ class FarmCampaign:
 
     @property
     def cache(self) -> Path:
-        """The coordinator's cache folder."""
+        """Returns the coordinator's cache folder."""
         return self.folder / f"coordinator{self.stores}"
 
     @property
     def place_log(self) -> Path:
-        """What the latest whole run has printed."""
+        """Returns the file of what the latest whole run has printed."""
         return self.folder / f"place{self.wholes}.log"
 
     def fresh(self) -> None:
@@ -197,7 +197,7 @@ class FarmCampaign:
         self.journal.touch()
 
     def environment(self) -> dict[str, str]:
-        """That of a coordinator."""
+        """Returns the environment variables of a coordinator."""
         return {
             **self.farm.environment,
             "COLLAGE_CACHE_DIR": str(self.cache),

@@ -1,4 +1,4 @@
-"""Members of a farm in network namespaces of their own, as on machines of their own (Linux, root).
+"""Gives members of a farm network namespaces of their own, as on several machines (Linux, root).
 
 Each namespace has one interface, whose other end hangs on a bridge of this machine; the scheduler
 listens on the bridge's address. ``python -m tests.support.farm_networks MODEL.onnx`` places a model
@@ -71,22 +71,25 @@ class Networks:
             ip("-n", space, "link", "set", "lo", "up")
 
     def space(self, name: str) -> str:
-        """A member's namespace."""
+        """Returns the name of a member's network namespace."""
         return f"collage-{name}-{self.mark}"
 
     def cable(self, name: str) -> str:
-        """The end of a member's interface that is on the bridge."""
+        """Returns the name of the end of a member's interface that is on the bridge."""
         return f"clo{self.names.index(name)}{self.mark}"
 
     @property
     def prefixes(self) -> dict[str, list[str]]:
-        """By name, what starts a command in its namespace; files and processors are the same."""
+        """Returns, by name, what starts a command in a member's namespace.
+
+        Files and processors are the same in all of them.
+        """
         return {
             name: ["nsenter", f"--net=/var/run/netns/{self.space(name)}"] for name in self.names
         }
 
     def listening(self, name: str) -> list[str]:
-        """The addresses on which anything listens in a member's namespace."""
+        """Returns the addresses on which anything listens in a member's namespace."""
         shown = subprocess.run(
             [*self.prefixes[name], "ss", "--tcp", "--listening", "--numeric", "--no-header"],
             capture_output=True,

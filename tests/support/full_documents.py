@@ -1,4 +1,4 @@
-"""A session that holds everything, and an artifact for two shapes, to make hostile files of."""
+"""Makes a session that holds everything, and an artifact for two shapes, to damage them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from collage_engine.session.file import load_session, save_session
 
 OLD = Path(__file__).resolve().parents[1] / "data" / "old_versions"
 BATCHES = (1, 3)
-"""Of the artifact for two shapes."""
+"""Sizes of the batch for which the artifact for two shapes is made."""
 
 
 def _full(run: Run, name: str) -> Run:
-    """A run with a value in every field that only some runs have."""
+    """Returns a run with a value in every field that only some runs have."""
     rows = [
         ShapeRow(
             choice=ShapeChoice(dims={"batch": batch}, shapes={"Input3": (batch, 1, 28, 28)}),
@@ -108,7 +108,7 @@ def _full(run: Run, name: str) -> Run:
 
 @cache
 def full_session() -> bytes:
-    """A session of this version with two runs that have everything a run can have."""
+    """Returns a session of this version with two runs that have everything a run can have."""
     document, _ = load_session(OLD / "session_1.collage")
     document.runs = [_full(document.runs[0], name) for name in ("r1", "r2")]
     with tempfile.TemporaryDirectory(prefix="collage-full-") as scratch:
@@ -120,7 +120,7 @@ def full_session() -> bytes:
 
 @cache
 def _made_once() -> Path:
-    """The artifact for two shapes, in a folder that lives as long as this process."""
+    """Returns the artifact for two shapes, in a folder that lives as long as this process."""
     from collage_engine.artifact.artifact import write_artifact
     from collage_engine.artifact.combine import combine_artifacts
     from collage_engine.build.build import build_cover, write_module

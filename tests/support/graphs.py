@@ -1,4 +1,4 @@
-"""Dataflow graphs for tests, built from records (no TVM, no ONNX)."""
+"""Builds dataflow graphs for tests from records, without TVM and ONNX."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class GraphBuilder:
         return index
 
     def other(self, op: str = "", *inputs: int) -> int:
-        """An operator or function as a node of its own, as upstream numbers them."""
+        """Adds an operator or function as a node of its own, as upstream numbers them."""
         return self._add(form="other", op=op, inputs=inputs)
 
     def skip_to(self, index: int, op: str = "") -> None:
@@ -123,7 +123,7 @@ def instance(name: str, **config: str) -> ToolchainInstance:
 
 
 def chain(*ops: str) -> DataflowGraph:
-    """Unary operators one after the other."""
+    """Returns a graph of unary operators one after the other."""
     b = GraphBuilder()
     value = b.parameter()
     for op in ops:
@@ -132,7 +132,7 @@ def chain(*ops: str) -> DataflowGraph:
 
 
 def conv_block(b: GraphBuilder, x: int, channels: int = 64, relu: bool = True) -> int:
-    """conv2d + bias (+ relu), as the importer leaves them."""
+    """Adds conv2d + bias (+ relu), as the importer leaves them; returns the last node."""
     weight = b.constant((channels, 64, 3, 3))
     y = b.call("nn.conv2d", x, weight, strides=[1, 1])
     y = b.call("add", y, b.constant((1, channels, 1, 1)))
@@ -140,7 +140,7 @@ def conv_block(b: GraphBuilder, x: int, channels: int = 64, relu: bool = True) -
 
 
 def resnet(blocks: int = 16) -> DataflowGraph:
-    """Bottleneck residual blocks: 10 or 12 operators each; 16 make about ResNet-50."""
+    """Returns bottleneck residual blocks of 10 or 12 operators; 16 make about ResNet-50."""
     b = GraphBuilder((1, 64, 56, 56))
     x = conv_block(b, b.parameter("data"))
     x = b.call("nn.max_pool2d", x)
@@ -167,7 +167,7 @@ def layer_norm(b: GraphBuilder, x: int) -> int:
 
 
 def bert(layers: int = 4, heads: int = 4) -> DataflowGraph:
-    """Encoder layers with decomposed layer norm and GELU, an attention mask for all layers."""
+    """Returns encoder layers with decomposed layer norm and GELU, and one attention mask."""
     b = GraphBuilder((1, 128, 256))
     x = b.parameter("x")
     mask = b.parameter("mask", (1, 1, 1, 128))
@@ -204,7 +204,7 @@ def bert(layers: int = 4, heads: int = 4) -> DataflowGraph:
 
 
 def random_graph(rng: random.Random, operators: int = 8, glue: bool = True) -> DataflowGraph:
-    """A random graph of unary, binary and, with ``glue``, tuple operators."""
+    """Returns a random graph of unary, binary and, with ``glue``, tuple operators."""
     b = GraphBuilder()
     values = [b.parameter("x")]
     if rng.random() < 0.3:

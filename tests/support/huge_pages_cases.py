@@ -1,4 +1,4 @@
-"""What the tests of huge pages share: does the kernel do it, and where do they lie?"""
+"""Finds for the tests of huge pages whether the kernel gives them, and where they lie."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
 
 
 def why_not() -> str | None:
-    """Why this machine has no huge pages to give, found without the code under test."""
+    """Says why this machine has no huge pages to give, found without the code under test."""
     try:
         if "[never]" in (SETTINGS / "enabled").read_text():
             return "transparent huge pages are switched off"
@@ -46,5 +46,5 @@ def mappings(smaps: str) -> Iterator[tuple[int, int, int, list[str]]]:
 
 
 def huge_bytes(smaps: str) -> int:
-    """Of ``/proc/PID/smaps`` or ``smaps_rollup``: all there is."""
+    """Returns the bytes on huge pages that ``/proc/PID/smaps`` or ``smaps_rollup`` lists."""
     return sum(int(kib) * 1024 for kib in re.findall(r"AnonHugePages:\s+(\d+)", smaps))

@@ -1,4 +1,4 @@
-"""Imported models for tests, made of a graph alone."""
+"""Makes imported models for tests of a graph alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collage_engine.records.graph import ModelRecord
 
 
 def imported_model(graph: DataflowGraph) -> ImportedModel:
-    """A model of this graph, all constants of which are zero; there is nothing of it to compile."""
+    """Returns a model of this graph, with zeros as constants; nothing of it can be compiled."""
     zeros = {
         node.index: np.zeros(node.type.shape, node.type.dtype)
         for node in graph.nodes

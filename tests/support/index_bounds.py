@@ -1,4 +1,4 @@
-"""Which loads and stores of a kernel's TIR reach beyond their buffers, found by evaluating indices.
+"""Finds loads and stores of a kernel's TIR that reach beyond their buffers, by evaluating indices.
 
 A kernel that reads past a buffer gives the right numbers as long as memory follows the buffer, so
 that comparing results does not find it. Here every index is evaluated for all values of the loop
@@ -26,7 +26,7 @@ a kernel that needs more is too large a case for this check."""
 
 
 def _divide(a: Any, b: Any) -> Any:
-    """The quotient rounded towards zero."""
+    """Returns the quotient rounded towards zero."""
     return (a - np.fmod(a, b)) // b
 
 
@@ -52,7 +52,7 @@ _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
 
 
 def out_of_bounds(function: Any) -> list[str]:
-    """The loads and stores of a function that reach beyond their buffers.
+    """Returns the loads and stores of a function that reach beyond their buffers.
 
     Args:
         function: A ``PrimFunc`` as a rule writes it, before TVM lowers it.
@@ -72,7 +72,7 @@ def out_of_bounds(function: Any) -> list[str]:
 
 @dataclass
 class _Bounds:
-    """The walk over a function's statements."""
+    """The walk over a function's statements, with what is known of its variables."""
 
     found: list[str] = field(default_factory=list)
     values: dict[Any, Any] = field(default_factory=dict)
@@ -169,7 +169,7 @@ class _Bounds:
             )
 
     def evaluate(self, wanted: Sequence[Any]) -> list[np.ndarray]:
-        """The expressions' values, one axis for each loop variable that any of them depends on."""
+        """Returns the expressions' values, with one axis for each loop variable they depend on."""
         variables = list(dict.fromkeys(v for e in wanted for v in self.variables(e)))
         sizes = [self.extents[v] for v in variables]
         if np.prod(sizes, dtype=np.float64) > MOST_POINTS:
@@ -178,7 +178,7 @@ class _Bounds:
         return [np.asarray(self.value(e, grid)) for e in wanted]
 
     def variables(self, e: Any) -> Iterator[Any]:
-        """The loop variables that an expression depends on."""
+        """Yields the loop variables that an expression depends on."""
         for node in walk(e):
             if node in self.extents:
                 yield node
@@ -197,7 +197,7 @@ class _Bounds:
         )
 
     def value(self, e: Any, grid: dict[Any, np.ndarray]) -> Any:
-        """An expression over the grid of loop variables."""
+        """Evaluates an expression over the grid of loop variables."""
         if isinstance(e, prim.IntImm):
             return int(e)
         if e in grid:

@@ -161,7 +161,7 @@ class Campaign:
         self.new_store()
 
     def new_store(self) -> None:
-        """Go on without measurements; compiled runtimes are kept, and which toolchains are here."""
+        """Goes on without measurements; compiled runtimes and what was probed are kept."""
         self.stores += 1
         folder = self.folder / f"cache{self.stores}"
         self.cache = fresh_cache(folder, constants="collage-transit" not in self.only)
@@ -170,7 +170,7 @@ class Campaign:
         self.runs: set[str] = set()
 
     def environment(self) -> dict[str, str]:
-        """Of everything that is started; by it the processes are found again."""
+        """Returns the environment variables of all that is started, by which it is found again."""
         return os.environ | {
             "COLLAGE_CACHE_DIR": str(self.cache),
             "COLLAGE_BUILD_DIR": os.environ.get("COLLAGE_BUILD_DIR", str(self.folder / "build")),
@@ -370,7 +370,7 @@ class Campaign:
         return sorted(left)
 
     def whole_run(self, when: str) -> None:
-        """A run that nobody disturbs ends well, and leaves nothing behind."""
+        """Checks that a run that nobody disturbs ends well, and leaves nothing behind."""
         while True:
             stopped = self.clock.stopped
             started = self.start(service=False)
@@ -411,7 +411,7 @@ class Campaign:
 
 
 def keys_of(store: sqlite3.Connection) -> list[str]:
-    """The keys of a store: none where the first run was killed before it made its tables."""
+    """Returns a store's keys; none where the first run was killed before it made its tables."""
     tables = store.execute("select name from sqlite_master where name = 'measurements'").fetchall()
     if not tables:
         return []
@@ -419,7 +419,7 @@ def keys_of(store: sqlite3.Connection) -> list[str]:
 
 
 def command_of(pid: int) -> str:
-    """How a process was started; empty when it is gone."""
+    """Returns the command line of a process; empty when it is gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
     except OSError:

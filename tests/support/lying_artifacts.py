@@ -1,4 +1,4 @@
-"""Ways in which an artifact's manifest or folder can lie, for the loaders and the program."""
+"""Lists ways in which an artifact's manifest or folder can lie, for loaders and the program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 MARK = "COLLAGE_TEST_MARK"
 """The environment variable that names the file which hostile code makes."""
 CODE = f"import os; open(os.environ[{MARK!r}], 'w').close()\n"
-"""Python that must never be run."""
+"""Text of a Python file that must never be run."""
 
 ESCAPE = "\x1b]0;title\x07"
 """A name that would give a terminal another title."""
@@ -198,7 +198,7 @@ HARMLESS: dict[str, Lie] = {
     "argparse.py beside the loader": _beside("loader/argparse.py"),
     "tvm.py in the folder": _beside("tvm.py"),
 }
-"""What has to be without effect."""
+"""Changes of an artifact's folder that must have no effect, by name."""
 
 
 UNKNOWN: dict[str, Lie] = {
@@ -208,7 +208,7 @@ UNKNOWN: dict[str, Lie] = {
     "an expected latency that is infinite": _set("expected", {"latency_us": float("inf")}),
     "expectations that are a list": _set("expected", [1.0]),
 }
-"""What a manifest need not say."""
+"""Changes of what a manifest need not say, or may say wrongly, by name."""
 
 
 def apply(lie: Lie, folder: Path) -> None:

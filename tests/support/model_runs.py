@@ -1,4 +1,4 @@
-"""Running ONNX models and Relax modules in tests, and checking imported models."""
+"""Runs ONNX models and Relax modules in tests, and checks imported models."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run_onnx(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> list[np.n
 
 
 def run_relax(module: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Built for this machine without schedules: slow code, right numbers."""
+    """Builds a module without schedules and runs it: slow code, right numbers."""
     import tvm
     from tvm import relax
 
@@ -39,7 +39,7 @@ def run_relax(module: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def relative_error(given: np.ndarray, wanted: np.ndarray) -> float:
-    """max|y − r| / max|r|; absolute where the truth is all zeros."""
+    """Returns max|y − r| / max|r|; the absolute error where the truth is all zeros."""
     a, b = given.astype(np.float64), wanted.astype(np.float64)
     if not a.size:
         return 0.0
@@ -48,7 +48,7 @@ def relative_error(given: np.ndarray, wanted: np.ndarray) -> float:
 
 
 def check_accounting(model: onnx.ModelProto, imported: ImportedModel) -> None:
-    """Every node of the file lives on in operators or is folded, never both."""
+    """Checks that every node of the file lives on in operators or is folded, never both."""
     record, graph = imported.record, imported.graph
     names = [n.name or n.output[0] for n in model.graph.node]
     lived = {name for node in graph.nodes for name in node.onnx_nodes}
@@ -63,7 +63,7 @@ def check_accounting(model: onnx.ModelProto, imported: ImportedModel) -> None:
 
 
 def check_numbers(model: onnx.ModelProto, imported: ImportedModel, tolerance: float) -> None:
-    """The cleaned model computes what the user's does."""
+    """Checks that the cleaned model computes what the user's does."""
     inputs = imported.random_inputs(1)
     wanted = run_onnx(model, inputs)
     given = run_onnx(imported.onnx, inputs)

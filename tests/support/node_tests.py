@@ -1,4 +1,4 @@
-"""The node tests of the ONNX standard, each placed with the checks of a run.
+"""Places the node tests of the ONNX standard, each with the checks of a run.
 
 ``python -m tests.support.node_tests FILE`` does all of them that ONNX Runtime passes and prints the
 table for ``tests/benchmarks/RESULTS.md``. FILE gets a line of JSON for each test; what is in it
@@ -48,7 +48,7 @@ class Outcome:
 
 
 def node_tests() -> list[Any]:
-    """All node tests of the installed package, in its order."""
+    """Returns all node tests of the installed package, in its order."""
     import warnings
 
     from onnx.backend.test.loader import load_model_tests
@@ -59,7 +59,7 @@ def node_tests() -> list[Any]:
 
 
 def value_of(given: Any) -> Any:
-    """The value of an input or an output: an array, a list of them, or None."""
+    """Returns the value of an input or an output: an array, a list of them, or None."""
     if isinstance(given, onnx.TensorProto):
         return numpy_helper.to_array(given)
     if isinstance(given, onnx.SequenceProto):
@@ -145,7 +145,7 @@ def _place(case: Any, inputs: dict[str, Any], wanted: Sequence[Any], outcome: Ou
     given = [inputs[name] for name, _ in model.inputs]
 
     def error_to(found: Sequence[Any], truth: Sequence[Any]) -> float:
-        """The largest relative error of the outputs, as a share of what is allowed."""
+        """Returns the largest relative error of the outputs, as a share of what is allowed."""
         return max(
             errors(np.asarray(a), np.asarray(b))[1] / tolerance(kind.dtype)
             for a, b, (_, kind) in zip(found, truth, model.outputs, strict=True)
@@ -174,7 +174,7 @@ def _place(case: Any, inputs: dict[str, Any], wanted: Sequence[Any], outcome: Ou
 def _as_tensors(
     model: onnx.ModelProto, inputs: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
-    """Inputs as the engine holds them, and the shapes that a user gives with ``--shape``."""
+    """Returns inputs as the engine holds them, and the shapes that a user gives by ``--shape``."""
     from collage_engine.model.texts import encoded
 
     loose = {
@@ -203,7 +203,7 @@ Parts = list[tuple[str, tuple[int, ...]]]
 
 
 def _taken(model: Any, values: Any, outcome: Outcome) -> tuple[list[Parts], list[Parts]]:
-    """Placements on one toolchain whose candidate is right, and the one of single operators."""
+    """Returns the placements on one toolchain that are right, and those of single operators."""
     from collage_engine.records.toolchain import Target
     from collage_engine.toolchains import registry
 
@@ -231,7 +231,7 @@ def _taken(model: Any, values: Any, outcome: Outcome) -> tuple[list[Parts], list
 
 
 def _wrong(model: Any, values: Any, instance: Any, operators: tuple[int, ...]) -> str | None:
-    """Why a candidate is invalid; None where it computes the true values."""
+    """Says why a candidate is invalid; None where it computes the true values."""
     from collage_engine.lowering.compile import compile_function
     from collage_engine.lowering.extract import function_of
     from collage_engine.records.errors import CollageError
@@ -250,7 +250,7 @@ def _wrong(model: Any, values: Any, instance: Any, operators: tuple[int, ...]) -
 
 
 def _run(model: Any, parts: Parts, inputs: Sequence[Any]) -> list[np.ndarray]:
-    """Outputs of a placement, built as it is exported."""
+    """Returns the outputs of a placement that is built as it is exported."""
     from tvm import relax, runtime
 
     from collage_engine.build.build import build_cover
@@ -271,7 +271,7 @@ def _run(model: Any, parts: Parts, inputs: Sequence[Any]) -> list[np.ndarray]:
 
 
 def _operator(model: onnx.ModelProto) -> str:
-    """The operator that a test is about."""
+    """Returns the operator that a test is about."""
     return max(model.graph.node, key=lambda n: n.op_type != "Constant").op_type
 
 
@@ -321,7 +321,10 @@ processor of its own, which a busy machine shares among a dozen programs."""
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """Operator × toolchain in Markdown: in how many of the tests it takes all operators rightly."""
+    """Returns, in Markdown, in how many tests of an operator each toolchain is right.
+
+    It counts tests all of whose operators the toolchain takes.
+    """
     rows: dict[str, list[Outcome]] = {}
     about = {outcome.name: outcome.operator for outcome in outcomes}
     for outcome in outcomes:

@@ -1,4 +1,4 @@
-"""A toolchain for tests that lowers every operator to TIR, unscheduled."""
+"""Defines a toolchain for tests that lowers every operator to TIR, unscheduled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLAIN = ToolchainInstance(toolchain="plain")
 
 
 class PlainToolchain(Toolchain):
-    """Relax's own legalisation and nothing more."""
+    """A toolchain of Relax's own legalisation and nothing more."""
 
     about = ToolchainAbout(name="plain", title="Plain", licence="Apache-2.0")
 

@@ -1,4 +1,4 @@
-"""Composites of quantised models, run one by one on true values."""
+"""Runs composites of quantised models one by one on true values."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Outcome:
 def function_for(
     model: ImportedModel, nodes: int, instance: ToolchainInstance, symbol: str
 ) -> Function:
-    """A set of calls as a function."""
+    """Makes a function of a set of calls."""
     closed = model.graph.close(nodes)
     inputs, outputs = model.graph.boundary(closed)
     return Function(symbol, model, model.graph, closed, inputs, outputs, instance)
 
 
 def composites(model: ImportedModel) -> list[quantized.Quantized]:
-    """The model's disjoint composites, in order."""
+    """Returns the model's disjoint composites, in order."""
     everything = sum(1 << i for i in model.graph.operators)
     return list(quantized.within(model.graph, everything).values())
 
@@ -59,7 +59,7 @@ def outcome(
     toolchain: Any,
     number: int = 0,
 ) -> Outcome:
-    """A composite compiled by a toolchain and run on its true inputs."""
+    """Compiles a composite by a toolchain and runs it on its true inputs."""
     instance = default_instance(toolchain)
     function = function_for(model, found.nodes, instance, f"composite_{number}")
     compiled = compile_function(function)

@@ -1,4 +1,4 @@
-"""Workers that build, load and run placements by a script, in place of real processes."""
+"""Defines workers that build, load and run placements by a script, without real processes."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ HANGS_S = 30.0
 
 
 def instance(name: str, precision: str = "float32") -> ToolchainInstance:
-    """An instance whose configuration names the placement that it makes up."""
+    """Returns an instance whose configuration names the placement that it makes up."""
     return ToolchainInstance(
         toolchain="x", config=(("name", name),), threads=2, precision=precision
     )
 
 
 def cover(name: str, partitions: int = 1, precision: str = "float32") -> tuple[Candidate, ...]:
-    """A cover that goes by this name in the script."""
+    """Returns a cover that goes by this name in the script."""
     return tuple(candidate_on(instance(name, precision), (k,)) for k in range(partitions))
 
 
 def trial_model() -> TrialModel:
-    """A model of one input and one output; its file is this one."""
+    """Returns a model of one input and one output; its file is this one."""
     return TrialModel(
         path=__file__,
         shapes={},
@@ -59,7 +59,7 @@ def trial_model() -> TrialModel:
 
 
 class Script:
-    """What every placement does, by its name."""
+    """A script of what every placement does, by its name."""
 
     def __init__(self) -> None:
         self.us: dict[str, float | Callable[[int], float]] = defaultdict(lambda: 100.0)
@@ -108,7 +108,7 @@ class Script:
         most_memory_bytes: int = 0,
         **more: Any,
     ) -> TrialRunner:
-        """A runner whose processes follow this script."""
+        """Returns a runner whose processes follow this script."""
         one = np.ones(1, "float32")
         return TrialRunner(
             trial_model(),
@@ -124,7 +124,7 @@ class Script:
 
 
 class ScriptedWorker:
-    """One worker of a script."""
+    """A worker that follows a script."""
 
     def __init__(self, script: Script, env: dict[str, str]) -> None:
         self.script, self.env = script, env

@@ -1,4 +1,4 @@
-"""Graphs in the shapes of well-known models, as search problems with ten candidates a node."""
+"""Makes graphs in the shapes of well-known models as search problems, ten candidates a node."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Graph:
         return len(self.inputs) - 1
 
     def run(self, length: int, *inputs: int) -> int:
-        """A chain of this many nodes; its last."""
+        """Adds a chain of this many nodes and returns its last."""
         node = self.add(*inputs)
         for _ in range(length - 1):
             node = self.add(node)
@@ -34,7 +34,7 @@ def chain(count: int) -> Graph:
 
 
 def residual(count: int) -> Graph:
-    """Bottleneck blocks: three convolutions with bias and activation, then the addition."""
+    """Returns bottleneck blocks: three convolutions with bias and activation, and an addition."""
     graph = Graph()
     node = graph.run(3)
     while len(graph.inputs) < count:
@@ -53,7 +53,7 @@ def inception(count: int) -> Graph:
 
 
 def nasnet(count: int) -> Graph:
-    """Cells of five additions of two separable operators on the two previous cells."""
+    """Returns cells of five additions of two separable operators on the two previous cells."""
     graph = Graph()
     before = node = graph.run(3)
     rng = random.Random(5)
@@ -67,7 +67,7 @@ def nasnet(count: int) -> Graph:
 
 
 def dense(count: int) -> Graph:
-    """Dense blocks of six layers; each layer concatenates all before it in the block."""
+    """Returns dense blocks of six layers; each layer concatenates all before it in the block."""
     graph = Graph()
     node = graph.run(4)
     while len(graph.inputs) < count:
@@ -80,7 +80,7 @@ def dense(count: int) -> Graph:
 
 
 def transformer(count: int) -> Graph:
-    """Encoder layers in the operators that importers leave: norms, Q/K/V, softmax, GELU."""
+    """Returns encoder layers in the operators of importers: norms, Q/K/V, softmax, GELU."""
     graph = Graph()
     node = graph.run(2)
     while len(graph.inputs) < count:
@@ -104,7 +104,7 @@ def _norm(graph: Graph, node: int) -> int:
 
 
 def wide(count: int, lanes: int = 24) -> Graph:
-    """Many lanes that exchange values with their neighbours at every step: width without end."""
+    """Returns lanes that exchange values with their neighbours at every step: a wide graph."""
     graph = Graph()
     front = [graph.add() for _ in range(lanes)]
     while len(graph.inputs) < count:
@@ -113,7 +113,7 @@ def wide(count: int, lanes: int = 24) -> Graph:
 
 
 def branches(count: int, lanes: int = 24) -> Graph:
-    """Chains of equal length beside each other, between one node and another."""
+    """Returns chains of equal length beside each other, between one node and another."""
     graph = Graph()
     node = graph.run(1)
     graph.add(*[graph.run((count - 2) // lanes, node) for _ in range(lanes)])
@@ -125,7 +125,7 @@ def six_branches(count: int) -> Graph:
 
 
 def grid(count: int) -> Graph:
-    """A square in which every node takes the one above it and the one to its left."""
+    """Returns a square in which every node takes the one above it and the one to its left."""
     graph, side = Graph(), math.isqrt(count)
     for row in range(side):
         for column in range(side):
@@ -135,7 +135,7 @@ def grid(count: int) -> Graph:
 
 
 def ladder(count: int, lanes: int = 6) -> Graph:
-    """Lanes that grow at random, half of the nodes taking a value of another lane too."""
+    """Returns lanes that grow at random; half of the nodes take a value of another lane too."""
     rng, graph = random.Random(3), Graph()
     front = [graph.add() for _ in range(lanes)]
     while len(graph.inputs) < count:
@@ -174,9 +174,15 @@ def problem_on(
     largest: int = 5,
     multi: float = 0.1,
 ) -> dict[str, Any]:
-    """A problem on a graph: a single candidate per node and toolchain, fused ones for the rest.
+    """Returns a problem on a graph: single candidates per node and toolchain, and fused ones.
 
-    ``multi``: share of the fused ones that are grown in any direction (several exits).
+    Args:
+        graph: The graph.
+        per_node: Candidates per node.
+        seed: Seed of the random costs and candidates.
+        pairs: Whether hand-overs have costs by pair of toolchains.
+        largest: Nodes of the largest fused candidate.
+        multi: Share of the fused ones that are grown in any direction (several exits).
     """
     rng = random.Random(seed)
     inputs = graph.inputs
@@ -239,7 +245,7 @@ def _grown(
     largest: int,
     anywhere: bool,
 ) -> list[int]:
-    """A connected convex set from a root: along single users (one exit), or in any direction."""
+    """Returns a connected convex set from a root, along single users or in any direction."""
     members = {root}
     size = rng.randint(2, largest)
     while len(members) < size:

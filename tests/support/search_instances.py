@@ -1,4 +1,4 @@
-"""Random search problems as plain JSON values, and a brute force that shares no code."""
+"""Makes random search problems as plain JSON values, and a brute force that shares no code."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ CHAINS = ("a", "b", "c[x=1]", "c[x=2]")
 
 
 def random_problem(seed: int, *, nodes: int = 7, cyclic: bool = False) -> dict[str, Any]:
-    """A small random problem with pins, transitions, formats, invalid candidates and ties.
+    """Returns a small random problem with pins, transitions, formats, invalid candidates and ties.
 
-    ``cyclic``: many disconnected, multi-exit candidates, so that covers are decided by joint
-    acyclicity.
+    Args:
+        seed: Seed of the random choices.
+        nodes: Nodes of the problem, at most.
+        cyclic: Whether many candidates are disconnected with several exits, so that covers are
+            decided by joint acyclicity.
     """
     rng = random.Random(seed)
     count = rng.randint(2, nodes)
@@ -167,7 +170,10 @@ def _random_pin(
 
 
 def convex(members: list[int] | tuple[int, ...], inputs: list[list[int]]) -> bool:
-    """No path leaves and comes back, found by walking every path (positions, not ids)."""
+    """Tells whether no path leaves a set and comes back, by walking every path.
+
+    ``members`` are positions, not ids.
+    """
     inside = set(members)
     users: dict[int, list[int]] = {}
     for node, producers in enumerate(inputs):
@@ -264,12 +270,12 @@ class BruteForce:
         return total
 
     def indices(self, cover: Any) -> tuple[int, ...]:
-        """Ascending indices of the candidates with these ids."""
+        """Returns the ascending indices of the candidates with these ids."""
         by_id = {str(c["id"]): index for index, c in enumerate(self.problem["candidates"])}
         return tuple(sorted(by_id[str(name)] for name in cover))
 
     def named(self, state: str) -> dict[Any, int]:
-        """Id to index of the candidates in a state."""
+        """Returns the indices of the candidates in a state, by id."""
         return {
             c["id"]: index
             for index, c in enumerate(self.problem["candidates"])
@@ -309,7 +315,7 @@ class BruteForce:
         return True
 
     def minimal_contradictions(self, pins: list[dict[str, Any]]) -> list[set[int]]:
-        """All minimal sets of pins (indices) that leave no cover."""
+        """Returns all minimal sets of pins (indices) that leave no cover."""
         found: list[set[int]] = []
         for size in range(len(pins) + 1):
             for some in itertools.combinations(range(len(pins)), size):
@@ -320,7 +326,7 @@ class BruteForce:
         return found
 
     def tie_break(self, chosen: tuple[int, ...]) -> tuple[int, int]:
-        """What decides between exact ties: sum of ranks over nodes, then partitions."""
+        """Returns what decides between exact ties: sum of ranks over nodes, then partitions."""
         priority = self.problem.get("priority", [])
         total = 0
         for index in chosen:

@@ -16,7 +16,7 @@ LOGGING = {"debug", "info", "warning", "exception", "error", "critical"}
 
 
 def texts(tree: ast.AST, raised: bool = False) -> Iterator[tuple[int, str]]:
-    """The texts of a module that are no docstrings, f-strings without their fields.
+    """Yields the texts of a module that are no docstrings, f-strings without their fields.
 
     Args:
         tree: The module, or a part of it.
@@ -54,7 +54,7 @@ def _logs(node: ast.AST) -> bool:
 
 
 def sentences(tree: ast.AST, words: int, raised: bool = False) -> list[tuple[int, str]]:
-    """The texts of a module that are sentences.
+    """Returns the texts of a module that are sentences.
 
     Args:
         tree: The module, or a part of it.
@@ -72,7 +72,7 @@ def sentences(tree: ast.AST, words: int, raised: bool = False) -> list[tuple[int
 
 
 def errors() -> Iterator[tuple[str, int, str]]:
-    """The sentences of all exceptions: file, line, text with … for its fields."""
+    """Yields the sentences of all exceptions: file, line, and text with … for its fields."""
     for path in sorted((ROOT / "collage_engine").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Raise) or not isinstance(node.exc, ast.Call):
@@ -84,7 +84,7 @@ def errors() -> Iterator[tuple[str, int, str]]:
 
 
 def _written(node: ast.expr) -> str:
-    """A text as it is written; fields of an f-string are dots."""
+    """Returns a text as it is written; fields of an f-string are dots."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):

@@ -29,7 +29,7 @@ LIMIT_S = 120.0
 
 
 def node_tests() -> Iterator[tuple[str, ModelProto]]:
-    """The standard's operator tests; those with several inputs also with all but one constant."""
+    """Yields the standard's operator tests, also with all inputs but one as constants."""
     from onnx.backend.test.case.node import collect_testcases
 
     with warnings.catch_warnings():
@@ -45,7 +45,7 @@ def node_tests() -> Iterator[tuple[str, ModelProto]]:
 
 
 def _with_constants(model: ModelProto, values: Any) -> ModelProto:
-    """The model with all inputs but the first as constants of these values."""
+    """Returns the model with all inputs but the first as constants of these values."""
     copy = ModelProto()
     copy.CopyFrom(model)
     for info, value in list(zip(model.graph.input, values, strict=False))[1:]:
@@ -63,7 +63,7 @@ def _with_constants(model: ModelProto, values: Any) -> ModelProto:
 
 
 def stored_models() -> Iterator[tuple[str, Path]]:
-    """The standard's models that are files: converted ones, simple ones and the light ones."""
+    """Yields the standard's models that are files: converted ones, simple ones and light ones."""
     for path in sorted(DATA.rglob("*.onnx")):
         yield path.relative_to(DATA).as_posix(), path
 
@@ -85,7 +85,7 @@ def open_one(payload: tuple[str, dict[str, tuple[int, ...]]]) -> dict[str, str]:
 
 
 def _runtime(path: str) -> str:
-    """What ONNX Runtime says about the file: "loads", or why it refuses it."""
+    """Returns what ONNX Runtime says about the file: "loads", or why it refuses it."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

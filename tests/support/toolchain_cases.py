@@ -1,4 +1,4 @@
-"""Small ONNX models and the means to run them on one external toolchain, for its tests."""
+"""Makes small ONNX models and runs them on one external toolchain, for its tests."""
 
 from __future__ import annotations
 
@@ -63,9 +63,15 @@ class Net:
 def one_node(
     op: str, *inputs: Tensor | None, opset: int = 17, outputs: int = 1, **attributes: Any
 ) -> ModelProto:
-    """A model of one operator; tuples are inputs of that shape, arrays are constants.
+    """Returns a model of one operator.
 
-    None leaves an optional input out.
+    Args:
+        op: The ONNX operator.
+        inputs: A tuple is an input of that shape, an array is a constant; None leaves an optional
+            input out.
+        opset: The version of the operator set.
+        outputs: How many outputs the operator has.
+        attributes: The operator's attributes.
     """
     net = Net(opset)
     names = [
@@ -79,7 +85,7 @@ def one_node(
 def whole(
     model: ImportedModel, instance: ToolchainInstance, symbol: str = "whole", spin: bool = False
 ) -> Function:
-    """All calls of a model as one function."""
+    """Returns all calls of a model as one function."""
     graph = model.graph
     nodes = graph.close(graph.to_indices(map(OperatorNumber, range(len(graph.operators)))))
     inputs, outputs = graph.boundary(nodes)
@@ -87,7 +93,10 @@ def whole(
 
 
 def tensors(function: Function, feeds: dict[str, np.ndarray]) -> tuple[list[Any], list[np.ndarray]]:
-    """Arguments for the function: input tensors, then outputs full of NaN, which are returned."""
+    """Returns arguments for the function, and its outputs' arrays, which are among them.
+
+    Arguments are the input tensors, then outputs full of NaN.
+    """
     import tvm_ffi
 
     nodes = function.graph.nodes
@@ -102,7 +111,7 @@ def tensors(function: Function, feeds: dict[str, np.ndarray]) -> tuple[list[Any]
 
 
 def run(module: Any, function: Function, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """One call of the compiled function."""
+    """Calls the compiled function once and returns its outputs."""
     arguments, results = tensors(function, feeds)
     module[function.symbol](*arguments)
     return results
@@ -111,7 +120,7 @@ def run(module: Any, function: Function, feeds: dict[str, np.ndarray]) -> list[n
 def reference(
     model: ModelProto, function: Function, feeds: dict[str, np.ndarray]
 ) -> list[np.ndarray]:
-    """What ONNX Runtime, unoptimised, makes of the user's model, in the function's order."""
+    """Returns what ONNX Runtime, unoptimised, computes, in the order of the function's outputs."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -126,7 +135,7 @@ def reference(
 
 
 def error(result: np.ndarray, truth: np.ndarray) -> float:
-    """``max|y−r| / max|r|``; infinite where only the result is not finite."""
+    """Returns ``max|y−r| / max|r|``; infinite where only the result is not finite."""
     if result.dtype.kind != "f":
         return float(not np.array_equal(result, truth))
     finite = np.isfinite(truth)
@@ -137,7 +146,7 @@ def error(result: np.ndarray, truth: np.ndarray) -> float:
 
 
 def load_again(module: Any) -> Any:
-    """Serialise and load, as an artifact does."""
+    """Serialises a module and loads it, as an artifact does."""
     import tvm_ffi
 
     load = tvm_ffi.get_global_func(f"ffi.Module.load_from_bytes.{module.kind}")
@@ -145,12 +154,12 @@ def load_again(module: Any) -> Any:
 
 
 def saved(module: Any) -> bytes:
-    """The serialised module."""
+    """Returns the module in its serialised form."""
     return bytes(module["collage.save"]())
 
 
 def default_instance(toolchain: Toolchain, threads: int = 1) -> ToolchainInstance:
-    """The first float32 instance for the processor."""
+    """Returns the first float32 instance for the processor."""
     return toolchain.instances(Target.cpu(threads), "float32")[0]
 
 
@@ -159,7 +168,7 @@ def imported(model: ModelProto) -> ImportedModel:
 
 
 def available(toolchain: T) -> T:
-    """The toolchain; the test that asks fails with the reason where it cannot be used."""
+    """Returns the toolchain; where it cannot be used, the test fails with the reason."""
     state = toolchain.probe()
     assert state.available, state.reason
     return toolchain

@@ -8,7 +8,7 @@ from onnx import ModelProto
 from tests.support.toolchain_cases import Net, one_node
 
 X = (1, 8, 10, 12)
-"""Shape of their input."""
+"""Shape of the models' input."""
 
 
 def small_net() -> ModelProto:

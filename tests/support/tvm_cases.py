@@ -1,4 +1,4 @@
-"""One-kernel Relax functions for the tests of the TVM toolchain."""
+"""Makes Relax functions of one kernel for the tests of the TVM toolchain."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOLERANCE = 2e-5
 
 
 def function(shapes: Sequence[tuple[int, ...]], body: Callable[..., Any]) -> tvm.IRModule:
-    """``main`` over float32 inputs of these shapes; ``body(*vars)`` builds the expression.
+    """Returns ``main`` over float32 inputs of these shapes; ``body(*vars)`` builds the expression.
 
     A body may also yield expressions, each bound before it goes on; the last is the output.
     """
@@ -50,7 +50,7 @@ def function(shapes: Sequence[tuple[int, ...]], body: Callable[..., Any]) -> tvm
 
 
 def kernels(module: tvm.IRModule, processor: Cpu | None = None) -> list[Kernel]:
-    """Freshly scheduled kernels of a module, layouts as they stand."""
+    """Returns freshly scheduled kernels of a module, layouts as they stand."""
     processor = processor or cpu(2)
     return [
         schedule(f, processor)
@@ -75,7 +75,10 @@ class ByRule(Choices):
 
 
 def changed(rule: Any, problem: Any, processor: Cpu, changes: dict[str, Any]) -> Any:
-    """The rule's default plan with changes; the first one with what suits it beside."""
+    """Returns the rule's default plan with changes.
+
+    Of several changes, the first one comes with what suits it beside.
+    """
     plans = [rule.default(problem, processor)]
     plans += rule.neighbours(problem, plans[0], processor)
     for name, value in list(changes.items())[:1]:
@@ -86,14 +89,14 @@ def changed(rule: Any, problem: Any, processor: Cpu, changes: dict[str, Any]) ->
 def kernels_by(
     name: str, module: tvm.IRModule, processor: Cpu | None = None, **changes: Any
 ) -> list[Kernel]:
-    """The kernels of a module whose anchors this rule writes, by its default plan with changes."""
+    """Returns a module's kernels as this rule writes them, by its default plan with changes."""
     processor = processor or cpu(2)
     with using(ByRule(name, processor, changes)):
         return kernels(module, processor)
 
 
 def arguments(kernel: Kernel) -> list[np.ndarray]:
-    """Random values for a kernel's parameters; a transformed weight is one of some weight."""
+    """Returns random values for a kernel's parameters; a transformed weight is that of a weight."""
     values = random_arguments(kernel.plain, 0)
     if kernel.schedule == "conv winograd":
         blocks, points, channels, block = values[1].shape
@@ -103,14 +106,17 @@ def arguments(kernel: Kernel) -> list[np.ndarray]:
 
 
 def error_of(kernel: Kernel) -> float:
-    """The kernel against its plain self; no index of a scheduled one may lie outside its buffer."""
+    """Returns a kernel's error against its plain self, after a check of its indices.
+
+    No index of a scheduled kernel may lie outside its buffer.
+    """
     outside = [] if kernel.unscheduled else out_of_bounds(kernel.function)
     assert not outside, "\n".join(outside)
     return verify(kernel.function, kernel.plain, inputs=arguments(kernel))
 
 
 def check(module: tvm.IRModule, *expected: str, processor: Cpu | None = None) -> None:
-    """Every kernel is scheduled and agrees with its plain self.
+    """Checks that every kernel is scheduled and agrees with its plain self.
 
     ``expected``: the schedules that wrote them, in any order, where that matters.
     """
@@ -118,7 +124,7 @@ def check(module: tvm.IRModule, *expected: str, processor: Cpu | None = None) ->
 
 
 def check_all(found: list[Kernel], *expected: str) -> None:
-    """The same of kernels that were written already."""
+    """Checks kernels that were written already, as ``check`` does."""
     for kernel in found:
         error = error_of(kernel)
         assert error <= TOLERANCE, f"{kernel.schedule}: {error}\n{kernel.function.script()}"
@@ -140,7 +146,7 @@ def conv(
     layout: str = "NCHW",
     tail: str = "relu",
 ) -> tvm.IRModule:
-    """A convolution (``data`` in ``layout``, ``weight`` as OIHW…) and what follows it."""
+    """Returns a convolution (``data`` in ``layout``, ``weight`` as OIHW…) and what follows it."""
     dims = len(data) - 2
     operator = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}[dims]
     kernel_layout = "OI" + "DHW"[3 - dims :]

@@ -1,4 +1,4 @@
-"""The candidate sets of TVM v0.18's Collage, its defects included, for comparing with upstream.
+"""Repeats the candidate sets of TVM v0.18's Collage, its defects included, for comparison.
 
 ``as_upstream`` turns a rule tree into one that combines in upstream's rounds and matches patterns
 once per root. ``prune_candidates`` is upstream's cost-blind pruning. The search is in
@@ -66,7 +66,11 @@ class UpstreamCandidate(CandidatePartition):
         return self.spec.name
 
     def union(self, other: CandidatePartition) -> UpstreamCandidate:
-        """Both as one candidate. Raises ``ValueError`` when the specs differ."""
+        """Returns both as one candidate.
+
+        Raises:
+            ValueError: The specs differ.
+        """
         assert isinstance(other, UpstreamCandidate)
         if self.spec is not other.spec:
             raise ValueError(f"{self.spec_name} and {other.spec_name} cannot share a candidate")
@@ -139,7 +143,7 @@ def upstream_order(candidate: CandidatePartition) -> tuple[int, int, str]:
 
 
 def as_upstream(rule: PartitionRule) -> PartitionRule:
-    """The same rule tree with upstream's behaviour where ours is corrected."""
+    """Returns the same rule tree with upstream's behaviour where ours is corrected."""
     if isinstance(rule, PatternRule):
         return FirstMatchRule(rule.name, rule.pattern, rule.predicate)
     if isinstance(rule, CombineRule):
@@ -183,7 +187,7 @@ class CandidateSet:
 
 @dataclass(frozen=True)
 class UpstreamCombineRule(PartitionRule):
-    """``CombinePartitionRule`` as v0.18 runs it."""
+    """``CombinePartitionRule`` as TVM v0.18 runs it."""
 
     name: str
     sub_rule: PartitionRule
@@ -276,7 +280,7 @@ def _places(
     candidates: Sequence[CandidatePartition | None],
     border: Callable[[SubGraph], tuple[int, ...]],
 ) -> dict[int, list[int]]:
-    """Node → places of the candidates that have it on a border, ascending."""
+    """Returns, by node, the places of the candidates that have it on a border, ascending."""
     places: dict[int, list[int]] = {}
     for place, candidate in enumerate(candidates):
         if candidate is not None:
@@ -286,7 +290,7 @@ def _places(
 
 
 def upstream_candidates(spec: PartitionSpec, graph: DataflowGraph) -> list[UpstreamCandidate]:
-    """What upstream's ``PartitionSpec::AllCandidates`` gives, rule names as upstream nests them."""
+    """Returns what upstream's ``PartitionSpec::AllCandidates`` gives, names nested alike."""
     upstream = replace(spec, rule=as_upstream(spec.rule))
     return [
         UpstreamCandidate(
@@ -300,9 +304,10 @@ def upstream_candidates(spec: PartitionSpec, graph: DataflowGraph) -> list[Upstr
 
 
 def prune_candidates(candidates: Sequence[UpstreamCandidate]) -> list[UpstreamCandidate]:
-    """Upstream's ``PruneCandidates``: maximal ones, and what is needed to bridge their overlaps.
+    """Returns what upstream's ``PruneCandidates`` leaves: maximal ones, and bridges.
 
-    Two candidates of one spec on the same nodes eliminate each other, as upstream's do.
+    Bridges are what is needed where maximal ones overlap. Two candidates of one spec on the same
+    nodes eliminate each other, as upstream's do.
     """
     available = list(candidates)
     pruned: dict[SubGraph, UpstreamCandidate] = {}

@@ -1,4 +1,4 @@
-"""The search, coalescing and mock cost estimator of TVM v0.18's Collage, for comparing with it.
+"""Repeats the search, coalescing and mock cost estimator of TVM v0.18's Collage.
 
 Dijkstra over covered index sets: from a state, only candidates that begin at the first node not
 yet covered; equal costs are broken as upstream's ordered containers break them. Then MaxCoalesce
@@ -58,7 +58,7 @@ def _spec(name: str, rule: PartitionRule, external: bool) -> PartitionSpec:
 
 
 def tvm_spec(name: str, max_depth: int) -> PartitionSpec:
-    """Upstream's spec for a TVM target, e.g. ``tvm_llvm``."""
+    """Returns upstream's spec for a TVM target, e.g. ``tvm_llvm``."""
     combiners = (AllSimple((A_TO_B, B_TO_R, I_TO_I)), TupleArgument(), TupleProjection())
     combine = CombineRule("", OpCallByKindRule(""), combiners, max_depth)
     config = SubGraphConfig(max_exits=1, max_depth=max_depth)
@@ -68,7 +68,7 @@ def tvm_spec(name: str, max_depth: int) -> PartitionSpec:
 def byoc_spec(
     name: str, patterns: Sequence[tuple[str, Pattern]], style: str, max_depth: int
 ) -> PartitionSpec:
-    """Upstream's spec for an external codegen target with a pattern table and a fusion style."""
+    """Returns upstream's spec for an external target with a pattern table and a fusion style."""
     rules = tuple(CompositeRule(label, PatternRule("", p)) for label, p in patterns)
     tree: PartitionRule = UnionRule("", rules)
     if style != "NoFusion":
@@ -119,7 +119,7 @@ class MockEstimator:
 
 
 def structure(sub_graph: SubGraph) -> tuple[object, ...]:
-    """The function a sub-graph would become, independent of where it stands in the graph."""
+    """Returns the function that a sub-graph would become, wherever it stands in the graph."""
     nodes = sub_graph.graph.nodes
     names: dict[int, int] = {}
     lines: list[object] = []
@@ -152,7 +152,7 @@ class UpstreamResult:
     """What upstream's pass would do with a function."""
 
     candidates: list[UpstreamCandidate]
-    """All non-host candidates before pruning."""
+    """All candidates before pruning, without the host's."""
     pruned: list[UpstreamCandidate]
     """All candidates (host ones too) that the search saw."""
     path: list[tuple[UpstreamCandidate, float]]
@@ -166,7 +166,7 @@ class UpstreamResult:
         return [(c.sub_graph.members, c.spec_name, cost) for c, cost in self.path]
 
     def placed(self) -> list[tuple[tuple[int, ...], str]]:
-        """(nodes, spec) of the partitions after coalescing, those of the host left out."""
+        """Returns (nodes, spec) of the partitions after coalescing, without those of the host."""
         kept = (p for p in self.partitions if p.spec_name != "host")
         return [(p.sub_graph.members, p.spec_name) for p in kept]
 
@@ -174,9 +174,15 @@ class UpstreamResult:
 def collage_partition(
     graph: DataflowGraph, specs: Sequence[PartitionSpec], estimator: Estimator
 ) -> UpstreamResult:
-    """Upstream's ``CollagePartition`` on one function. ``specs`` without the host's.
+    """Runs upstream's ``CollagePartition`` on one function.
 
-    Raises ``UpstreamAbort`` where upstream's checks fail.
+    Args:
+        graph: The function.
+        specs: The specs, without the host's.
+        estimator: The cost of a candidate.
+
+    Raises:
+        UpstreamAbort: Upstream's checks fail.
     """
     found = [c for spec in specs for c in upstream_candidates(spec, graph)]
     pruned = prune_candidates([*found, *upstream_candidates(host_spec(), graph)])
@@ -235,7 +241,7 @@ def _dijkstra(
 
 
 def max_coalesce(candidates: Sequence[UpstreamCandidate]) -> list[UpstreamCandidate]:
-    """Upstream's ``MaxCoalesce``: eager unions of touching partitions of one spec."""
+    """Returns the eager unions of touching partitions of one spec (upstream's ``MaxCoalesce``)."""
     found = CandidateSet(candidates)
     while found.next_round():
         current = found.current

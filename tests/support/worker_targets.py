@@ -1,4 +1,4 @@
-"""What children in the worker tests run: things that answer, fail, crash, hang and multiply."""
+"""Defines what children in the worker tests run: functions that answer, fail, crash and hang."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def echo(payload: Any) -> Any:
 
 
 def do(what: dict[str, Any], send: Callable[[Any], None]) -> Any:
-    """One behaviour per key."""
+    """Behaves as the key ``do`` says, for example by answering or crashing."""
     match what["do"]:
         case "pid":
             return os.getpid()
@@ -87,7 +87,7 @@ def do(what: dict[str, Any], send: Callable[[Any], None]) -> Any:
 
 
 class Counter:
-    """Keeps state between calls."""
+    """A target that keeps state between calls."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -98,7 +98,7 @@ class Counter:
 
 
 class Unpicklable:
-    """Pickles here, not there."""
+    """A value that can be pickled in the child, but not unpickled in the parent."""
 
     def __reduce__(self) -> Any:
         return (os.path.join, (1, 2))

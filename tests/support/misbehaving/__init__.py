@@ -1,4 +1,4 @@
-"""A toolchain that misbehaves in one chosen way at one chosen place, for tests of isolation.
+"""Holds a toolchain that misbehaves in one chosen way at one chosen place, to test isolation.
 
 It is the example toolchain under the name ``evil``, in a package of its own as far as the engine
 knows: ``install`` writes what an installer would write for it. The variable ``EVIL_BEHAVIOUR``
@@ -38,7 +38,7 @@ VARIABLE = "EVIL_BEHAVIOUR"
 REACHED = "COLLAGE_TEST_REACHED"
 """Environment variable: a file that is made when it misbehaves, by which a test knows of it."""
 SLOW_S = 0.3
-"""Seconds that a slow call takes."""
+"""Seconds that a call takes when it is to be slow; chosen."""
 
 METADATA = "Metadata-Version: 2.1\nName: collage-evil\nVersion: 1.0\n"
 ENTRY_POINTS = "[collage.toolchains]\nevil = tests.support.misbehaving.toolchain:EvilToolchain\n"
@@ -54,7 +54,7 @@ def install(folder: Path) -> str:
 
 
 def process_name() -> str:
-    """What the engine calls this process."""
+    """Returns the name by which the engine calls this process."""
     return Path("/proc/self/comm").read_text().strip()
 
 

@@ -1,4 +1,4 @@
-"""The toolchain ``evil`` itself; see the package."""
+"""Defines the toolchain ``evil`` itself; see the package."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ EXECUTE = "  void Execute() final {\n"
 
 @cache
 def source_file() -> Path:
-    """The example's runtime with a call of the hook before its work."""
+    """Writes the example's runtime with a call of the hook before its work; returns its path."""
     original = Path(example.__file__).parent / "src" / "example_module.cc"
     text = original.read_text()
     assert EXECUTE in text and "out[n] = unary ?" in text
@@ -83,7 +83,7 @@ def source_file() -> Path:
 
 
 class EvilToolchain(ExampleToolchain):
-    """The example, but for what ``EVIL_BEHAVIOUR`` says."""
+    """The example's toolchain, but for what ``EVIL_BEHAVIOUR`` says."""
 
     about = msgspec.structs.replace(
         ExampleToolchain.about, name="evil", title="Evil", colour="", letters="", pattern=""
