@@ -43,7 +43,7 @@ class ActionSpec:
 
     @property
     def on_page(self) -> bool:
-        """Whether it acts on the current document's window."""
+        """Tells whether it acts on the current document's window."""
         return self.target.startswith(".")
 
     @property
@@ -811,7 +811,7 @@ ACTIONS: tuple[ActionSpec, ...] = (
 
 
 def is_single_key(keys: str) -> bool:
-    """Whether a shortcut is one key, at most with Shift: ``F``, ``Space``, ``Shift+P``."""
+    """Tells whether a shortcut is one key, at most with Shift: ``F``, ``Space``, ``Shift+P``."""
     return (
         not any(part in keys for part in ("Ctrl", "Alt", "Meta"))
         and not (keys.startswith("F") and keys[1:].isdigit())

@@ -40,7 +40,7 @@ class Connection:
 
     @property
     def is_remote(self) -> bool:
-        """Whether it is another machine, to which models must be sent by value."""
+        """Tells whether it is another machine, to which models must be sent by value."""
         return self.kind == "ssh"
 
     @property

@@ -29,7 +29,7 @@ class ElidedLabel(QLabel):
 
     @property
     def is_cut(self) -> bool:
-        """Whether the whole text does not fit into one line of the label."""
+        """Tells whether the whole text does not fit into one line of the label."""
         return self.fontMetrics().horizontalAdvance(self._one_line()) > self.contentsRect().width()
 
     def minimumSizeHint(self) -> QSize:

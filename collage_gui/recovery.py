@@ -102,7 +102,10 @@ def _own_lock(folder: str) -> str:
 
 
 def _held(lock: Path) -> bool:
-    """Whether the window that made a lock lives; the locks of windows that do not are removed."""
+    """Tells whether the window that made a lock lives.
+
+    The locks of windows that do not are removed.
+    """
     with contextlib.suppress(OSError):
         if is_locked(lock):
             return True

@@ -649,12 +649,12 @@ def price_may_be_lower(unmeasured: int) -> str:
 
 
 def contradicts_pins(numbers: str) -> str:
-    """With which other pins a pin cannot hold together."""
+    """Says with which other pins a pin cannot hold together."""
     return f"(contradicts pin {numbers})"
 
 
 def expected_with_pins(latency: str, pins: int) -> str:
-    """The latency that the search expects under the pins."""
+    """Returns the latency that the search expects under the pins."""
     return f"{latency} expected with {'it' if pins == 1 else 'them'}"
 
 

@@ -188,7 +188,7 @@ def display_graph(
 
 
 def partitions_help(operators: int, placement: Placement) -> bool:
-    """Whether collapsing the partitions of a placement makes its graph easier to read.
+    """Tells whether collapsing the partitions of a placement makes its graph easier to read.
 
     Args:
         operators: How many operators the graph has.

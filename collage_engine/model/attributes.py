@@ -99,7 +99,7 @@ def operator_name(call: Call) -> str:
 
 
 def is_opaque_call(call: Call) -> bool:
-    """Whether a call is an opaque operator's, with its name as that of an external function."""
+    """Tells whether a call is an opaque operator's: its name is that of an external function."""
     return str(call.op.name) == "relax.call_dps_packed"
 
 

@@ -50,7 +50,7 @@ def does_nothing(
     taken: tuple[tuple[int, ...], str],
     given: tuple[tuple[int, ...], str],
 ) -> bool:
-    """Whether a call hands its first argument on as it is. Types are (shape, element type)."""
+    """Tells whether a call hands its first argument on; types are (shape, element type)."""
     if taken != given:
         return False
     match op:

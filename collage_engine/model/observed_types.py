@@ -91,7 +91,7 @@ def _has_no_limit(node: NodeProto) -> bool:
 
 
 def may_never_end(node: NodeProto) -> bool:
-    """Whether a node is a loop that, once begun, nothing ends: its body hands the condition on."""
+    """Tells whether a node is a loop that never ends by itself: its body hands the condition on."""
     if not _has_no_limit(node):
         return False
     body = next(a.g for a in node.attribute if a.name == "body")

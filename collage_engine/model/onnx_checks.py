@@ -172,7 +172,7 @@ def set_shapes(
 
 
 def _has_zeros(value: ValueInfoProto, shape: tuple[int, ...]) -> bool:
-    """Whether the file says of an input that it has no elements, just where a shape has zeros."""
+    """Tells whether the file says that an input has no elements, just where a shape has zeros."""
     dims = value.type.tensor_type.shape.dim
     return len(dims) == len(shape) and all(
         size > 0 or (size == 0 and dim.HasField("dim_value") and dim.dim_value == 0)

@@ -31,7 +31,7 @@ MOST_ELEMENTS = 256
 
 
 def has_sequences(model: ModelProto) -> bool:
-    """Whether an input or an output of the model is a sequence."""
+    """Tells whether an input or an output of the model is a sequence."""
     return any(map(_is_sequence, (*model.graph.input, *model.graph.output)))
 
 

@@ -109,7 +109,7 @@ class ValueKinds:
         return TensorType(shape, dtype_name(element))
 
     def _depends_on_data(self, node: NodeProto, value: str) -> bool:
-        """Whether ONNX would have inferred the size of a node's result if it were a fixed one."""
+        """Tells whether ONNX would have inferred the size of a node's result if it were fixed."""
         if node.domain not in ("", "ai.onnx") or node.op_type in _CONTROL_FLOW:
             return False
         try:

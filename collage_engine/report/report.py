@@ -383,7 +383,7 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
 
 
 def _is_collapsed(document: Document, placement: Placement | None) -> bool:
-    """Whether the picture of the HTML report shows partitions and not single operators."""
+    """Tells whether the picture of the HTML report shows partitions and not single operators."""
     operators = sum(node.form == "call" for node in document.graph.nodes)
     return (
         operators > COLLAPSE_ABOVE

@@ -56,7 +56,7 @@ class CostTable(QObject):
 
     @property
     def any_usable(self) -> bool:
-        """Whether there is any cost to search with."""
+        """Tells whether there is any cost to search with."""
         return any(cost.usable for cost in self.by_candidate.values())
 
     def refresh(self) -> None:

@@ -108,12 +108,12 @@ class Document(QObject):
 
     @property
     def is_open(self) -> bool:
-        """Whether the engine has opened it once."""
+        """Tells whether the engine has opened it once."""
         return self.graph is not None
 
     @property
     def running(self) -> bool:
-        """Whether a run is under way, or one of several shapes has the next one to begin."""
+        """Tells whether a run is under way, or one of several shapes has the next one to begin."""
         return self.execution.running or self.shapes.running
 
     @property
@@ -128,7 +128,7 @@ class Document(QObject):
 
     @property
     def stale(self) -> bool:
-        """Whether the shown placement was made under other pins than the current ones."""
+        """Tells whether the shown placement was made under other pins than the current ones."""
         shown = self.placement.shown
         return shown is not None and not same_demands(shown.pins, self.pins.current)
 

@@ -88,7 +88,7 @@ class PinSet(QObject):
 
 
 def same_demands(one: tuple[Pin, ...], other: tuple[Pin, ...]) -> bool:
-    """Whether two sets of pins demand the same, whatever their texts are."""
+    """Tells whether two sets of pins demand the same, whatever their texts are."""
 
     def demands(pins: tuple[Pin, ...]) -> list[tuple[Any, ...]]:
         return [(p.kind, p.nodes, p.toolchain, p.device) for p in pins]

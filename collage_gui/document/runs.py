@@ -221,5 +221,5 @@ class Runs(QObject):
 
 
 def _confirmed(known: Placement, placement: Placement) -> bool:
-    """Whether a run's placement was measured and is the same as another one."""
+    """Tells whether a run's placement was measured and is the same as another one."""
     return known.measured_us is not None and same_placement(known, placement)

@@ -74,12 +74,12 @@ class Shapes(QObject):
 
     @property
     def several(self) -> bool:
-        """Whether the model is open for more than one shape."""
+        """Tells whether the model is open for more than one shape."""
         return len(self.entries) > 1
 
     @property
     def running(self) -> bool:
-        """Whether a run of all shapes is under way."""
+        """Tells whether a run of all shapes is under way."""
         return self._settings is not None
 
     @property

@@ -56,7 +56,7 @@ class ShownPlacement(QObject):
 
 
 def same_placement(one: Placement, other: Placement) -> bool:
-    """Whether two placements run the same operators on the same toolchains in the same formats."""
+    """Tells whether two placements run the same operators alike: toolchains and formats."""
 
     def parts(placement: Placement) -> set[tuple[object, ...]]:
         return {

@@ -113,7 +113,7 @@ class PictureController(QObject):
 
     @property
     def busy(self) -> bool:
-        """Whether a layout is awaited."""
+        """Tells whether a layout is awaited."""
         return self._layouts.busy
 
     def groups(self) -> dict[str, Group]:
@@ -180,7 +180,7 @@ class PictureController(QObject):
 
     @property
     def partitions_collapsed(self) -> bool:
-        """Whether every partition of the shown placement is drawn as one box."""
+        """Tells whether every partition of the shown placement is drawn as one box."""
         return self._partitions_collapsed
 
     def collapse_partitions(self) -> None:
@@ -399,7 +399,7 @@ class PictureController(QObject):
         self.recolour()
 
     def _partitions_help(self) -> bool:
-        """Whether a graph of this size is read better with its partitions collapsed."""
+        """Tells whether a graph of this size is read better with its partitions collapsed."""
         graph, shown = self._document.operators, self._document.placement.shown
         if graph is None or shown is None or graph.count <= COLLAPSE_ABOVE:
             return False

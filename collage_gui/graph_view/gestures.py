@@ -55,7 +55,7 @@ class Gesture:
 
     @property
     def moved(self) -> bool:
-        """Whether the pointer has moved so far that this is no click."""
+        """Tells whether the pointer has moved so far that this is no click."""
         return (self.last - self.start).manhattanLength() > CLICK_PX
 
 

@@ -32,7 +32,7 @@ class LayoutClient(QObject):
 
     @property
     def busy(self) -> bool:
-        """Whether a layout is awaited."""
+        """Tells whether a layout is awaited."""
         return self._process is not None
 
     def ask(self, request: LayoutRequest, then: Callable[[Layout], None]) -> None:

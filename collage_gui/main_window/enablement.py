@@ -33,7 +33,7 @@ def available(document: Document | None) -> frozenset[Need]:
 
 
 def _two_placements(document: Document) -> bool:
-    """Whether there is a placement beside the shown one: of a run, a search, or a baseline."""
+    """Tells whether there is a placement beside the shown one: of a run, search or baseline."""
     runs = document.runs.visible
     found = any(run.winner != "collage" and run.best_found() is not None for run in runs)
     baselines = any(

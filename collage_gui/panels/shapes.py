@@ -64,7 +64,7 @@ class ShapesPage(QWidget):
 
     @property
     def has_rows(self) -> bool:
-        """Whether there is a table to show."""
+        """Tells whether there is a table to show."""
         return bool(self._lines())
 
     def refresh(self) -> None:

@@ -71,7 +71,7 @@ class Attention:
 
     @property
     def selected(self) -> bool:
-        """Whether a constant says which scores stay: ``added_mask`` is it as numbers to add."""
+        """Tells whether a constant says which scores stay (``added_mask`` has it as numbers)."""
         return "keep" in self.match.bindings
 
     def added_mask(self, constants: Constants, dtype: str, dry: bool = False) -> np.ndarray:

@@ -32,7 +32,15 @@ class Places:
         constants: Constants,
         dry: bool = False,
     ) -> None:
-        """``dry``: weights have their places, all the same one, but are not kept."""
+        """Creates the places of a function's values, among which inputs and outputs are arguments.
+
+        Args:
+            graph: The model's dataflow graph.
+            inputs: Graph indices of the function's inputs, in argument order.
+            outputs: Graph indices of the function's outputs, in argument order.
+            constants: Gives the values of a constant node.
+            dry: Whether weights have their places, all the same one, but are not kept.
+        """
         self.graph = graph
         self.constants = constants
         self.dry = dry

@@ -35,7 +35,7 @@ narrow U-Net), and few of them outweigh what the others gain."""
 
 
 def worthwhile(function: relax.Function, lanes: int = 16) -> bool:
-    """Whether a function is faster with its images channels last inside, or has them so outside.
+    """Tells whether a function is faster with channels last inside, or has them so outside.
 
     Each convolution can turn its own image inside its kernel, so few of them do not repay two
     conversions at the border. Measured against ONNX Runtime, plain and channels last: bottleneck

@@ -69,7 +69,7 @@ class DotProblem:
 
     @property
     def merged(self) -> bool:
-        """Whether a kernel row's columns and channels are multiplied as if they were channels.
+        """Tells whether a kernel row's columns and channels are multiplied like channels.
 
         They lie side by side in the data; that pays where channels are too few by themselves.
         """
