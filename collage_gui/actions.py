@@ -18,13 +18,13 @@ Need = Literal[
     "run",
     "two placements",
 ]
-"""What must be there for an action to be enabled; ``still`` is a document that does not run,
+"""The condition under which an action is enabled; ``still`` is a document that does not run,
 ``idle`` one that could run."""
 
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """What an action is called, where it is found, and what carries it out."""
+    """An action's name, where it is found, and what carries it out."""
 
     id: str
     title: str

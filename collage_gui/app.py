@@ -17,7 +17,8 @@ FRAME_PX = 40
 """Height that window managers take for a title bar, in pixels; chosen, a little more than usual: a
 window that does not fit on the screen together with it is maximised."""
 LOAD_MS = 100
-"""When what draws graphs is loaded, in ms after the window is shown; chosen: it is painted then."""
+"""Milliseconds after the window is shown at which what draws graphs is loaded; chosen: the window
+is painted then."""
 
 
 def _seconds(text: str) -> int:

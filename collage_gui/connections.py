@@ -18,7 +18,7 @@ SERVE = ("-m", "collage_engine", "serve")
 
 @dataclass(frozen=True)
 class Connection:
-    """How to start an engine.
+    """A way to start an engine: which program, and on which machine.
 
     ``target`` is a host for ``ssh``, a path for ``python``, and a command line for ``command``.
     """

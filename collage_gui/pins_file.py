@@ -38,7 +38,7 @@ class _FilePin(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Applied:
-    """What a file of pins says about a graph."""
+    """The pins and the placement of a file on a graph, and what does not match."""
 
     pins: tuple[Pin, ...]
     placement: dict[str, str]

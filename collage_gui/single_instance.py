@@ -18,7 +18,8 @@ from PySide6.QtNetwork import QLocalServer, QLocalSocket
 CONNECT_MS = 400
 """Milliseconds for which a second start waits for the open window to accept it; chosen."""
 ANSWER_MS = 3000
-"""How long it waits for the answer; a window that is busy for longer is not used. Chosen."""
+"""Milliseconds for which a second start waits for the answer; a window that is busy for longer is
+not used. Chosen."""
 LONGEST = 1 << 20
 """Bytes of a message at most; chosen, room for thousands of paths."""
 

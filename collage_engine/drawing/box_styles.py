@@ -96,8 +96,8 @@ _COST_STEPS = (
     (0.01, "1–3 %"),
     (0.0, "under 1 %"),
 )
-"""Least share of the whole latency → what the legend calls it, the dearest first; chosen, in steps
-of about three, since most partitions take a few per cent."""
+"""Steps of cost in the legend, the dearest first: the least share of the whole latency, and the
+step's name. Chosen: steps of about three, since most partitions take a few per cent."""
 _SAME_GAIN = 0.02
 """Shares of latency below which two times count as the same in the legend; chosen."""
 _AS_ESTIMATED = 0.05
@@ -148,7 +148,7 @@ class LegendEntry:
     """Number of operators that have this colour."""
     key: str = ""
     detail: str = ""
-    """How many operators, with their time and share of the latency where these are known."""
+    """The number of operators, with their time and share of the latency where these are known."""
 
 
 @dataclass(frozen=True)

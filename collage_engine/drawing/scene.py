@@ -29,7 +29,8 @@ from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Placement
 
 SKIP_REACH = 44.0
-"""How far the curve of a cut edge reaches out of its boxes at least, in scene units; chosen."""
+"""Least distance, in scene units, by which the curve of a cut edge reaches out of its boxes;
+chosen."""
 SKIPS_DRAWN = 300
 """Up to this many boxes every cut edge is drawn as a curve; in larger pictures only those of the
 boxes that are selected or under the pointer. Chosen, since more curves cannot be followed."""

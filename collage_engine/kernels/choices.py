@@ -1,4 +1,4 @@
-"""A table from workloads to choices hands what tuning found out to the lowering.
+"""Hands what tuning found out to the lowering, as tables from workloads to choices.
 
 An *anchor*'s workload is a line of text: a convolution or product with its sizes. Its choice is
 the plan its schedule follows instead of its own estimate (block, chunk, tile, …). A *kernel*'s

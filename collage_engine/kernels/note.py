@@ -1,4 +1,4 @@
-"""The note by which a kernel's decision travels through TVM's passes.
+"""Writes and reads the note by which a kernel's decision travels through TVM's passes.
 
 The legalisation decides how an operator is to be written before TVM fuses other operators into
 its function; the loops are written afterwards. In between, the decision stands on the TIR block

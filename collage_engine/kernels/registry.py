@@ -1,4 +1,4 @@
-"""The one ordered list of kernel rules, and what the table in use decides.
+"""Holds the one ordered list of kernel rules, and decides by it and by the table in use.
 
 A new method is added here, before the more general rules for the same problems.
 """

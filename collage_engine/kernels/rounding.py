@@ -1,4 +1,4 @@
-"""Rounding weights to bfloat16 so that their errors cancel within every output channel.
+"""Rounds weights to bfloat16 so that their errors cancel within every output channel.
 
 A product's result is off by the sum of (weight error × activation). Behind a ReLU all activations
 are positive and much alike, so that the errors' plain sum decides, and rounding each weight to

@@ -1,4 +1,4 @@
-"""The protocol of every method that writes a kernel: problems, plans, rules and their registry.
+"""Defines the protocol of every method that writes a kernel: problems, plans, rules, registry.
 
 A *problem* is a piece of work with its sizes: one convolution, one matrix product, one program of
 elementwise stages. A *rule* is one method of solving problems of a kind, for example Winograd's
@@ -205,7 +205,7 @@ class KernelRule(ABC, Generic[ProblemT, PlanT, MachineT]):
     """
 
     name: ClassVar[str]
-    """What kernels written by this rule are marked with; also the rule's name in records."""
+    """The name by which kernels of this rule are marked, and by which records name the rule."""
     problem_type: ClassVar[type]
     """The class of the problems that the rule writes kernels for."""
     plan_type: ClassVar[type[Plan]] = NoPlan
@@ -328,7 +328,7 @@ RULE = "rule"
 
 
 class Registry:
-    """All rules in the order in which they are asked, the most specific first."""
+    """The registry of all rules in the order in which they are asked, the most specific first."""
 
     def __init__(self, rules: Iterable[KernelRule[Any, Any, Any]]) -> None:
         self._rules = tuple(rules)

@@ -44,7 +44,7 @@ STUCK_S = 5.0
 LAST_OUTPUT_S = 0.2
 """Seconds, at most, in which the rest of a dead child's output is read; chosen."""
 FATAL = "Fatal Python error: "
-"""How ``faulthandler`` begins what it writes when a library crashes."""
+"""The beginning of what ``faulthandler`` writes when a library crashes."""
 FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)')
 """A line of the stack that ``faulthandler`` writes."""
 

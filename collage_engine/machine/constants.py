@@ -1,4 +1,4 @@
-"""What handing a value on costs on this machine: a launch, and a change of toolchain.
+"""Knows what handing a value on costs on this machine: a launch, and a change of toolchain.
 
 The cost of a cover is that of its candidates, timed alone, plus a launch for each, plus a pair
 cost for each value that goes from one partition to another. Both are what a chain of partitions

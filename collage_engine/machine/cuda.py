@@ -21,7 +21,7 @@ from collage_engine.records.reasons import last_line
 from collage_engine.records.toolchain import Device
 
 DEFAULT_ARCHITECTURE = "sm_90a"
-"""What is compiled for where no device says otherwise."""
+"""The architecture that is compiled for where no device says otherwise; chosen."""
 
 PROBE_SECONDS = 60.0
 """Seconds that the driver may take to answer; chosen: it may have to load a kernel module."""
@@ -87,7 +87,7 @@ class CudaDevice:
 
 @dataclass(frozen=True)
 class CudaProbe:
-    """What probing found: the CUDA devices, or the reason why there is none."""
+    """The result of a probe: the CUDA devices, or the reason why there is none."""
 
     devices: tuple[CudaDevice, ...] = ()
     reason: str | None = None
@@ -100,9 +100,9 @@ class TargetChoice:
     kind: str
     """The kind of target: ``cpu`` or ``cuda``."""
     architecture: str = ""
-    """Of a cuda target: what is compiled for."""
+    """The architecture that a cuda target is compiled for; empty for cpu."""
     device: CudaDevice | None = None
-    """Of a cuda target: the device that runs it; None: nothing can be measured here."""
+    """The device that runs a cuda target; None where nothing can be measured here."""
     reason: str | None = None
     """A sentence on why there is no device, where there is none."""
 

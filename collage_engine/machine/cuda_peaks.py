@@ -21,7 +21,8 @@ PER_CYCLE: dict[int, dict[str, int]] = {
     89: {"float64": 4, "float32": 256, "tf32": 512, "float16": 1024, "int8": 2048},
     90: {"float64": 256, "float32": 256, "tf32": 2048, "float16": 4096, "int8": 8192},
 }
-"""By compute capability, 10 × major + minor."""
+"""Operations of a multiprocessor in a cycle by element type, for each compute capability, as 10 ×
+major + minor."""
 NEWER = 4
 """Factor that a generation which is not listed does at most of what the widest listed one does;
 chosen."""

@@ -1,4 +1,4 @@
-"""Where things are kept between runs."""
+"""Says where things are kept between runs."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ _installed: list[logging.Handler] = []
 
 @dataclass(frozen=True)
 class LogSettings:
-    """What a process hands to its children, as plain values.
+    """The settings of the log that a process hands to its children, as plain values.
 
     Attributes:
         path: The log file; empty where there is none.

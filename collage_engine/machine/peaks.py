@@ -87,7 +87,7 @@ class Level(msgspec.Struct, frozen=True):
     holds: int
     """Bytes that all levels nearer than this one can keep."""
     bytes_per_s: float
-    """How fast it can be read at best."""
+    """Bytes that can be read from the level in a second, at best."""
 
 
 class Peaks(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Scratch folders that go away with their owner, however it ends.
+"""Makes scratch folders that go away with their owner, however it ends.
 
 The owner holds a lock on a file in its folder for as long as it lives; the kernel lets go of it
 even when the process is killed. Whoever makes the next scratch folder removes those of the dead.

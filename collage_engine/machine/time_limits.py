@@ -1,4 +1,4 @@
-"""How long a step may take that reads all weights of a model: limits that end what hangs."""
+"""Limits how long a step may take that reads all weights of a model, to end what hangs."""
 
 from __future__ import annotations
 

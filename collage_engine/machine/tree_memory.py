@@ -1,4 +1,4 @@
-"""The largest memory of this process and all its descendants together, as Linux counts it.
+"""Watches the largest memory of this process and all its descendants, as Linux counts it.
 
 Pages of mapped files, such as those of libraries and of a large model's weights, are left out:
 processes share them, and the system drops them whenever memory is short.

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 _NOT_FROM_OUTSIDE = {errno.EBUSY, errno.EXDEV, errno.EPERM, errno.EACCES, errno.EROFS}
-"""What renaming says of a place that only its inside may be changed of."""
+"""Errors of renaming a place of which only the inside may be changed, for example a mount point."""
 
 
 def write_whole(place: Path, fill: Callable[[Path], None], last: str) -> None:

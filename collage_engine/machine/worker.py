@@ -249,7 +249,7 @@ class Worker:
 
 
 class _Limits:
-    """What ends a call before its answer: a cancel, the time, silence, or the child's memory."""
+    """The limits that end a call before its answer: a cancel, time, silence, or memory."""
 
     def __init__(
         self,

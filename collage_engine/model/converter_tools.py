@@ -1,4 +1,4 @@
-"""What all our converters need: shapes, types and constants of Relax expressions."""
+"""Reads shapes, types and constants of Relax expressions, for all our converters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 from tvm.ir import GenericConst
 
 Converter = Callable[[Any, Any, dict[str, Any], int], Any]
-"""(block builder, inputs, attributes, opset) → expression, or None: leave it to TVM's."""
+"""A function from a block builder, the inputs, attributes and opset of a node to its expression, or
+to None, which leaves the node to TVM's converter."""
 
 
 def shape_of(value: Any) -> tuple[int, ...]:

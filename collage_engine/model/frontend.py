@@ -68,7 +68,7 @@ class RelaxImport:
 
     module: tvm.IRModule
     values: dict[str, Any]
-    """ONNX value → the Relax expression it is (a variable, or a constant)."""
+    """The Relax expression (a variable, or a constant) of each ONNX value, by the value's name."""
     bounds: list[tuple[onnx.NodeProto, list[Any]]]
     """Every ONNX node, in order, with the variables of its results."""
     opsets: dict[str, int]

@@ -1,4 +1,4 @@
-"""The numpy type of each element type that a record names."""
+"""Gives the numpy type of each element type that a record names."""
 
 from __future__ import annotations
 

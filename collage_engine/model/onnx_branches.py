@@ -1,4 +1,4 @@
-"""Replacing an If whose condition is known by the branch that is taken.
+"""Replaces an If whose condition is known by the branch that is taken.
 
 Exporters write an If where a size decides (torch: ``squeeze`` of an axis that may be 1). With all
 sizes known its condition is a constant after clean-up, and the branch taken replaces it.

@@ -1,4 +1,4 @@
-"""The ONNX nodes, constants and opset of a sub-graph that is written operator by operator."""
+"""Collects the ONNX nodes, constants and opset of a sub-graph that is written by operators."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
 
 Form = Callable[["Writer", Node, list[Any], list[str]], None]
-"""(writer, node, names of its inputs, names of its outputs) → adds the ONNX nodes. A tuple
-input is a list of names."""
+"""A function that adds the ONNX nodes of an operator, given the writer, the node, and the names of
+its inputs and outputs. A tuple input is a list of names."""
 
 _OLDEST_OPSET = 18
 """Opset that a written sub-graph has at least: every form is written for it. Chosen."""

@@ -1,4 +1,4 @@
-"""What the engine refuses in an ONNX graph, each with the node and what to do."""
+"""Refuses what the engine cannot handle in an ONNX graph, naming the node and what to do."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ _FORMS = {
     "map_type": "a map",
     "sparse_tensor_type": "a sparse tensor",
 }
-"""What an input or output is that is neither a tensor nor a sequence of tensors, in words."""
+"""Words for an input or output that is neither a tensor nor a sequence of tensors, by its ONNX
+type."""
 
 
 def check_graph(model: ModelProto, path: str) -> None:

@@ -1,4 +1,4 @@
-"""Folding constants and shape computations, and dropping what does nothing.
+"""Folds constants and shape computations, and drops what does nothing.
 
 The names of a node that is dropped because another stands for it move to that one; what is folded
 into a constant keeps none and is listed as folded.

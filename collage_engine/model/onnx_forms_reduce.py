@@ -1,4 +1,4 @@
-"""ONNX forms of Relax's reductions, running sums and sorting."""
+"""Writes ONNX forms of Relax's reductions, running sums and sorting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nodes and weights of an ONNX model by the names of their values."""
+"""Finds the nodes and weights of an ONNX model by the names of their values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What quantised models need of clean-up: every reader dequantises for itself.
+"""Cleans up quantised models: every reader dequantises for itself.
 
 Exporters write one DequantizeLinear for all readers of a value. A composite (DequantizeLinear →
 operator → QuantizeLinear) then reaches into its neighbour's, and only one of them could be a

@@ -33,7 +33,7 @@ _POOLS = {"AveragePool", "LpPool", "MaxPool"}
 
 
 class _Wrong(Exception):
-    """What is wrong with a node, to be said after its name."""
+    """The error that says what is wrong with a node, to be said after the node's name."""
 
 
 def check_attributes(draft: Draft) -> None:

@@ -1,4 +1,4 @@
-"""The fallback for op pattern kinds: what TVM reads off a call's lowered form."""
+"""Finds op pattern kinds that the table lacks, by what TVM reads off a call's lowered form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the dataflow graph names opaque operators (``model.opaque``).
+"""Says how the dataflow graph names opaque operators (``model.opaque``).
 
 Asked by what says which operators a toolchain takes, in processes that load no ONNX.
 """

@@ -43,8 +43,8 @@ class PeerTime(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     """A sentence on why the runtime has no time, or takes no part in the verdict."""
     same_module: bool = False
-    """It is the very module that ours is, byte for byte: its distance from ours is the noise
-    between two processes, and no comparison."""
+    """Whether the peer is the very module that ours is, byte for byte. Its distance from ours is
+    then the noise between two processes, and no comparison."""
 
 
 class PeerEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,13 +79,13 @@ class PeerEntry(msgspec.Struct, frozen=True, kw_only=True):
     speedup_high: float | None = None
     estimated_us: float | None = None
     placed_us: float | None = None
-    """What placing measured end to end, by the wall clock."""
+    """Microseconds that placing measured end to end, by the wall clock."""
     toolchains: dict[str, int] = {}
     """Number of our placement's partitions, by toolchain."""
     winner: str = ""
-    """Whose placement was exported: ``collage``, or the baseline's name."""
+    """The placement that was exported: ``collage``, or the baseline's name."""
     samples: dict[str, list[tuple[float, float]]] = {}
-    """Per runtime and round: wall and CPU µs of the median call; NaN is written as −1."""
+    """Wall and CPU µs of the median call, for each runtime and round; NaN is written as −1."""
 
     @property
     def key(self) -> tuple[str, int, str]:
@@ -105,7 +105,7 @@ class PeersResult(msgspec.Struct, frozen=True, kw_only=True):
     cores: int = 0
     versions: dict[str, str] = {}
     settings: tuple[str, ...] = ()
-    """How the runtimes were set, a sentence each."""
+    """Sentences on how the runtimes were set, one for each."""
     entries: tuple[PeerEntry, ...] = ()
 
 

@@ -1,4 +1,4 @@
-"""Which toolchain a process is asking something, noted where a crash of the process leaves it.
+"""Notes which toolchain a process is asking something, where a crash of the process leaves it.
 
 Finding candidates asks toolchains in the process that has the model open. One that crashes there
 ends that process; whoever started it reads the note, and starts another one that leaves the
@@ -25,7 +25,7 @@ from collage_engine.records.reasons import short_reason
 NOTE = "COLLAGE_AT_RISK"
 """Environment variable: the file that holds the name of the toolchain that is being asked."""
 LEFT_OUT = "COLLAGE_LEFT_OUT"
-"""Environment variable: toolchain → why it is left out, as JSON."""
+"""Environment variable that says, as JSON, which toolchains are left out, each with the reason."""
 ANSWER_S = 60.0
 """Seconds that a toolchain may take to answer one question about a model; chosen, some thousand
 times what any takes."""

@@ -50,13 +50,13 @@ _VARIABLES = (
     "PYTHON",
     "TVM_",
 )
-"""How the names of variables begin that choose what is loaded, compiled with, or seen; beside those
-that begin as the toolchain is called."""
+"""Beginnings of the names of environment variables that choose what is loaded, compiled with, or
+seen. Those that begin with the toolchain's name count, too."""
 _DRIVER = ("/etc/ld.so.cache", "/dev/dxg", "/proc/driver/nvidia/version", "/usr/lib/wsl/lib")
 
 Stamp = tuple[int, int]
-"""What tells two versions of a file apart: its bytes, and nanoseconds of its last change since
-1970."""
+"""Bytes of a file, and nanoseconds of its last change since 1970, by which two versions of it are
+told apart."""
 
 
 class Probed(msgspec.Struct, frozen=True, kw_only=True):

@@ -59,7 +59,8 @@ TOOLCHAINS: dict[str, str] = {
     "cutlass": "collage_engine.toolchains.cutlass.toolchain:CutlassToolchain",
     "tensorrt": "collage_engine.toolchains.tensorrt.toolchain:TensorrtToolchain",
 }
-"""Toolchains of this project: name → module and class, in the order in which they are shown."""
+"""Module and class of each toolchain of this project, by name, in the order in which they are
+shown."""
 
 ON_DEMAND: dict[str, str] = {
     "example": "collage_engine.toolchains.example.toolchain:ExampleToolchain",
@@ -86,11 +87,11 @@ _probing = threading.Lock()
 
 @dataclass(frozen=True)
 class _Foreign:
-    """What other packages add: name → target, and why an entry point of theirs is not used."""
+    """The toolchains of other packages, and why an entry point of theirs is not used."""
 
     targets: dict[str, str]
     packages: dict[str, str]
-    """Name → the distribution that adds it, with its version."""
+    """The distribution that adds each toolchain, with its version, by the toolchain's name."""
     refused: dict[str, str]
 
 

@@ -25,7 +25,7 @@ class PinPrice:
     unmeasured: int = 0
     """Candidates of this toolchain here that have no cost: with them the price may be lower."""
     reason: str = ""
-    """Why the toolchain cannot take the operators; empty where it can."""
+    """The reason why the toolchain cannot take the operators; empty where it can."""
     is_now: bool = False
     """Whether all the operators run there in the shown placement."""
 

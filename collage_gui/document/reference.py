@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Reference:
-    """What numbers are compared with: a run, or a baseline of the run that is shown."""
+    """A run, or a baseline of the run that is shown, with which numbers are compared."""
 
     kind: str = "best"
     """``best`` baseline, ``baseline`` by name, or ``run`` by id."""

@@ -38,7 +38,7 @@ PLACES: dict[str, dict[str, tuple[str, ...]]] = {
         "details": ("why", "runs", "inside", "machines", "log"),
     },
 }
-"""Arrangement → dock → its panels: around the graph, or in one column at its right."""
+"""The panels of each dock, by arrangement: around the graph, or in one column at its right."""
 
 _AREAS = {
     "outline": Qt.DockWidgetArea.LeftDockWidgetArea,

@@ -12,7 +12,7 @@ from collage_gui.document.document import Document
 from collage_gui.shapes_dialog import ShapesDialog
 
 Dimensions = Mapping[str, Sequence[str]]
-"""Dimension that the model names → the inputs that have it."""
+"""The inputs that have each dimension that the model names, by the dimension's name."""
 
 
 class ShapesController:

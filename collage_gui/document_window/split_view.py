@@ -38,7 +38,7 @@ from collage_gui.graph_view.view import GraphView
 CHOICE_LETTERS = 10
 """Letters that the list of placements shows; chosen, so that two headers fit 600 pixels."""
 TITLE_STRETCH = 12
-"""How much more of a header's width its title takes than the gap beside it; chosen."""
+"""How many times as much of a header's width its title takes as the gap beside it; chosen."""
 HEADER_PX = 70
 """Height of the lines above the views, in pixels; chosen: a list and a line of text fit. They must
 be of one height, since the views are compared side by side."""

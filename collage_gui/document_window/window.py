@@ -31,11 +31,11 @@ from collage_gui.preferences import Preferences
 from collage_gui.theme import Theme
 
 UNTIL_EXPOSED_MS = 20
-"""How often a window looks whether it is on the screen, in ms; chosen."""
+"""Milliseconds after which a window looks again whether it is on the screen; chosen."""
 ARRANGEMENT_KEY = "document/state"
 """Below which the settings file keeps the sizes of the docks, by arrangement."""
 LIKE_WIDTH = 0.1
-"""By what share a window may be wider or narrower than the one whose docks' sizes are restored in
+"""Share by which a window may be wider or narrower than the one whose docks' sizes are restored in
 it; chosen."""
 
 

@@ -35,8 +35,8 @@ gesture lasts; chosen, a little more than one frame of a 60 Hz screen."""
 SHARP_AFTER_MS = 60
 """Milliseconds for which a gesture must rest before the sharp picture is painted; chosen."""
 CLEAR_AFTER_MS = 250
-"""How long the view must rest before the minimap goes out of the way of boxes, in ms; chosen, so
-that it does not jump during a gesture."""
+"""Milliseconds for which the view must rest before the minimap makes way for boxes; chosen, so that
+it does not jump during a gesture."""
 OVERVIEW_AFTER_MS = 120
 """Milliseconds without any event after which the overview for gestures is made; chosen."""
 OVERVIEW_SIZE = (1100, 800)
@@ -47,7 +47,7 @@ MINIMAP_CORNERS = (
     Qt.Corner.BottomLeftCorner,
     Qt.Corner.TopLeftCorner,
 )
-"""Where the minimap may be, the usual place first; chosen."""
+"""Corners in which the minimap may be, the usual one first; chosen."""
 LARGEST_SCALE, SMALLEST_SCALE = 4.0, 0.002
 """Bounds on the pixels of one scene unit; chosen."""
 READABLE_SCALE = 0.3
@@ -55,8 +55,8 @@ READABLE_SCALE = 0.3
 OVERLAY_MARGIN = 12
 """Pixels between the minimap and the borders of the view; chosen."""
 PRIMARY_WEIGHT = 1000
-"""As how many boxes the primary one counts where the minimap looks for a corner; chosen, more than
-there are boxes below it."""
+"""Number of boxes for which the primary one counts where the minimap looks for a corner; chosen,
+more than there are boxes below it."""
 GO_TO_SCALE = 0.8
 """The scale at which a box is read well; chosen."""
 

@@ -12,7 +12,7 @@ CLICK_PX = 4
 
 
 class GestureTarget(Protocol):
-    """What gestures do to the view in which they happen; points are the viewport's pixels."""
+    """The protocol of the view in which gestures happen; points are the viewport's pixels."""
 
     def pan(self, delta: QPointF) -> None:
         """Move the scene by some pixels."""

@@ -95,7 +95,7 @@ class _Row(QWidget):
 
 
 class _MarkRow(QWidget):
-    """What a mark in the picture means; it cannot be chosen."""
+    """A row that explains a mark in the picture; it cannot be chosen."""
 
     def __init__(self, mark: str, theme: PaintTheme, legend: Legend) -> None:
         super().__init__(legend)
@@ -166,7 +166,7 @@ _MARK_PAINTERS: dict[str, Callable[[QPainter, QRectF, Colours], None]] = {
 
 
 class Legend(QWidget):
-    """All entries, side by side below the graph, and what the marks in it mean."""
+    """The legend below the graph: all entries side by side, and what the marks mean."""
 
     isolated = Signal(object)
     """LegendEntry, or None when all are shown again."""

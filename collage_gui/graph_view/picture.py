@@ -21,7 +21,7 @@ from collage_engine.drawing.hand_overs import HandOver
 from collage_engine.drawing.scene import Outline, Scene, arrow_head, bridge
 
 NEIGHBOUR_REACH = 900
-"""How far a box looks for neighbours of its rank, in scene units; chosen."""
+"""Distance, in scene units, at which a box looks for neighbours of its rank; chosen."""
 HEAD = 11.0
 """Length of the arrow head of a hand-over, in scene units; chosen."""
 SAME_RANK = 30
@@ -31,7 +31,7 @@ than the height of a box."""
 
 @dataclass
 class Marks:
-    """What is drawn over the boxes; changes without a new layout."""
+    """The marks that are drawn over the boxes; they change without a new layout."""
 
     selected: frozenset[int] = frozenset()
     """Numbers of the boxes that are selected."""
@@ -40,14 +40,14 @@ class Marks:
     highlighted: frozenset[int] = frozenset()
     """Search results, or all boxes of one operator."""
     pinned: dict[int, str] = field(default_factory=dict)
-    """Box → mark, e.g. ``⚲`` or ``⊘``."""
+    """The mark of each pinned box, e.g. ``⚲`` or ``⊘``, by the box's number."""
     dimmed: frozenset[int] = frozenset()
     hovered: int | None = None
     """Number of the box under the pointer; None without one."""
     measured_now: frozenset[int] = frozenset()
     """Numbers of the boxes whose operators are being measured."""
     stale: str = ""
-    """Why the picture is out of date; empty while it is not."""
+    """The reason why the picture is out of date; empty while it is not."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Crossing:
     """The arrow head, which points at the reader of the values."""
     bounds: QRectF
     label_at: QPointF
-    """Where the label's left edge begins, in the middle of its height."""
+    """The point where the label's left edge begins, in the middle of its height."""
 
     @classmethod
     def of(cls, hand_over: HandOver, route: Sequence[tuple[float, float]]) -> Crossing:

@@ -27,16 +27,16 @@ SAMPLES = ("mnist.onnx", "mnist-12.onnx")
 
 
 class Documents(QObject):
-    """Opens, saves, reloads and closes; a failure to open one leaves the others as they are."""
+    """The open documents: opens, saves, reloads and closes them, each independent of the others."""
 
     changed = Signal()
-    """Something of a document changed, or another one is current."""
+    """A signal that something of a document changed, or that another one is current."""
     page_added = Signal(object)
-    """A new ``DocumentWindow``; its document is not opened yet."""
+    """A signal with a new ``DocumentWindow``, whose document is not opened yet."""
     document_opened = Signal(object)
     """A signal with a ``DocumentWindow`` whose graph has arrived."""
     open_failed = Signal(str)
-    """Why a document could not be opened; its page is gone."""
+    """A signal with the reason why a document could not be opened; its page is gone."""
     emptied = Signal()
     """A signal that the last page was closed."""
 

@@ -14,7 +14,7 @@ from collage_gui.elided_label import plain_tip
 from collage_gui.preferences import Preferences
 
 MNEMONICS = {title: f"&{title}" for title in MENUS} | {"Export": "E&xport"}
-"""Menu → its title with the letter that opens it together with Alt; all letters differ."""
+"""Titles of the menus, each with the letter that opens it together with Alt; all letters differ."""
 
 
 class Menus:

@@ -16,7 +16,7 @@ from collage_gui.theme import Theme
 
 
 class ChangesPage(QWidget):
-    """What to compare with, and the nodes that moved to another toolchain since."""
+    """The page with what to compare with, and the nodes that moved to another toolchain since."""
 
     wanted_in_graph = Signal()
     """A signal that the user wants to see the differences in the graph."""

@@ -8,7 +8,7 @@ from collage_engine.records.pin import Pin
 from collage_gui import words
 
 MARKS = {"on": "●", "never": "⊘", "exactly": "▣", "together": "∪", "device": "@"}
-"""Kind of a pin → its mark in the graph and in tables."""
+"""The mark of each kind of pin in the graph and in tables."""
 
 
 def pin_demand(pin: Pin) -> str:

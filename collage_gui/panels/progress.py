@@ -34,7 +34,7 @@ STEPS = {
     "accuracy": "Accuracy",
     "confirm": "Confirm",
 }
-"""Stage → its name in the row of stages; the stages that a user can do nothing about are left
+"""Names of the stages in the row of stages. Stages that a user can do nothing about are left
 out."""
 USUAL = ("enumerate", "whole-models", "measure", "search", "confirm")
 """The stages that every run has: they stand in the row before they begin."""

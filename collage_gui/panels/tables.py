@@ -59,7 +59,7 @@ Index = QModelIndex | QPersistentModelIndex
 
 @dataclass(frozen=True)
 class Column:
-    """What a column shows: ``value`` is sorted by, ``text`` is shown (by default the value)."""
+    """A column of a table: ``value`` is sorted by, ``text`` is shown (by default the value)."""
 
     title: str
     value: Callable[[Any], Any]
@@ -76,7 +76,8 @@ class Column:
     stretches: bool = False
     """Whether it takes the width that the other columns leave."""
     beside: int = 0
-    """How many columns after one that stretches stay in view where there is no room for all."""
+    """Number of columns after one that stretches that stay in view where there is no room for
+    all."""
     optional: bool = False
     """Whether it is hidden while no row has a value."""
 

@@ -1,4 +1,4 @@
-"""Kernel rules for NVIDIA devices extend the protocol of kernel rules.
+"""Extends the protocol of kernel rules for NVIDIA devices.
 
 A rule for a device writes its loops as a TIR schedule of the function that TVM fused. So that whole
 function is what ``KernelRule.write`` takes as the epilogue, and it returns the scheduled one.

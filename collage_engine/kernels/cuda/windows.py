@@ -1,4 +1,4 @@
-"""The sizes of convolutions, plain and transposed, read from their calls."""
+"""Reads the sizes of convolutions, plain and transposed, from their calls."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tuning of TVM's kernels: parameters of our own schedules, and MetaSchedule."""
+"""Tunes TVM's kernels: parameters of our own schedules, and MetaSchedule."""

@@ -1,4 +1,4 @@
-"""A device compiles, compares and times kernels for tuning, whatever becomes of them.
+"""Defines a device that compiles, compares and times kernels, whatever becomes of them.
 
 The tuners only write kernels; who compiles and runs them is handed in (the engine's room ``tuning``
 does so, in ``tuning/kernel_device.py``).

@@ -1,1 +1,1 @@
-"""Code that all BLAS toolchains share; it computes matrix products and convolutions."""
+"""Holds the code that all BLAS toolchains share; it computes products and convolutions."""

@@ -1,4 +1,4 @@
-"""Matrix products that are read and written in place through transposes."""
+"""Computes matrix products that are read and written in place through transposes."""
 
 from __future__ import annotations
 

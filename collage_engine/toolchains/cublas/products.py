@@ -31,16 +31,17 @@ COMPUTE = {
 }
 """The type in which cuBLASLt accumulates, by the operands' element type."""
 ROUNDED = {"tf32": "tf32", "float16": "fast float16", "bfloat16": "fast bfloat16"}
-"""How cuBLASLt rounds float32 operands inside a product, by the run's precision."""
+"""cuBLASLt's name of the rounding of float32 operands inside a product, by the run's precision."""
 EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2")
 RESULTS = {
     "int8": ("int32",),
     **dict.fromkeys(EIGHT_BITS, ("float32", "float16", "bfloat16")),
 }
-"""Element type → results where they differ from the operands'."""
+"""Element types of a product's result, by that of its operands, where it has another one."""
 MULTIPLES = {"int8": 4, **dict.fromkeys(EIGHT_BITS, 16)}
-"""Element type → what sizes must be multiples of: of 8 bits rows are read in words, or in 16 bytes.
-Both operands are then read along k: the right one lies by columns."""
+"""Numbers of elements of which a product's sizes must be multiples, by element type: rows of 8-bit
+elements are read in words, or in 16 bytes. Both operands are then read along k: the right one lies
+by columns."""
 LEAST_FOR_EIGHT = 89
 """Architecture (Ada) from which on cuBLASLt multiplies floats of 8 bits (cuBLAS's documentation of
 cublasLtMatmul)."""

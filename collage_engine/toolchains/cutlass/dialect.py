@@ -1,4 +1,4 @@
-"""The floating-point products that CUTLASS's kernels compute: anchors, and what can follow them."""
+"""Describes the floating-point products of CUTLASS's kernels: anchors, and what can follow them."""
 
 from __future__ import annotations
 

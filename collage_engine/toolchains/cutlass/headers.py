@@ -1,4 +1,4 @@
-"""CUTLASS's headers: where they are installed, their release, and its parts."""
+"""Finds CUTLASS's headers, their release, and its parts."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A complete small toolchain, for whoever adds one of their own; see ``toolchains/README.md``."""
+"""Holds a complete small toolchain, for whoever adds one; ``toolchains/README.md`` explains it."""

@@ -17,8 +17,8 @@ from collage_engine.records.numbering import NodeIndex
 from collage_engine.toolchains.onednn.steps import OneDnnProgram
 
 _GATES = {"LSTM": (0, 2, 3, 1), "GRU": (0, 1, 2), "RNN": (0,)}
-"""For each gate in oneDNN's order its place in ONNX's: an LSTM's are input, forget, candidate and
-output there, and input, output, forget and candidate here."""
+"""The place in ONNX's order of each gate in oneDNN's order. An LSTM's gates are input, forget,
+candidate and output in oneDNN, and input, output, forget and candidate in ONNX."""
 _ACTIVATIONS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh")}
 """Each operator's activations, the only ones that oneDNN computes; those of an RNN are in
 ``_OF_AN_RNN``."""

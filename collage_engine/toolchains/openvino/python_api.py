@@ -1,4 +1,4 @@
-"""OpenVINO's own Python interface, without its telemetry.
+"""Opens OpenVINO's own Python interface, without its telemetry.
 
 The wheel's package reports every import to its maker's servers and writes an identifier into the
 user's home folder, unless the user has opted out. An import on Collage Explorer's behalf is none

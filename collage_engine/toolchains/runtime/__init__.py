@@ -1,1 +1,1 @@
-"""The C++ runtimes share the module base, the builder and its cache."""
+"""Holds what the C++ runtimes share: the module base, the builder and its cache."""

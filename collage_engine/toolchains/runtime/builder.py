@@ -43,7 +43,7 @@ RESTS_ON = "rests_on.json"
 
 @dataclass(frozen=True)
 class RuntimeSource:
-    """What a runtime is made of; paths are this machine's."""
+    """The sources and libraries of which a runtime is made; paths are this machine's."""
 
     toolchain: str
     main: Path
@@ -56,7 +56,8 @@ class RuntimeSource:
     shared: tuple[Path, ...] = ()
     """Folders of headers that it shares with other toolchains' runtimes, part of its sources."""
     beside: tuple[tuple[str, Path], ...] = ()
-    """(SONAME, file) of libraries that must lie in its folder, where ``$ORIGIN`` finds them."""
+    """SONAME and file of each library that must lie in the runtime's folder, where ``$ORIGIN``
+    finds it."""
 
     @property
     def files(self) -> tuple[Path, ...]:

@@ -36,7 +36,7 @@ class Claim(Generic[Entry]):
 
 
 class Claims(Generic[Entry]):
-    """What a table of entries finds in graphs; kept as long as the graph is.
+    """The places that a table of entries finds in graphs; they are kept as long as the graph is.
 
     The order of the table decides: of two entries that fit, the first claims the operators.
     """

@@ -1,4 +1,4 @@
-"""What the toolchains share that are given sub-graphs as ONNX."""
+"""Holds what the toolchains share that are given sub-graphs as ONNX."""
 
 from __future__ import annotations
 

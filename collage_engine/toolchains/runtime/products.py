@@ -51,7 +51,7 @@ class Dialect:
     channel_axes: Mapping[str, Callable[[Node], int]] = field(
         default_factory=lambda: {"matmul": lambda node: len(node.type.shape) - 1}
     )
-    """Operators that are anchors → the axis of the result along which a bias lies."""
+    """The axis of the result along which a bias lies, by the operator that is the anchor."""
 
     def activation(self, op: str, dtype: str) -> str | None:
         """Return the epilogue that applies an operator; None: the library has none."""
@@ -81,7 +81,8 @@ class Product:
     """The node whose value the product writes."""
     nodes: NodeSet = NO_NODES
     scalars: dict[int, float] = field(default_factory=dict)
-    """Constants of a written-out activation → what they must be for it to be one."""
+    """The values that the constants of a written-out activation must have, by the constant's
+    node."""
 
 
 @dataclass

@@ -11,7 +11,7 @@ from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.numbering import NodeIndex, NodeSet
 
 Reason = Callable[[DataflowGraph, NodeIndex], "str | None"]
-"""Why a toolchain cannot take the call at an index; None when it can."""
+"""A function that says why a toolchain cannot take the call at an index; None when it can."""
 
 
 def against_nodes(reason: Reason, graph: DataflowGraph, nodes: NodeSet) -> str | None:

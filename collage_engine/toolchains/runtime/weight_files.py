@@ -19,7 +19,8 @@ from typing import Any
 from collage_engine.records.files import link_file
 
 VARIABLE = "COLLAGE_WEIGHTS_FOLDER"
-"""What the runtimes read (``WeightFiles`` in ``collage_module.h``), and the artifact's loader."""
+"""Environment variable with the folder of the files of weights. The runtimes read it
+(``WeightFiles`` in ``collage_module.h``), and so does the artifact's loader."""
 PLAN_KEY = "weight_files"
 
 

@@ -1,4 +1,4 @@
-"""The layers that TensorRT executes of an engine, as its inspector reports them."""
+"""Reads the layers that TensorRT executes of an engine, as its inspector reports them."""
 
 from __future__ import annotations
 

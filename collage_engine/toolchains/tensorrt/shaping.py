@@ -1,4 +1,4 @@
-"""TensorRT layers of operators that move, repeat, select or create elements."""
+"""Adds TensorRT layers of operators that move, repeat, select or create elements."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from collage_engine.records.numbering import NodeSet
 from collage_engine.toolchains.tensorrt.network import MIDDLE, Net
 
 Constants = Callable[[int], np.ndarray]
-"""Graph index of a constant → its value."""
+"""A function that returns a constant's value, given its graph index."""
 
 
 class Values:

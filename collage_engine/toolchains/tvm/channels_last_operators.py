@@ -71,15 +71,15 @@ def is_convolution(value: Expr) -> bool:
 
 
 class Operators:
-    """How each operator is written channels last; ``channels_last`` keeps the values."""
+    """The writers of operators with channels last; ``channels_last`` keeps the values."""
 
     builder: Any
     plain: dict[Any, Any]
     last: dict[Any, Any]
     flattened: dict[Any, Any]
-    """A value [N, C, H·W] → the image, channels last, of which it is a reshape."""
+    """For a value [N, C, H·W], the image, channels last, of which it is a reshape."""
     transposed: dict[Any, Any]
-    """A value [N, C, P] → the value [N, P, C] of which it is a transposition."""
+    """For a value [N, C, P], the value [N, P, C] of which it is a transposition."""
 
     _to_plain: Callable[[Any], Any]
     _to_last: Callable[[Any], Any]

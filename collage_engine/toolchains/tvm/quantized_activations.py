@@ -1,4 +1,4 @@
-"""What activations do to an element of a quantised kernel, in float32."""
+"""Applies activations to elements of a quantised kernel, in float32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions with constant weights as computations that our rules write."""
+"""Legalises convolutions with constant weights as computations that our rules write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A convolution with constant weights: its sizes, and how a Relax call is recognised as one."""
+"""States a convolution with constant weights: its sizes, and how a Relax call is recognised."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPATIAL = {3: "W", 4: "HW", 5: "DHW"}
 
 @dataclass(frozen=True)
 class ConvProblem:
-    """It holds the sizes of one convolution in float32, in TVM's argument conventions.
+    """The sizes of one convolution in float32, in TVM's argument conventions.
 
     ``data`` and ``out_shape`` are in the layout's order, ``weight`` is output channels, input
     channels of a group, kernel. ``padding`` is before every spatial axis, then behind every one.

@@ -1,4 +1,4 @@
-"""The plain computation of a convolution, whichever way its weight is packed."""
+"""Gives the plain computation of a convolution, whichever way its weight is packed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sizes that convolutions of every layout and element type have."""
+"""Holds the sizes that convolutions of every layout and element type have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transposed convolutions of groups or with dilation, as convolutions with zeros in between.
+"""Turns transposed convolutions of groups or with dilation into convolutions with zeros between.
 
 Others are taken apart before they are legalised (``toolchains/tvm/transposed.py``).
 """

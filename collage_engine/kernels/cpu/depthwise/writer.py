@@ -1,4 +1,4 @@
-"""Depthwise convolution: every channel (times a multiplier) by itself.
+"""Writes depthwise convolutions: every channel (times a multiplier) by itself.
 
 Channels last: channels in the vector lanes, weight packed [*kernel, channels].
 Channels first: each channel's padded plane is made in the first-level cache and read by

@@ -1,4 +1,4 @@
-"""Tiles of a convolution with output channels in the lanes: where things are, and the sums.
+"""Writes tiles of a convolution with output channels in the lanes: where things are, and sums.
 
 A register tile is some positions by one block of channels; a step of the reduction reads one
 contiguous row of the packed weight. What is done with the sums of several tiles is for the

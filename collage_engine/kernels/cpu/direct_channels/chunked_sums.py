@@ -1,4 +1,4 @@
-"""Convolution with output channels in the lanes, its sums waiting in a buffer.
+"""Writes a convolution with output channels in the lanes whose sums wait in a buffer.
 
 Where the input channels are many, their weights are used chunk by chunk: a group of tile rows,
 as many as fit the first-level cache, adds one chunk after the other to sums in a buffer, and

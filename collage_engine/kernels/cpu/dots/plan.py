@@ -1,4 +1,4 @@
-"""How convolutions and products of narrow numbers are cut into tiles."""
+"""Says how convolutions and products of narrow numbers are cut into tiles."""
 
 from __future__ import annotations
 

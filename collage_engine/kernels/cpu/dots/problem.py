@@ -1,4 +1,4 @@
-"""Convolutions and products of narrow numbers, several of which one instruction multiplies."""
+"""States convolutions and products of narrow numbers, several of which are multiplied at once."""
 
 from __future__ import annotations
 

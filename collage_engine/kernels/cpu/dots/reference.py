@@ -1,4 +1,4 @@
-"""The plain sums of narrow numbers, and their weights packed by steps of several channels."""
+"""Gives the plain sums of narrow numbers, with weights packed by steps of several channels."""
 
 from __future__ import annotations
 

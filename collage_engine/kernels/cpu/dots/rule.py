@@ -29,7 +29,7 @@ from collage_engine.kernels.tir_builder import Index, Stmt
 
 
 class Dots(KernelRule[DotProblem, DotPlan, Cpu]):
-    """What kernels of dot instructions have in common: how they are cut."""
+    """The base of rules for dot instructions: how their kernels are cut."""
 
     problem_type = DotProblem
     plan_type = DotPlan

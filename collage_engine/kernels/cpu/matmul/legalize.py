@@ -1,4 +1,4 @@
-"""Matrix products as computations that our rules write."""
+"""Legalises matrix products as computations that our rules write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Matrix products: with a constant right operand, and of two values known only at run time."""
+"""States matrix products: with a constant right operand, and of two values of run time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""sinh and cosh, which TVM has operators for and no code: by exponentials."""
+"""Computes sinh and cosh by exponentials, as TVM has operators but no code for them."""
 
 from __future__ import annotations
 

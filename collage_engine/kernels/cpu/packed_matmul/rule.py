@@ -33,7 +33,7 @@ AnyPlan = TypeVar("AnyPlan", bound=Plan)
 
 
 class Packed(KernelRule[PackedMatmul, AnyPlan, Cpu]):
-    """What products with a packed operand have in common: the packing and the kernel."""
+    """The base of rules for products with a packed operand: the packing and the kernel."""
 
     problem_type = PackedMatmul
 

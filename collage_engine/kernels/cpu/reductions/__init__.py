@@ -1,1 +1,1 @@
-"""Softmax, normalisations, means and pools."""
+"""Writes softmax, normalisations, means and pools."""

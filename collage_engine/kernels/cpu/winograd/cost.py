@@ -36,8 +36,9 @@ WORTHWHILE = 0.9
 """Winograd's method is taken where it is estimated below this share of multiplying out. Chosen: the
 accuracy of both estimates."""
 WORTHWHILE_BFLOAT16 = 0.5
-"""The same share beside multiplying out in bfloat16, two products at once and from half the bytes;
-chosen."""
+"""Winograd's method is taken instead of products in bfloat16 where it is estimated below this share
+of multiplying out in float32. Chosen: bfloat16 multiplies two products at once, from half the
+bytes."""
 
 
 def takes(problem: ConvProblem, cpu: Cpu) -> bool:

@@ -1,4 +1,4 @@
-"""The reference says what a 3×3 convolution over a transformed weight computes."""
+"""Says what a 3×3 convolution over a transformed weight computes."""
 
 from __future__ import annotations
 

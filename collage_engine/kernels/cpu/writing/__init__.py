@@ -1,1 +1,1 @@
-"""The writers of processor kernels share register tiles, epilogues, transposes and costs."""
+"""Holds what the writers share: register tiles, epilogues, transposes and costs."""

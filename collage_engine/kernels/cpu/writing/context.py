@@ -1,4 +1,4 @@
-"""A context collects the buffers and functions of one kernel, and whether threads share it."""
+"""Collects the buffers and functions of one kernel, and whether threads share its loops."""
 
 from __future__ import annotations
 

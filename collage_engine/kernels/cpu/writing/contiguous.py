@@ -50,7 +50,7 @@ class Views:
 
 @dataclass(frozen=True)
 class Flattened:
-    """How many trailing axes are walked as one, and how each load follows along them.
+    """A run of trailing axes that are walked as one, and how each load follows along them.
 
     ``loads`` pairs a load of the value with its start (an expression of the outer axes) in the
     flat buffer; loads that do not move along these axes are not in it.

@@ -34,7 +34,7 @@ from collage_engine.kernels.vector_math import vector_functions
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What is done with each element of an anchor before it is stored."""
+    """The work that is done with each element of an anchor before it is stored."""
 
     stage: Stage
     """The stage that stores, reading the anchor at its own element; the anchor itself without

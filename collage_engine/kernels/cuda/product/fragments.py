@@ -1,4 +1,4 @@
-"""The tensor cores' instructions as pairs of PrimFuncs: a description, and how TVM writes it."""
+"""Describes the tensor cores' instructions as pairs of PrimFuncs: a description, and TVM's form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schedule of a product: slices in shared memory, tiles in registers or fragments.
+"""Schedules a product: slices in shared memory, tiles in registers or fragments.
 
 What follows the product is done on the tile before it is written.
 """

@@ -1,4 +1,4 @@
-"""The schedule of a product on tensor cores: each warp keeps fragments of C."""
+"""Schedules a product on tensor cores, where each warp keeps fragments of C."""
 
 from __future__ import annotations
 

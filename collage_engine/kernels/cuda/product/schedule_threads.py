@@ -1,4 +1,4 @@
-"""The schedule of a product on plain threads: each keeps a small square of C in registers."""
+"""Schedules a product on plain threads, each of which keeps a small square of C in registers."""
 
 from __future__ import annotations
 
