@@ -22,9 +22,16 @@ LARGEST_PX = 16_384
 
 
 def save_image(view: GraphView, area: QRectF, path: str, scale: float = 2.0) -> None:
-    """Write a part of the graph as PNG, at most ``LARGEST_PX`` a side.
+    """Writes a part of the graph as PNG, at most ``LARGEST_PX`` a side.
 
-    Raises OSError.
+    Args:
+        view: The view that shows the graph.
+        area: The part, in scene units.
+        path: The file.
+        scale: Pixels for each scene unit, at most.
+
+    Raises:
+        OSError: The file cannot be written.
     """
     scale = min(scale, LARGEST_PX / max(area.width(), area.height(), 1.0))
     _write(view.image(area, scale), path)

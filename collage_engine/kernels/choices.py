@@ -138,9 +138,10 @@ def _newest() -> dict[str, Choice]:
 
 
 def read_table(digest: str) -> dict[str, Choice]:
-    """Returns the table of that hash, or all there is without one.
+    """Returns the table that a hash names, or the union of all tables for an empty hash.
 
-    ``ToolchainError`` when it is gone.
+    Raises:
+        ToolchainError: The table's file is gone, or cannot be read.
     """
     folder = cache_folder() / FOLDER
     try:

@@ -22,7 +22,14 @@ Body: TypeAlias = Callable[..., Stmt]
 
 
 def loop(extent: int, body: Body, kind: ForKind = ForKind.SERIAL, name: str = "i") -> Stmt:
-    """Returns a loop from 0; an extent of 1 leaves no loop (the variable is the number 0)."""
+    """Returns a loop from 0; an extent of 1 leaves no loop (the variable is the number 0).
+
+    Args:
+        extent: How often the body is done.
+        body: A function from the loop's variable to the statement.
+        kind: What TVM makes of the loop: serial, parallel, unrolled or vectorized.
+        name: The variable's name.
+    """
     if extent == 1:
         return body(0)
     var = tirx.Var(name, "int64")

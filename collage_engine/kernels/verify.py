@@ -19,10 +19,18 @@ from collage_engine.kernels.target import cpu_target
 def verify(
     scheduled: tirx.PrimFunc, plain: tirx.PrimFunc, seed: int = 0, inputs: list[Any] | None = None
 ) -> float:
-    """Returns the largest difference relative to the largest plain value, over all outputs.
+    """Runs a scheduled kernel and its plain computation on the same inputs.
 
-    Infinite where infinities or NaN differ. ``inputs``: arrays for the parameters in
-    order, outputs included (overwritten); by default random.
+    Args:
+        scheduled: The scheduled kernel.
+        plain: The plain computation.
+        seed: The seed of random inputs.
+        inputs: Arrays for the parameters in order, outputs included (overwritten); random by
+            default.
+
+    Returns:
+        The largest difference relative to the largest plain value, over all outputs; infinite where
+        infinities or NaN differ.
     """
     arguments = random_arguments(plain, seed) if inputs is None else inputs
     results = []

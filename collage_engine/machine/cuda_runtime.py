@@ -42,7 +42,16 @@ class CudaRuntime:
         self.library = ctypes.CDLL(LIBRARY) if library is None else library
 
     def check(self, status: int, what: str) -> None:
-        """Raise ``MeasureError``, or ``DeviceFault`` for an error that spoils the context."""
+        """Checks the status that a call of the CUDA runtime returned.
+
+        Args:
+            status: The status.
+            what: What was called, for the message.
+
+        Raises:
+            DeviceFault: The error spoils the context.
+            MeasureError: The call failed otherwise.
+        """
         if status == SUCCESS:
             return
         self.library.cudaGetLastError()
@@ -93,7 +102,8 @@ class CudaRuntime:
     def capture(self, stream: ctypes.c_void_p, work: Callable[[], object]) -> ctypes.c_void_p:
         """Captures what ``work`` enqueues on the stream as an executable graph.
 
-        ``MeasureError`` when that cannot be captured: it allocates, or waits for the device.
+        Raises:
+            MeasureError: The work cannot be captured: it allocates, or waits for the device.
         """
         self.check(
             self.library.cudaStreamBeginCapture(stream, ctypes.c_int(CAPTURE_THREAD_LOCAL)),

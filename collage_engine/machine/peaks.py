@@ -141,7 +141,11 @@ def runs_in_halves(model: str, flags: frozenset[str]) -> bool:
 
 
 def measure_peaks() -> Peaks:
-    """Measure one core for about half a second; ``MeasureError`` without a compiler."""
+    """Measures one core for about half a second.
+
+    Raises:
+        MeasureError: There is no compiler.
+    """
     library = ctypes.CDLL(str(_build()))
     for name in ("collage_fma_f32", "collage_fma_f64", "collage_cycles"):
         getattr(library, name).restype = ctypes.c_double
@@ -165,9 +169,14 @@ def combine(
     flags: frozenset[str],
     halves: bool = False,
 ) -> Peaks:
-    """Derive bounds from a clock, measured FLOP/s, and (bytes held nearer, bytes/s) by level.
+    """Derives upper bounds from what was measured on one core.
 
-    ``halves``: see :func:`per_cycle`.
+    Args:
+        hertz: The clock of the core; 0 where it is not known.
+        measured: FLOP/s by element type.
+        read: (bytes that nearer levels hold, bytes/s) of each memory level, nearest first.
+        flags: Instruction sets of the processor.
+        halves: Whether 512-bit operations take two passes; see :func:`per_cycle`.
     """
     flops = {}
     for dtype in PIPES:

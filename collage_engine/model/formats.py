@@ -72,7 +72,17 @@ def by_value(
 def border_formats(
     graph: DataflowGraph, nodes: NodeSet, takes: Formats, gives: Formats
 ) -> tuple[dict[int, str], dict[int, str]]:
-    """Return a record's formats by node index, over the border of a closed set."""
+    """Returns a record's formats by node index, over the border of a closed set.
+
+    Args:
+        graph: The model's dataflow graph.
+        nodes: The closed set.
+        takes: The formats of its inputs, by the operator number of their producers.
+        gives: The formats of its outputs, by operator number.
+
+    Returns:
+        The formats of inputs and of outputs that are not plain, by node index.
+    """
     if not takes and not gives:
         return {}, {}
     inputs, outputs = graph.boundary(nodes)
@@ -190,10 +200,16 @@ def _results(graph: DataflowGraph, index: NodeIndex) -> Iterator[NodeIndex]:
 
 
 def layout_blind(graph: DataflowGraph, nodes: NodeSet, takes: Formats, gives: Formats) -> bool:
-    """Return whether a candidate does the very same work whatever order its images' axes lie in.
+    """Tells whether a candidate does the very same work whatever order its images' axes lie in.
 
-    So it is when all its operators are elementwise over operands of one type (scalars aside),
-    and all of its border is in one format. ``takes`` and ``gives`` by operator number.
+    So it is when all its operators are elementwise over operands of one type (scalars aside), and
+    all of its border is in one format.
+
+    Args:
+        graph: The model's dataflow graph.
+        nodes: The candidate's calls.
+        takes: The formats of its inputs, by the operator number of their producers.
+        gives: The formats of its outputs, by operator number.
     """
     nodes = graph.close(nodes)
     inputs, outputs = graph.boundary(nodes)

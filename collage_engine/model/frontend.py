@@ -121,7 +121,11 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         self._readers.update(o.name for o in model.graph.output)
 
     def run(self) -> RelaxImport:
-        """Import the model; raises ``ModelError`` that names what cannot be imported."""
+        """Imports the model.
+
+        Raises:
+            ModelError: Something cannot be imported; the text names it.
+        """
         opsets = {
             ("" if o.domain == "ai.onnx" else o.domain): o.version
             for o in reversed(self._model.opset_import)

@@ -148,7 +148,18 @@ def import_onnx(
     shapes: dict[str, tuple[int, ...]] | None = None,
     evaluate: Evaluate = evaluate_by_definition,
 ) -> ImportedModel:
-    """Import a model in memory, which is not changed; see ``import_model``."""
+    """Imports a model that is in memory, which is not changed.
+
+    Args:
+        model: The ONNX model.
+        path: What messages call the model.
+        shapes: Sizes of inputs by name, for those that the model leaves open.
+        evaluate: Runs an ONNX model, for types that cannot be inferred.
+
+    Raises:
+        UsageError: A shape is for no input.
+        ModelError: The model holds what cannot be imported.
+    """
     data = model.SerializeToString(deterministic=True)
     copy = onnx.load_model_from_string(data)
     digest = hashlib.sha256(data).hexdigest()

@@ -39,7 +39,11 @@ type."""
 
 
 def check_graph(model: ModelProto, path: str) -> None:
-    """Raise ``ModelError`` for what no later step could handle; needs no shapes."""
+    """Checks what no later step could handle; no shapes are needed for it.
+
+    Raises:
+        ModelError: The graph holds such a thing; the text says what to do.
+    """
     graph = model.graph
     if not graph.output:
         raise ModelError(f"{path} has no outputs: nothing to compute.")

@@ -102,9 +102,10 @@ def _can_be_mapped(tensor: TensorProto, place: Place) -> bool:
 
 
 def tensor_bytes(tensor: TensorProto) -> int:
-    """Return the size in bytes of a tensor's data, by its type and shape.
+    """Returns the size in bytes of a tensor's data, by its type and shape.
 
-    ``ValueError`` where unknown.
+    Raises:
+        ValueError: The size is not known.
     """
     elements = math.prod(int(extent) for extent in tensor.dims)
     if any(extent < 0 for extent in tensor.dims):

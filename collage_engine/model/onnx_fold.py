@@ -34,7 +34,11 @@ should not grow by its ``Expand`` nodes."""
 
 
 def constants_to_initializers(draft: Draft) -> None:
-    """Turn Constant nodes into initializers; ``ModelError`` for one that holds no numbers."""
+    """Turns Constant nodes into initializers.
+
+    Raises:
+        ModelError: A constant holds no numbers.
+    """
     kept = []
     for op in draft.ops:
         if op.type != "Constant" or op.domain:

@@ -28,9 +28,19 @@ if TYPE_CHECKING:
 def write_onnx(
     model: ImportedModel, nodes: NodeSet, inputs: tuple[int, ...], outputs: tuple[int, ...]
 ) -> ModelProto:
-    """Return the sub-graph as ONNX. Graph inputs and outputs are ``v<index>``, in argument order.
+    """Writes a sub-graph as ONNX from its own Relax operators.
 
-    ``nodes`` must be closed. Raises ``UnsupportedError`` naming the operator without a form.
+    Args:
+        model: The model.
+        nodes: A closed set of nodes.
+        inputs: Node indices of the inputs, in argument order.
+        outputs: Node indices of the outputs, in argument order.
+
+    Returns:
+        A model whose inputs and outputs are called ``v<index>``.
+
+    Raises:
+        UnsupportedError: An operator has no ONNX form; the text names it.
     """
     graph = model.graph
     writer = Writer(model)
@@ -147,7 +157,17 @@ def _output_names(model: ImportedModel, node: Node) -> list[str]:
 def to_onnx(
     model: ImportedModel, nodes: NodeSet, inputs: tuple[int, ...], outputs: tuple[int, ...]
 ) -> ModelProto:
-    """Return the sub-graph as ONNX: a slice of the cleaned model, else written anew."""
+    """Returns a sub-graph as ONNX: a slice of the cleaned model, else written anew.
+
+    Args:
+        model: The model.
+        nodes: A closed set of nodes.
+        inputs: Node indices of the inputs, in argument order.
+        outputs: Node indices of the outputs, in argument order.
+
+    Raises:
+        UnsupportedError: An operator has no ONNX form; the text names it.
+    """
     try:
         return slice_model(model, inputs, outputs)
     except ModelError:

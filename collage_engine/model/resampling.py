@@ -88,8 +88,14 @@ def taps(extent: int, result: int, scale: float, how: Sampling) -> Taps:
 def original(extent: int, result: int, scale: float, how: str) -> np.ndarray:
     """Returns where each result lies among the axis's elements.
 
+    Args:
+        extent: Elements of the axis.
+        result: Elements of the result.
+        scale: The result's extent as a multiple of the axis's.
+        how: ONNX's ``coordinate_transformation_mode``.
+
     Raises:
-        KeyError: The way of counting coordinates ``how`` is unknown here.
+        KeyError: The mode is unknown here.
     """
     x = np.arange(result, dtype=F)
     s, half = F(scale), F(0.5)

@@ -300,7 +300,20 @@ def op(
     any_args: bool = False,
     **attributes: Any,
 ) -> Pattern:
-    """Return a call of ``ops`` on ``args``; with ``any_args`` its inputs do not matter."""
+    """Returns a pattern of a call of one of some operators.
+
+    Args:
+        ops: The operator, or several of which the call may be any.
+        args: Patterns of its inputs.
+        name: The name under which a match binds the call.
+        where: A further condition on the call.
+        dtypes: Element types that the call's value may have; empty: any.
+        commutative: Whether inputs may be in either order; by default they may for the operators in
+            ``COMMUTATIVE``.
+        any_args: Whether the inputs do not matter.
+        attributes: Attributes that the call must have: a value, or a function that tells whether a
+            value will do.
+    """
     names = (ops,) if isinstance(ops, str) else tuple(ops)
     if commutative is None:
         commutative = all(n in COMMUTATIVE for n in names)

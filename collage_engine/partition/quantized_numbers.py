@@ -147,9 +147,10 @@ class Numbers:
         return np.ascontiguousarray(small), np.ascontiguousarray(one[:, 0])
 
     def bias(self) -> np.ndarray | None:
-        """Return the bias in real numbers, flat; None without one.
+        """Returns the bias in real numbers, flat; None without one.
 
-        ``UnsupportedError`` when it is no vector over the output channels.
+        Raises:
+            UnsupportedError: The bias is no vector over the output channels.
         """
         index = self.found.get("bias")
         if index is None:

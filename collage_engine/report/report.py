@@ -136,9 +136,19 @@ RUN_COLUMNS = (
 def render(
     document: Document, kind: Format, run: Run | None = None, *, peers: bytes | None = None
 ) -> bytes:
-    """Return the report of ``run`` (the newest by default). Raises UsageError without any run.
+    """Renders the report of a run.
 
-    ``peers``: a results file of ``tests.benchmarks.peers``, for a table of its own (HTML).
+    Args:
+        document: The session's document.
+        kind: The format of the report.
+        run: The run; the newest by default.
+        peers: A results file of ``tests.benchmarks.peers``, for a table of its own (HTML).
+
+    Returns:
+        The bytes of the report's file.
+
+    Raises:
+        UsageError: The session holds no run yet.
     """
     if run is None:
         if not document.runs:

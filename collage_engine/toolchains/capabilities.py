@@ -275,10 +275,16 @@ class HasPythonSession(Protocol):
     def open_session(
         self, file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]
     ) -> PythonSession:
-        """Open an ONNX file and bind its inputs, which are given by name.
+        """Opens an ONNX file and binds its inputs.
+
+        Args:
+            file: The path of the user's ONNX file.
+            threads: The number of threads that the session may use.
+            precision: The precision of the instance (``records.precision``).
+            inputs: An array for each input, by name.
 
         Raises:
-            ToolchainError: It cannot take the file or its inputs.
+            ToolchainError: The toolchain cannot take the file or its inputs.
         """
         ...
 
@@ -337,7 +343,14 @@ def open_python_session(
     precision: str,
     inputs: Mapping[str, np.ndarray],
 ) -> PythonSession:
-    """Open an ONNX file as the toolchain's own users do; see ``HasPythonSession``.
+    """Opens an ONNX file as the toolchain's own users do.
+
+    Args:
+        toolchain: The toolchain.
+        file: The path of the user's ONNX file.
+        threads: The number of threads that the session may use.
+        precision: The precision of the instance (``records.precision``).
+        inputs: An array for each input, by name.
 
     Raises:
         ToolchainError: The toolchain has no such interface, or cannot take the file.

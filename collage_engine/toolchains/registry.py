@@ -200,11 +200,18 @@ def probe(
     on_child: Callable[[str], None] = lambda name: None,
     ready_by: float = math.inf,
 ) -> ToolchainState:
-    """Return what a child process found out about one toolchain; asked once per process.
+    """Returns what a child process found out about one toolchain.
 
-    An earlier process's answer is taken, while what it rests on is as it was, unless ``anew``.
-    ``on_child`` is called with the name before a child is started, which may compile a runtime.
-    What has no answer ``ready_by`` a moment of the monotonic clock is ``NOT_READY``, for now.
+    It is asked once per process. An earlier process's answer is taken while what it rests on is as
+    it was.
+
+    Args:
+        name: The toolchain's name.
+        limits: When the child is ended.
+        anew: Whether earlier processes' answers do not count.
+        on_child: Is called with the name before a child is started, which may compile a runtime.
+        ready_by: A moment of the monotonic clock, in seconds; a toolchain without an answer by then
+            is ``NOT_READY``, for now.
     """
     _check(name)
     if name in left_out():

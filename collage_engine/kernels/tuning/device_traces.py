@@ -204,9 +204,21 @@ def search(
     better: Callable[[TuneRecord], None],
     open_device: OpenDevice,
 ) -> TuneRecord:
-    """Returns the best trace found before the deadline.
+    """Searches by MetaSchedule for a faster schedule of a task's function on an NVIDIA device.
 
-    ``ToolchainError`` where there is no device.
+    Args:
+        task: What is tuned; its description holds the function and our own kernel.
+        known: What earlier searches found.
+        deadline: When to end, on ``time.monotonic``'s clock, in seconds.
+        about_to_try: It is told the name of what is tried next.
+        better: It is told the record whenever something faster is found.
+        open_device: Opens the device for an architecture.
+
+    Returns:
+        The best trace found, as a record.
+
+    Raises:
+        ToolchainError: There is no device.
     """
     from collage_engine.machine.cuda import cuda_target
 

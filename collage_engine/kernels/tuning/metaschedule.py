@@ -84,9 +84,10 @@ def module_of(function: Any) -> Any:
 
 
 def by_trace(function: Any, trace: Any) -> Any:
-    """Returns the kernel as a trace schedules it.
+    """Returns the kernel as a MetaSchedule trace schedules it.
 
-    ``ToolchainError`` when the trace does not fit.
+    Raises:
+        ToolchainError: The trace does not fit the function.
     """
     from tvm.s_tir import Schedule
     from tvm.s_tir.schedule import Trace
@@ -239,7 +240,22 @@ def evolve(
 ) -> TuneRecord:
     """Searches a space of schedules of a function by MetaSchedule's evolutionary search.
 
-    It ends at the deadline (seconds of ``time.monotonic``); a batch in hand may go beyond it.
+    It ends at the deadline; a batch in hand may go beyond it.
+
+    Args:
+        function: The PrimFunc that is to be scheduled.
+        target: The ``tvm.target.Target`` that it is scheduled for.
+        space: A space generator of MetaSchedule, or the name of one.
+        threads: Threads that the search itself may use.
+        batch: Variants that are built and timed together.
+        bench: Builds, checks and times variants.
+        known: What earlier searches found.
+        deadline: When to end, on ``time.monotonic``'s clock, in seconds.
+        about_to_try: It is told the name of what is tried next.
+        better: It is told the record whenever something faster is found.
+
+    Returns:
+        The best trace found, as a record.
     """
     from tvm.s_tir import meta_schedule as ms
 

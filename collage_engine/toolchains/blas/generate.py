@@ -269,8 +269,18 @@ def generate(
     takes: Formats | None = None,
     gives: Formats | None = None,
 ) -> BlasProgram:
-    """Return the finished program; ``UnsupportedError`` names the operator it cannot take.
+    """Generates the program of a function.
 
-    ``takes`` and ``gives``: formats of inputs and outputs, by node index.
+    Args:
+        graph: The model's dataflow graph.
+        nodes: The function's closed set of nodes.
+        inputs: Node indices of the inputs, in argument order.
+        outputs: Node indices of the outputs, in argument order.
+        constants: Gives the value of a constant node.
+        takes: Formats of inputs that are not plain, by node index.
+        gives: Formats of outputs that are not plain, by node index.
+
+    Raises:
+        UnsupportedError: The runtime cannot take an operator; the text names it.
     """
     return Generator(graph, nodes, inputs, outputs, constants, takes or {}, gives or {}).program

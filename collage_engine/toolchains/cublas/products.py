@@ -96,7 +96,19 @@ def plan_of(
     constants: Constants,
     precision: str,
 ) -> tuple[dict[str, Any], bytes]:
-    """Return the plan and the weights of a function."""
+    """Returns the plan and the weights of a function.
+
+    Args:
+        graph: The model's dataflow graph.
+        nodes: The function's closed set of nodes.
+        inputs: Node indices of the inputs, in argument order.
+        outputs: Node indices of the outputs, in argument order.
+        constants: Gives the value of a constant node.
+        precision: The precision of the instance.
+
+    Raises:
+        UnsupportedError: An operator fits in no product; the text names it.
+    """
     leaving = node_set(outputs)
     inside = nodes & ~node_set(inputs)
     places = Places(graph, inputs, outputs, constants)

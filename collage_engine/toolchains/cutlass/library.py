@@ -77,7 +77,11 @@ def options(architecture: str) -> list[str]:
 
 
 def file_name(share: Share, architecture: str) -> str:
-    """Return the library's file name and SONAME. ``ToolchainError`` where there is no compiler."""
+    """Returns the library's file name, which is its SONAME.
+
+    Raises:
+        ToolchainError: There is no compiler.
+    """
     nvcc = need_nvcc()
     source = source_of(share)
     digest = hashlib.sha256(_texts(source))

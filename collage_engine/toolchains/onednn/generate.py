@@ -58,12 +58,25 @@ def generate(
     takes: Formats | None = None,
     gives: Formats | None = None,
 ) -> tuple[OneDnnProgram, tuple[int, ...], tuple[int, ...]]:
-    """Return the fused plan and its input and output values.
+    """Generates the fused program of a function.
 
-    ``UnsupportedError`` names an operator.
+    A border value that is taken or given in another format is the stored tensor; its logical self
+    is a permuted view of it, which costs nothing.
 
-    A border value that is taken or given in another format is the stored tensor; its logical
-    self is a permuted view of it, which costs nothing.
+    Args:
+        graph: The model's dataflow graph.
+        nodes: The function's closed set of nodes.
+        inputs: Node indices of the inputs, in argument order.
+        outputs: Node indices of the outputs, in argument order.
+        constants: Gives the value of a constant node.
+        takes: Formats of inputs that are not plain, by node index.
+        gives: Formats of outputs that are not plain, by node index.
+
+    Returns:
+        The program, and the values in it that are its inputs and its outputs.
+
+    Raises:
+        UnsupportedError: oneDNN cannot take an operator; the text names it.
     """
     plan = OneDnnProgram(graph, constants)
     input_values = tuple(_define_input(plan, i, nodes) for i in inputs)

@@ -36,9 +36,10 @@ def _frontend() -> Any:
 
 
 def from_onnx(model: ModelProto) -> Any:
-    """Return the ``openvino.Model`` of an ONNX model.
+    """Returns the ``openvino.Model`` of an ONNX model.
 
-    ``ToolchainError`` names what it cannot take.
+    Raises:
+        ToolchainError: OpenVINO cannot take the model; the text says why.
     """
     with tempfile.TemporaryDirectory(prefix="collage-") as folder:
         files = name_files(model)

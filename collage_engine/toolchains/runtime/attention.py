@@ -75,10 +75,11 @@ class Attention:
         return "keep" in self.match.bindings
 
     def added_mask(self, constants: Constants, dtype: str, dry: bool = False) -> np.ndarray:
-        """Return what to add to the scores instead of setting those not kept to a constant.
+        """Returns what to add to the scores instead of setting those not kept to a constant.
 
-        ``UnsupportedError`` when that is not the same: the constant is none that a softmax makes
-        nothing of, or a row keeps nothing.
+        Raises:
+            UnsupportedError: Adding is not the same: a softmax makes something of the constant, or
+                a row keeps nothing.
         """
         bindings = self.match.bindings
         keep = np.asarray(constants(bindings["keep"])).astype(bool)

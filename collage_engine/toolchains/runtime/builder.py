@@ -141,10 +141,13 @@ def _find_compiler(cxx: str, path: str) -> Compiler:
 
 
 def build(source: RuntimeSource) -> Runtime:
-    """Return the runtime library, compiled now or taken from the cache.
+    """Returns the runtime library, compiled now or taken from the cache.
 
-    Safe against other builders on the machine: one compiles, the rest wait for it, and the file
-    appears whole or not at all. ``ToolchainError`` carries the compiler's first error.
+    Several builders on the machine do not disturb each other: one compiles, the rest wait for it,
+    and the file appears whole or not at all.
+
+    Raises:
+        ToolchainError: The runtime cannot be compiled; the text has the compiler's first error.
     """
     import tvm_ffi.libinfo
 
@@ -308,9 +311,10 @@ def load(source: RuntimeSource) -> str:
 
 
 def wheel_version(package: str) -> str:
-    """Return the version of an installed distribution.
+    """Returns the version of an installed distribution.
 
-    ``ToolchainError`` when it is not installed.
+    Raises:
+        ToolchainError: It is not installed.
     """
     try:
         return importlib.metadata.version(package)
@@ -320,9 +324,15 @@ def wheel_version(package: str) -> str:
 
 @cache
 def find_in_wheel(package: str, name: str, folder: str = "") -> Path:
-    """Return a file that an installed distribution carries, by its name and the end of its folder.
+    """Returns a file that an installed distribution carries.
 
-    ``ToolchainError`` says which package lacks it.
+    Args:
+        package: The distribution.
+        name: The file's name.
+        folder: The end of its folder.
+
+    Raises:
+        ToolchainError: The distribution is not installed, or lacks the file.
     """
     wheel_version(package)
     for file in importlib.metadata.files(package) or []:

@@ -65,9 +65,16 @@ def find_file(packages: tuple[str, ...], name: str, folder: str = "") -> Path:
 
 
 def version_of(packages: tuple[str, ...], header: Path, prefix: str, parts: Sequence[str]) -> str:
-    """Return a library's version: its wheel's, else what a header defines as ``<prefix><part>``.
+    """Returns a library's version: its wheel's, else that of a header.
 
-    ``ToolchainError`` when the header tells none.
+    Args:
+        packages: Distributions that may carry the library.
+        header: The header that defines its version.
+        prefix: The beginning of the macros' names.
+        parts: The ends of the macros' names, from the major version on.
+
+    Raises:
+        ToolchainError: The header tells no version.
     """
     for package in packages:
         try:
@@ -132,7 +139,11 @@ class CudaToolchain(CppToolchain):
     """The library's SONAME; empty: it has none beside its kernels."""
 
     def library(self) -> Path:
-        """Return the library itself; ``ToolchainError`` names the wheel to install."""
+        """Returns the path of the library itself.
+
+        Raises:
+            ToolchainError: The library is not here; the text names the wheel to install.
+        """
         return find_file(self.wheels, self.library_name)
 
     def runtime_source(self, main: Path, *includes: Path) -> RuntimeSource:

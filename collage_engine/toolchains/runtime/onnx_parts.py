@@ -23,7 +23,11 @@ LARGEST_MODEL = 2**31 - 1
 
 
 def check_size(model: ModelProto) -> None:
-    """Raise ``ToolchainError`` where a model, without its files, is too large for one message."""
+    """Checks that a model, without its files, fits one protobuf message.
+
+    Raises:
+        ToolchainError: It is too large.
+    """
     size = model.ByteSize()
     if size > LARGEST_MODEL:
         raise ToolchainError(f"the sub-graph is {size / 1e9:.1f} GB as ONNX; 2 GB is the limit")

@@ -99,11 +99,16 @@ class Layout:
 def products(
     graph: DataflowGraph, nodes: NodeSet, outputs: NodeSet, dialect: Dialect
 ) -> list[Product]:
-    """Return every operator of a set in a product.
+    """Returns the products that hold every operator of a set.
 
-    ``UnsupportedError`` names one that fits in none.
+    Args:
+        graph: The model's dataflow graph.
+        nodes: The set of nodes.
+        outputs: Nodes whose values leave the set, so that no product may swallow them.
+        dialect: What the library's products can do.
 
-    ``outputs``: nodes whose values leave the set, so that nothing may swallow them.
+    Raises:
+        UnsupportedError: An operator fits in none; the text names it.
     """
     found = []
     used = NO_NODES
@@ -145,9 +150,10 @@ def refusal(graph: DataflowGraph, nodes: NodeSet, dialect: Dialect) -> str | Non
 
 
 def layout_of(left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, ...]) -> Layout:
-    """Return the sizes of ``left · right``.
+    """Returns the sizes of ``left · right``.
 
-    ``UnsupportedError`` when one strided batch cannot hold it.
+    Raises:
+        UnsupportedError: One strided batch cannot hold the product.
     """
     if 0 in (*left, *right, *result):
         raise UnsupportedError("matmul: empty matrices")

@@ -30,10 +30,14 @@ class Requantized:
 
 
 def requantized(numbers: Numbers, *, padded: bool) -> Requantized:
-    """Fold the numbers of a convolution or a product by constant weights.
+    """Folds the numbers of a convolution or a product by constant weights.
 
-    ``padded``: whether zeros are convolved around the image; they must be the data's zero then.
-    ``UnsupportedError`` names what does not fold.
+    Args:
+        numbers: The composite's numbers.
+        padded: Whether zeros are convolved around the image; they must be the data's zero then.
+
+    Raises:
+        UnsupportedError: A number does not fold; the text names it.
     """
     found = numbers.found
     what = numbers.graph.nodes[found["anchor"]].op

@@ -41,7 +41,10 @@ def reason_against(
 def taken_along(
     graph: DataflowGraph, name: str, patterns: Sequence[tuple[str, Pattern]], refused: Refused
 ) -> NodeSet:
-    """Calls of a graph that are in a match which is not refused; asked of each graph once."""
+    """Returns the calls of a graph that are in a match which is not refused.
+
+    It is computed for each graph and name once.
+    """
     by_name = _known.setdefault(graph, {})
     if name not in by_name:
         found = NO_NODES

@@ -60,7 +60,11 @@ class CppToolchain(Toolchain):
         return ToolchainState(name=self.name, available=True, version=version, devices=("cpu",))
 
     def check(self, kind: str) -> None:
-        """Load the library itself, once the runtime is loaded; ``ToolchainError`` if it fails."""
+        """Loads the library itself, once the runtime is loaded.
+
+        Raises:
+            ToolchainError: The library does not load.
+        """
         import tvm_ffi
 
         try:
@@ -78,9 +82,15 @@ class CppToolchain(Toolchain):
         return self.create(function.symbol, plan, weights)
 
     def create(self, symbol: str, plan: dict[str, Any], weights: bytes) -> Any:
-        """Return a module from a finished plan.
+        """Returns a module from a finished plan.
 
-        The library's refusal becomes a ``ToolchainError``.
+        Args:
+            symbol: The name of the module's function.
+            plan: The plan, as JSON values that the C++ runtime reads.
+            weights: The bytes of the weights, to which the plan refers by offsets.
+
+        Raises:
+            ToolchainError: The library refuses the plan; the text says why.
         """
         import tvm_ffi
 

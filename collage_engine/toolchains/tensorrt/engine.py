@@ -55,10 +55,21 @@ def build_engine(
     precision: str = "",
     tf32: bool = False,
 ) -> Engine:
-    """Build the engine of a function; ``precision``: empty, fp16 or bf16.
+    """Builds the engine of a function.
 
-    ``UnsupportedError`` names a call that has no layers; ``ToolchainError`` says why TensorRT
-    builds none.
+    Args:
+        graph: The model's dataflow graph.
+        nodes: The function's closed set of nodes.
+        inputs: Node indices of the inputs, in argument order.
+        outputs: Node indices of the outputs, in argument order.
+        constants: Gives the value of a constant node.
+        architecture: The device's architecture, for example ``sm_90a``.
+        precision: Empty for float32, ``fp16`` or ``bf16``.
+        tf32: Whether products of float32 may be rounded to tf32.
+
+    Raises:
+        UnsupportedError: A call has no layers; the text names it.
+        ToolchainError: TensorRT builds no engine; the text says why.
     """
     found = api()
     reason = reason_against_architecture(architecture)
@@ -108,7 +119,10 @@ def network_of(
     constants: Constants,
     precision: str = "",
 ) -> Network:
-    """Return the network of a function; raises as ``build_engine``."""
+    """Returns the network of a function.
+
+    The arguments and errors are those of ``build_engine``.
+    """
     found = api()
     log = logger(found)
     builder = found.trt.Builder(log)

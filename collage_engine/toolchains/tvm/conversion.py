@@ -15,10 +15,17 @@ from collage_engine.toolchains.tvm.lowering import lower_module
 def conversion(
     kind: TensorType, source: str, target: str, threads: int, architecture: str = ""
 ) -> Kernel:
-    """Return a scheduled kernel (stored source, stored target) for a value of a logical type.
+    """Returns a scheduled kernel that brings a value from one stored form to another.
 
-    A transposition in squares held in registers (``cpu/pointwise/transposed_copies``), shared by
-    the threads where it is long enough; on an NVIDIA device of that architecture in shared memory.
+    It is a transposition in squares held in registers (``cpu/pointwise/transposed_copies``), shared
+    by the threads where it is long enough; on an NVIDIA device in shared memory.
+
+    Args:
+        kind: The value's logical type.
+        source: The format that it has.
+        target: The format that it gets.
+        threads: How many threads may share the work on the processor.
+        architecture: The NVIDIA device's architecture; empty for the processor.
     """
     if architecture:
         from collage_engine.kernels.cuda.transpose import converted

@@ -152,9 +152,17 @@ def gather(
     lanes: int,
     room: int,
 ) -> Stmt:
-    """Returns loops that copy ``count`` elements, ``stride`` apart, to contiguous places.
+    """Returns loops that copy elements, a stride apart, to contiguous places.
 
-    Up to ``room`` elements of the source, from ``start`` on, may be read.
+    Args:
+        target: The flat buffer that is written.
+        at: The index of the first element that is written.
+        source: The flat buffer that is read.
+        start: The index of the first element that is read.
+        count: The number of elements.
+        stride: The distance of two elements that are read.
+        lanes: The lanes of a vector.
+        room: The number of elements of the source, from ``start`` on, that may be read.
     """
     if stride == 1:
         return copy_run(target, at, source, start, count, lanes)

@@ -91,9 +91,18 @@ class ConvShape(ConvSizes):
 def copy_run(
     target: Any, at: Index, source: Any, start: Index, size: int, lanes: int, zero: bool = False
 ) -> Stmt:
-    """Copies ``size`` contiguous elements between flat buffers, or sets them to zero.
+    """Returns loops that copy contiguous elements between flat buffers, or set them to zero.
 
     Numbers that are held in bfloat16 become float32.
+
+    Args:
+        target: The flat buffer that is written.
+        at: The index of the first element that is written.
+        source: The flat buffer that is read.
+        start: The index of the first element that is read.
+        size: The number of elements.
+        lanes: The lanes of a vector.
+        zero: Whether the elements are set to zero and nothing is read.
     """
 
     def vector(offset: Index, width: int) -> Stmt:
@@ -278,7 +287,14 @@ def _turned(shape: ConvShape, context: Context, sampled: bool) -> Prepared:
 
 
 def pad_into(shape: ConvShape, context: Context, buffer: Buffer, pitch: int) -> Stmt:
-    """Return loops that copy the data into a flat buffer with its rim of zeros."""
+    """Returns loops that copy the data into a flat buffer with its rim of zeros.
+
+    Args:
+        shape: The sizes of the convolution.
+        context: The context in which the kernel is written.
+        buffer: The flat buffer.
+        pitch: Elements from one position to the next, where channels are last.
+    """
     lanes = context.cpu.lanes("float32")
     padded = shape.padded
     source = context.views.flat(shape.data)

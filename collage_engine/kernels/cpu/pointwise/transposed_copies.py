@@ -70,10 +70,22 @@ def write_squares(
     context: Context,
     threads: bool,
 ) -> Stmt | None:
-    """Returns the loops of a permuting copy; None when it is none, or too narrow for squares.
+    """Returns the loops of a copy that permutes axes, by squares transposed in registers.
 
-    Copies of four bytes and of one; also of a function of the element (a quantisation, a cast),
-    which is applied to the squares once they are transposed.
+    It writes copies of elements of four bytes and of one; also of a function of the element (a
+    quantisation, a cast), which is applied to the squares once they are transposed.
+
+    Args:
+        value: The value of an element of the output.
+        axes: The variables of the output's axes in ``value``.
+        extents: The extent of each axis.
+        starts: The first index of each axis.
+        output: The buffer that is written.
+        context: The context in which the kernel is written.
+        threads: Whether threads may share the loops.
+
+    Returns:
+        The loops; None where the value is no such copy, or too narrow for squares.
     """
     access = _moving_load(value, axes)
     if access is None:

@@ -107,7 +107,15 @@ def outputs_of(cpu: Cpu, co: int, ci: int, out: Sequence[int]) -> int:
 
 
 def estimate(cpu: Cpu, co: int, ci: int, out: Sequence[int], outputs: int) -> float:
-    """Returns the cycles of one image."""
+    """Estimates the cycles of one image by Winograd's method.
+
+    Args:
+        cpu: The processor.
+        co: Output channels.
+        ci: Input channels.
+        out: Rows and columns of the result.
+        outputs: Results along the side of a tile.
+    """
     lanes = cpu.lanes("float32")
     points = (outputs + TAPS - 1) ** 2
     tiles = tiles_of(out, outputs)
@@ -126,7 +134,14 @@ def estimate(cpu: Cpu, co: int, ci: int, out: Sequence[int], outputs: int) -> fl
 
 
 def direct(cpu: Cpu, co: int, ci: int, out: Sequence[int]) -> float:
-    """Returns the cycles of one image by a direct convolution, output channels in the lanes."""
+    """Estimates the cycles of one image by a direct convolution, output channels in the lanes.
+
+    Args:
+        cpu: The processor.
+        co: Output channels.
+        ci: Input channels.
+        out: Rows and columns of the result.
+    """
     columns = block_of(cpu, co, (out[0], out[1]))
     vectors = columns // cpu.lanes("float32")
     height, width = best_positions(cpu, vectors, (out[0], out[1]))

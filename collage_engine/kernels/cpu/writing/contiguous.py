@@ -67,8 +67,15 @@ def contiguous(
 ) -> Flattened | None:
     """Returns the longest run of trailing axes along which the value's loads are contiguous.
 
-    ``output``: the shape of the buffer written at the same axes (None: nothing is written along
-    them). None when some load is not contiguous along the last axis.
+    Args:
+        value: The value of an element.
+        axes: The variables of the axes.
+        extents: The extent of each axis.
+        output: The shape of the buffer that is written at the same axes; None: nothing is written
+            along them.
+
+    Returns:
+        The run; None when some load is not contiguous along the last axis.
     """
     all_loads = list(loads(value))
     run = 0

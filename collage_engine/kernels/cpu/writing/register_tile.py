@@ -36,12 +36,18 @@ def tile(
 ) -> Stmt:
     """Returns a register tile: ``acc[r, c] = Σ term(r, c, *k)``, then ``finish``.
 
-    ``vectors``: (first column, width) of each vector; ``reduce(body)`` writes the reduction's
-    loops around ``body(*k)``; ``term`` is called inside a vector loop over the columns;
-    ``finish(r, column, acc)`` stores an element, called inside a vector loop over ``columns``
-    (those that exist; by default all), or ``finish_vector(r, first, width, acc)`` that many, where
-    ``acc(x)`` is a lane's; ``start(r, column)`` is what the sum starts from (by
-    default zero).
+    Args:
+        height: Rows of the tile.
+        vectors: (first column, width) of each vector.
+        reduce: ``reduce(body)`` writes the reduction's loops around ``body(*k)``.
+        term: ``term(r, c, *k)`` is one summand; it is called inside a vector loop over the columns.
+        finish: ``finish(r, column, acc)`` stores an element; it is called inside a vector loop over
+            ``columns``.
+        columns: (first, width) of the columns that exist; all by default.
+        start: ``start(r, column)`` is what the sum starts from; zero by default.
+        dtype: The element type of the sums.
+        finish_vector: ``finish_vector(r, first, width, acc)`` stores ``width`` elements instead of
+            ``finish``; ``acc(x)`` is the sum of a lane.
     """
     width = sum(w for _, w in vectors)
     acc = local((height * width,), dtype)

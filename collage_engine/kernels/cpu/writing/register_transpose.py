@@ -39,7 +39,18 @@ def transposed_tile(
     dtype: str = "float32",
     columns: int | None = None,
 ) -> Stmt:
-    """Return ``column(j, vector)`` of the first ``columns`` columns of a tile of ``row(i)``."""
+    """Transposes a square tile in registers.
+
+    Args:
+        lanes: The side of the tile: lanes of a vector.
+        row: ``row(i)`` loads a row as a vector.
+        column: ``column(j, vector)`` stores a column.
+        dtype: The element type.
+        columns: How many columns are stored, from the first on; all by default.
+
+    Returns:
+        The statements that transpose the tile and store its columns.
+    """
     half = lanes // 2
     wide, narrow = f"{dtype}x{2 * lanes}", f"{dtype}x{lanes}"
     statements: list[Stmt] = []

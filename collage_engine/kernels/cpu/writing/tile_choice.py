@@ -82,7 +82,14 @@ def best_positions(cpu: Cpu, vectors: int, image: tuple[int, int]) -> tuple[int,
 def tile_cost(
     cpu: Cpu, vectors: int, image: tuple[int, int], position_tile: tuple[int, int]
 ) -> float:
-    """Returns the cycles per reduction step for one block of channels over the whole image."""
+    """Returns the cycles per reduction step for one block of channels over the whole image.
+
+    Args:
+        cpu: The processor.
+        vectors: Output channels of the block, counted in vectors.
+        image: Rows and columns of the output.
+        position_tile: Rows and columns of a tile.
+    """
     (rows, columns), (height, width) = image, position_tile
     full_r, rest_r = divmod(rows, height)
     full_c, rest_c = divmod(columns, width)

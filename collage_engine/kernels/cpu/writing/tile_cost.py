@@ -31,7 +31,15 @@ def fits(cpu: Cpu, height: int, vectors: int) -> bool:
 
 
 def cost(cpu: Cpu, rows_total: int, vectors_total: int, height: int, vectors: int) -> float:
-    """Returns the cycles per reduction step of a whole matrix, its remainders included."""
+    """Returns the cycles per reduction step of a whole matrix, its remainders included.
+
+    Args:
+        cpu: The processor.
+        rows_total: Rows of the matrix.
+        vectors_total: Columns of the matrix, counted in vectors.
+        height: Rows of a register tile.
+        vectors: Vectors of a register tile.
+    """
     full_r, rest_r = divmod(rows_total, height)
     full_v, rest_v = divmod(vectors_total, vectors)
     total = full_r * full_v * cycles(cpu, height, vectors)

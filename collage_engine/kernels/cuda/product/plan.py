@@ -182,7 +182,14 @@ class ProductSizes:
 def plans(
     sizes: ProductSizes, math_: str, gpu: Gpu, most_splits: int = MOST_SPLITS
 ) -> Iterator[ProductPlan]:
-    """Yields the plans that are worth trying: each tile, unsplit and split to fill the device."""
+    """Yields the plans that are worth trying: each tile, unsplit and split to fill the device.
+
+    Args:
+        sizes: The sizes of the product.
+        math_: The arithmetic: plain, or the tensor cores' element type.
+        gpu: The device.
+        most_splits: Blocks between which a sum is split, at most.
+    """
     count = gpu.multiprocessors
     for tile in tiles_for(math_):
         yield ProductPlan(tile)

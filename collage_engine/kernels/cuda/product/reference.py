@@ -72,6 +72,14 @@ def product(
     """Returns the tensor C with whole tiles, where A and B are zero outside their sizes.
 
     The parts of a split sum lie below each other.
+
+    Args:
+        at_a: Reads an element of A.
+        at_b: Reads an element of B.
+        sizes: The sizes of the product.
+        plan: The plan, whose tiles C consists of.
+        dtype: The element type of C.
+        note: What the block's note says beside the plan.
     """
     tile = plan.tile
     m, n = (-(-e // t) * t for e, t in ((sizes.m, tile.m), (sizes.n, tile.n)))

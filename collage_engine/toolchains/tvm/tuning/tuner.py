@@ -30,7 +30,11 @@ class TvmTuner:
     """Called in a child process; the pipeline's own process never imports TVM for it."""
 
     def tasks(self, function: Function) -> list[TuneTask]:
-        """Return what can be tuned of a candidate. ``ToolchainError`` when it cannot be lowered."""
+        """Returns what can be tuned of a candidate.
+
+        Raises:
+            ToolchainError: The candidate cannot be lowered.
+        """
         from collage_engine.kernels.choices import Choices, using
         from collage_engine.kernels.scheduler import workload_of
         from collage_engine.kernels.target import cpu
@@ -70,7 +74,11 @@ class TvmTuner:
         return write_table(table)
 
     def kept(self, digest: str) -> dict[str, dict[str, Any]]:
-        """Return the table of that hash. ``ToolchainError`` when it is gone."""
+        """Returns the table of choices that a hash names.
+
+        Raises:
+            ToolchainError: The table is gone.
+        """
         from collage_engine.kernels.choices import read_table
 
         return {workload: dict(choice) for workload, choice in read_table(digest).items()}
