@@ -166,7 +166,7 @@ def main(arguments: list[str] | None = None) -> int:
         theme.apply()
     window = MainWindow(preferences, theme, connection)
     signal.signal(signal.SIGINT, lambda *_: QApplication.exit(130))
-    # Python sees signals only between its own instructions: give it some.
+    # Python handles signals only between its own instructions, so that it is given some.
     ticker = QTimer(interval=250)
     ticker.timeout.connect(lambda: None)
     ticker.start()

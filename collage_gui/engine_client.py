@@ -188,7 +188,7 @@ class EngineClient(QObject):
         elif self.state == "starting":
             self._waiting.append((method, params, on_result, on_error))
         elif on_error is not None:
-            # Later, as every answer: callers need not expect it inside their own call.
+            # It is called later, as with every answer: no call is answered within itself.
             QTimer.singleShot(0, self, lambda: on_error(words.ENGINE_NOT_RUNNING))
 
     def _send(

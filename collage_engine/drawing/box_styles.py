@@ -354,7 +354,7 @@ class _Colouring:
         label = "as estimated"
         if abs(share) > _AS_ESTIMATED:
             label = words.SLOWER_IN_MODEL if share > 0 else words.FASTER_IN_MODEL
-        # Half as long, or half as long again, has the full colour.
+        # A time that is half as long, or half as long again, has the full colour.
         colour = diverging(max(-1.0, min(1.0, share * 2)))
         return _coloured(style, colour, filled=True, value=gain_text(now, before)), label
 

@@ -50,7 +50,7 @@ def upgraded(
     }
     if _fits(rule, problem, {**plan, **given}, machine):
         return {RULE: rule.name, **plan, **given}
-    # One by one: what does not fit the problem was replaced by the estimate.
+    # Parameters are tried one by one: what did not fit the problem was replaced by the estimate.
     for name, value in given.items():
         if _fits(rule, problem, {**plan, name: value}, machine):
             plan = {**plan, name: value}

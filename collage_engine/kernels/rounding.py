@@ -32,7 +32,7 @@ def balanced(weights: np.ndarray) -> np.ndarray:
         return near
     error = near - weights
     total = error.sum(axis=1, dtype=np.float64, keepdims=True)
-    # How near to the middle, for those whose change makes the sum smaller.
+    # This says how near to the middle the numbers are whose change makes the sum smaller.
     doubt = np.abs(error) / np.maximum(np.abs(other - near), np.float32(1e-38))
     doubt[(error * np.sign(total) <= 0) | ~np.isfinite(other)] = -1
     # The sum is about a third of the root of their number, in steps; some more to be safe.

@@ -147,7 +147,7 @@ class ChildProcess:
             elif not self._keep_output():
                 self._selector.unregister(key.fd)
         if not self.alive:
-            # Its last message, such as who is to blame, may still lie in the pipe.
+            # The child's last message, such as what is at fault, may still lie in the pipe.
             while select.select([self._replies], [], [], 0)[0] and self._receive():
                 pass
             self.ended = True
@@ -237,7 +237,7 @@ class ChildProcess:
         self._life = self._requests = self._replies = -1
 
     def __del__(self) -> None:
-        # Not the whole of kill(): that waits. Without the life pipe the warden ends the child.
+        # kill() would wait. Without the life pipe the warden ends the child.
         self._close_pipes()
 
 

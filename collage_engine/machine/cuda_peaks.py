@@ -55,7 +55,7 @@ def device_peaks(device: CudaDevice) -> Peaks | None:
     rates["float32"] = max(rates["float32"], -(-tf32 // EMULATED))
     rates["bfloat16"] = rates["float16"]
     cache = units * CACHE_BYTES
-    # Two transfers a clock, on every pin.
+    # Every pin of the memory makes two transfers a clock.
     memory = 2 * device.memory_clock_khz * 1e3 * device.bus_bits / 8 * MEMORY_MARGIN
     return Peaks(
         flops={dtype: rate * units for dtype, rate in rates.items()},

@@ -73,5 +73,5 @@ class _Hiding(Loader):
             self.loader.exec_module(module)
 
     def __getattr__(self, name: str) -> object:
-        # What a module's loader may be asked for besides, such as its resources.
+        # A module's loader may also be asked for other things, such as its resources.
         return getattr(self.loader, name)

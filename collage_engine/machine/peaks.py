@@ -181,7 +181,7 @@ def combine(
     flops = {}
     for dtype in PIPES:
         theory = per_cycle(dtype, flags, halves) * hertz
-        # Without a clock the loops are all there is; narrower types gain by their width at most.
+        # Without a clock only the loops are known; narrower types gain by their width at most.
         wider = {"float64": 1, "float32": 1, "float16": 4, "bfloat16": 32, "int8": 64}[dtype]
         seen = measured.get(dtype, measured["float32"] * (1 if hertz else wider))
         margin = CLOCK_MARGIN if hertz else FAR_MARGIN

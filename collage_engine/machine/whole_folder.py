@@ -90,7 +90,7 @@ def _write(place: Path, room: Path, fill: Callable[[Path], None], last: str) -> 
         shutil.rmtree(old, ignore_errors=True)
     except BaseException:
         if old is not None:
-            # Empty, unless what was there could not even be moved back: that is kept.
+            # It is empty, unless what was there could not be moved back: that is kept.
             with contextlib.suppress(OSError):
                 old.rmdir()
         raise

@@ -81,7 +81,7 @@ def main(
     finally:
         with contextlib.suppress(OSError):
             sys.stderr.flush()
-        # Not sys.exit: libraries' own clean-up at exit is a known place to crash or hang.
+        # sys.exit is not called: libraries' own clean-up at exit may crash or hang.
         os._exit(status)
 
 

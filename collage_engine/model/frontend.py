@@ -99,7 +99,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
             types: Element type and shape of its values, as far as they are known.
             opaque: What is to become opaque operators.
         """
-        # Asked for itself, TVM takes a size of 0 for one that is not known.
+        # TVM itself takes a size of 0 for one that is not known.
         shapes = {
             i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in model.graph.input
         }
@@ -134,7 +134,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
             module = self.from_onnx(self._model.graph, opsets.get("", 1))
         except Exception as error:
             if self._inside:
-                # Left open, the block makes the builder complain on standard error when it dies.
+                # An open block makes the builder complain on standard error when it dies.
                 self.bb._end_block()
             if isinstance(error, ModelError):
                 raise

@@ -52,7 +52,7 @@ def members(bits: BitSet[Member]) -> Iterator[Member]:
     rest = int(bits)
     index = -1
     while rest:
-        # Shifting leaves a number as short as the window of the set, however far up it lies.
+        # The shifted number is as short as the span of the members, however large these are.
         step = (rest & -rest).bit_length()
         index += step
         yield index  # type: ignore[misc]  # The set's type says which numbering its bits have.

@@ -63,7 +63,7 @@ def pad_in_float(draft: Draft) -> None:
         if before.outputs[0] in outputs:
             continue
         if before.type == "Pad" and _pads_with(before, draft.constants, op):
-            # The two change places: what the Pad made is now what DequantizeLinear makes.
+            # The two nodes change places: DequantizeLinear now makes what the Pad made.
             op.type, before.type = before.type, op.type
             op.attributes, before.attributes = before.attributes, op.attributes
             fill = draft.constant(f"{op.outputs[0]}_zero", np.array(0, np.float32))

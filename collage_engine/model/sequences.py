@@ -184,7 +184,7 @@ def _lengths(
     seen: set[tuple[int, ...]] = set()
     said = "it was not run"
     feeds = [sample_inputs(probe, sample) for sample in SAMPLES]
-    # An integer that says how long something is: as many tensors for 2 as for 1?
+    # An integer may say how long something is: are there as many tensors for 2 as for 1?
     feeds.append({n: a + a if a.dtype.kind in "iu" else a for n, a in feeds[1].items()})
     for inputs in feeds:
         try:

@@ -296,7 +296,7 @@ def _search(graph: DataflowGraph) -> Iterator[Quantized]:
         return
     for kind, pattern in quantized_patterns():
         roots = pattern.root_ops or frozenset()
-        # From the outputs on: an anchor with all that follows before the bare one.
+        # From the outputs on, an anchor with all that follows comes before the bare one.
         for root in reversed(graph.operators):
             if graph.nodes[root].op not in roots:
                 continue
@@ -314,7 +314,7 @@ def _closed(graph: DataflowGraph, calls: NodeSet, root: NodeIndex) -> bool:
         if graph.output_set >> index & 1:
             return False
         for user in graph.users[index]:
-            # A tuple is read through: by a concatenation inside only.
+            # Only a concatenation inside reads through a tuple.
             readers = graph.users[user] if graph.nodes[user].form == "tuple" else (user,)
             if any(not calls >> reader & 1 for reader in readers):
                 return False

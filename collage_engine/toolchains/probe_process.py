@@ -66,7 +66,7 @@ def run_probe(
     """
     # The child ends when nobody holds the other end any more, however this process ends.
     life, held = os.pipe()
-    # A session of its own: Ctrl-C is ours to handle, and a compiler it started ends with it.
+    # It has a session of its own: Ctrl-C is ours to handle, and its compiler ends with it.
     child = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

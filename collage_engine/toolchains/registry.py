@@ -292,7 +292,7 @@ def forget_probes() -> None:
 
 
 def _probe_command(name: str) -> list[str]:
-    # -P: what lies in the user's working folder (a checkout named tvm) is none of our modules.
+    # With -P, what lies in the user's working folder (a checkout named tvm) is no module of ours.
     return [sys.executable, "-P", "-m", "collage_engine.toolchains.registry", name]
 
 
@@ -374,7 +374,7 @@ def _main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    # Run as __main__: the module of that name, which toolchains import, is the one that knows them.
+    # This runs as __main__; the module that knows the toolchains is the imported one.
     from collage_engine.toolchains import registry
 
     registry._main(sys.argv[1])

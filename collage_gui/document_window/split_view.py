@@ -109,7 +109,7 @@ class SplitWidget(QSplitter):
         """Show the second view and the lines above both, or only the main view."""
         self._second.setVisible(visible)
         self._main_line.setVisible(visible)
-        # At once, not with the next event: the graph is laid out for the size that the view has.
+        # This is done at once: the graph is laid out for the size that the view has now.
         half = self.width() // 2
         self.setSizes([half, half] if visible else [self.width(), 0])
 

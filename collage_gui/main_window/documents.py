@@ -113,7 +113,7 @@ class Documents(QObject):
             if path in (page.document.path, page.document.session_path) and copy is None:
                 self.tabs.setCurrentWidget(page)
                 return page
-        # Here, since loading what draws graphs takes longer than all of the first window.
+        # Imported here: what draws graphs takes longer to load than the whole first window.
         from collage_gui.document.document import Document
         from collage_gui.document_window.window import DocumentWindow
 
@@ -331,7 +331,7 @@ class Documents(QObject):
             if not path:
                 return
             paths.append(path)
-        # Only now: whoever dismisses the question for a path keeps the runs, too.
+        # The runs end only now: whoever dismisses the question for a path keeps them, too.
         for page in pages:
             page.runs.cancel()
         self._save_each(list(zip(pages, paths, strict=True)), then)

@@ -119,7 +119,7 @@ def _baseline_bars(run: Run | None) -> list[Bar]:
     if run is None:
         return []
     bars = []
-    # A quick confirmation says once that it times few of them: not beside each.
+    # A quick confirmation says once that it times few of them, and not beside each.
     quick = was_wanted_quickly(run)
     shown = [b for b in run.baselines if b.measured_us is not None or not quick]
     for baseline in sorted(shown, key=lambda b: b.measured_us or float("inf")):

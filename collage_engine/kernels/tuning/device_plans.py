@@ -138,7 +138,7 @@ def tune(
                     best = challenger
                     better(record(False))
         if best != default:
-            # Many small wins over noise are none: what counts are fresh rounds.
+            # Many small gains may be noise: only rounds that are taken anew count.
             about_to_try(best.name)
             before, after = bench.compare((default, best))
             times = {"default_us": before * 1e6, "tuned_us": after * 1e6}

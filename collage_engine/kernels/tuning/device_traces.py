@@ -225,14 +225,14 @@ def search(
     about, begun = task.description, time.monotonic()
     processors = physical_cores()
     with open_device(about["architecture"]) as device:
-        # Once a process, and no part of the search; not begun where there is no device.
+        # This is done once a process, is no part of the search, and needs a device.
         loading = load_intrinsics()
         begun, deadline = begun + loading, deadline + loading
         about_to_try("")
         bench = DeviceBench(
             device, loaded(about["own"]), Gpu(about["architecture"]), about.get("product")
         )
-        # However long the device took to wake: half the turn is for searching.
+        # However long the device took to wake, half of the turn is left for searching.
         deadline = max(deadline, time.monotonic() + (deadline - begun) / 2)
         return evolve(
             loaded(about["function"]),

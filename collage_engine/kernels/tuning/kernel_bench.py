@@ -120,7 +120,7 @@ class KernelBench:
         out = tuple(int(e) for e in result.shape)
         tensors = [tvm.runtime.tensor(a) for a in (self.left, operand)]
         kind = np.dtype(str(result.dtype))
-        # What no kernel gives, so that an element that is not written is seen.
+        # The output starts with a value that no kernel gives: an element that is not written shows.
         nothing = np.nan if kind.kind == "f" else np.iinfo(kind).min
         output = tvm.runtime.tensor(np.full(out, nothing, kind))
         call = build(function)["kernel"]

@@ -154,7 +154,7 @@ def search(
 
     from collage_engine.kernels.target import cpu_target
 
-    # Once a process, and no part of the search.
+    # This is done once a process and is no part of the search.
     deadline += load_intrinsics()
     function = loaded(task.description["function"])
     about_to_try("")

@@ -42,7 +42,7 @@ def holds_anchor(graph: DataflowGraph, nodes: NodeSet) -> bool:
 def _judge(graph: DataflowGraph) -> dict[NodeIndex, str | None]:
     nodes = graph.nodes
     found = {index: _alone(graph, index) for index in graph.operators}
-    # Downstream of a product: functions of its result in its shape, and transposes of it.
+    # Functions of a product's result in its shape, and transposes of it, can follow it.
     after = {i for i in graph.operators if nodes[i].op in ANCHORS and found[i] is None}
     for index in graph.operators:
         node = nodes[index]
@@ -54,7 +54,7 @@ def _judge(graph: DataflowGraph) -> dict[NodeIndex, str | None]:
             for s in node.inputs
         ):
             after.add(index)
-    # Upstream of one: transposes and reshapes that it reads through.
+    # Transposes and reshapes can precede a product, which reads through them.
     before: set[int] = set()
     for index in reversed(graph.operators):
         if nodes[index].op in VIEWS and found[index] is None:

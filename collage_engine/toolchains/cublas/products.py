@@ -81,7 +81,7 @@ DIALECT = Dialect(
     name="cuBLAS",
     check=check_product,
     activations={"nn.relu": "relu", "nn.gelu_tanh": "gelu"},
-    # By tanh: closer to erf's than half precision can tell.
+    # GELU by tanh is closer to that by erf than half precision can tell.
     half_activations={"nn.gelu": "gelu"},
     chains=(("gelu", chains.gelu_tanh),),
     half_chains=(("gelu", chains.gelu_erf),),

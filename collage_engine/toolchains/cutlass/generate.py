@@ -50,7 +50,7 @@ def plan_of(
     generator = Generator(places, formats or {}, outputs, precision)
     leaving = node_set(outputs)
     left = nodes & ~node_set(inputs)
-    # By the node whose value they make: whatever one reads has been made before.
+    # What makes each node's value is called in the order of nodes: what it reads is made before.
     made: dict[int, Callable[[], None]] = {}
     for composite in quantized.within(graph, left, leaving):
         made[composite.root] = partial(quantized.emit, generator, composite)

@@ -16,7 +16,7 @@ from collage_engine.toolchains.runtime.supported import against_sub_graph
 
 def partition_spec(name: str) -> PartitionSpec:
     """Returns the rule tree: quantised composites as they are, and groups of siblings."""
-    # Whole, because in parts they are float32; its own optimiser makes 8-bit kernels of them.
+    # They are whole, as in parts they are float32; OpenVINO makes 8-bit kernels of whole ones.
     integers = composite_rules("quantized", pattern_table(name))
     rule = union_rules(name, integers, anchor_rules(vertical=False))
     return PartitionSpec(name, rule, against_sub_graph(reason_against))

@@ -190,7 +190,7 @@ def within(
     """
     found: list[Attention] = []
     taken = NO_NODES
-    # From the end on, so that a transposition behind the product is taken along.
+    # The search goes from the end on, so that a transposition behind the product is taken along.
     for root in reversed(list(members(nodes))):
         if taken >> root & 1 or graph.nodes[root].op not in (_PATTERN.root_ops or ()):
             continue

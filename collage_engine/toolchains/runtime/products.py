@@ -162,7 +162,7 @@ def layout_of(left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, 
     m, k, n = a[-2], a[-1], b[-1]
     many_a, many_b = int(np.prod(a[:-2])), int(np.prod(b[:-2]))
     if many_b == 1:
-        # One right-hand matrix: all rows of the left ones are rows of one.
+        # There is one right-hand matrix: all rows of the left ones are rows of one matrix.
         return Layout(m * many_a, n, k, 1)
     rank = max(len(a), len(b)) - 2
     lead_a = (1,) * (rank - len(a) + 2) + tuple(a[:-2])

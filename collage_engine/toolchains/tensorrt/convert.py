@@ -128,7 +128,7 @@ class Converter:
             said = str(error).removeprefix(f"{node.op}: ")
             raise UnsupportedError(f"{node.op}: {said}") from None
         except (TypeError, ValueError, AttributeError) as error:
-            # The binding's own words, for what this release has not or takes differently.
+            # These are the binding's own words on what this release lacks or takes differently.
             raise UnsupportedError(f"{node.op}: {short_reason(error, line='first')}") from error
         if found is None:
             return  # held as 8-bit values in another form

@@ -136,7 +136,7 @@ class TvmToolchain(Toolchain):
         if instance.architecture:
             rule = union_rules(self.name, integers, rule)
         else:
-            # Siblings too: one call for query, key and value. Vertical groups the tree has itself.
+            # Siblings make one call of query, key and value. The tree has vertical groups itself.
             rule = union_rules(self.name, integers, rule, anchor_rules(vertical=False))
         return PartitionSpec(instance.id, rule, validate, external=False)
 

@@ -124,7 +124,7 @@ class ChannelTiles:
             return corner[0] + i, corner[1] + j
 
         def reduce(step: Callable[..., Stmt]) -> Stmt:
-            # One loop over all taps: LLVM would unroll a loop over three completely.
+            # All taps are in one loop: a loop over only three LLVM would unroll completely.
             def tap(t: Index) -> Stmt:
                 k = split_index(t, shape.kernel)
                 if ahead is None or not self.ahead_in_steps:

@@ -129,7 +129,7 @@ class _Chunks:
                 held = tirx.Select(group == groups - 1, int64(self.last_rows), held)
             return seq(
                 allocate(turned),
-                # Longer than any source, so never put in its place: see ``convolution/shape.py``.
+                # It is longer than any source, so never in its place: see ``convolution/shape.py``.
                 store(turned, f32(0.0), int64(length + tiles.lanes - 1)),
                 self._turn(n, turned, pitch, held),
                 loop(tiles.blocks, lambda b: self._group(n, (), int64(0), b, group)),

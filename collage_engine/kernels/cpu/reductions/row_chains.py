@@ -110,7 +110,7 @@ def _leaves_vectors(stages: Sequence[Stage], prefix: int) -> bool:
             and any(e > 1 for e in stage.extents)
             and not any(s.is_reduction for s in stages)
         ):
-            # One element per row: harmless only beside stages that do a whole row.
+            # One element per row is harmless only beside stages that do a whole row.
             return False
     return True
 

@@ -96,7 +96,7 @@ def contiguous(
                 good = False
                 break
             if not any(uses):
-                # Standing still along this axis: fine only if it did so along the inner ones.
+                # A load may stand still along this axis only if it did so along the inner ones.
                 good = good and not states.get(number, False)
                 continue
             if number not in states and run > 0 and size > 1:

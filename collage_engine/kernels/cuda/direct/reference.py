@@ -128,7 +128,7 @@ def noted_direct(
                 tests.append(at >= front[axis])
             if length > front[axis] + shape.image[axis]:
                 tests.append(at < front[axis] + shape.image[axis])
-        # Of a whole vector, so that its elements are read together.
+        # The test is for a whole vector, so that its elements are read together.
         if front[2]:
             tests.append(j * vector >= front[2])
         if vectors * vector > front[2] + shape.image[2]:

@@ -110,7 +110,7 @@ def _tile(schedule: Schedule, found: NotedDirect, last: Any) -> None:
     ):
         schedule.compute_at(copy, c0)
         *outer, last_axis = schedule.get_loops(copy)[outside:]
-        # Vectors first: no test and no address may need to know the place in a vector.
+        # Vectors come first: no test and no address may depend on the place in a vector.
         across, inner = schedule.split(last_axis, [None, vector])
         _, bound = schedule.split(schedule.fuse(*outer, across), [None, threads])
         schedule.bind(bound, "threadIdx.x")

@@ -79,7 +79,7 @@ def product(
         sizes: The sizes of the product.
         plan: The plan, whose tiles C consists of.
         dtype: The element type of C.
-        note: What the block's note says beside the plan.
+        note: What is noted on the block of C.
     """
     tile = plan.tile
     m, n = (-(-e // t) * t for e, t in ((sizes.m, tile.m), (sizes.n, tile.n)))

@@ -64,7 +64,7 @@ def fetch(
     if turned:
         schedule.transform_layout(copy, ("write", 0), lambda s, m, k: (s, k, m))
     if tile.math == S8:
-        # Fragments one after the other: each has to begin at a multiple of 32 bytes.
+        # Fragments lie one after the other, since each has to begin at a multiple of 32 bytes.
         schedule.transform_layout(
             copy, ("write", 0), lambda s, i, j: (s, j // FRAGMENT, i, j % FRAGMENT)
         )

@@ -196,7 +196,7 @@ def _climb(
     bench = KernelBench(RULES.problem(task.description), machine)
     default = bench.default
     bench.make(default)
-    # However long the first kernels took (TVM loads, plain loops run): half the turn is for trying.
+    # However long the first kernels took (TVM loads, plain loops run), half the turn is for trials.
     deadline = max(deadline, time.monotonic() + (deadline - begun) / 2)
     tried, failed = list(known.tried), list(known.failed)
 
@@ -227,7 +227,7 @@ def _climb(
         tried.append(challenger.name)
         ahead = challenger if ratio <= WORTH else best
         bench.forget(ahead)
-        # Should this process be ended, the next one goes on from here.
+        # If this process is ended, the next one goes on from here.
         better(record(known.choice if ahead is start else ahead.to_record()))
         return ratio
 
@@ -244,7 +244,7 @@ def _climb(
         about_to_try=lambda decision: about_to_try(decision.name),
     )
     about_to_try(found.best.name)
-    # Many small wins over noise are none: what counts are fresh rounds against the default.
+    # Many small gains may be noise: only rounds that are taken anew against the default count.
     ratio = bench.confirmed(found.best)
     default_us = bench.seconds(default) * 1e6
     if ratio > WORTH:
