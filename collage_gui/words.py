@@ -689,7 +689,7 @@ def best_so_far(latency: str) -> str:
 
 def at_most_for_the_run(time: str) -> str:
     """Returns the time that is left of a run's budget."""
-    return f"at most {time} to the end of the run"
+    return f"{time} of the budget left"
 
 
 # -- panels: roofline --------------------------------------------------------------

@@ -490,7 +490,8 @@ def load_text(states: Sequence[MachineState]) -> str:
         said.append(words.LOAD_AT_BEGINNING.format(load=states[0].busy))
     if len(states) > 1 and states[-1].busy:
         said.append(words.LOAD_AT_END.format(load=states[-1].busy))
-    return "; ".join(said) or words.NO_OTHER_LOAD
+    nothing = words.NO_OTHER_LOAD if len(states) > 1 else words.NO_LOAD_AT_BEGINNING
+    return "; ".join(said) or nothing
 
 
 def conditions(run: Run) -> list[tuple[str, str]]:

@@ -50,13 +50,13 @@ def partition_roofs(
         placement: The placement.
         candidates: All candidates of the model. The bound of a partition is the least one of all
             candidates on its operators, since some toolchains may compute them with less work
-            than others.
+            than others. Where one of them has no certified bound there is none: it may be faster.
     """
-    bounds: dict[tuple[int, ...], float] = {}
+    bounds: dict[tuple[int, ...], float | None] = {}
     for candidate in candidates:
-        if candidate.lower_bound_us is not None:
-            known = bounds.get(tuple(candidate.nodes), candidate.lower_bound_us)
-            bounds[tuple(candidate.nodes)] = min(known, candidate.lower_bound_us)
+        nodes, bound = tuple(candidate.nodes), candidate.lower_bound_us
+        known = bounds.get(nodes, bound)
+        bounds[nodes] = None if bound is None or known is None else min(known, bound)
     return [
         PartitionRoof(
             partition=part,

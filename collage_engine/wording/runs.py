@@ -86,7 +86,8 @@ DRIFT_OF_BASELINES = "baselines {gain}"
 BASELINES_DRIFTED = "baselines {gain} against {run}"
 LOAD_AT_BEGINNING = "at the beginning: {load}"
 LOAD_AT_END = "at the end: {load}"
-NO_OTHER_LOAD = "no other load was seen"
+NO_LOAD_AT_BEGINNING = "no other load at the beginning"
+NO_OTHER_LOAD = "no other load at the beginning and the end"
 
 # -- roofline and memory -----------------------------------------------------------
 

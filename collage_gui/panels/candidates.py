@@ -85,7 +85,7 @@ class CandidatesPanel(QWidget):
                     toolchain=lambda r: r.instance.toolchain,
                     text=lambda r: toolchain_title(r.instance.id),
                     tip=lambda r: f"{toolchain_title(r.instance.id)}\nrule {r.rule or DASH}",
-                    width=146,
+                    width=152,
                 ),
                 Column(
                     "Expected",

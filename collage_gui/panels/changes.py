@@ -40,14 +40,14 @@ class ChangesPage(QWidget):
                     lambda r: r.before or "",
                     toolchain=lambda r: r.before,
                     text=lambda r: toolchain_title(r.before),
-                    width=100,
+                    width=120,
                 ),
                 Column(
                     "After",
                     lambda r: r.after or "",
                     toolchain=lambda r: r.after,
                     text=lambda r: toolchain_title(r.after),
-                    width=100,
+                    width=120,
                 ),
                 Column("Difference", lambda r: r.delta_us, "signed-time", width=110),
             ]

@@ -49,7 +49,7 @@ class PartitionsPanel(QWidget):
                     lambda r: r.instance,
                     toolchain=lambda r: r.toolchain,
                     text=lambda r: toolchain_title(r.instance),
-                    width=140,
+                    width=146,
                     tip=lambda r: toolchain_title(r.instance),
                 ),
                 Column(

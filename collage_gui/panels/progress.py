@@ -234,7 +234,7 @@ class ProgressStrip(QWidget):
 
 
 def progress_parts(progress: Progress, since_s: float = 0.0) -> list[tuple[str, int]]:
-    """Returns ``21 of 436 · 2.9/s · 40 s left · at most 1 min to the end of the run`` in parts.
+    """Returns ``21 of 436 · 2.9/s · 40 s left · 1 min of the budget left`` in parts.
 
     Args:
         progress: How far the stage under way is.

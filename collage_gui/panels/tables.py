@@ -302,6 +302,8 @@ class RowsModel(QAbstractTableModel):
         return csv_table(titles, rows)
 
 
+MARGINS_PX = 24
+"""Width of a cell's margins and of the gap beside its picture, in pixels; the style sheet's."""
 _icons: dict[ToolchainLook, QIcon] = {}
 
 
@@ -385,10 +387,14 @@ class Table(QTableView):
         """Take the row height and the column widths of the text size."""
         self.verticalHeader().setDefaultSectionSize(self.theme.scaled(26))
         for at, column in enumerate(self.rows_model.columns):
-            # Pictures of toolchains keep their size at every size of text.
-            icon = self.iconSize().width() if column.toolchain is not None else 0
-            self.setColumnWidth(at, self.theme.scaled(column.width - icon) + icon)
+            self.setColumnWidth(at, self._usual_width(column))
         self._stretch()
+
+    def _usual_width(self, column: Column) -> int:
+        """Return a column's width at the size of text."""
+        # Pictures of toolchains and the margins keep their size at every size of text.
+        fixed = self.iconSize().width() + MARGINS_PX if column.toolchain is not None else 0
+        return self.theme.scaled(column.width - fixed) + fixed
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Gives the width that is left over to the column that stretches."""

@@ -409,7 +409,8 @@ def test_a_run_that_measured_next_to_nothing_says_that_it_is_no_search(session) 
 
 def test_the_load_is_told_with_its_moment() -> None:
     idle, busy = MachineState(at=""), MachineState(at="", busy="other programs use 90 %")
-    assert figures.load_text([idle, idle]) == "no other load was seen"
+    assert figures.load_text([idle, idle]) == "no other load at the beginning and the end"
+    assert figures.load_text([idle]) == "no other load at the beginning"
     assert figures.load_text([idle, busy]) == "at the end: other programs use 90 %"
     assert figures.load_text([busy, idle]) == "at the beginning: other programs use 90 %"
 

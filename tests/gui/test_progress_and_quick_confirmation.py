@@ -146,13 +146,13 @@ def test_the_time_left_is_that_of_the_stage_and_of_the_budget() -> None:
     progress = Progress(stage="measure", done=21, total=436, rate=2.9, left_s=143.0)
     assert texts(progress) == ["21 of 436", "2.9/s", "2 min 23 s left"]
     late = Progress(stage="measure", done=21, total=436, left_s=40.0, run_left_s=60.0)
-    assert texts(late) == ["21 of 436", "40 s left", "at most 1 min to the end of the run"]
+    assert texts(late) == ["21 of 436", "40 s left", "1 min of the budget left"]
 
 
 def test_the_time_left_runs_on_while_no_news_arrives(drive) -> None:
     late = Progress(stage="measure", done=21, total=436, left_s=40.0, run_left_s=60.0)
     texts = [text for text, _ in progress_parts(late, since_s=15.2)]
-    assert texts == ["21 of 436", "25 s left", "at most 45 s to the end of the run"]
+    assert texts == ["21 of 436", "25 s left", "45 s of the budget left"]
     assert [text for text, _ in progress_parts(late, since_s=90.0)] == ["21 of 436"]
     d = drive()
     page = d.open()
@@ -218,7 +218,7 @@ def test_where_there_is_no_room_the_rate_goes_first_and_the_time_left_stays(qtbo
         label.resize(label.fontMetrics().horizontalAdvance(text), 20)
         return label.fitting()
 
-    whole = "21 of 436 · 2.9/s · 2 min 23 s left · at most 3 min 20 s to the end of the run"
+    whole = "21 of 436 · 2.9/s · 2 min 23 s left · 3 min 20 s of the budget left"
     assert shown_at(whole) == whole
     assert shown_at(whole[:-2]) == whole.replace(" · 2.9/s", "")
     assert shown_at("2 min 23 s left · 21") == "2 min 23 s left"

@@ -13,6 +13,8 @@ from collage_gui.document_window.docks import PLACES
 from collage_gui.document_window.window import ARRANGEMENT_KEY
 from collage_gui.fields import parse_duration
 from collage_gui.main_window.documents import closing_sentence
+from collage_gui.panels.tables import MARGINS_PX, Table
+from collage_gui.preferences import TEXT_SCALES
 
 
 @pytest.mark.parametrize(
@@ -336,22 +338,39 @@ def test_names_of_toolchains_fit_their_columns_at_every_text_size(drive) -> None
     d.run(page)
     page.document.selection.select([0], 0)
     d.until(lambda: page.document.questions.explanation is not None)
-    # Chosen candidates stand in a heavier weight.
+    # Chosen candidates stand in a heavier weight; changes have less room, for shorter names.
     weights = {
         page.panels.candidates.table: QFont.Weight.DemiBold,
         page.panels.partitions.table: QFont.Weight.Normal,
     }
-    for scale in (0.9, 1.0, 1.5):
+    long, short = ("OpenVINO", "ONNX Runtime", "OpenBLAS"), ("OpenVINO", "oneDNN")
+    changes = page.panels.runs.findChild(Table, "changesTable")
+    tables = [(each, 0, weight, long) for each, weight in weights.items()]
+    tables += [(changes, at, QFont.Weight.Normal, short) for at in (2, 3)]
+    for scale, _ in TEXT_SCALES:
         d.preferences.set("text_scale", scale)
-        for table, weight in weights.items():
+        assert d.preferences.get("text_scale") == scale
+        for table, at, weight, titles in tables:
             metrics = QFontMetrics(d.theme.font(13.0, weight))
-            for title in ("OpenVINO", "ONNX Runtime", "OpenBLAS"):
-                # A cell has three pixels at each side and around its picture.
-                needed = metrics.horizontalAdvance(title) + table.iconSize().width() + 4 * 3
-                assert needed <= table.columnWidth(0), (table.objectName(), title, scale)
+            for title in titles:
+                needed = metrics.horizontalAdvance(title) + table.iconSize().width() + MARGINS_PX
+                room = table._usual_width(table.rows_model.columns[at])
+                assert needed <= room, (table.objectName(), title, scale)
+            if table.rows_model.rowCount():
+                assert table.sizeHintForColumn(at) <= table.columnWidth(at) <= room
 
 
-@pytest.mark.parametrize("scale", [0.9, 1.0])
+def test_margins_of_cells_are_those_of_the_style(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    table = page.panels.partitions.table
+    index = table.rows_model.index(0, 0)
+    text = table.fontMetrics().horizontalAdvance(table.rows_model.data(index))
+    assert table.sizeHintForIndex(index).width() <= text + table.iconSize().width() + MARGINS_PX
+
+
+@pytest.mark.parametrize("scale", [scale for scale, _ in TEXT_SCALES if scale <= 1.0])
 def test_the_fields_of_the_toolbar_show_their_whole_text_in_a_small_window(drive, scale) -> None:
     d = drive()
     d.preferences.set("text_scale", scale)

@@ -51,6 +51,14 @@ def test_what_is_left_is_the_time_above_the_least_certified_bound() -> None:
     assert roofline_sentence([third]).startswith("No partition has both")
 
 
+def test_a_candidate_without_a_bound_may_be_faster_than_the_bounds_of_the_others() -> None:
+    placement = Placement(partitions=(part("p0", (0,), 61.0),), estimated_us=61.0)
+    for order in (slice(None), slice(None, None, -1)):
+        candidates = [candidate("openblas", (0,), 121.0), candidate("tvm", (0,), None)][order]
+        (roof,) = partition_roofs(placement, candidates)
+        assert roof.bound_us is None, "the bound of another toolchain's work was taken for its own"
+
+
 def network() -> GraphRecord:
     """Two products with weights, an addition that reads the input again."""
 
