@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 LEAST = 8
-"""Summands below which there is nothing to balance."""
+"""Summands below which roundings are not balanced; chosen: so few errors cannot cancel."""
 
 
 def balanced(weights: np.ndarray) -> np.ndarray:

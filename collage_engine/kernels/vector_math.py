@@ -48,14 +48,14 @@ TANH = (
     6.37261928875436e-04,
     4.89352455891786e-03,
 )
-"""Numerator of Eigen's rational approximation of tanh in float32, the highest power first."""
+"""Numerator of the rational approximation of tanh in float32 (Eigen), the highest power first."""
 TANH_BELOW = (
     1.19825839466702e-06,
     1.18534705686654e-04,
     2.26843463243900e-03,
     4.89352518554385e-03,
 )
-"""Denominator of Eigen's rational approximation of tanh in float32."""
+"""Denominator of the rational approximation of tanh in float32 (Eigen), the highest power first."""
 ERF = (
     -2.72614225801306e-10,
     2.77068142495902e-08,
@@ -65,7 +65,7 @@ ERF = (
     -2.95459980854025e-03,
     -1.60960333262415e-02,
 )
-"""Numerator of Eigen's rational approximation of erf in float32, the highest power first."""
+"""Numerator of the rational approximation of erf in float32 (Eigen), the highest power first."""
 ERF_BELOW = (
     -1.45660718464996e-05,
     -2.13374055278905e-04,
@@ -73,7 +73,7 @@ ERF_BELOW = (
     -7.37332916720468e-03,
     -1.42647390514189e-02,
 )
-"""Denominator of Eigen's rational approximation of erf in float32."""
+"""Denominator of the rational approximation of erf in float32 (Eigen), the highest power first."""
 
 
 def _let(value: Expr, body: Callable[[Expr], Expr]) -> Expr:

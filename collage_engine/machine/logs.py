@@ -37,7 +37,7 @@ KEPT_FILES = 3
 FORMAT = "%(asctime)s %(levelname)-7s %(process_name)s[%(process)d] %(name)s: %(message)s"
 
 NOTHING = logging.CRITICAL + 1
-"""A level above all others: of whoever shows no record."""
+"""A level above all others, for whoever shows no record."""
 
 Forward = Callable[[tuple[str, int, str]], None]
 """Passes a record (logger's name, level, text) to the parent process."""

@@ -179,7 +179,7 @@ def _image(x: Expr, spatial: list[int], sampling: Sampling) -> Any:
 
 
 def _axis_by_axis(bb: relax.BlockBuilder, x: Expr, target: _Target, sampling: Sampling) -> Any:
-    """Sums of elements taken along one axis after the other, those that shrink first."""
+    """Returns sums of elements taken along one axis after the other, those that shrink first."""
     shape = shape_of(x)
     axes = [a for a in range(len(shape)) if target.sizes[a] != shape[a] or target.scales[a] != 1]
     for axis in sorted(axes, key=lambda a: target.sizes[a] / shape[a]):

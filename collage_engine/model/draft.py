@@ -70,7 +70,7 @@ class Op:
             self.attributes[name] = helper.make_attribute(name, value)
 
     def input(self, place: int) -> str:
-        """Name of an input; empty when it is absent."""
+        """Returns the name of an input; empty when it is absent."""
         return self.inputs[place] if place < len(self.inputs) else ""
 
     def to_proto(self) -> NodeProto:

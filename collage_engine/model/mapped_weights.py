@@ -23,8 +23,8 @@ Chosen: protobuf ends at 2 GiB, and half of that leaves room for weights that cl
 VARIABLE = "COLLAGE_MAPPED_WEIGHTS_FROM"
 """Environment variable with another number of bytes, which every process of a run obeys."""
 LEAST_BYTES = 1 << 12
-"""Bytes of a tensor from which on it is mapped: one page. Smaller ones are read, since many small
-values are looked at when a model is cleaned."""
+"""Bytes of a tensor from which on it is mapped. Chosen: one page; smaller ones are read, since many
+small values are looked at when a model is cleaned."""
 ALIGNMENT = 64
 """Bytes to which a tensor's first byte must be aligned to be used where it is mapped: what TVM
 asserts of the tensors that its kernels read."""

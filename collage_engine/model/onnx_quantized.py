@@ -46,7 +46,7 @@ def dequantize_per_reader(draft: Draft) -> None:
 
 
 def pad_in_float(draft: Draft) -> None:
-    """Pad of 8-bit values by their zero point → Pad by 0.0 of the dequantised ones, in place.
+    """Turns a Pad of 8-bit values by their zero point into one by 0.0 of dequantised ones.
 
     Also QuantizeLinear and DequantizeLinear between a Pad by 0.0 and its reader go, where the
     values come from the very same scale: they change nothing.

@@ -105,7 +105,7 @@ def write_onnx(
 def _as_it_was(
     operator: OpaqueOperator, prefix: str, inputs: list[str], outputs: list[str]
 ) -> tuple[list[NodeProto], list[TensorProto]]:
-    """Copies of an opaque operator's nodes and constants with other names for their values.
+    """Copies an opaque operator's nodes and constants, with other names for their values.
 
     Args:
         operator: The operator.

@@ -32,7 +32,7 @@ E, B, I, R, A, T, O = (  # noqa: E741 - the letters upstream's comments use
 )
 
 MAX_GROUP = 256
-"""Upstream's ``relax.FuseOps.max_depth``: nodes in one group."""
+"""Nodes in one group, at most: the default of TVM's option ``relax.FuseOps.max_depth``."""
 
 
 LOOP_KINDS: dict[str, int] = {

@@ -348,7 +348,7 @@ def within(
 
 
 def completed(calls: CallGraph, pieces: Iterable[OperatorSet]) -> list[OperatorSet]:
-    """Sets of operators with each composite either whole or left out, duplicates dropped.
+    """Returns sets of operators with each composite either whole or left out, without duplicates.
 
     A composite belongs to a set that holds its end. Cuts between fusion groups go through the
     dequantize of the next composite, and weights are dequantized apart from all that flows.

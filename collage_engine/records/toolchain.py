@@ -6,7 +6,7 @@ import msgspec
 
 
 class ToolchainInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One toolchain with one configuration; two instances never share a measurement.
+    """A toolchain with one configuration; two instances never share a measurement.
 
     ``config`` holds what differs between instances used side by side, e.g.
     ``(("level", "basic"),)``. Threads are the run's, the same for all. ``precision`` is the
@@ -18,12 +18,13 @@ class ToolchainInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     threads: int = 1
     precision: str = "float32"
     device: str = "cpu"
-    """Device its partitions run on: cpu, cuda:0."""
+    """The device on which its partitions run: ``cpu`` or ``cuda:0``."""
     architecture: str = ""
-    """Of a cuda device: what is compiled for, e.g. sm_90a."""
+    """The architecture that a cuda device's instance compiles for, e.g. ``sm_90a``; empty for the
+    processor."""
     tuning: str = ""
-    """Which table of tuned kernels it is lowered with (``tvm.choices``); no part of the id. A
-    candidate's measurement key holds what of the table it uses."""
+    """The hash of the table of tuned kernels with which it is lowered (``kernels.choices``); no
+    part of the id. A candidate's measurement key holds what it uses of the table."""
 
     @property
     def id(self) -> str:
@@ -48,14 +49,14 @@ class ToolchainInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run compiles for: the processor with a number of threads, or a CUDA device."""
+    """The device that a run compiles for: the processor with some threads, or a CUDA device."""
 
     kind: str = "cpu"
-    """Kind of device: cpu, cuda."""
+    """The kind of device: ``cpu`` or ``cuda``."""
     threads: int = 1
     """Threads that a partition on the processor may use."""
     architecture: str = ""
-    """Of a CUDA device: what is compiled for, e.g. sm_90a."""
+    """The architecture that is compiled for on a CUDA device, e.g. ``sm_90a``."""
 
     @classmethod
     def cpu(cls, threads: int = 1) -> Target:
@@ -69,7 +70,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolchainAbout(msgspec.Struct, frozen=True, kw_only=True):
-    """What a toolchain says of itself, on every machine and before anything is loaded.
+    """The description that a toolchain gives of itself, on every machine, loading nothing.
 
     ``name`` is what users type and what documents hold; ``title`` is how its makers write it.
     ``colour``, ``letters`` and ``pattern`` are how it is recognised in pictures; where they are
@@ -77,20 +78,21 @@ class ToolchainAbout(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    """Lower-case letters, digits and underscores, beginning with a letter."""
+    """The name that users type: lower-case letters, digits and underscores, beginning with a
+    letter."""
     title: str
     licence: str
-    """SPDX expression of what an artifact that uses it carries."""
+    """SPDX expression of the licence of what an artifact carries of the toolchain."""
     targets: tuple[str, ...] = ("cpu",)
-    """Kinds of devices that it compiles for: cpu, cuda."""
+    """Kinds of devices that the toolchain compiles for: ``cpu``, ``cuda``."""
     install: str = ""
-    """The command that installs it."""
+    """The command that installs the toolchain, as messages show it."""
     colour: str = ""
-    """``#rrggbb``."""
+    """The colour of its boxes and bars as ``#rrggbb``."""
     letters: str = ""
-    """Two capital letters."""
+    """Two capital letters that stand for it in pictures."""
     pattern: str = ""
-    """A pattern of ``drawing.palette``."""
+    """The pattern of its boxes and bars, one of ``drawing.palette``."""
     environment: dict[str, str] = {}
     """Environment variables that its libraries read when they load; ``{threads}`` in a value
     stands for the number of threads."""
@@ -117,7 +119,7 @@ class ToolchainAbout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolchainState(msgspec.Struct, frozen=True, kw_only=True):
-    """What probing a toolchain found here (a line of ``collage toolchains``).
+    """The result of probing a toolchain on this machine (a line of ``collage toolchains``).
 
     The registry adds what the toolchain says of itself (``ToolchainAbout``), so that the desktop,
     the report and the command line can name and draw it without importing it.
@@ -127,20 +129,22 @@ class ToolchainState(msgspec.Struct, frozen=True, kw_only=True):
     available: bool
     version: str | None = None
     reason: str | None = None
-    """Why it is not available; None when it is."""
+    """A sentence on why the toolchain is not available; None when it is."""
     install: str | None = None
-    """The command that installs it; None when available."""
+    """The command that installs the toolchain; None when it is available."""
     devices: tuple[str, ...] = ()
-    """e.g. ("cpu",)"""
+    """Names of the devices on which it runs, for example ``("cpu",)``."""
     licence: str | None = None
     builds: bool = False
-    """Not available, for want of a device; but what it compiles for one can be exported here."""
+    """Whether the toolchain is unavailable only for want of a device: what it compiles for one can
+    be exported here."""
     targets: tuple[str, ...] = ()
-    """Kinds of devices that it compiles for, cpu and cuda; empty: an older engine did not say."""
+    """Kinds of devices that the toolchain compiles for, ``cpu`` and ``cuda``; empty where an older
+    engine did not say."""
     title: str = ""
-    """How its makers write its name; empty: an older engine did not say."""
+    """The toolchain's name as its makers write it; empty where an older engine did not say."""
     colour: str = ""
-    """``#rrggbb``; empty: an older engine did not say."""
+    """The colour of its boxes and bars as ``#rrggbb``; empty where an older engine did not say."""
     letters: str = ""
     """Two letters that stand for it in pictures."""
     pattern: str = ""
@@ -152,7 +156,7 @@ class ToolchainState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuntimeLibrary(msgspec.Struct, frozen=True, kw_only=True):
-    """A shared library an exported artifact must carry to run a toolchain's partitions."""
+    """A shared library that an exported artifact must carry to run a toolchain's partitions."""
 
     file: str
     """Path of the library on this machine."""
@@ -161,12 +165,12 @@ class RuntimeLibrary(msgspec.Struct, frozen=True, kw_only=True):
     toolchain: str
     version: str
     licence: str
-    """SPDX identifier."""
+    """SPDX identifier of the library's licence."""
     linked: bool = False
-    """True for our own runtime, which model.so names as NEEDED; False for what it loads."""
+    """Whether it is our own runtime, which model.so names as NEEDED, and not what that loads."""
     python: str = ""
-    """Not empty: no library but a Python file, to be run before model.so is loaded, that needs
-    this Python module. The artifact then needs Python."""
+    """The Python module that is needed where the file is no library but Python code, to be run
+    before model.so is loaded. The artifact then needs Python. Empty for a library."""
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,7 +34,7 @@ RULES_S = 600.0
 a tenth on a machine that does other work beside."""
 NOTE_BYTES = 128
 HUNG = 70
-"""Exit status of a process whose toolchain did not answer."""
+"""Exit status of a process whose toolchain did not answer; chosen."""
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")

@@ -118,7 +118,7 @@ def _foreign() -> _Foreign:
 
 
 def _targets() -> dict[str, str]:
-    """Name → module and class of every known toolchain."""
+    """Returns the module and class of every known toolchain, by its name."""
     return TOOLCHAINS | _foreign().targets | ON_DEMAND
 
 
@@ -242,14 +242,15 @@ def probe_all(
     ready_by: float = math.inf,
     waited_for: Collection[str] = (),
 ) -> tuple[ToolchainState, ...]:
-    """States of the toolchains, in the given order; two children at a time.
+    """Returns the states of the toolchains, in the given order; two children probe at a time.
 
     Args:
         names: Which ones; None: all, also entry points that are not used, with the reason.
         limits: When a probe is ended.
-        anew: Whatever this process or an earlier one found before.
+        anew: Whether what this process or an earlier one found before does not count.
         on_child: Is called with the name of each toolchain for which a child is started.
-        ready_by: A moment of the monotonic clock, after which probes are not waited for.
+        ready_by: A moment of the monotonic clock, in seconds, after which probes are not waited
+            for.
         waited_for: Names of toolchains that are waited for all the same.
 
     Returns:
@@ -343,7 +344,7 @@ def described(state: ToolchainState, about: ToolchainAbout) -> ToolchainState:
 
 
 def described_by_name(states: Sequence[ToolchainState]) -> list[ToolchainState]:
-    """Records of an older engine, which did not say what toolchains look like, completed.
+    """Completes records of an older engine, which did not say what toolchains look like.
 
     A record that says it, and one of a toolchain that is not known here, stay as they are.
     """

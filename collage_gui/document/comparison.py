@@ -64,7 +64,7 @@ class ReferenceComparison(QObject):
         self._requests.send("runs.compare", params, arrived, topic="compare")
 
     def reference_time(self) -> tuple[str, float | None]:
-        """Name and latency in µs of the reference; None where it is not known."""
+        """Returns the name of the reference and its latency in µs; None where it is not known."""
         if self.reference.kind == "run":
             run = self._runs.find(self.reference.name)
             placement = run.placement if run is not None else None

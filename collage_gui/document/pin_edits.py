@@ -71,7 +71,7 @@ def without_nodes(document: Document, nodes: frozenset[int]) -> tuple[Pin, ...]:
 
 
 def pins_as_now(document: Document, placement: Placement) -> tuple[Pin, ...]:
-    """Pins that keep every partition of a placement exactly as it is."""
+    """Returns pins that keep every partition of a placement exactly as it is."""
     return tuple(make_pin(document, "exactly", p.nodes, p.toolchain) for p in placement.partitions)
 
 

@@ -91,7 +91,7 @@ class Copying(QObject):
         return [rows[path] for path in sorted(rows)]
 
     def _selected(self) -> dict[tuple[int, ...], dict[int, str]]:
-        """Place of a row → its selected cells' texts by column."""
+        """Returns, by the place of a row, its selected cells' texts by column."""
         model = self.view.model()
         cells: dict[tuple[int, ...], dict[int, str]] = {}
         for part in ranges(self.view):

@@ -346,7 +346,7 @@ class Campaign:
                 self.runs = runs
 
     def orphans(self) -> list[int]:
-        """Processes that belong to this campaign."""
+        """Returns the processes that belong to this campaign."""
         found = []
         mark = f"COLLAGE_CACHE_DIR={self.folder}/".encode()
         for entry in Path("/proc").glob("[0-9]*"):
@@ -356,7 +356,7 @@ class Campaign:
         return found
 
     def left_behind(self, began: float) -> list[str]:
-        """Names of what killed processes left, and a run that began then did not remove.
+        """Names what killed processes left, and a run that began then did not remove.
 
         What was younger than ``YOUNG_S`` at that time may have belonged to a process that lives.
         """

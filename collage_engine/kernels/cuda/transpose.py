@@ -19,7 +19,7 @@ from collage_engine.records.format import NHWC, PLAIN, stored_type
 from collage_engine.records.graph import TensorType
 
 SQUARE = 32
-"""Rows and columns of the square that a block transposes; the threads of a warp."""
+"""Rows and columns of the square that a block transposes. Chosen: the threads of a warp."""
 ROWS = 8
 """Rows of the square that the threads move at once; chosen."""
 

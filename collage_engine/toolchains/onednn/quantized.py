@@ -114,7 +114,7 @@ def _posts(
 
 
 def _result(plan: OneDnnProgram, result: Scaling | None) -> tuple[str, list[dict[str, Any]]]:
-    """Type of a step's result and its scale."""
+    """Returns the type of a step's result, and its scale."""
     return ("float32", []) if result is None else (result.dtype, [single(plan, "dst", result)])
 
 

@@ -58,7 +58,10 @@ class Claims(Generic[Entry]):
         return known
 
     def within(self, graph: DataflowGraph, inside: NodeSet) -> dict[NodeIndex, Claim[Entry]]:
-        """Claims that lie in a set, by root; of overlapping ones the first in the table wins."""
+        """Returns the claims that lie in a set, by root.
+
+        Of overlapping ones the first in the table wins.
+        """
         chosen: dict[NodeIndex, Claim[Entry]] = {}
         taken = NO_NODES
         for claim in self.find(graph):

@@ -1,4 +1,4 @@
-"""Files of weights that runtime modules read instead of holding them.
+"""Gives runtime modules files of weights, which they read instead of holding weights.
 
 A module of a large model names its files in its plan (``weight_files``), without folders. In the
 process that compiles it they are in one folder, which ``COLLAGE_WEIGHTS_FOLDER`` names; in a

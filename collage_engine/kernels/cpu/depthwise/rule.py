@@ -29,8 +29,8 @@ TILE_ROWS = 4
 """Image rows of a register tile, at most, by default. Chosen: every further row shares fewer of its
 taps' loads with the rows before."""
 SUMS_IN_FLIGHT = 8
-"""Sums of a register tile by default: a multiply-add takes four or five cycles and up to two start
-in each, so eight keep the pipes busy on every processor with vectors."""
+"""Sums of a register tile by default. Chosen: a multiply-add takes four or five cycles and up to
+two start in each, so eight keep the pipes busy on every processor with vectors."""
 MOST_ROWS = 8
 """Image rows of a register tile that tuning tries. Chosen: with one vector, ``SUMS_IN_FLIGHT``."""
 MOST_COLUMNS = 14

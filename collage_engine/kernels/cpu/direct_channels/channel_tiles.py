@@ -116,7 +116,7 @@ class ChannelTiles:
         start: Callable[[tuple[Index, Index], Any], Any] | None = None,
         ahead: Callable[[Index], Stmt] | None = None,
     ) -> Stmt:
-        """Sums over one chunk of input channels for ``size`` positions and one block."""
+        """Writes the sums over one chunk of input channels, for some positions and one block."""
         shape, weight = self.shape, self.shape.weight
 
         def position(r: Index) -> tuple[Index, Index]:

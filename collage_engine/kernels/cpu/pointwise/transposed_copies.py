@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 BYTES = 16
-"""Side of a square of bytes: wider ones would not stay in registers."""
+"""Side of a square of bytes, in elements. Chosen: larger squares would not stay in registers."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ PLAIN, F16, BF16, TF32, S8 = "plain", "f16", "bf16", "tf32", "s8"
 """The kinds of arithmetic: plain threads, and tensor cores by the element type that they
 multiply."""
 FRAGMENT = 16
-"""Rows and columns of a fragment; its depth is ``Tile.depth_step``."""
+"""Rows and columns of a fragment, as WMMA has them (CUDA C++ Programming Guide); its depth is
+``Tile.depth_step``."""
 WARP = 32
 """Threads of a warp (CUDA C++ Programming Guide)."""
 
