@@ -1,4 +1,4 @@
-"""Writing an artifact: a folder that runs the placement without this project.
+"""Writes an artifact: a folder that runs the placement without this project.
 
 ``model.so`` with the toolchains' modules and weights inside, the runtime libraries it needs, a
 manifest, a sample that the shipped loaders check themselves against. There is never half of one
@@ -273,7 +273,7 @@ def _expected(contents: ArtifactContents) -> dict[str, Any]:
 
 
 def _requirements(libraries: Sequence[RuntimeLibrary]) -> list[dict[str, str]]:
-    """What an artifact needs beside its own files and TVM's runtime: Python, for some parts."""
+    """Returns what an artifact needs beside its files and TVM's runtime: Python, for some parts."""
     return [
         {
             "what": "python",
@@ -292,7 +292,7 @@ def _requirements(libraries: Sequence[RuntimeLibrary]) -> list[dict[str, str]]:
 
 
 def _licence_texts(libraries: Sequence[RuntimeLibrary]) -> dict[str, list[Path]]:
-    """Licence files of the packages the libraries came from, by library name."""
+    """Returns the licence files of the packages that the libraries came from, by library name."""
     wanted = {Path(library.file).resolve(): library.name for library in libraries}
     found: dict[str, list[Path]] = {}
     if not wanted:

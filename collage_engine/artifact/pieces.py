@@ -1,4 +1,4 @@
-"""Files cut into pieces by their content, so that what several of them hold is stored once.
+"""Cuts files into pieces by their content, so that what several hold is stored once.
 
 A module's weights lie inside ``model.so`` as its toolchains packed them. Where two modules hold the
 same weights in the same form, long runs of their bytes are equal, at different places. The cuts are
@@ -120,7 +120,7 @@ def write_pieces(files: Sequence[Path], folder: Path) -> Pieces:
 
 
 def _followers(chunks: Sequence[Sequence[tuple[str, int, int]]]) -> dict[str, set[str | None]]:
-    """For each chunk those that follow it somewhere; None stands for the end of a file."""
+    """Returns the chunks that follow each chunk somewhere; None stands for the end of a file."""
     found: dict[str, set[str | None]] = {}
     for mine in chunks:
         for place, (digest, _, _) in enumerate(mine):

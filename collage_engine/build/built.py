@@ -1,4 +1,4 @@
-"""What is known of a built module once it lies in a folder."""
+"""Knows what there is to know of a built module once it lies in a folder."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _convolutions() -> ModelProto:
 
 
 def _borders() -> ModelProto:
-    """Two inputs; a value that is an output and is read on; an operand that is read twice."""
+    """Returns a model with two inputs, an output that is read on, and an operand read twice."""
     net = _Net()
     a, b = net.input(2, 6), net.input(2, 6)
     (total,) = net.node("Add", a, b)
@@ -84,7 +84,7 @@ def _borders() -> ModelProto:
 
 
 def _broadcasts() -> ModelProto:
-    """Operands of fewer axes and of extent 1, a weight that two operators share."""
+    """Returns a model with operands of fewer axes and of extent 1, and a shared weight."""
     net = _Net()
     x, column = net.input(2, 3, 4), net.input(3, 1)
     shared = net.weight(4)

@@ -89,7 +89,11 @@ class Subject:
         return self.toolchain.instances(target, "float32")
 
     def needs_to_run(self) -> None:
-        """``NotApplicable`` where nothing that it compiles can run."""
+        """Checks that something that the toolchain compiles can run here.
+
+        Raises:
+            NotApplicable: Nothing can.
+        """
         if self.target.kind != "cpu":
             raise NotApplicable("what it compiles runs on an NVIDIA device only")
         if not self.state.available:
@@ -154,7 +158,7 @@ class Subject:
         return found
 
     def compare(self, case: Case, function: Function, outputs: Sequence[np.ndarray]) -> None:
-        """Demand that outputs are the true ones, within the tolerance."""
+        """Demands that outputs are the true ones, within the tolerance."""
         truth = case.truth.outputs_of(function)
         for found, wanted in zip(outputs, truth, strict=True):
             demand(

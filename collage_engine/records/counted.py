@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 partition``, ``2,358 partitions``; nouns whose plural takes an s."""
+    """Returns ``1 partition``, ``2,358 partitions``, for nouns whose plural takes an s."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

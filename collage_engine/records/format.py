@@ -77,6 +77,6 @@ def border_words(takes: Mapping[int, str], gives: Mapping[int, str]) -> str:
 
 
 def brief_border_words(takes: Mapping[int, str], gives: Mapping[int, str]) -> str:
-    """``nhwc`` where a partition takes and gives the same, else as :func:`border_words` says it."""
+    """Returns ``nhwc`` where a partition takes and gives the same, else :func:`border_words`."""
     taken, given = sorted(set(takes.values())), sorted(set(gives.values()))
     return ", ".join(taken) if taken == given else border_words(takes, gives)

@@ -1,4 +1,4 @@
-"""What can be tuned, and what tuning found: plain data between the pipeline and its child."""
+"""Holds what can be tuned, and what tuning found, as plain data."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TuneRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def gain(self) -> float:
-        """Share of the default's time that the choice saves."""
+        """Returns the share of the default's time that the choice saves."""
         if not self.choice or not self.default_us or self.tuned_us is None:
             return 0.0
         return max(0.0, 1.0 - self.tuned_us / self.default_us)

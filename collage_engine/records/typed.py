@@ -1,4 +1,4 @@
-"""JSON and plain values read as the types they must be, from any thread.
+"""Reads JSON and plain values as the types that they must be, from any thread.
 
 msgspec describes a struct at its first use and, while Python works out the annotations, other
 threads already see the half-finished description: two threads that first read one type at a time
@@ -29,9 +29,11 @@ def decode(data: Document, kind: type[T]) -> T: ...
 @overload
 def decode(data: Document, kind: Any = Any) -> Any: ...
 def decode(data: Document, kind: Any = Any) -> Any:
-    """Decode a JSON document as a ``kind``.
+    """Decodes a JSON document as a ``kind``.
 
-    Raises msgspec.ValidationError for another kind of value, msgspec.DecodeError for no JSON.
+    Raises:
+        msgspec.ValidationError: The document holds another kind of value.
+        msgspec.DecodeError: The data is no JSON.
     """
     try:
         return _decoder(kind).decode(data)

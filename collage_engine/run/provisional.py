@@ -1,4 +1,4 @@
-"""The document of a run that still goes on: the best answer so far."""
+"""Makes the document of a run that still goes on: the best answer so far."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ class RunSoFar(Protocol):
 
     @property
     def run_id(self) -> str:
-        """The run's name in its session."""
+        """Returns the run's name in its session."""
 
     @property
     def started_at(self) -> str:
-        """When the run began, as ISO 8601 in UTC."""
+        """Returns when the run began, as ISO 8601 in UTC."""
 
     @property
     def open_model(self) -> OpenModel:
-        """The model."""
+        """Returns the model of the run."""
 
     @property
     def menu(self) -> Menu:
-        """The toolchains."""
+        """Returns the menu of the run: its toolchains and candidates."""
 
     @property
     def data(self) -> ProblemData:
-        """The candidates and their costs."""
+        """Returns the candidates and their costs."""
 
 
 def announce(inputs: RunSoFar, known: WholeModels, control: RunControl) -> None:

@@ -1,4 +1,4 @@
-"""Whether the records of a session fit each other: one function, asked when a file is opened.
+"""Checks whether the records of a session fit each other; asked when a file is opened.
 
 A file may come from anybody. What is computed from its records later (the search, reports, the
 desktop's picture) relies on what is checked here.
@@ -72,7 +72,10 @@ def _faults(document: Document) -> Iterator[str]:
 
 
 def _shapes_faults(document: Document) -> Iterator[str]:
-    """The shapes that are placed together: each once, one of them that of the document itself."""
+    """Yields what is wrong with the shapes that are placed together.
+
+    Each must be there once, and one of them must be that of the document itself.
+    """
     if not document.shapes:
         return
     texts = [shape.choice.text for shape in document.shapes]
@@ -160,7 +163,7 @@ def _run_faults(runs: Iterable[Run], calls: int) -> Iterator[str]:
 
 
 def _figures_fault(run: Run) -> str | None:
-    """What is wrong with the figures that only some runs have, if anything."""
+    """Returns what is wrong with the figures that only some runs have, if anything."""
     # Differences of two times may be negative: a cover may be faster than every baseline.
     differences = (run.optimality_loss_us, run.apparent_loss_us)
     times: list[float | None] = [None if us is None else abs(us) for us in differences]
@@ -193,7 +196,7 @@ def _figures_fault(run: Run) -> str | None:
 
 
 def _numbers(record: msgspec.Struct | None) -> list[int]:
-    """The whole numbers that a record holds."""
+    """Returns the whole numbers that a record holds."""
     held = [getattr(record, name) for name in record.__struct_fields__] if record else []
     return [value for value in held if type(value) is int]
 

@@ -1,4 +1,4 @@
-"""A document: everything known of one model in one place, as plain records."""
+"""Holds everything known of one model in one place, as plain records: a document."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Document:
         return (mine.sha256, mine.shapes) == (other.sha256, other.shapes)
 
     def take_over(self, earlier: Document) -> None:
-        """Go on where ``earlier`` ended: its runs, and what it knew of the same graph."""
+        """Goes on where ``earlier`` ended: its runs, and what it knew of the same graph."""
         self.runs = list(earlier.runs)
         if earlier.graph == self.graph:
             self.candidates = list(earlier.candidates)

@@ -1,4 +1,4 @@
-"""Two writers of one session's file: what the other one added in the meantime is kept."""
+"""Merges what another writer of a session's file added in the meantime."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def merged(ours: Document, theirs: Document, seen: Collection[str]) -> Document:
 
 
 def _with_additions(ours: Document, held: Sequence[Document], seen: Collection[str]) -> Document:
-    """Our document of one shape with what that of the same shape in the file has beside it."""
+    """Returns our document of one shape with what the file's of the same shape has beside it."""
     together = Document(**vars(ours))
     theirs = next((document for document in held if ours.continues(document)), None)
     if theirs is None:
@@ -54,7 +54,7 @@ def _with_additions(ours: Document, held: Sequence[Document], seen: Collection[s
 
 
 def _by_time(ours: list[Run], new: list[Run]) -> list[Run]:
-    """Our runs in their order, each new one before the first of ours that began after it."""
+    """Orders runs: ours as they are, each new one before the first of ours that began after it."""
     found = list(ours)
     for run in new:
         place = next(

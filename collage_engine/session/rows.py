@@ -1,4 +1,4 @@
-"""The tables of a session's file: which columns of a record people can read with any SQLite tool.
+"""Defines the tables of a session's file, which people can read with any SQLite tool.
 
 Every table has plain columns and, where records are read back from it, a ``json`` column with the
 whole record; the columns repeat what is in the JSON.
@@ -136,7 +136,7 @@ def _candidates(document: Document) -> Iterator[Row]:
 
 
 def _measurements(document: Document) -> Iterator[Row]:
-    """Each distinct measurement once: equal work has one key."""
+    """Yields each distinct measurement once: equal work has one key."""
     distinct = {c.key: c for c in document.candidates if c.key and c.cost.state != "unknown"}
     for key, candidate in distinct.items():
         cost = candidate.cost

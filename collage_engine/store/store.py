@@ -1,4 +1,4 @@
-"""Measurements kept across models, runs and days: one SQLite file in the user's cache folder.
+"""Keeps measurements across models, runs and days, in one SQLite file of the cache folder.
 
 Several engines may use it at once (write-ahead log). Every measurement is committed at once,
 so an engine that is killed loses none. ``StoreReader`` cannot change anything; ``Store`` can.
@@ -219,7 +219,7 @@ class StoreReader:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[Database | None]:
-        """The open database; None where there is no file yet."""
+        """Returns the open database; None where there is no file yet."""
         with self._lock, self._in_words():
             if self._database is None and self.path.exists():
                 self._database = self._open()
@@ -353,7 +353,7 @@ class Store(StoreReader):
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Database]:
-        """The open database, made if there is none yet."""
+        """Returns the open database, made if there is none yet."""
         with self._lock, self._in_words():
             if self._database is None:
                 self._database = self._open()
@@ -361,18 +361,21 @@ class Store(StoreReader):
 
 
 def _moment(cost: Cost) -> str:
-    """When a cost was measured; empty where that is not known, or a clock went wrong."""
+    """Returns when a cost was measured; empty where that is not known, or a clock went wrong."""
     at = cost.measured_at or ""
     return at if at <= latest_moment() else ""
 
 
 def _row_key(key: str, model: str) -> str:
-    """Under which a result is kept that holds for one model only."""
+    """Returns the key of a result that holds for one model only."""
     return f"{key}@{model}"
 
 
 def _row(measurement: Measurement) -> dict[str, Any]:
-    """Columns for readers with any SQLite tool; ``cost`` holds the whole record, in raw times."""
+    """Returns the columns for readers with any SQLite tool.
+
+    ``cost`` holds the whole record, in raw times.
+    """
     cost = msgspec.structs.replace(
         raw_cost(measurement.cost),
         from_store=False,

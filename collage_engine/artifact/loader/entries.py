@@ -32,7 +32,10 @@ class NoSuchShape(ValueError):
 
 
 def entries_of(manifest: Entry) -> list[Entry]:
-    """The artifact's entries, each with what it shares with the others; one without ``entries``."""
+    """Returns the artifact's entries, each with what it shares with the others.
+
+    An artifact without ``entries`` has one.
+    """
     if "entries" not in manifest:
         return [dict(manifest)]
     shared = {key: value for key, value in manifest.items() if key != "entries"}
@@ -40,7 +43,7 @@ def entries_of(manifest: Entry) -> list[Entry]:
 
 
 def shapes_of(entry: Entry, kind: str = "inputs") -> Shapes:
-    """Shapes by name of an entry's inputs or outputs."""
+    """Returns the shapes of an entry's inputs or outputs, by name."""
     return {about["name"]: tuple(about["shape"] or ()) for about in entry[kind]}
 
 
@@ -89,7 +92,7 @@ def axes_of(entries: Sequence[Entry], dim: str, kind: str) -> dict[str, list[int
 
 
 def _common_dims(entries):
-    """The dimensions that every entry has a size of."""
+    """Returns the dimensions that every entry has a size of."""
     return [dim for dim in entries[0].get("dims", {}) if all(dim in e["dims"] for e in entries)]
 
 
@@ -153,7 +156,7 @@ def _count(shape):
 
 
 def _padded_sizes(wanted, shapes, padding):
-    """Sizes of the dimensions to pad along; None where an entry's shapes cannot be reached."""
+    """Returns the sizes of the dimensions to pad along; None where no entry can be reached."""
     dims = {(name, axis): d for d, about in padding.items() for name, axis in about["inputs"]}
     sizes: dict = {}
     for name, target in wanted.items():
@@ -171,7 +174,7 @@ def _padded_sizes(wanted, shapes, padding):
 
 
 def padded(arrays, entry):
-    """Inputs with zeros behind them, as large as an entry takes them."""
+    """Returns inputs with zeros behind them, as large as an entry takes them."""
     import numpy as np
 
     found = {}
@@ -186,7 +189,7 @@ def padded(arrays, entry):
 
 
 def cut(outputs, entry, sizes, padding):
-    """An entry's outputs without what belongs to padding, in the same order."""
+    """Returns an entry's outputs without what belongs to padding, in the same order."""
     found = []
     for about, array in zip(entry["outputs"], outputs, strict=True):
         inside = [slice(None)] * array.ndim
@@ -199,7 +202,7 @@ def cut(outputs, entry, sizes, padding):
 
 
 def neighbours(entries: Sequence[Entry], dim: str) -> list[tuple[int, int]]:
-    """Pairs (smaller, larger) of entries that differ in one dimension's size and follow in it."""
+    """Returns pairs (smaller, larger) of entries that differ in one size and follow in it."""
     found = []
     for number, entry in enumerate(entries):
         others = {d: n for d, n in entry["dims"].items() if d != dim}
@@ -219,7 +222,7 @@ def neighbours(entries: Sequence[Entry], dim: str) -> list[tuple[int, int]]:
 
 @contextlib.contextmanager
 def module_file(folder, entry, private=False):
-    """The file of an entry's module, to be loaded inside the ``with`` block.
+    """Gives the file of an entry's module, to be loaded inside the ``with`` block.
 
     Args:
         folder: The artifact.

@@ -226,7 +226,7 @@ def _check_entry(entry):
 
 
 def _is_entry(entry):
-    """Whether this describes an entry of an artifact for several shapes, apart from its values."""
+    """Tells whether this describes an entry of an artifact for several shapes, values aside."""
     if not isinstance(entry, dict) or entry.keys() & {"files", "requires", "libraries"}:
         return False
     module, sample, dims = entry.get("module"), entry.get("sample"), entry.get("dims")
@@ -318,7 +318,7 @@ def _check_libraries(folder, listed):
 
 
 def set_environment(manifest):
-    """Thread counts and spinning, which the libraries read when they load.
+    """Sets thread counts and spinning, which the libraries read when they load.
 
     One setting for all runtimes, the one the artifact was measured with, whatever the shell says:
     its threads must neither outnumber the others' nor spin in their time. To run it otherwise,
@@ -328,7 +328,7 @@ def set_environment(manifest):
 
 
 def listed_source(folder, manifest, name):
-    """A Python file's compiled code, made from the very bytes whose hash the manifest holds."""
+    """Returns a Python file's compiled code, made from the bytes whose hash the manifest holds."""
     with open_listed(folder, name) as stream:
         source = stream.read()
     if hashlib.sha256(source).hexdigest() != manifest["files"][name]["sha256"]:
@@ -337,7 +337,7 @@ def listed_source(folder, manifest, name):
 
 
 def run_python_parts(folder, manifest):
-    """What ``model.so`` calls in Python, where a toolchain was built without its C++ headers."""
+    """Runs what ``model.so`` calls in Python, where a toolchain had no C++ headers when built."""
     for about in manifest.get("requires", []):
         code = listed_source(folder, manifest, about["file"])
         place = str(Path(folder) / about["file"])
@@ -345,7 +345,7 @@ def run_python_parts(folder, manifest):
 
 
 def load_cuda(folder):
-    """TVM's library for NVIDIA devices, where TVM has not loaded it.
+    """Loads TVM's library for NVIDIA devices, where TVM has not loaded it.
 
     It passes over it in silence where the loader does not find CUDA's runtime: the artifact has
     a copy.
@@ -366,7 +366,7 @@ CUDART = "libcudart.so.13"
 
 
 def beside(name):
-    """A module of this file's folder by its name, never a compiled copy of it."""
+    """Returns a module of this file's folder by its name, never a compiled copy of it."""
     known = sys.modules.get(f"collage_{name}")
     place = Path(__file__).resolve().with_name(f"{name}.py")
     if known is not None and known.__file__ == str(place):
@@ -379,7 +379,7 @@ def beside(name):
 
 
 def numpy_dtype(name):
-    """The NumPy type of an element type's name, ``bfloat16`` among them."""
+    """Returns the NumPy type of an element type's name, ``bfloat16`` among them."""
     import numpy as np
 
     if name == "string":
@@ -392,7 +392,7 @@ def numpy_dtype(name):
 
 
 def with_elements(inputs, names):
-    """Inputs by the manifest's names; a list that is a sequence of the model by its elements'."""
+    """Returns inputs by the manifest's names; a sequence goes by the names of its elements."""
     found = {}
     for name, value in inputs.items():
         if name in names or not isinstance(value, list):
@@ -422,7 +422,7 @@ def encoded(values):
 
 
 def read_npz(path, kinds):
-    """Arrays of an .npz file by name, with the element types of the manifest."""
+    """Returns the arrays of an .npz file by name, with the element types of the manifest."""
     import numpy as np
 
     found = {}
@@ -499,16 +499,16 @@ class Model:
         return result
 
     def kinds(self, *which):
-        """Element types by name, of "inputs" or "outputs"."""
+        """Returns the element types of "inputs" or "outputs", by name."""
         return {about["name"]: about["dtype"] for of in which for about in self.manifest[of]}
 
     def wait(self):
-        """Until the device is done; calls return before it is."""
+        """Waits until the device is done; calls return before it is."""
         if self.manifest.get("device", "cpu") != "cpu":
             self.device.sync()
 
     def bind(self, inputs):
-        """Tensors of the inputs, in the model's order."""
+        """Returns the tensors of the inputs, in the model's order."""
         import numpy as np
 
         tensors = []
@@ -570,7 +570,7 @@ class Shapes:
         self._models = {}
 
     def model(self, number):
-        """The model of an entry, loaded where it is not yet."""
+        """Returns the model of an entry, loaded where it is not yet."""
         if number not in self._models:
             self._models[number] = self._make(number)
         return self._models[number]
@@ -594,7 +594,7 @@ class Shapes:
 
 
 def resident_bytes():
-    """The process's resident memory; None where the system does not say."""
+    """Returns the process's resident memory in bytes; None where the system does not say."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):
@@ -638,7 +638,7 @@ def load(folder, huge_pages=True, samples=False, entry=None, streams=None):
 
 
 def check_padding(folder):
-    """Which dimensions of an artifact's inputs can be padded without changing any result.
+    """Finds the dimensions of the inputs that can be padded without changing any result.
 
     Each entry's sample is padded to the next larger entry along one dimension, run there and
     compared with its own sample's outputs.
@@ -715,7 +715,7 @@ def compare(outputs, truth):
 
 
 def time_calls(model, inputs, seconds=2.0, least=10):
-    """Seconds of single calls, after two to warm up."""
+    """Returns the seconds of single calls, after two to warm up."""
     tensors = model.bind(inputs)
     for _ in range(2):
         model.main(*tensors)
@@ -757,7 +757,7 @@ def main(argv=None):
 
 
 def printable(text):
-    """A text without control characters, by which a name could change the terminal."""
+    """Returns a text without control characters, by which a name could change the terminal."""
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 
@@ -860,12 +860,12 @@ def run_sample(folder, options, model, number):
 
 
 def model_of(model, number):
-    """The model of an entry, where there are several."""
+    """Returns the model of an entry, where there are several."""
     return model.model(number) if isinstance(model, Shapes) else model
 
 
 def latencies(model, inputs):
-    """The percentiles of single calls in microseconds, with what the artifact's maker measured."""
+    """Returns the percentiles of single calls in µs, with what the artifact's maker measured."""
     taken = sorted(time_calls(model, inputs))
     count = len(taken)
     return {
@@ -881,7 +881,7 @@ def latencies(model, inputs):
 
 
 def expected_of(manifest, figure):
-    """A figure that the artifact's maker measured; None where the manifest has no such number."""
+    """Returns a figure that the artifact's maker measured; None where there is no such number."""
     about = manifest.get("expected")
     number = about.get(figure) if isinstance(about, dict) else None
     if isinstance(number, bool) or not isinstance(number, (int, float)):

@@ -18,7 +18,7 @@ from typing import Any
 
 
 def shares(streams, threads):
-    """The processors of each instance; None for all where there are too few to give out."""
+    """Returns the processors of each instance; None for all where there are too few."""
     if not hasattr(os, "sched_getaffinity"):
         return [None] * streams
     processors = sorted(os.sched_getaffinity(0))
@@ -121,7 +121,7 @@ class Pool:
         return [each.result() for each in futures]
 
     def __call__(self, inputs):
-        """Outputs of the inputs, one array each; waits for an instance."""
+        """Returns the outputs of the inputs, one array each; waits for an instance."""
         return self.submit(inputs).result()
 
     def close(self) -> None:
