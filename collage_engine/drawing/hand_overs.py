@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -52,6 +53,32 @@ class HandOver:
             f"{toolchain_title(self.source)} hands {self.label} over to "
             f"{toolchain_title(self.target)}"
         )
+
+
+LETTER = 6.0
+"""Width of a letter of a label, in units of the picture; that of its font, which is 10 units high,
+rounded up."""
+
+
+def labels_on_the_left(
+    tips: Sequence[tuple[float, float]], labels: Sequence[str]
+) -> frozenset[int]:
+    """Tell which labels stand on the left of their arrows, because the right side is taken.
+
+    Args:
+        tips: Where the arrows end.
+        labels: The text of each, which stands on the right of its arrow otherwise.
+
+    Returns:
+        Numbers of labels that would be written over that of an arrow further to the right.
+    """
+    # Arrows end at the upper edges of boxes, which have one height in each row.
+    ends = sorted((round(y), x, at) for at, (x, y) in enumerate(tips))
+    return frozenset(
+        at
+        for (y, x, at), (next_y, next_x, _) in itertools.pairwise(ends)
+        if next_y == y and next_x - x < LETTER * len(labels[at])
+    )
 
 
 def hand_overs(shown: Scene, placement: Placement | None) -> tuple[HandOver, ...]:

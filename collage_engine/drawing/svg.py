@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 from collage_engine.drawing import formatting
 from collage_engine.drawing.box_styles import BoxStyle, ColouringData, LegendEntry, style_boxes
 from collage_engine.drawing.groups import FIRST_VIEW_LIMIT
-from collage_engine.drawing.hand_overs import HandOver, hand_overs
+from collage_engine.drawing.hand_overs import HandOver, hand_overs, labels_on_the_left
 from collage_engine.drawing.palette import mix
 from collage_engine.drawing.scene import (
     SKIPS_DRAWN,
@@ -124,7 +124,11 @@ def render(
     out.extend(_crossing(shown, each, ink) for each in crossing if shown.layout.routes[each.edge])
     for box, style in enumerate(styles):
         out.append(_box(shown, box, style, ink))
-    out.extend(_crossing_label(shown, each, ink) for each in crossing)
+    drawn = [each for each in crossing if shown.layout.routes[each.edge]]
+    tips = [shown.layout.routes[each.edge][-1] for each in drawn]
+    left = labels_on_the_left(tips, [each.label for each in drawn])
+    for at, each in enumerate(drawn):
+        out.append(_crossing_label(each, tips[at], ink, on_the_left=at in left))
     out.extend(_jumps(shown, ink))
     out.append("</g></svg>")
     return "\n".join(out)
@@ -196,14 +200,15 @@ def _crossing(shown: Scene, each: HandOver, ink: dict[str, str]) -> str:
     )
 
 
-def _crossing_label(shown: Scene, each: HandOver, ink: dict[str, str]) -> str:
+def _crossing_label(
+    each: HandOver, tip: tuple[float, float], ink: dict[str, str], *, on_the_left: bool
+) -> str:
     """Return bytes, conversion and cost of a hand-over, beside its arrow."""
-    route = shown.layout.routes[each.edge]
-    if not route:
-        return ""
-    x, y = route[-1]
+    x, y = tip
+    anchor = ' text-anchor="end"' if on_the_left else ""
     return (
-        f'<text x="{x + 12:.1f}" y="{y - 9:.1f}" font-size="10" fill="{ink["text"]}" '
+        f'<text x="{x + (-12 if on_the_left else 12):.1f}" y="{y - 9:.1f}"{anchor} '
+        f'font-size="10" fill="{ink["text"]}" '
         f'stroke="{ink["canvas"]}" stroke-width="3" paint-order="stroke">'
         f"{escape(each.label)}</text>"
     )

@@ -219,7 +219,8 @@ def _crossing_labels(painter: QPainter, picture: Picture, area: QRectF, theme: P
             continue
         text = each.hand_over.label
         width, height = metrics.horizontalAdvance(text) + 6, metrics.height()
-        place = QRectF(each.label_at.x(), each.label_at.y() - height / 2, width, height)
+        left = each.label_at.x() - (width if each.on_the_left else 0)
+        place = QRectF(left, each.label_at.y() - height / 2, width, height)
         background = QColor(c.canvas)
         background.setAlpha(225)
         painter.setPen(Qt.PenStyle.NoPen)

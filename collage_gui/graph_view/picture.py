@@ -17,7 +17,7 @@ from PySide6.QtGui import QColor, QPolygonF
 
 from collage_engine.drawing.box_styles import BoxStyle, LegendEntry
 from collage_engine.drawing.columns import ALONG_GAP, BOX_HEIGHT, BOX_WIDTH
-from collage_engine.drawing.hand_overs import HandOver
+from collage_engine.drawing.hand_overs import HandOver, labels_on_the_left
 from collage_engine.drawing.scene import Outline, Scene, arrow_head, bridge
 
 NEIGHBOUR_REACH = 900
@@ -60,17 +60,26 @@ class Crossing:
     """The arrow head, which points at the reader of the values."""
     bounds: QRectF
     label_at: QPointF
-    """The point where the label's left edge begins, in the middle of its height."""
+    """The point where the label's edge at the arrow is, in the middle of its height."""
+    on_the_left: bool
+    """Whether the label stands on the left of the arrow."""
 
     @classmethod
-    def of(cls, hand_over: HandOver, route: Sequence[tuple[float, float]]) -> Crossing:
+    def of(
+        cls,
+        hand_over: HandOver,
+        route: Sequence[tuple[float, float]],
+        *,
+        on_the_left: bool = False,
+    ) -> Crossing:
         """Returns the shapes of a hand-over along a route; without a route there are none."""
         points = [QPointF(*point) for point in route]
         lines = tuple(QLineF(a, b) for a, b in itertools.pairwise(points))
         head = QPolygonF([QPointF(*p) for p in arrow_head(route, HEAD)] if lines else [])
-        bounds = QPolygonF(points).boundingRect().adjusted(-HEAD, -HEAD, HEAD + 120, HEAD)
+        bounds = QPolygonF(points).boundingRect().adjusted(-HEAD - 120, -HEAD, HEAD + 120, HEAD)
         tip = points[-1] if points else QPointF()
-        return cls(hand_over, lines, head, bounds, tip + QPointF(HEAD, -ALONG_GAP / 2))
+        beside = QPointF(-HEAD if on_the_left else HEAD, -ALONG_GAP / 2)
+        return cls(hand_over, lines, head, bounds, tip + beside, on_the_left)
 
 
 class Picture:
@@ -143,7 +152,12 @@ class Picture:
         self.colour_of = np.fromiter((number[s.colour] for s in styles), int, len(styles))
         self._make_bands()
         routes = self.scene.layout.routes
-        self.crossings = [Crossing.of(each, routes[each.edge]) for each in hand_overs]
+        tips = [routes[each.edge][-1] if routes[each.edge] else (0.0, 0.0) for each in hand_overs]
+        left = labels_on_the_left(tips, [each.label for each in hand_overs])
+        self.crossings = [
+            Crossing.of(each, routes[each.edge], on_the_left=at in left)
+            for at, each in enumerate(hand_overs)
+        ]
         self.crossings = [each for each in self.crossings if each.lines]
 
     def _make_bands(self) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from collage_engine.drawing.box_styles import ColouringData, style_boxes
 from collage_engine.drawing.groups import display_graph
-from collage_engine.drawing.hand_overs import hand_overs
+from collage_engine.drawing.hand_overs import hand_overs, labels_on_the_left
 from collage_engine.drawing.layout import lay_out
 from collage_engine.drawing.operators import operator_graph
 from collage_engine.drawing.scene import arrow_head, layout_request, scene, skip_curve
@@ -115,3 +115,11 @@ def test_costs_are_coloured_by_their_share_and_the_dearest_is_darkest() -> None:
     styles, _ = style_boxes(shown, "toolchain", ColouringData(placement=placed(dear, cheap)))
     assert styles[0].share == 1.0 and styles[2].share == pytest.approx(3 / 97)
     assert styles[1].share is None, "a partition's cost is drawn once"
+
+
+def test_two_labels_at_one_box_are_not_written_over_each_other() -> None:
+    size = "96.0 KiB"
+    assert labels_on_the_left([(100.0, 50.0), (120.0, 50.0)], [size, size]) == {0}
+    assert labels_on_the_left([(120.0, 50.0), (100.0, 50.0)], [size, size]) == {1}
+    assert labels_on_the_left([(100.0, 50.0), (200.0, 50.0)], [size, size]) == set()
+    assert labels_on_the_left([(100.0, 50.0), (120.0, 90.0)], [size, size]) == set()
