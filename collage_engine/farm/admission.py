@@ -1,4 +1,4 @@
-"""Which machines of a pool measure alike: what is asked of them, and what was found before.
+"""Finds out which machines of a pool measure alike: what they are asked, and what was found.
 
 What was found is kept in the coordinator's store for a day, so that the next command on the same
 farm need not find it out again.
@@ -32,7 +32,7 @@ CONSTANT = "machines of farms that measure alike"
 
 
 def admission(machine: str) -> str:
-    """The owner of the tasks by which a machine is compared with that of a run."""
+    """Returns the owner of the tasks by which a machine is compared with that of a run."""
     return f"admission of {machine}"
 
 
@@ -69,7 +69,7 @@ class Comparison:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has answered all that it is to be asked."""
+        """Tells whether the machine has answered all that it is to be asked."""
         return not self.waiting and self.candidates >= COMPARED
 
 

@@ -1,4 +1,4 @@
-"""What the coordinator needs of the library that carries its tasks, and Dask as that library.
+"""Defines what the coordinator needs of the library that carries its tasks, and uses Dask.
 
 The coordinator keeps the queue. The carrier takes one task for one machine, reports how it ended,
 and reports which machines come and go. Everything that Dask raises is translated here.
@@ -180,12 +180,12 @@ class Address:
 
     @property
     def is_file(self) -> bool:
-        """Whether it names a scheduler file."""
+        """Tells whether the address names a scheduler file."""
         return "://" not in self.text
 
     @property
     def encrypted(self) -> bool:
-        """Whether the connection is encrypted; that of a file is what the file says."""
+        """Tells whether the connection is encrypted; that of a file is what the file says."""
         if self.is_file:
             return _in_file(Path(self.text)).startswith("tls://")
         return self.text.startswith("tls://")
@@ -282,7 +282,7 @@ def _why_unreachable(address: Address, error: Exception) -> str:
 
 
 def why_not_started(error: Exception) -> str:
-    """Why one of Dask's servers did not start: what it raises says only that it did not."""
+    """Returns why one of Dask's servers did not start: what it raises says only that it did not."""
     cause = error.__cause__ or error
     system = cause.strerror if isinstance(cause, OSError) else None
     return system or str(cause) or type(cause).__name__
@@ -300,7 +300,7 @@ DROPPED = ("CancelledError", "FutureCancelledError")
 
 
 def why_lost(error: Exception) -> str:
-    """Why a machine gave no answer, in words; the exception itself goes to the log."""
+    """Returns why a machine gave no answer, in words; the exception itself goes to the log."""
     _LOG.info("a machine gave no answer", exc_info=error)
     name = type(error).__name__
     return LOST_BY.get(name, f"its task ended without an answer ({name}: {error})")

@@ -1,4 +1,4 @@
-"""The processes of a farm that this program starts: a scheduler, and a machine's worker."""
+"""Starts the processes of a farm: a scheduler, and a machine's worker."""
 
 from __future__ import annotations
 

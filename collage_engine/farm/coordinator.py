@@ -1,4 +1,4 @@
-"""The queue of a farm: which machine does what, one task at a time, and what failures mean.
+"""Keeps the queue of a farm: which machine does what, one task at a time, and what fails.
 
 One thread does everything here; carriers, placements and users put messages into its inbox. It
 knows nothing of Dask (``carrier``), nor of what tasks compute (``placing``).

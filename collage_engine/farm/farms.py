@@ -1,4 +1,4 @@
-"""The farms that an engine is connected to: what ``--farm`` and ``farm.status`` reach."""
+"""Holds the farms that an engine is connected to, for ``--farm`` and ``farm.status``."""
 
 from __future__ import annotations
 
@@ -203,7 +203,10 @@ class FarmJobs:
 
 
 def _stopped(ticket: Ticket, on_event: Callable[[object], None]) -> Callable[[], bool]:
-    """Whether a run that waits for a machine was stopped; after a while it says that it waits."""
+    """Returns a function that tells whether a run that waits for a machine was stopped.
+
+    After a while that function also says that the run waits.
+    """
     says_at = [time.monotonic() + SAYS_S]
 
     def stopped() -> bool:

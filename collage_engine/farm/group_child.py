@@ -1,4 +1,4 @@
-"""The child of a member that measures groups of candidates of one model, for runs elsewhere."""
+"""Runs a member's child that measures groups of candidates of one model, for runs elsewhere."""
 
 from __future__ import annotations
 

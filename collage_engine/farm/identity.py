@@ -1,4 +1,4 @@
-"""What identifies a machine and its software: by this, pools are formed and strangers refused."""
+"""Identifies a machine and its software, by which pools are formed and strangers refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a machine of a farm does: the functions that tasks name, and what it keeps between them.
+"""Does what a machine of a farm does: the functions that tasks name, and what is kept between.
 
 All work that can crash runs in children of this process: whole runs in the child of a run, groups
 of candidates in ``group_child``. This process only passes messages on.
@@ -65,7 +65,7 @@ from collage_engine.timing.speed_probe import Reading, SpeedProbe, reference
 _LOG = logging.getLogger(__name__)
 
 Say = Callable[[bytes], None]
-"""Sends news to the coordinator."""
+"""A function that sends news to the coordinator."""
 Wanted = Callable[[], bool]
 """Whether the coordinator still waits for the task."""
 
@@ -236,7 +236,7 @@ class Member:
         )
 
     def _drift(self, *, patient: bool) -> float:
-        """Share by which the speed probe is slower than its reference.
+        """Returns the share by which the speed probe is slower than its reference.
 
         A patient look waits for calm moments. A quick one that seems slow is followed by a patient
         one, since a single disturbance is no drift.
@@ -297,7 +297,7 @@ class Member:
             return stream.read(wanted.size)
 
     def _model(self, model: ModelFiles) -> Path:
-        """The model's file in a folder with all that belongs to it."""
+        """Returns the model's file in a folder with all that belongs to it."""
         digest = hashlib.sha256(encode(model.files)).hexdigest()[:32]
         folder = self.folder / "models" / digest
         for name, sha256 in model.files.items():
@@ -514,7 +514,7 @@ LOOK_AGAIN = 0.03
 
 
 def context_of(request: GroupRequest) -> str:
-    """What the true values and the child of a group depend on beside the model."""
+    """Returns what the true values and the child of a group depend on beside the model."""
     settings = request.settings
     inputs = hashlib.sha256(settings.inputs_npz or b"").hexdigest()
     parts = (settings.seed, settings.threads, settings.precision, settings.target)

@@ -34,7 +34,7 @@ def beside(name: str, message: bytes) -> bytes:
 
 
 def is_wanted(worker: Any, key: Any) -> bool:
-    """Whether somebody still waits for a task: neither cancelled, nor is its client gone.
+    """Tells whether somebody still waits for a task: it is not cancelled, its client not gone.
 
     It looks into the state machine of Dask's worker, which is no promised interface; a test
     (``tests/engine/test_farm_cluster.py``) says when that has changed.

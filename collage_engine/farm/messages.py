@@ -1,4 +1,4 @@
-"""What coordinator and members of a farm say to each other: typed records as JSON.
+"""Defines what coordinator and members of a farm say to each other: typed records as JSON.
 
 Every message is bytes of one of these records, decoded through ``records.typed``. Functions go by
 their names, models and artifacts as content-hashed chunks beside the messages.
@@ -32,7 +32,7 @@ def encode(record: object) -> bytes:
 
 
 def read(data: bytes, kind: type[Record]) -> Record:
-    """Bytes from another machine as the record that they must be.
+    """Reads bytes from another machine as the record that they must be.
 
     Raises:
         FarmError: They are something else.
@@ -78,7 +78,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     toolchains: dict[str, str] = {}
     """Toolchains that are available, with their versions."""
     adapters: dict[str, str] = {}
-    """Hashes of the adapters' sources."""
+    """Hashes of the sources of the toolchains' adapters, by toolchain."""
     compiler: str = ""
     """Version of TVM and what it compiles for."""
     busy: str = ""
@@ -91,7 +91,7 @@ class ModelFiles(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A model by content: the files that its folder must hold, by name, with their SHA-256."""
 
     name: str
-    """The file that is opened."""
+    """Name of the file that is opened."""
     files: dict[str, str]
     shapes: dict[str, tuple[int, ...]] = {}
 
@@ -141,7 +141,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     previous: Run | None = None
     spent_s: float = 0.0
     export: bool = False
-    """Whether an artifact is wanted."""
+    """Whether an artifact of the placement is wanted."""
 
 
 class ExportRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""The files of a model: the ONNX file, and those beside it that hold its weights."""
+"""Finds the files of a model: the ONNX file, and those beside it that hold its weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READ_LIMIT_S = 300.0
 def model_files(
     path: str, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[ModelFiles, dict[str, Path]]:
-    """A model by content, and where its contents lie here, by SHA-256.
+    """Returns a model by content, and where its contents lie here, by SHA-256.
 
     Raises:
         FarmError: A file cannot be read.

@@ -1,4 +1,4 @@
-"""One model on its way through a farm: a run on one machine, groups of it on others.
+"""Brings one model through a farm: a run on one machine, groups of it on others.
 
 The whole run, with its trials and its confirmation, is one task of one machine of the pool, which
 uses its own toolchains. Groups of candidates that it wants measured go to machines that are idle.
@@ -82,7 +82,7 @@ runtimes may have to be compiled first."""
 
 
 def of_machine(cost: Cost, machine: str) -> Cost:
-    """A cost that says which machine of a farm measured it.
+    """Returns a cost that says which machine of a farm measured it.
 
     Its speed probe gets the machine's name, too: a reading is only ever compared with the
     reference that the same machine has taken.
@@ -92,7 +92,7 @@ def of_machine(cost: Cost, machine: str) -> Cost:
 
 
 def arrived(measurements: Sequence[Measurement], machine: str) -> list[Measurement]:
-    """Measurements of a machine as they are stored: those that can be, with the machine's name."""
+    """Returns a machine's measurements as they are stored: those that can be, with its name."""
     return [
         m if m.cost.machine else msgspec.structs.replace(m, cost=of_machine(m.cost, machine))
         for m in measurements
@@ -317,7 +317,7 @@ class Placing:
         self.on_event(event)
 
     def _updated(self, update: Update) -> RunUpdate:
-        """An update with the machine's name in every cost that was measured for this run."""
+        """Returns an update with the machine's name in each cost that was measured for this run."""
         machine = self.machine
 
         def named(cost: Cost) -> Cost:
@@ -553,7 +553,7 @@ class Placing:
             self.coordinator.release(admission(machine))
 
     def _known(self) -> list[tuple[SharedGroup, Mapping[str, Cost]]]:
-        """The first groups that are known, a dozen candidates in all at most, with their costs."""
+        """Returns the first groups that are known, a dozen candidates at most, with their costs."""
         found: list[tuple[SharedGroup, Mapping[str, Cost]]] = []
         sha256 = self.model.files[self.model.name]
         for group in self._seen.values():
@@ -644,7 +644,7 @@ class Placing:
             self.coordinator.release(self.owner)
 
     def _fetched(self, wanted: Chunk) -> bytes | CollageError:
-        """One part of an artifact from the machine of the run, which is held for that."""
+        """Returns one part of an artifact from the machine of the run, which is held for that."""
         parts: queue.SimpleQueue[bytes | CollageError] = queue.SimpleQueue()
         self.coordinator.submit(
             Task(

@@ -1,4 +1,4 @@
-"""Which machines' measurements are comparable, and whether a machine really belongs to them."""
+"""Decides which machines' measurements are comparable, and whether a machine fits a pool."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ LEAST_COMPARED = 3
 
 
 def identity(hello: Hello) -> str:
-    """What makes machines equal: all that a measurement's key holds of the machine."""
+    """Returns what makes machines equal: all that a measurement's key holds of the machine."""
     parts = [hello.fingerprint, hello.compiler, hello.toolchains, hello.adapters]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def _processor_name(hello: Hello) -> str:
-    """A processor's name, without its cores and caches."""
+    """Returns a processor's name, without its cores and caches."""
     return hello.processor.partition(",")[0]
 
 
 def pool_name(hello: Hello) -> str:
-    """A name that a person can type: the processor, its cores, and a few letters of the hash."""
+    """Returns a name that a person can type: the processor, its cores, and letters of the hash."""
     words = re.sub(r"[^a-z0-9]+", "-", _processor_name(hello).lower()).strip("-")
     cores = f"{hello.cores}c"
     return f"{words[:LONGEST_SLUG].strip('-') or 'machine'}-{cores}-{identity(hello)[:6]}"
 
 
 def why_refused(theirs: Hello, engine: str, libraries: Mapping[str, str]) -> str:
-    """Why a machine cannot work for this coordinator, as a sentence; empty: it can.
+    """Returns why a machine cannot work for this coordinator, as a sentence; empty: it can.
 
     Args:
         theirs: What the machine says.
@@ -62,7 +62,7 @@ def why_refused(theirs: Hello, engine: str, libraries: Mapping[str, str]) -> str
 
 
 def differences(ours: Hello, theirs: Hello) -> str:
-    """In what two machines of equal processors differ, as a sentence; empty: in nothing."""
+    """Returns in what two machines of equal processors differ, as a sentence; empty: in nothing."""
     found = []
     if ours.cores != theirs.cores:
         found.append(f"it may use {theirs.cores} cores instead of {ours.cores}")
@@ -80,7 +80,7 @@ def differences(ours: Hello, theirs: Hello) -> str:
 
 
 def why_cannot_build(pool: Hello, here: Hello, toolchains: Iterable[str]) -> str:
-    """Why this machine cannot build what a pool's would, as a sentence; empty: it can.
+    """Returns why this machine cannot build what a pool's would, as a sentence; empty: it can.
 
     Args:
         pool: What the pool's first machine said.
@@ -101,7 +101,7 @@ def why_cannot_build(pool: Hello, here: Hello, toolchains: Iterable[str]) -> str
 
 
 def why_not_alike(known: Sequence[float], found: Sequence[float], drift: float) -> str:
-    """Why re-measured candidates show a machine to be of another speed; empty: they do not.
+    """Returns why re-measured candidates show a machine of another speed; empty: they do not.
 
     Args:
         known: Medians in the pool, in µs.

@@ -1,4 +1,4 @@
-"""The process of a machine's worker, below ``collage farm join``."""
+"""Runs the process of a machine's worker, below ``collage farm join``."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def main(address: str, name: str, certificate: str = "") -> int:
 
 
 def why_not_joined(error: Exception, name: str) -> str:
-    """Why a worker did not start, from what Dask raises."""
+    """Returns why a worker did not start, from what Dask raises."""
     from collage_engine.farm.carrier import why_not_started
 
     reason = why_not_started(error)

@@ -72,13 +72,13 @@ class RelaxImport:
     bounds: list[tuple[onnx.NodeProto, list[Any]]]
     """Every ONNX node, in order, with the variables of its results."""
     opsets: dict[str, int]
-    """Version of the operator set by domain; the standard's is ``""``."""
+    """The version of each operator set, by its domain; the standard's is ``""``."""
     operators: dict[str, OpaqueOperator]
-    """Opaque operators by the first value that each makes."""
+    """The opaque operators, each by the first value that it makes."""
     types: dict[str, tuple[TensorType, ...]]
-    """Types of what opaque operators make, by the first value of each."""
+    """The types of what an opaque operator makes, by the first value of it."""
     texts: set[Any]
-    """Names of the parameters that hold texts."""
+    """The Relax parameters of the inputs that hold texts."""
 
 
 class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM has no types.

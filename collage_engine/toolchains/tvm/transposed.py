@@ -43,7 +43,7 @@ class SubPixels:
     channels: int
     before: tuple[int, ...]
     after: tuple[int, ...]
-    """Elements of padding behind each axis of the ordinary convolution."""
+    """``before`` and ``after``: elements of padding of the ordinary convolution along each axis."""
     first: tuple[int, ...]
     """Positions cut off in front once results lie side by side."""
     out: tuple[int, ...]
