@@ -35,23 +35,25 @@ WRITTEN_OUT = {
 
 @dataclass(frozen=True)
 class Dialect:
-    """A dialect says what one library runs, and what it calls it."""
+    """The description of what products one library runs, and of how it calls them."""
 
     name: str
     """The library's name in messages."""
     check: Callable[[DataflowGraph, Node], None]
     """A function that raises ``UnsupportedError`` with the reason against an anchor."""
     activations: Mapping[str, str]
-    """The library's epilogue for each activation operator."""
+    """The library's name of the epilogue for each activation operator."""
     half_activations: Mapping[str, str] = field(default_factory=dict)
-    """The library's further epilogues for activations in half precision."""
+    """The library's names of further epilogues for activations in half precision."""
     chains: tuple[tuple[str, Callable[[Pattern], Pattern]], ...] = ()
-    """Pairs of an epilogue and the pattern of the chain of operators that writes it out."""
+    """Pairs of an epilogue and a function that makes the pattern of the chain of operators by which
+    it is written out."""
     half_chains: tuple[tuple[str, Callable[[Pattern], Pattern]], ...] = ()
     channel_axes: Mapping[str, Callable[[Node], int]] = field(
         default_factory=lambda: {"matmul": lambda node: len(node.type.shape) - 1}
     )
-    """The axis of the result along which a bias lies, by the operator that is the anchor."""
+    """Functions that return the axis of the result along which a bias lies, by the operator of the
+    anchor."""
 
     def activation(self, op: str, dtype: str) -> str | None:
         """Return the epilogue that applies an operator; None: the library has none."""
