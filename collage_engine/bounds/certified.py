@@ -6,6 +6,7 @@ Memory and arithmetic overlap: it is the larger of their times.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Container, Iterable, Sequence
 
 import msgspec
@@ -20,6 +21,12 @@ from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.typed import convert
 from collage_engine.store.store import Store, remembered
+
+_LOG = logging.getLogger(__name__)
+
+LEAST_CLOCK_RATIO = 0.6
+"""The clock while peaks were measured, as a share of the clock at another moment, at least; chosen:
+servers run between their base clock and 1.6 times as much."""
 
 
 def lower_bound_us(work: Work, peaks: Peaks, threads: int) -> float:
@@ -88,6 +95,24 @@ def machine_bounds(
             some = [c for c in candidates if bool(c.instance.architecture) == there]
             found.update(certified_bounds(graph, some, known, direct))
     return found
+
+
+def raise_peaks(store: Store, refuted: float) -> None:
+    """Raise the peaks of this machine that the store keeps, because a measured time refutes them.
+
+    Args:
+        store: Where the peaks are kept; one that cannot be written stays as it is.
+        refuted: The least measured time as a share of its certified bound. Below
+            ``LEAST_CLOCK_RATIO`` no clock explains it, and the peaks stay.
+    """
+    known = machine_peaks(store)
+    if known is None or not LEAST_CLOCK_RATIO <= refuted < 1.0:
+        return
+    name = f"{CONSTANT}:{fingerprint()}"
+    try:
+        store.put_constant(name, msgspec.to_builtins(known.raised(1.0 / refuted)))
+    except MeasureError as error:
+        _LOG.warning("the raised peaks are not kept: %s", error)
 
 
 def machine_peaks(store: Store | None) -> Peaks | None:

@@ -9,6 +9,8 @@ too low. A measured rate alone is no upper bound: the measurement may have met a
   What is known of a processor family counts: Zen 4 runs a 512-bit operation as two halves.
 * Reading from L1 and L2 is bounded in the same way by the width of their paths; reading from
   beyond is the best of many windows of one core reading ahead undisturbed, with a wide margin.
+* A candidate that is measured to be faster than its bound proves all of these too low, since the
+  clock was low while they were measured: they are raised by as much (``bounds.certified``).
 * Several threads have at most the rate of one, times their number.
 
 Without a compiler nothing is measured and there are no peaks: then nothing is left out.
@@ -116,6 +118,14 @@ class Peaks(msgspec.Struct, frozen=True, kw_only=True):
         return max(
             max(0, size - level.holds * count) / (level.bytes_per_s * count)
             for level in self.levels
+        )
+
+    def raised(self, factor: float) -> Peaks:
+        """Return peaks that are higher by a factor, with the clock that belongs to them."""
+        return Peaks(
+            flops={dtype: rate * factor for dtype, rate in self.flops.items()},
+            levels=tuple(Level(one.holds, one.bytes_per_s * factor) for one in self.levels),
+            hertz=self.hertz * factor,
         )
 
 

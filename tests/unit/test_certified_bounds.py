@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
-from collage_engine.bounds.certified import certified_bounds, lower_bound_us, machine_peaks
+from collage_engine.bounds.certified import (
+    certified_bounds,
+    lower_bound_us,
+    machine_peaks,
+    raise_peaks,
+)
 from collage_engine.bounds.conv_windows import Window
 from collage_engine.bounds.work import WINOGRAD, WorkCounter
 from collage_engine.machine.peaks import Level, Peaks
@@ -220,3 +226,18 @@ def test_a_pooling_reads_whole_what_its_windows_cover(stride: int, out: int, rea
     after = call(2, "nn.relu", (1,), 1, 1, out, out)
     work = WorkCounter(graph(value(0, 1, 1, 8, 8), pool, after)).of(node_set([1, 2]))
     assert work.read_bytes == 4 * read
+
+
+def test_a_measured_time_below_its_bound_raises_the_peaks_that_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Peaks(flops={"float32": 60e9}, levels=(Level(0, 100e9),), hertz=2e9)
+    monkeypatch.setattr("collage_engine.bounds.certified.measure_peaks", lambda: slow)
+    with Store(tmp_path / "m.db") as store:
+        assert machine_peaks(store) == slow
+        raise_peaks(store, 0.8)
+        raised = machine_peaks(store)
+        assert raised is not None and raised.flops["float32"] == pytest.approx(75e9)
+        assert raised.levels[0].bytes_per_s == pytest.approx(125e9)
+        raise_peaks(store, 0.1)  # no clock explains that
+        assert machine_peaks(store) == raised

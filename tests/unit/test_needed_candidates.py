@@ -102,6 +102,24 @@ def test_without_heuristic_bounds_only_certified_ones_leave_candidates_out() -> 
     assert {f"slow:{2 * k}+{2 * k + 1}" for k in range(BLOCKS)} <= stored.asked
 
 
+def test_a_time_below_its_certified_bound_lowers_all_of_them() -> None:
+    """Peaks that were measured at a low clock would leave out the best candidates."""
+    stored = Stored(truth(slow_group_us=90.0))
+    settings = RunSettings(threads=1, parts=RunParts(heuristic_bounds=False))
+    data = data_of(GRAPH, records(), settings=settings)
+    best = {f"slow:{2 * k}+{2 * k + 1}" for k in range(BLOCKS)}
+    # The group's bound lies above the fast one's 105 µs; a single operator's, 100 µs, refutes it.
+    bounds = dict.fromkeys(best, 120.0) | {"fast:0": 130.0}
+    needed = Needed(
+        GRAPH, data.with_costs(data.costs.with_certified_bounds(bounds)), stored, math.inf
+    )
+    costs = needed.measure(audit=False)
+    assert needed.certified and best <= stored.asked
+    assert needed.refuted == pytest.approx(90.0 / 120.0)
+    assert set(solve(data.with_costs(costs).problem()).cover) == best
+    assert all(costs.certified_bound_us[name] <= 90.0 * (1 + 1e-9) for name in best)
+
+
 def test_operators_are_measured_first_on_toolchains_that_are_fast_alone() -> None:
     whole = tuple(range(2 * BLOCKS))
     all_records = [

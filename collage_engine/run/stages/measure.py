@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
+from collage_engine.bounds.certified import raise_peaks
 from collage_engine.candidates.coalesce import merged_candidates
 from collage_engine.candidates.menu import Menu, threads_of
 from collage_engine.candidates.open_model import OpenModel
@@ -246,6 +247,8 @@ class _Measurement:
         self.open_model = inputs.open_model
         self.menu = inputs.menu
         self.settings = inputs.data.settings
+        self.is_local = inputs.exchange is None
+        """Whether all candidates are measured on this machine."""
         self.measuring = measuring
         self.control = control
         self.drift_here = drift_here
@@ -392,6 +395,11 @@ class _Measurement:
             data.costs.cost(c.id).usable for c in data.candidates if len(c.nodes) < operators
         )
         data = data.with_costs(needed.measure(audit=audit and first))
+        if needed.refuted < 1.0:
+            share = f"{100 * (1 - needed.refuted):.0f}"
+            self.control.log(say.BOUNDS_LOWERED.format(share=share))
+            if self.menu.target.kind == "cpu" and self.is_local:
+                raise_peaks(self.open_model.store, needed.refuted)
         self.measuring.counts = msgspec.structs.replace(
             self.measuring.counts, proven=len(needed.proven), assumed=len(needed.assumed)
         )

@@ -52,6 +52,8 @@ NEXT_BEST = 4
 start the measuring child for several candidates at once."""
 SEARCH_S = 3.0
 """Seconds for one search of a graph that is too wide for exact search; chosen."""
+ROUNDING = 1e-9
+"""Share by which a time may be below its bound after that was lowered to it: rounding."""
 PINS_APART = 6
 """Pins up to which the cover without each of them is made certain too; chosen, since each costs
 further searches."""
@@ -83,6 +85,9 @@ class Needed:
         certified: Whether no unmeasured candidate can be in a better cover, under the assumption.
         proven: Keys left unmeasured of which bytes and operations alone prove that.
         assumed: Keys left unmeasured of which only the assumption says that.
+        refuted: The least measured time as a share of its certified bound, or 1 where none is less:
+            all certified bounds were lowered to this share, since the peaks that they rest on were
+            measured while the clock was low.
     """
 
     def __init__(
@@ -110,6 +115,7 @@ class Needed:
         self.certified = False
         self.proven: set[str] = set()
         self.assumed: set[str] = set()
+        self.refuted = 1.0
         self._unproven = ""
         """Why it is not certified, in words."""
         self._operators = len(graph.operators)
@@ -218,6 +224,31 @@ class Needed:
         return len(group.nodes) == self._operators, decided_us
 
     def _measure_until_certain(self) -> bool:
+        """Measure until the best covers are certain, by bounds that no measured time refutes."""
+        certain = self._measure_by_these_bounds()
+        while self._lower_refuted_bounds():
+            certain = self._measure_by_these_bounds()
+        return certain
+
+    def _lower_refuted_bounds(self) -> bool:
+        """Lower all certified bounds by as much as a measured time is below its own; tell if so."""
+        certified = self._table.certified_bound_us
+        share = min(
+            (
+                us / certified[c.id]
+                for c in self._candidates
+                if (us := self._costs.get(c.key, UNKNOWN).median_us) and certified.get(c.id)
+            ),
+            default=1.0,
+        )
+        if share >= 1.0 - ROUNDING:
+            return False
+        self.refuted *= share
+        lowered = {name: us * share for name, us in certified.items()}
+        self._table = self._table.with_certified_bounds(lowered)
+        return True
+
+    def _measure_by_these_bounds(self) -> bool:
         """Measure until the best covers are certain, with all pins and limits and without them."""
         problem = self._problem()
         pins = problem.pins
