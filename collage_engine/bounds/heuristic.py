@@ -3,11 +3,15 @@
 What bytes and operations prove (``bounds.certified``) is far below what real kernels take. Much
 nearer comes what the same heavy operators took alone, here and just now:
 
-    **The assumption.** No toolchain runs a group of operators faster than ``BEST`` of what its
-    convolutions and matrix products take alone, each by whichever toolchain is fastest at it;
-    nor faster than ``SHARE`` of what they took that toolchain itself alone, ``LEARNT`` of the
-    least such share of any group of that toolchain (once ``FEW`` are measured), ``NEAR`` of
-    what smaller groups within it let expect, or ``LIGHT`` of what any single operator took it.
+    **The assumption.** No toolchain runs a group of operators in less than
+
+    * ``FASTEST_SHARE`` of what its convolutions and matrix products take alone, each on whichever
+      toolchain is fastest at it;
+    * ``OWN_SHARE`` of what they took that toolchain itself alone;
+    * ``MEASURED_SHARE_FACTOR`` of the least such share of any group of that toolchain, once
+      ``GROUPS_TO_LEARN_FROM`` of them are measured;
+    * ``SMALLER_GROUPS_SHARE`` of what smaller groups within it let expect;
+    * ``SINGLE_OPERATOR_SHARE`` of what any single operator in it took that toolchain.
 
 Fusion saves traffic, not multiplications; alone, each operator was measured with its toolchain's
 best kernel for that shape. What a call costs whatever is in it is left out of the comparison, it is
@@ -17,8 +21,8 @@ The assumption is held against every group that is measured, in two steps. Times
 been taken in a slow moment: a group that took less than the fastest times of its operators
 together lowers those of all its operators, for all toolchains, in proportion. What is left is how
 much that toolchain gains by fusing: a group that took less than its own parts lowers what is
-expected of all groups of that toolchain with these operators. So ``SHARE`` is what a group may be
-faster still than the best one seen.
+expected of all groups of that toolchain with these operators. So ``OWN_SHARE`` is what a group may
+be faster still than the best one seen.
 
 Left out are groups that the reasoning does not hold for: with operators that round to eight bits
 (whole numbers are multiplied faster), and with operators that look at a part of a value only.
@@ -36,39 +40,39 @@ from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost
 from collage_engine.records.graph import GraphRecord
 
-BEST = 0.9
+FASTEST_SHARE = 0.9
 """Share of what its heavy operators take alone, each at its fastest, that a group takes at least.
-Chosen; like the five that follow it is checked against every group that a run measures."""
-SHARE = 0.8
+Chosen; like the other shares below it is checked against every group that a run measures."""
+OWN_SHARE = 0.8
 """The same share, of what the operators took the group's own toolchain. Chosen."""
-LEARNT = 0.9
+MEASURED_SHARE_FACTOR = 0.9
 """How much less than the least measured share of a toolchain's groups another one may take.
 Chosen."""
-FEW = 5
+GROUPS_TO_LEARN_FROM = 5
 """Measured groups of a toolchain from which its least share is used. Chosen."""
-NEAR = 0.9
+SMALLER_GROUPS_SHARE = 0.9
 """Share that a group takes of what smaller groups within it let expect. Chosen."""
-LIGHT = 0.5
+SINGLE_OPERATOR_SHARE = 0.5
 """Share that a group takes of what any single operator in it took its toolchain. Chosen."""
 LEAST_US = 0.01
 """Microseconds that a group takes besides its call, so that no bound is zero. Chosen."""
 FLOOR_SHARE = 0.8
 """Share of the time of a call on a single number that every call of the toolchain takes. Chosen."""
-HEAVY = frozenset({"matmul", "nn.conv1d", "nn.conv2d", "nn.conv3d"})
+HEAVY_OPERATORS = frozenset({"matmul", "nn.conv1d", "nn.conv2d", "nn.conv3d"})
 """Operators whose multiplications no fusion saves."""
 _EXEMPT = """
     quantize dequantize strided_slice dynamic_strided_slice split take take_along_axis gather_nd
     gather_elements scatter_nd scatter_elements topk nn.dropout
 """
-EXEMPT = frozenset(_EXEMPT.split())
+EXEMPT_OPERATORS = frozenset(_EXEMPT.split())
 """Operators with which a group may take less than its parts: see above."""
 CALL = "call:"
 """``call:<instance>`` in the transition constants: a call on a single number, in microseconds."""
 
 ASSUMPTION = (
-    f"assuming that no toolchain runs a group in less than {100 * BEST:.0f} % of what its "
+    f"assuming that no toolchain runs a group in less than {100 * FASTEST_SHARE:.0f} % of what its "
     "convolutions and matrix products take the fastest toolchain in isolation, or "
-    f"{100 * SHARE:.0f} % of what they "
+    f"{100 * OWN_SHARE:.0f} % of what they "
     "took it in isolation (less still where a measured group did better)"
 )
 PROVEN = "a certified bound excludes it, by bytes and operations"
@@ -77,7 +81,7 @@ ASSUMED = f"a heuristic bound excludes it, {ASSUMPTION}"
 
 
 @dataclass(frozen=True, slots=True)
-class Alone:
+class IsolatedTimes:
     """What heavy operators take in isolation, without the call, in microseconds."""
 
     own: dict[tuple[str, int], float]
@@ -114,14 +118,14 @@ class Parts:
         constants: Mapping[str, float] | None = None,
     ) -> None:
         calls = [node for node in graph.nodes if node.form == "call"]
-        self.heavy = {k for k, node in enumerate(calls) if node.op in HEAVY}
+        self.heavy = {k for k, node in enumerate(calls) if node.op in HEAVY_OPERATORS}
         self.records = list(records)
         floors = constants or {}
         self.floor = {
             r.instance.id: FLOOR_SHARE * floors.get(CALL + r.instance.id, 0.0) for r in records
         }
         self.heavy_of = [tuple(n for n in r.nodes if n in self.heavy) for r in self.records]
-        otherwise = {k for k, node in enumerate(calls) if node.op in EXEMPT}
+        otherwise = {k for k, node in enumerate(calls) if node.op in EXEMPT_OPERATORS}
         self.within = self._nested()
         self.exempt = [not otherwise.isdisjoint(r.nodes) for r in self.records]
 
@@ -200,7 +204,7 @@ class Parts:
 
     def _alone(
         self, single: Mapping[tuple[str, int], float], groups: Sequence[tuple[int, float]]
-    ) -> Alone:
+    ) -> IsolatedTimes:
         """Return times alone, less where a group shows that they were taken in a slow moment."""
         own = {at: us for at, us in single.items() if at[1] in self.heavy}
         best: dict[int, float] = {}
@@ -212,12 +216,12 @@ class Parts:
             together = sum(best.get(node, 0.0) for node in heavy)
             for node in heavy if us < together else ():
                 slow[node] = min(slow.get(node, 1.0), us / together)
-        return Alone(
+        return IsolatedTimes(
             own={at: us * slow.get(at[1], 1.0) for at, us in own.items()},
             best={node: us * slow.get(node, 1.0) for node, us in best.items()},
         )
 
-    def _shares(self, alone: Alone, groups: Sequence[tuple[int, float]]) -> Shares:
+    def _shares(self, alone: IsolatedTimes, groups: Sequence[tuple[int, float]]) -> Shares:
         """Return what measured groups took, as shares of what their heavy operators took alone."""
         found = Shares()
         seen: dict[str, set[float]] = {}
@@ -231,14 +235,16 @@ class Parts:
             for node in heavy:
                 if share < found.least.get((instance, node), 1.0):
                     found.least[instance, node] = share
-        found.lowest = {name: min(some) for name, some in seen.items() if len(some) >= FEW}
+        found.lowest = {
+            name: min(some) for name, some in seen.items() if len(some) >= GROUPS_TO_LEARN_FROM
+        }
         return found
 
     def _bound(
         self,
         place: int,
         single: Mapping[tuple[str, int], float],
-        alone: Alone,
+        alone: IsolatedTimes,
         shares: Shares,
     ) -> float:
         """Return the lower bound of the group at a place, in microseconds."""
@@ -250,17 +256,17 @@ class Parts:
             if share is not None:
                 for node in self.heavy_of[inner]:
                     near[node] = min(near.get(node, math.inf), share)
-        usual = LEARNT * min(1.0, shares.lowest.get(instance, 0.0))
+        usual = MEASURED_SHARE_FACTOR * min(1.0, shares.lowest.get(instance, 0.0))
         own = 0.0
         for node in heavy:
-            part = max(usual, SHARE * shares.least.get((instance, node), 1.0))
+            part = max(usual, OWN_SHARE * shares.least.get((instance, node), 1.0))
             if node in near:
-                part = max(part, NEAR * near[node])
+                part = max(part, SMALLER_GROUPS_SHARE * near[node])
             own += alone.own.get((instance, node), 0.0) * part
-        best = BEST * sum(alone.best.get(node, 0.0) for node in heavy)
+        best = FASTEST_SHARE * sum(alone.best.get(node, 0.0) for node in heavy)
         longest = max(
             alone.own.get((instance, node), single.get((instance, node), 0.0))
             * shares.least.get((instance, node), 1.0)
             for node in record.nodes
         )
-        return self.floor[instance] + max(own, best, LIGHT * longest)
+        return self.floor[instance] + max(own, best, SINGLE_OPERATOR_SHARE * longest)

@@ -53,7 +53,7 @@ ProcessRounds = Rounds[PlacementProcess]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoomSettings:
+class CapacitySettings:
     """How many contenders are loaded at a time: each holds its weights a few times."""
 
     most_at_once: int | None = None
@@ -73,7 +73,7 @@ class RoomSettings:
     device_memory_share: float = 0.8
     """Share of a device's memory that contenders may take; chosen."""
 
-    def room(self, contenders: Sequence[Contender], weights_bytes: int) -> int:
+    def most_loaded(self, contenders: Sequence[Contender], weights_bytes: int) -> int:
         """Return how many contenders may be loaded at a time.
 
         Args:
@@ -87,13 +87,13 @@ class RoomSettings:
         if self.most_at_once is not None:
             return max(self.least, self.most_at_once)
         each = self.process_bytes + self.weights_factor * weights_bytes
-        room = max(self.least, int(available_bytes() * self.memory_share / each))
+        most = max(self.least, int(available_bytes() * self.memory_share / each))
         if any(part.instance.architecture for one in contenders for part in one.cover):
             # Each process has a context of its own on the device.
             memory = min((device.memory_bytes for device in cuda_probe().devices), default=0)
             each = self.device_process_bytes + self.device_weights_factor * weights_bytes
-            room = min(room, max(self.least, int(memory * self.device_memory_share / each)))
-        return room
+            most = min(most, max(self.least, int(memory * self.device_memory_share / each)))
+        return most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +126,7 @@ class ConfirmationSettings:
     """Runs of the model in the winner's profile; chosen."""
     withdrawal: WithdrawalSettings = field(default_factory=WithdrawalSettings)
     ranking: RankingSettings = RANKING
-    room: RoomSettings = field(default_factory=RoomSettings)
+    capacity: CapacitySettings = field(default_factory=CapacitySettings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +226,7 @@ class _Confirming:
         trials_us: Mapping[tuple[object, ...], float],
     ) -> None:
         self.runner = runner
-        self.settings = settings if runner.files.turn is None else few_rounds(settings)
+        self.settings = settings if runner.files.one_loaded is None else few_rounds(settings)
         self.progress = progress
         self.hurry = hurry
         self.trials_us = trials_us
@@ -307,14 +307,16 @@ class _Confirming:
         waiting = [one for one in self.processes if one.failure is None]
         self.progress.done += len(self.processes) - len(waiting)
         contenders = [one.contender for one in self.processes]
-        room = settings.room.room(contenders, self.runner.files.model.weights_bytes)
-        if self.runner.files.turn is not None:
-            room = len(contenders)  # one of them is loaded at a time
+        most_loaded = settings.capacity.most_loaded(
+            contenders, self.runner.files.model.weights_bytes
+        )
+        if self.runner.files.one_loaded is not None:
+            most_loaded = len(contenders)  # one of them is loaded at a time
         at_once = self.runner.settings.loaders
         while waiting:
             batch, waiting = waiting[:at_once], waiting[at_once:]
-            if len(self.loaded()) + len(batch) > room:
-                self.make_room(room - len(batch))
+            if len(self.loaded()) + len(batch) > most_loaded:
+                self.make_room(most_loaded - len(batch))
             self.load(batch)
         if not any(one.can_win for one in self.processes):
             barred = [one.contender for one in self.processes if one.failure is None]

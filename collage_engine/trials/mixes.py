@@ -28,7 +28,7 @@ from collage_engine.records.numbering import OperatorNumber
 from collage_engine.trials.calibration import CalibrationSettings
 from collage_engine.trials.proposals import Proposal, Proposer, Trial
 
-Group: TypeAlias = tuple[OperatorNumber, ...]
+OperatorGroup: TypeAlias = tuple[OperatorNumber, ...]
 """Operators that TVM would fuse into one kernel, ascending."""
 Cover: TypeAlias = tuple[Candidate, ...]
 
@@ -64,10 +64,10 @@ class MixSettings:
 class GroupTimes:
     """What groups take inside the model, in microseconds, by group and toolchain instance."""
 
-    us: Mapping[Group, Mapping[str, float]] = field(default_factory=dict)
+    us: Mapping[OperatorGroup, Mapping[str, float]] = field(default_factory=dict)
 
     @property
-    def fastest(self) -> dict[Group, str]:
+    def fastest(self) -> dict[OperatorGroup, str]:
         """Return the instance on which each group takes least."""
         return {group: min(taken, key=lambda name: taken[name]) for group, taken in self.us.items()}
 
@@ -90,7 +90,7 @@ class Mix:
     expected_us: float
 
 
-def groups_of(calls: CallGraph) -> list[Group]:
+def groups_of(calls: CallGraph) -> list[OperatorGroup]:
     """Return the groups of operators that TVM's FuseOps would fuse, in the graph's order.
 
     Groups that hold no operator (of tuples and projections only) are left out.
@@ -101,8 +101,8 @@ def groups_of(calls: CallGraph) -> list[Group]:
 
 
 def profile_groups(
-    groups: Sequence[Group],
-    taken: Mapping[str, Mapping[Group, Candidate]],
+    groups: Sequence[OperatorGroup],
+    taken: Mapping[str, Mapping[OperatorGroup, Candidate]],
     tolerance: float,
     settings: MixSettings,
     is_over: Callable[[], bool] = lambda: False,
@@ -123,9 +123,9 @@ def profile_groups(
     Returns:
         What the groups took, as far as covers ran; no times at all where a group cannot be taken.
     """
-    us: dict[Group, dict[str, float]] = {}
+    us: dict[OperatorGroup, dict[str, float]] = {}
     proposed: set[frozenset[str]] = set()
-    usual: dict[Group, Candidate] = {}
+    usual: dict[OperatorGroup, Candidate] = {}
     for own in reversed(list(taken.values())):
         usual.update(own)
     if not all(group in usual for group in groups):
@@ -158,7 +158,7 @@ def suggested_mixes(
     times: GroupTimes,
     alone_us: Mapping[str, float],
     calls: CallGraph,
-    candidate: Callable[[str, Group], Candidate],
+    candidate: Callable[[str, OperatorGroup], Candidate],
     settings: MixSettings,
 ) -> list[Mix]:
     """Return the mixes that could beat the fastest toolchain alone, the most promising first.
@@ -175,7 +175,7 @@ def suggested_mixes(
     fastest_us = min(alone_us.values())
     fastest = times.fastest
 
-    def merged(chosen: Mapping[Group, str]) -> Cover:
+    def merged(chosen: Mapping[OperatorGroup, str]) -> Cover:
         """Return the cover in which neighbouring groups on the same instance are one partition."""
         owner: list[str | None] = [None] * calls.size
         for group, name in chosen.items():
@@ -206,7 +206,7 @@ def suggested_mixes(
 
 def _moves(
     times: GroupTimes, base: str, base_us: float, settings: MixSettings
-) -> list[tuple[frozenset[Group], float]]:
+) -> list[tuple[frozenset[OperatorGroup], float]]:
     """Return sets of groups that could leave a toolchain, with the microseconds that this saves.
 
     A base that takes the whole model in less than the sum of its groups wins something across them;

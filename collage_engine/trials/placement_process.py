@@ -155,7 +155,7 @@ class TrialModel:
         )
 
 
-class Turn:
+class OneLoaded:
     """Lets one placement at a time be loaded, where several would take too much memory."""
 
     def __init__(self) -> None:
@@ -174,7 +174,7 @@ class TrialFiles:
     def __init__(self, model: TrialModel, samples: Sequence[Sample], folder: Path) -> None:
         self.model = model
         self.folder = folder
-        self.turn = Turn() if model.weights_bytes >= ONE_LOADED_FROM_BYTES else None
+        self.one_loaded = OneLoaded() if model.weights_bytes >= ONE_LOADED_FROM_BYTES else None
         """Who may be loaded; None: as many as there are."""
         self.samples = tuple(folder / f"sample{k}" for k, _ in enumerate(samples, start=1))
         for place, sample in zip(self.samples, samples, strict=True):
@@ -289,8 +289,8 @@ class PlacementProcess:
             ModelError: the model's file has changed.
             Cancelled: the user stopped it.
         """
-        if self._files.turn is not None:
-            self._files.turn.take(None)
+        if self._files.one_loaded is not None:
+            self._files.one_loaded.take(None)
         model = self._files.model
         request = BuildCover(
             model=model.path,
@@ -347,8 +347,8 @@ class PlacementProcess:
 
     def _start(self) -> None:
         """Start the process, in which nothing is loaded yet."""
-        if self._files.turn is not None:
-            self._files.turn.take(self)
+        if self._files.one_loaded is not None:
+            self._files.one_loaded.take(self)
         self._worker = self._start_worker(
             TRIAL_JOB,
             env=self.built.environment | RUNTIME_ONLY if self.built else {},

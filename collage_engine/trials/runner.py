@@ -100,7 +100,7 @@ class TrialRunner:
         """
         self.files = TrialFiles(model, samples, folder)
         self.settings = settings or TrialSettings()
-        if self.files.turn is not None:
+        if self.files.one_loaded is not None:
             self.settings = one_at_a_time(self.settings)
         self._tolerance = tolerance
         self._cancelled = cancelled or Event()
@@ -282,7 +282,7 @@ class TrialRunner:
         with ThreadPoolExecutor(max_workers=count) as pool:
             for finished in [pool.submit(work, number) for number in range(count)]:
                 finished.result()
-        if self.files.turn is not None:
+        if self.files.one_loaded is not None:
             self.end_builders()  # what they hold is as large as a placement
 
     def load(

@@ -51,7 +51,7 @@ from collage_engine.tuning.choice import (
     tuned_instance,
 )
 from collage_engine.tuning.job import JOB, ListTasks, Missing
-from collage_engine.tuning.turns import SILENCE_S, Turns
+from collage_engine.tuning.workload_searches import SILENCE_S, WorkloadSearches
 
 TURN_S = 2.0, 15.0
 """Seconds of the shortest and the longest turn of one workload, which may get several; chosen."""
@@ -167,8 +167,8 @@ class Tuning:
         )
         self._tasks: dict[str, list[TuneTask]] = {}
         """By measurement key of the untuned candidate."""
-        self._turns = Turns(self._worker, self._records, self.toolchain, control)
-        self._known = self._turns.known
+        self._searches = WorkloadSearches(self._worker, self._records, self.toolchain, control)
+        self._known = self._searches.known
         self._sources: list[CandidateSource] = list(menu.sources)
         self._untuned: tuple[Candidate, ...] = ()
         self._missing_reported = False
@@ -219,7 +219,9 @@ class Tuning:
             self.counts,
             workloads=len(self._workloads()),
             improved=improved,
-            from_store=sum(r.complete for w, r in self._known.items() if w not in self._turns.done),
+            from_store=sum(
+                r.complete for w, r in self._known.items() if w not in self._searches.done
+            ),
             seconds=time.monotonic() - budget.started,
         )
         return Tuned(
@@ -362,11 +364,11 @@ class Tuning:
         if task.kind == "trace" and not self._missing_reported:
             self._report_what_is_missing()
         seconds = max(shortest, min(longest, budget.left * score / total))
-        done = len(self._turns.done)
+        done = len(self._searches.done)
         self.report.progress(done, done + 1, task.workload)
-        self._turns.take(described, self.instance, min(seconds, budget.left))
+        self._searches.take(described, self.instance, min(seconds, budget.left))
         self.counts = msgspec.structs.replace(
-            self.counts, tuned=len(self._turns.done), tried=self._turns.tried
+            self.counts, tuned=len(self._searches.done), tried=self._searches.tried
         )
         return True
 

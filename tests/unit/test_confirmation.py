@@ -8,7 +8,12 @@ import pytest
 
 from collage_engine.build.build_job import BuildCover
 from collage_engine.records.errors import Cancelled, ToolchainError
-from collage_engine.trials.confirmation import ConfirmationSettings, RoomSettings, confirm, joined
+from collage_engine.trials.confirmation import (
+    CapacitySettings,
+    ConfirmationSettings,
+    confirm,
+    joined,
+)
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.rounds import WithdrawalSettings
 from collage_engine.trials.trial_job import OpenPlacement, ProfilePlacement, RunRound
@@ -261,7 +266,7 @@ def test_where_memory_is_short_the_slow_leave_in_heats(script, tmp_path):
     contenders = [contender(f"r{k}") for k in range(12)]
     for k in range(12):
         script.us[f"r{k}"] = 200.0 - 10 * k
-    done = go(script, tmp_path, contenders, room=RoomSettings(most_at_once=5))
+    done = go(script, tmp_path, contenders, capacity=CapacitySettings(most_at_once=5))
     assert script.most_loaded <= 5
     assert done.winner.contender.name == "r11"
     assert [o.measured_us for o in done.results] == pytest.approx(

@@ -38,7 +38,7 @@ from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.search.api import reuse, solve
 from collage_engine.transitions.copies import LARGE, SMALL, measured
 from collage_engine.trials import confirmation
-from collage_engine.trials.confirmation import RoomSettings
+from collage_engine.trials.confirmation import CapacitySettings
 from collage_engine.trials.contender import Contender
 from tests.support.candidates import row
 from tests.support.covers import candidate_on
@@ -233,8 +233,10 @@ def test_contenders_share_the_devices_memory(monkeypatch: pytest.MonkeyPatch) ->
     on_host, on_device = [], []
     for gigabytes in (8, 140):
         monkeypatch.setattr(confirmation, "cuda_probe", lambda g=gigabytes: device(g))
-        on_host.append(RoomSettings().room([contender(CPU)], 400 << 20))
-        on_device.append(RoomSettings().room([contender(CPU), contender(GPU)], 400 << 20))
+        on_host.append(CapacitySettings().most_loaded([contender(CPU)], 400 << 20))
+        on_device.append(
+            CapacitySettings().most_loaded([contender(CPU), contender(GPU)], 400 << 20)
+        )
     assert on_device[0] == 4 and on_device[1] > 40  # BERT-base beside twenty others
     assert on_host[0] == on_host[1] > on_device[1]  # A device's memory limits none on the host
 

@@ -12,10 +12,10 @@ from collage_engine.records.candidate import Candidate
 from collage_engine.records.numbering import OperatorNumber
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.mixes import (
-    Group,
     GroupTimes,
     Mix,
     MixSettings,
+    OperatorGroup,
     groups_of,
     profile_groups,
     suggested_mixes,
@@ -28,11 +28,11 @@ from tests.support.scripted_workers import Script, cover
 
 LENGTH = 5
 CALLS = call_graph(chain(*("anchor" for _ in range(LENGTH))))
-GROUPS: list[Group] = [(OperatorNumber(number),) for number in range(LENGTH)]
+GROUPS: list[OperatorGroup] = [(OperatorNumber(number),) for number in range(LENGTH)]
 SETTINGS = MixSettings(least_saving_us=1.0)
 
 
-def candidate(name: str, group: Group) -> Candidate:
+def candidate(name: str, group: OperatorGroup) -> Candidate:
     return candidate_on(instance(name), group)
 
 
@@ -76,7 +76,7 @@ class Truth:
         )
 
 
-def taken(**numbers: range) -> dict[str, dict[Group, Candidate]]:
+def taken(**numbers: range) -> dict[str, dict[OperatorGroup, Candidate]]:
     return {
         name: {GROUPS[k]: candidate(name, GROUPS[k]) for k in groups}
         for name, groups in numbers.items()

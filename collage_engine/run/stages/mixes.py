@@ -27,10 +27,10 @@ from collage_engine.trials.baselines import COLLAGE
 from collage_engine.trials.confirmation_plan import Predicted
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.mixes import (
-    Group,
     GroupTimes,
     Mix,
     MixSettings,
+    OperatorGroup,
     groups_of,
     profile_groups,
     suggested_mixes,
@@ -149,14 +149,14 @@ class Mixing:
         self.taken = self._taken()
         self.profiled_covers: list[ProfiledCover] = []
 
-    def _taken(self) -> dict[str, dict[Group, Candidate]]:
+    def _taken(self) -> dict[str, dict[OperatorGroup, Candidate]]:
         """Return the candidates for groups by instance id, in the order of profiling.
 
         Instances that TVM compiles, which take every operator, come first, then those with the
         fewest groups, which are soonest ready.
         """
         groups = set(self.groups)
-        taken: dict[str, dict[Group, Candidate]] = {}
+        taken: dict[str, dict[OperatorGroup, Candidate]] = {}
         hosts = {source.instance.id for source in self.inputs.menu.sources if source.host}
         for candidate in self.inputs.data.candidates:
             group = tuple(candidate.nodes)
@@ -245,7 +245,7 @@ class Mixing:
         """Return the mixes that these times suggest, the most promising first."""
         return suggested_mixes(times, self.alone_us, self.calls, self._candidate, self.settings)
 
-    def _candidate(self, instance: str, operators: Group) -> Candidate:
+    def _candidate(self, instance: str, operators: OperatorGroup) -> Candidate:
         """Return the candidate of some operators on an instance: the menu's, or a new one."""
         known = self.taken[instance].get(operators)
         if known is not None:

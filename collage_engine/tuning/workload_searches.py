@@ -1,4 +1,4 @@
-"""A turn of tuning: one workload searched for a while in the child, which may crash or hang."""
+"""Searches one workload after another for better kernels in the child, which may crash or hang."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from collage_engine.tuning.job import Missing, Trying, Tune
 START_S = 120.0
 """Seconds for starting the child, which no search pays for; chosen."""
 OVER_S = 40.0
-"""Seconds beyond its turn after which a search is ended; what it found is kept; chosen."""
+"""Seconds beyond its time after which a search is ended; what it found is kept; chosen."""
 OVER_DEVICE_S = 120.0
-"""Seconds beyond its turn where MetaSchedule has kernels compiled for a device, a batch at a time;
+"""Seconds beyond its time where MetaSchedule has kernels compiled for a device, a batch at a time;
 chosen."""
 SILENCE_S = 110.0
 """Seconds that one variant may take; chosen."""
@@ -28,15 +28,15 @@ CRASHES = 3
 """Crashes after which a workload is left alone; chosen."""
 
 
-class Turns:
-    """Searches workloads in turn in the child; keeps what is known of them, in the store too."""
+class WorkloadSearches:
+    """Searches workloads one after another in the child, and keeps what is known of them."""
 
     def __init__(
         self, worker: Worker, records: TuningRecords, toolchain: str, control: RunControl
     ) -> None:
         self.known: dict[str, TuneRecord] = {}
         self.done: set[str] = set()
-        """Workloads that got a turn."""
+        """Workloads that were searched."""
         self.tried = 0
         """Variants compared."""
         self._worker = worker
