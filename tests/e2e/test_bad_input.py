@@ -176,7 +176,7 @@ def test_dynamic_shapes_without_sizes(here, refused):
 def test_no_toolchain_for_a_node(here, refused):
     save(zoo.build("several"), here / "m.onnx")
     said = refused("place", "m.onnx", "-o", "o", "--toolchains", "onednn", status=1)
-    assert "'argmax_1' (ArgMax)" in said and "oneDNN has no argmax" in said
+    assert "'argmax_1' (ArgMax)" in said and "oneDNN has no ArgMax" in said
 
 
 # -- pins --------------------------------------------------------------------------------
