@@ -32,7 +32,7 @@ from collage_engine.search.problem import Problem, ProblemCandidate, ProblemNode
 from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
 from collage_engine.store.tuning_records import TuningRecords
-from collage_engine.tuning import turns
+from collage_engine.tuning import workload_searches
 from collage_engine.tuning.choice import (
     Prospect,
     can_be_tuned,
@@ -504,7 +504,7 @@ def test_a_workload_that_always_crashes_is_left_alone(store):
 
 
 def test_a_variant_that_hangs_is_ended(store, monkeypatch):
-    monkeypatch.setattr(turns, "SILENCE_S", 1.5)
+    monkeypatch.setattr(workload_searches, "SILENCE_S", 1.5)
     tune(store, tuning_targets.Hanging, 20.0)
     known = TuningRecords(store, context(), "tvm").records(["kernel 0", "kernel 1"])
     assert "slow" in known["kernel 1"].failed and not known["kernel 1"].choice
