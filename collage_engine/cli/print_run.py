@@ -21,7 +21,6 @@ from collage_engine.drawing.figures import (
 )
 from collage_engine.drawing.formatting import (
     counted,
-    gain_text,
     instance_text,
     memory_text,
     spread_text,
@@ -258,11 +257,10 @@ def latency_table(run: Run, width: int) -> Table:
     for row in latency_rows(run):
         if row.us is None:
             continue
-        against = "" if row.chosen else gain_text(row.us, reference)
         cells = (
             time_text(row.us),
             spread_text(row.spread_us, row.us),
-            against,
+            row.against(reference),
             time_text(row.estimated_us),
         )
         mark = "→" if row.chosen else "=" if row.tied else ""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from collage_engine.drawing.baselines import baseline_title
-from collage_engine.drawing.formatting import counted
+from collage_engine.drawing.formatting import counted, gain_text
 from collage_engine.records.placement import Baseline, Run
-from collage_engine.wording.runs import TRIAL_ONLY
+from collage_engine.wording.runs import TIED, TRIAL_ONLY
 
 KINDS = {"whole-model": "whole model", "fuseops": "FuseOps", "greedy": "greedy", "user": "yours"}
 EXPORTED = "as exported"
@@ -36,6 +36,19 @@ class Row:
     def about(self) -> str:
         """Return its kind, and that its time is that of a trial only: ``greedy, trial only``."""
         return f"{self.kind}, {TRIAL_ONLY}" if self.from_trial else self.kind
+
+    def against(self, reference_us: float | None) -> str:
+        """Return by how much it is slower or faster than the chosen placement, as tables show it.
+
+        That is a percentage, and "tied" where the rounds do not tell the two apart: a percentage of
+        medians beside a tie would say that they do.
+
+        Args:
+            reference_us: What the chosen placement takes, in microseconds.
+        """
+        if self.chosen:
+            return ""
+        return TIED if self.tied else gain_text(self.us, reference_us)
 
 
 def latency_rows(run: Run) -> list[Row]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from collage_engine.drawing import objective
 from collage_engine.drawing.figures import verdict_sentence
-from collage_engine.drawing.formatting import gain_text, spread_text, time_text
+from collage_engine.drawing.formatting import spread_text, time_text
 from collage_engine.drawing.latencies import latency_rows
 from collage_engine.drawing.objective import deployment_cells, objective_sentences
 from collage_engine.drawing.shape_table import COLUMNS, NUMBERS, shape_cells, sharing_sentences
@@ -26,7 +26,7 @@ def run_markdown(run: Run) -> str:
             row.about,
             time_text(row.us) if row.us is not None else row.reason or "not measured",
             spread_text(row.spread_us, row.us),
-            "" if row.chosen else gain_text(row.us, reference),
+            row.against(reference),
         )
         for row in latency_rows(run)
     ]

@@ -27,7 +27,6 @@ from collage_engine.drawing.figures import (
 )
 from collage_engine.drawing.formatting import (
     as_sentence,
-    gain_text,
     moment_text,
     spread_text,
     time_text,
@@ -450,7 +449,7 @@ def _bars(run: Run) -> list[dict[str, Any]]:
         {
             "row": row,
             "width": 100 * row.us / longest if row.us is not None else 0,
-            "gain": "" if row.chosen else gain_text(row.us, reference),
+            "gain": row.against(reference),
         }
         for row in rows
     ]

@@ -30,7 +30,6 @@ KIND = "kind"
 MEDIAN = "median"
 PERCENTILES = "20–80 %"
 AGAINST_CHOSEN = "against the chosen one"
-TIED = "tied"
 NOT_MEASURED = "not measured"
 ABOUT_LATENCIES = (
     "The whole model, end to end, on {device} with {threads}, timed in interleaved rounds. The "

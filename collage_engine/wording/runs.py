@@ -47,6 +47,7 @@ FOUND_IN_TRIAL = (
     "time."
 )
 TRIAL_ONLY = "trial only"
+TIED = "tied"
 TIME_OF_TRIAL = "in a trial, not confirmed"
 FOUND_TIED = "{found} takes {us}: a tie, and {winner} is simpler."
 FOUND_SLOWER = "{found} takes {us}, {against}."
