@@ -373,7 +373,7 @@ def ending_sentences(run: Run) -> list[str]:
             sentences.append(words.BUDGET_ENDED.format(left=" and ".join(what)))
     if run.confirmation == "quick":
         quickly = was_wanted_quickly(run)
-        sentences.append(words.CONFIRMED_QUICKLY if quickly else words.CONFIRMED_IN_FEW_ROUNDS)
+        sentences.append(words.CONFIRMED_QUICKLY if quickly else words.CONFIRMED_AGAINST_SOME)
     elif run.confirmation == "trial" and not run.provisional:
         sentences.append(words.CONFIRMED_BY_TRIAL)
     return sentences

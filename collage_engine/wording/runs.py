@@ -71,9 +71,9 @@ PLACEMENTS_LEFT = "{placements} untimed"
 CONFIRMED_QUICKLY = (
     "It was confirmed quickly: against the last run and the best baseline, in few rounds."
 )
-CONFIRMED_IN_FEW_ROUNDS = (
-    "It was confirmed against the few placements that matter most, in few rounds: there was no "
-    "more time."
+CONFIRMED_AGAINST_SOME = (
+    "It was confirmed against the placements that may be the fastest: the time left was not "
+    "expected to be enough for all."
 )
 CONFIRMED_BY_TRIAL = "It was timed in the first stage only; nothing confirmed it later."
 
