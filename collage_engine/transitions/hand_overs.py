@@ -93,7 +93,7 @@ def transition_constants(
         for n, i in sorted(default.items())
     ]
     about = [
-        "with calls, fastest samples",  # what is measured, and how
+        "with calls, small values, fastest samples",  # what is measured, and how
         parts,
         context.tvm_version,
         context.target,
