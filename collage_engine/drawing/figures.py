@@ -350,8 +350,13 @@ def was_wanted_quickly(run: Run) -> bool:
 
 
 def ending_sentences(run: Run) -> list[str]:
-    """Return how a run ended early and what it left out, and how its placement was confirmed."""
-    sentences = []
+    """Return what a reader must know of a run, whichever face shows it.
+
+    That it measured too little, how it ended early, what it left out, and how its placement was
+    confirmed.
+    """
+    few = few_measured_sentence(run)
+    sentences = [few] if few else []
     if run.provisional:
         sentences.append(words.RUN_GOES_ON)
     if run.ended == "stopped":
@@ -359,7 +364,7 @@ def ending_sentences(run: Run) -> list[str]:
     left = run.unmeasured
     if left is not None and (left.candidates or left.contenders):
         what = []
-        if left.candidates and not few_measured_sentence(run):
+        if left.candidates and not few:
             what.append(
                 words.CANDIDATES_LEFT.format(
                     left=number_text(left.candidates),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from collage_engine.drawing import objective
-from collage_engine.drawing.figures import verdict_sentence
+from collage_engine.drawing.figures import ending_sentences, verdict_sentence
 from collage_engine.drawing.formatting import spread_text, time_text
 from collage_engine.drawing.latencies import latency_rows
 from collage_engine.drawing.objective import deployment_cells, objective_sentences
@@ -31,7 +31,7 @@ def run_markdown(run: Run) -> str:
         for row in latency_rows(run)
     ]
     parts = [f"{verdict_sentence(run)}\n", _table(LATENCIES, LATENCIES[2:], rows)]
-    parts += [f"- {text}\n" for text in objective_sentences(run)]
+    parts += [f"- {text}\n" for text in [*ending_sentences(run), *objective_sentences(run)]]
     if run.deployments:
         cells = map(deployment_cells, run.deployments)
         parts.append(_table(objective.COLUMNS, objective.NUMBERS, cells))

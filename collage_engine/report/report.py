@@ -16,7 +16,6 @@ from collage_engine.drawing.accuracy import (
 from collage_engine.drawing.facts import Fact, run_facts
 from collage_engine.drawing.figures import (
     ending_sentences,
-    few_measured_sentence,
     isolated_us,
     latency_us,
     partition_figures,
@@ -360,7 +359,7 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         ),
         "instance": instance_name,
         "headline": verdict_sentence(run),
-        "remarks": [*filter(None, [few_measured_sentence(run)]), *ending_sentences(run)],
+        "remarks": ending_sentences(run),
         "conditions": sections.all_conditions(run),
         "others": sections.other_runs(document, run),
         "ties": sections.ties_sentences(run),

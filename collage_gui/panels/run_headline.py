@@ -10,7 +10,6 @@ from collage_engine.drawing.figures import (
     drift_text,
     ending_sentences,
     estimate_text,
-    few_measured_sentence,
     latency_text,
     latency_us,
     partition_sum_text,
@@ -79,5 +78,5 @@ def remark(document: Document, run: Run | None) -> str:
         return ""
     if run is document.runs.provisional:
         return RUN_GOES_ON if run.provisional else words.FOUND_BEFORE_CANCELLING
-    sentences = [few_measured_sentence(run), *ending_sentences(run), why_not_found(run)]
+    sentences = [*ending_sentences(run), why_not_found(run)]
     return " ".join(filter(None, sentences))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 
 from collage_engine.cli import output, print_run, screen
@@ -15,6 +16,7 @@ from collage_engine.records.comparison import Comparison, NodeChange
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.placement import Baseline, CandidateCounts, Partition, Placement, Run
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
+from collage_engine.report.markdown import run_markdown
 
 BASIC = ToolchainInstance(toolchain="onnxruntime", config=(("level", "basic"),))
 PIN = "conv[0]=onnxruntime[level=basic]"
@@ -104,6 +106,24 @@ def test_a_run_is_printed_whole_into_a_pipe(capsys):
     assert "measured, it takes 10.0 µs less" in said
     assert "\x1b" not in said
     assert all(line == line.rstrip() for line in said.splitlines())
+
+
+def test_a_run_that_measured_next_to_nothing_says_so_in_every_text(capsys):
+    few = msgspec.structs.replace(run(), candidates=CandidateCounts(distinct=1980, measured=5))
+    says = "Only 5 of 1,980 candidates were measured"
+    print_run.print_run(few)
+    assert says in capsys.readouterr().out
+    assert says in run_markdown(few)
+
+
+def test_a_tied_row_has_no_percentage(capsys):
+    tied = msgspec.structs.replace(run(), tied=["onnxruntime[level=basic]"])
+    print_run.print_run(tied)
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("=  ")]
+    assert "tied" in row and "+" not in row
+    verdict, *lines = run_markdown(tied).splitlines()
+    (cells,) = [line for line in lines if "level=basic" in line]
+    assert "tied" in cells and "+" not in cells and "%" not in verdict
 
 
 def test_candidates_are_one_line_each_in_a_pipe(capsys):
