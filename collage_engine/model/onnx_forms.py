@@ -17,7 +17,7 @@ from collage_engine.model.onnx_types import element_type
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 
-_SAME = {
+SAME_INPUTS = {
     "abs": "Abs",
     "acos": "Acos",
     "acosh": "Acosh",
@@ -67,6 +67,7 @@ _SAME = {
     "subtract": "Sub",
     "where": "Where",
 }
+"""The ONNX operator that takes the same inputs and no attributes, by Relax operator."""
 
 
 def _same(op: str) -> Form:
@@ -311,7 +312,7 @@ def _einsum(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> Non
 
 
 FORMS: dict[str, Form] = {
-    **{op: _same(name) for op, name in _SAME.items()},
+    **{op: _same(name) for op, name in SAME_INPUTS.items()},
     **NN_FORMS,
     **REDUCE_FORMS,
     "arange": _arange,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collage_engine.candidates.refusals import plain_reason
+from collage_engine.model import onnx_forms
 from collage_engine.records.graph import Node
 from collage_engine.records.operator_titles import ONNX_TYPES
 from collage_engine.records.toolchain import ToolchainInstance
@@ -108,3 +109,10 @@ def test_a_toolchain_from_elsewhere_keeps_its_words() -> None:
 def test_names_with_a_dot_are_translated_wherever_they_stand(op) -> None:
     found = plain_reason(f"reads what {op} gives", node("add"), instance("onednn"))
     assert found == f"reads what {ONNX_TYPES[op]} gives"
+
+
+def test_an_operator_is_called_as_it_is_written() -> None:
+    written = {
+        name: kind for name, kind in onnx_forms.SAME_INPUTS.items() if name != "nn.dropout"
+    }  # in inference a Dropout is written as an Identity
+    assert written == {name: ONNX_TYPES.get(name) for name in written}
