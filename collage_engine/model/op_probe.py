@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import tvm
 from tvm import relax
 
 from collage_engine.records.graph import OpKind
+from collage_engine.records.reasons import short_reason
+
+_LOG = logging.getLogger(__name__)
 
 _CODES: dict[int, OpKind] = {
     0: "elementwise",
@@ -21,9 +25,14 @@ _CODES: dict[int, OpKind] = {
 
 
 def probe_kind(call: Any, functions: dict[str, Any]) -> OpKind:
-    """Lower one call alone and ask TVM; opaque when it lowers to no single PrimFunc.
+    """Lower one call alone and return the kind that TVM reads off it.
 
-    ``functions``: the PrimFuncs that a ``call_tir`` of the model may name.
+    Args:
+        call: The Relax call.
+        functions: The PrimFuncs that a ``call_tir`` of the model may name, by name.
+
+    Returns:
+        The kind; opaque where the call lowers to no single PrimFunc, or cannot be lowered.
     """
     if str(call.op.name).startswith("relax.call_tir"):
         lowered = tvm.IRModule({"f": functions[call.args[0].name_hint]})
@@ -43,6 +52,7 @@ def probe_kind(call: Any, functions: dict[str, Any]) -> OpKind:
 
 
 def _legalized(call: Any) -> tvm.IRModule | None:
+    """Return a module that holds nothing but the lowered call; None where TVM cannot lower it."""
     parameters: dict[Any, Any] = {}
 
     def replaced(argument: Any) -> Any:
@@ -62,5 +72,13 @@ def _legalized(call: Any) -> tvm.IRModule | None:
         builder.emit_func_output(out)
     try:
         return relax.transform.LegalizeOps()(builder.get())
-    except (tvm.error.TVMError, ValueError, TypeError, NotImplementedError, AssertionError):
-        return None  # TVM cannot lower it: opaque, whoever runs it
+    except (
+        tvm.error.TVMError,
+        ValueError,
+        TypeError,
+        NotImplementedError,
+        AssertionError,
+    ) as error:
+        # Its kind decides about fusion only; what cannot run it says so with the reason.
+        _LOG.debug("TVM cannot lower %s, so it is opaque: %s", call.op, short_reason(error))
+        return None

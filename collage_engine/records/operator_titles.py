@@ -116,8 +116,9 @@ ONNX_TYPES = {
     "quantize": "QuantizeLinear",
     "dequantize": "DequantizeLinear",
 }
-"""The ONNX operator that people know a Relax operator as. What ``model.onnx_forms`` writes for it is
-a table of its own, since that is part of measurement keys and this is not; a test compares them."""
+"""The ONNX operator that people know a Relax operator as. What ``model.onnx_forms`` writes for it
+is a table of its own, since that is part of measurement keys and this is not; a test compares
+them."""
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """ONNX types whose node may hold a bias, which is an addition of its own in the dataflow graph."""
 BIAS = " bias"
