@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +24,8 @@ from collage_engine.timing.speed_probe import Reading
 _LOG = logging.getLogger(__name__)
 
 OPEN_LIMIT_S = 600.0
-"""Seconds for importing a model in the child, besides those for its weights (``with_weights``);
-chosen, some ten times the largest seen."""
-OPEN_LEAST_S = 120.0
-"""Seconds for the same where less than that is left of the time for measuring; chosen."""
+"""Seconds for importing a model in the child, besides those for its weights (``with_weights``), at
+the most: a run's time for measuring may end before; chosen, some ten times the largest seen."""
 OPEN_ATTEMPTS = 3
 """Children that are started for a model before it counts as one that cannot be opened; chosen: the
 first may have been killed by the system or by a person."""
@@ -118,6 +118,52 @@ class MeasuringChild:
         """Tell whether a child is there."""
         return self._worker.alive
 
+    def has_open(self, timeout_s: float | None, cancel: Flag | None) -> bool:
+        """Tell whether the child has the model open; it is started and given the model if need be.
+
+        Args:
+            timeout_s: Seconds that this may take, whatever the number of attempts; None: as many as
+                one attempt may.
+            cancel: Ends the child when it is set.
+
+        Returns:
+            False where the ``timeout_s`` were over first; there is no child then.
+
+        Raises:
+            MeasureError: ``OPEN_ATTEMPTS`` children died, or one took longer than any may.
+            Cancelled: The user stopped it.
+        """
+        if self._worker.alive and self._opened == self._worker.generation:
+            return True
+        self._marker.clear()
+        most_s = with_weights(OPEN_LIMIT_S, self._weights_bytes)
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        for attempt in range(1, OPEN_ATTEMPTS + 1):
+            left_s = math.inf if deadline is None else deadline - time.monotonic()
+            if left_s <= 0:
+                return False
+            try:
+                reference: Reading | None = self._worker.call(
+                    self._open, min(most_s, left_s), cancel
+                )
+                break
+            except (WorkerCrashed, WorkerTimeout) as error:
+                _LOG.warning("attempt %d to open the model for measuring: %s", attempt, error)
+                timed_out = isinstance(error, WorkerTimeout)
+                if timed_out and left_s < most_s:
+                    return False
+                if timed_out or attempt == OPEN_ATTEMPTS:
+                    raise MeasureError(
+                        f"{self._open.model_path} could not be opened for measuring: {error}"
+                    ) from error
+        self._opened = self._worker.generation
+        self.fresh = True
+        if self._open.probe_reference is None and reference is not None:
+            self._open = replace(self._open, probe_reference=reference)
+            if self._store is not None:
+                self._store.put_constant(PROBE_CONSTANT, reference)
+        return True
+
     def ask(
         self,
         request: TimingRequest,
@@ -125,7 +171,7 @@ class MeasuringChild:
         cancel: Flag | None,
         on_answer: Callable[[TimingReply], None],
     ) -> None:
-        """Have one group run in the child, which is started and given the model if need be.
+        """Have one group run in the child, which has the model open (``has_open``).
 
         Args:
             request: The group.
@@ -134,21 +180,10 @@ class MeasuringChild:
             on_answer: Takes each reply of the child, on its way.
 
         Raises:
-            MeasureError: The model cannot be opened.
             WorkerCrashed: The child crashed; ``blame`` says who was at risk.
             WorkerTimeout: The child took too long, or gave no sign of life; see ``blame``.
             Cancelled: The user stopped it.
         """
-        if not self._worker.alive or self._opened != self._worker.generation:
-            self._marker.clear()
-            limit_s = min(OPEN_LIMIT_S, max(OPEN_LEAST_S, timeout_s or OPEN_LIMIT_S))
-            reference = self._open_model(with_weights(limit_s, self._weights_bytes), cancel)
-            self._opened = self._worker.generation
-            self.fresh = True
-            if self._open.probe_reference is None and reference is not None:
-                self._open = replace(self._open, probe_reference=reference)
-                if self._store is not None:
-                    self._store.put_constant(PROBE_CONSTANT, reference)
         self._worker.call(
             request,
             timeout_s=timeout_s,
@@ -156,28 +191,6 @@ class MeasuringChild:
             on_message=on_answer,
             silence_s=self.candidate_limit_s,
         )
-
-    def _open_model(self, limit_s: float, cancel: Flag | None) -> Reading | None:
-        """Have a child open the model, another one where it dies, and return the probe's reference.
-
-        Args:
-            limit_s: Seconds that opening it may take.
-            cancel: Ends the child when it is set.
-
-        Raises:
-            MeasureError: ``OPEN_ATTEMPTS`` children died, or one took too long.
-        """
-        for attempt in range(1, OPEN_ATTEMPTS + 1):
-            try:
-                found: Reading | None = self._worker.call(self._open, limit_s, cancel)
-                return found
-            except (WorkerCrashed, WorkerTimeout) as error:
-                _LOG.warning("attempt %d to open the model for measuring: %s", attempt, error)
-                if attempt == OPEN_ATTEMPTS or isinstance(error, WorkerTimeout):
-                    raise MeasureError(
-                        f"{self._open.model_path} could not be opened for measuring: {error}"
-                    ) from error
-        raise AssertionError("the last attempt returns or raises")
 
     def blame(self, waiting: Sequence[int]) -> tuple[int | None, Phase]:
         """Return which candidate was at risk when the child ended, and what it was doing.

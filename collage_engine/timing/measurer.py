@@ -295,10 +295,12 @@ class _MeasureCall:
                 {p: candidates[p].instance for p in waiting},
                 {p: (candidates[p].takes, candidates[p].gives) for p in waiting},
             )
-            # The child may be older than this group: then none of its crashes is proof by itself.
-            alone = waiting[0] if child.fresh or not child.alive else None
-            self.heard_s = time.monotonic()
             try:
+                if not child.has_open(self.seconds_left(), self.cancel):
+                    return
+                # The child may be older than this group: none of its crashes is proof then.
+                alone = waiting[0] if child.fresh else None
+                self.heard_s = time.monotonic()
                 child.ask(request, self.seconds_left(), self.cancel, answered)
                 if waiting:
                     raise MeasureError("the measuring process left candidates without an answer")

@@ -102,6 +102,8 @@ class Job(MeasureJob):
             raise ModelError("broken.onnx is no ONNX file")
         if request.model_path == "crash.onnx":
             os.abort()
+        if request.model_path == "stopped.onnx":
+            os.kill(os.getpid(), signal.SIGSTOP)
         if request.model_path == "crash-once.onnx":
             before = Path(request.truth_folder) / "crashed"
             if not before.exists():

@@ -209,6 +209,7 @@ def test_what_libraries_print_corrupts_nothing(bed):
 
 def test_budget_leaves_the_rest_unknown_in_the_callers_order(bed):
     slow = [candidate("slow", n, act="sleeps", s="0.3") for n in range(20)]
+    assert bed.measure(candidate("good", 99)).measured == 1, "the child has the model open now"
     found = bed.measure(*slow, deadline=time.monotonic() + 1.0)
     assert 1 <= found.measured <= 5 and found.skipped == 20 - found.measured
     assert list(found.costs) == [c.key for c in slow[: found.measured]]
@@ -217,10 +218,12 @@ def test_budget_leaves_the_rest_unknown_in_the_callers_order(bed):
 
 
 def test_a_candidate_caught_by_the_deadline_is_unknown_not_invalid(bed, monkeypatch):
+    good = candidate("good", 99)
+    assert bed.measure(good).measured == 1, "the child has the model open now"
     monkeypatch.setattr("collage_engine.timing.measurer.GRACE_S", 0.3)
     found = bed.measure(candidate("slow", act="sleeps"), deadline=time.monotonic() + 0.3)
     assert found.costs == {} and found.skipped == 1
-    assert bed.store.info().measurements == 0
+    assert bed.store.info().measurements == 1
 
 
 def test_a_candidate_that_hangs_longer_than_the_budget_is_named_and_not_paid_for_again(
@@ -229,6 +232,7 @@ def test_a_candidate_that_hangs_longer_than_the_budget_is_named_and_not_paid_for
     monkeypatch.setattr("collage_engine.timing.measurer.GRACE_S", 0.3)
     monkeypatch.setattr("collage_engine.timing.measurer.UNANSWERED_S", 0.2)
     slow, good = candidate("slow", 1, act="sleeps"), candidate("good", 2)
+    assert bed.measure(candidate("good", 99)).measured == 1, "the child has the model open now"
     found = bed.measure(slow, good, deadline=time.monotonic() + 3)
     assert found.costs[slow.key].state == "invalid" and good.key not in found.costs
     assert "gave no answer within" in found.costs[slow.key].reason
@@ -247,6 +251,21 @@ def test_a_child_that_dies_while_it_opens_the_model_is_started_again(tmp_path):
     bed = Bed(tmp_path, "crash-once.onnx")
     one = candidate("good")
     assert bed.measure(one).costs[one.key].usable
+    bed.measurer.close()
+
+
+def test_a_child_that_stands_still_while_it_opens_the_model_is_waited_for_no_longer_than_the_rest(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("collage_engine.timing.measurer.GRACE_S", 0.3)
+    monkeypatch.setattr("collage_engine.timing.measurer.UNANSWERED_S", 0.1)
+    bed = Bed(tmp_path, "stopped.onnx")
+    one, began = candidate("good"), time.monotonic()
+    found = bed.measure(one, deadline=began + 1.0)
+    assert 1.0 < time.monotonic() - began < 20.0
+    assert found.costs == {} and found.skipped == 1 and not found.stopped
+    assert not any(isinstance(event, Log) for event in bed.events), "no candidate is to blame"
+    assert bed.store.get(one.key) is None
     bed.measurer.close()
 
 
