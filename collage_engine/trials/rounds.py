@@ -48,6 +48,31 @@ def median_of(rounds_us: Sequence[float]) -> float:
     return statistics.median(known) if known else math.nan
 
 
+def slowness(sets: Sequence[Mapping[Entrant, Sequence[float]]]) -> list[float]:
+    """Return how much slower the machine was in each set of rounds than it is most of the time.
+
+    A virtual machine may be slower by half for seconds, and its load and clock say nothing of it:
+    two threads of ONNX Runtime took 4.9 ms in most rounds and 7.1 ms in stretches of one to ten
+    rounds of 0.15 s. Who took part in several sets tells how these differ.
+
+    Args:
+        sets: Rounds by entrant, in the order in which they were run.
+
+    Returns:
+        A factor for each set: 1.0 for the usual one, the middle of all (of two, the faster), and
+        for a set that nobody of an earlier one took part in.
+    """
+    usual_us: dict[Entrant, float] = {}
+    factors: list[float] = []
+    for taken in sets:
+        medians = {one: us for one, rounds in taken.items() if (us := median_of(rounds)) > 0}
+        ratios = [us / usual_us[one] for one, us in medians.items() if one in usual_us]
+        factors.append(statistics.median(ratios) if ratios else 1.0)
+        usual_us = {one: us / factors[-1] for one, us in medians.items()} | usual_us
+    middle = statistics.median_low(factors) if factors else 1.0
+    return [factor / middle for factor in factors]
+
+
 @dataclass
 class InterleavedRounds(Generic[Entrant]):
     """One set of rounds.

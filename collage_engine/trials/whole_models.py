@@ -19,7 +19,13 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.trials.contender import Contender, ContenderResult
 from collage_engine.trials.placement_process import PlacementProcess
 from collage_engine.trials.ranking import RANKING, Difference, RankingSettings, difference
-from collage_engine.trials.rounds import InterleavedRounds, Rounds, WithdrawalSettings, median_of
+from collage_engine.trials.rounds import (
+    InterleavedRounds,
+    Rounds,
+    WithdrawalSettings,
+    median_of,
+    slowness,
+)
 from collage_engine.trials.runner import NOT_REACHED, Module, TrialRunner
 from collage_engine.wording import stages as say
 
@@ -49,8 +55,8 @@ class WholeModels:
     Attributes:
         results: what came of each contender that was tried, in the order of the trials.
         unreached: contenders that were left out for want of time.
-        sets: the rounds of those that were timed together, set by set, by their keys: in each round
-            of a set all of them ran within the same second or two.
+        sets: the rounds of those that were timed together, set by set, by their keys, as they were
+            measured: in each round of a set all of them ran within the same second or two.
     """
 
     results: tuple[ContenderResult, ...] = ()
@@ -214,8 +220,6 @@ class _WholeModelTrials:
         self.settings = settings
         self.waiting = list(contenders)
         self.total = len(self.waiting)
-        self.rounds: Rounds[PlacementProcess] = {}
-        """All rounds of every process, one set after the other."""
         self.sets: list[Rounds[PlacementProcess]] = []
         self.parts_us: dict[PlacementProcess, tuple[float, ...]] = {}
         self.tried: list[PlacementProcess] = []
@@ -284,8 +288,6 @@ class _WholeModelTrials:
             entrants, self.runner.timed_round, lambda one: one.can_win, settings.withdrawal
         ).run(settings.rounds, settings.rounds_s)
         self.sets.append(taken)
-        for process, rounds in taken.items():
-            self.rounds.setdefault(process, []).extend(rounds)
         eligible = [one for one in taken if one.can_win]
         fastest = min(eligible, key=lambda one: median_of(taken[one]), default=None)
         for process in present:
@@ -309,21 +311,30 @@ class _WholeModelTrials:
                 self.parts_us[process] = tuple(taken)
 
     def known(self) -> WholeModels:
-        """Return what is known so far."""
+        """Return what is known so far.
+
+        The rounds of each contender are those of all sets that it took part in, divided by the
+        set's slowness: contenders of different sets are compared as if the machine had been the
+        same in all of them.
+        """
+        rounds: dict[PlacementProcess, list[float]] = {}
+        for taken, slower in zip(self.sets, slowness(self.sets), strict=True):
+            for process, us in taken.items():
+                rounds.setdefault(process, []).extend(one / slower for one in us)
         return WholeModels(
-            results=tuple(map(self.result_of, self.tried)),
+            results=tuple(self.result_of(one, rounds.get(one, ())) for one in self.tried),
             unreached=tuple(self.waiting),
             sets=tuple(
                 {one.contender.key: rounds for one, rounds in taken.items()} for taken in self.sets
             ),
         )
 
-    def result_of(self, process: PlacementProcess) -> ContenderResult:
-        """Return what came of the contender of a process."""
+    def result_of(self, process: PlacementProcess, rounds_us: Sequence[float]) -> ContenderResult:
+        """Return what came of the contender of a process, with its rounds."""
         return ContenderResult(
             contender=process.contender,
             reason=process.failure,
-            rounds_us=tuple(self.rounds.get(process, ())),
+            rounds_us=tuple(rounds_us),
             max_abs_error=process.max_abs_error,
             max_rel_error=process.max_rel_error,
             memory=process.memory,

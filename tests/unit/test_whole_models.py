@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from collage_engine.records.cost import UNKNOWN, Cost
 from collage_engine.run.stages.whole_models import replaces
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.proposals import Proposal
+from collage_engine.trials.rounds import slowness
 from collage_engine.trials.runner import NOT_REACHED
 from collage_engine.trials.whole_models import TrialTime, WholeModels, time_whole_models
 from tests.support.scripted_workers import Script, cover
@@ -177,3 +179,33 @@ def test_who_did_not_run_with_the_fastest_is_compared_through_who_ran_with_both(
     assert apart["a"].us == pytest.approx(-200.0), "a ran with b, and b with d"
     assert apart["a"].coverage == pytest.approx(2 * apart["b"].coverage - 1)
     assert not any(one.tied for one in apart.values())
+
+
+def test_a_slow_stretch_of_the_machine_is_no_time_of_who_ran_in_it(
+    script: Script, tmp_path: Path
+) -> None:
+    """The second of three pairs met a machine that was slower by half, with the fastest so far."""
+    script.us.update(
+        a=300.0,
+        b=lambda number: 200.0 * (1.5 if 5 <= number < 10 else 1.0),  # its second five rounds
+        c=250.0 * 1.5,
+        d=220.0 * 1.5,
+        e=240.0,
+        f=230.0,
+    )
+    known = tried(script, tmp_path, Listener(1e6), *map(whole, "abcdef"))
+    took = {one.contender.name: one.measured_us for one in known.timed}
+    assert list(took) == ["b", "d", "f", "e", "c", "a"], "in the order of what they usually take"
+    usual = {"a": 300.0, "b": 200.0, "c": 250.0, "d": 220.0, "e": 240.0, "f": 230.0}
+    assert took == pytest.approx(usual)
+    assert known.best is not None
+    assert min(known.sets[1][known.best.contender.key]) == pytest.approx(300.0), "as measured"
+
+
+def test_the_usual_speed_is_the_middle_one() -> None:
+    assert slowness([]) == []
+    assert slowness([{"a": [100.0, 102.0]}]) == [1.0]
+    assert slowness([{"a": [150.0]}, {"a": [100.0], "b": [90.0]}]) == pytest.approx([1.5, 1.0])
+    three = [{"a": [150.0]}, {"a": [100.0], "b": [90.0]}, {"b": [90.0, 91.0, math.nan, 90.0]}]
+    assert slowness(three) == pytest.approx([1.5, 1.0, 1.0])
+    assert slowness([{"a": [100.0]}, {"b": [400.0]}]) == [1.0, 1.0], "nobody took part in both"
