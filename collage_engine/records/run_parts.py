@@ -18,4 +18,4 @@ class RunParts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     heuristic_bounds: bool = True
     """Heuristic bounds leave out candidates; without, certified ones alone do."""
     repeats: bool = True
-    """Costs are measured again and resampled, and run-to-run drift is learnt from them."""
+    """Run-to-run drift is learnt from a second process, and costs are resampled."""

@@ -20,12 +20,12 @@ from collage_engine.records.placement import Placement
 from collage_engine.records.settings import RunSettings
 from collage_engine.search.api import Search, check
 from collage_engine.search.problem import Answer, CandidateId, Problem
-from collage_engine.search.uncertainty import ChoiceUncertainty, choice_uncertainty
+from collage_engine.search.uncertainty import choice_probability
 
 DRAWS = 60
-"""Resampled cost tables at most from which the certainty of a cover is judged; chosen: the shares
-shown then have a standard error of at most 6.5 %."""
-CERTAINTY_S = 0.4
+"""Resampled cost tables at most from which the probability of a choice is judged; chosen: the
+shares shown then have a standard error of at most 6.5 %."""
+RESAMPLING_S = 0.4
 """Seconds that resampling may take; chosen, so that a search still feels immediate."""
 
 
@@ -98,27 +98,25 @@ class ProblemData:
         """Return the candidates of a placement, in the order they run."""
         return tuple(self.by_id[name] for name in candidates_of(placement))
 
-    def certainty(
-        self, problem: Problem, answer: Answer, search: Search, drift: float | None = None
-    ) -> ChoiceUncertainty:
-        """Return how certain a cover is, by resampling the repeats and the run-to-run drift.
+    def choice_probability(
+        self, problem: Problem, answer: Answer, search: Search
+    ) -> dict[CandidateId, float]:
+        """Return how often each candidate is chosen when repeats and drift are resampled.
 
         Args:
             problem: The problem of these candidates.
             answer: The search's answer to it.
             search: The search that found the answer; most of its work is used again.
-            drift: Run-to-run drift as a share; None: the problem's.
         """
         costs = {c.id: self.costs.cost(c.id) for c in self.candidates}
-        return choice_uncertainty(
+        return choice_probability(
             problem,
             answer,
             repeats={name: cost.repeats_us for name, cost in costs.items() if cost.repeats_us},
             same={c.id: c.key for c in self.candidates if c.key},
             draws=DRAWS,
-            time_limit_s=CERTAINTY_S,
+            time_limit_s=RESAMPLING_S,
             search=search,
-            drift=drift,
         )
 
 

@@ -1,11 +1,9 @@
-"""How sure the choice is: ties, the probability that each choice is right, what to measure next.
+"""How sure the choice is: ties, and the probability that each choice is right.
 
 A cost is a median of repeats and has a spread. What a better machine day, or more repeats, would
 say is imitated by *resampling*: every candidate's cost is drawn anew from its own uncertainty, and
 the problem is solved again. How often a candidate is chosen then is the probability that choosing
-it is right. The expected loss of the present cover against the best of each draw is what knowing
-everything would gain; how much of it knowing one candidate's cost alone would gain (expected value
-of partial perfect information, by binning the draws on that cost) says what to measure next.
+it is right.
 """
 
 from __future__ import annotations
@@ -13,21 +11,15 @@ from __future__ import annotations
 import math
 import random
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-import msgspec
-import numpy as np
-
-from collage_engine.search.check import check_cover
 from collage_engine.search.run_to_run_drift import SHARED_DRIFT_VARIANCE
 from collage_engine.search.search import Search
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from collage_engine.search.problem import (
         Answer,
         CandidateId,
@@ -35,11 +27,6 @@ if TYPE_CHECKING:
         ProblemCandidate,
     )
 
-    Floats = NDArray[np.float64]
-
-BINS = 4
-"""Bins of draws by one candidate's cost, for what knowing that cost would gain (a count; chosen:
-few enough that each has dozens of the usual draws)."""
 MOST_AWAY = 50.0
 """Natural logarithm of a drawn cost over the known one, at most; chosen: it only has to be one that
 a number can hold, whatever the drift."""
@@ -103,19 +90,7 @@ def ties(problem: Problem, answer: Answer) -> dict[CandidateId, float]:
     return tied
 
 
-class ChoiceUncertainty(msgspec.Struct, frozen=True, kw_only=True):
-    """How sure a choice of candidates is."""
-
-    probability: dict[CandidateId, float]
-    """Candidate to the share of draws in which the best cover contains it (those seen at all)."""
-    loss_us: float
-    """Expected cost of the present cover above the best one: what perfect knowledge would gain."""
-    worth_measuring: tuple[tuple[CandidateId, float], ...]
-    """Candidates whose exact cost would gain the most, with that gain in us, the most first."""
-    draws: int
-
-
-def choice_uncertainty(
+def choice_probability(
     problem: Problem,
     answer: Answer,
     *,
@@ -125,12 +100,12 @@ def choice_uncertainty(
     time_limit_s: float = 30.0,
     seed: int = 0,
     search: Search | None = None,
-    drift: float | None = None,
-) -> ChoiceUncertainty:
-    """Resample the costs and search again, as often as asked or as the time allows.
+) -> dict[CandidateId, float]:
+    """Return the share of draws in which the best cover contains a candidate.
 
-    Nothing is drawn where the graph is too wide for exact search: a draw would take as long as a
-    search, and end in another bound, not in a cover.
+    The costs are resampled, and the problem is searched again, as often as asked or as the time
+    allows. Nothing is drawn where the graph is too wide for exact search: a draw would take as long
+    as a search, and end in another bound, not in a cover.
 
     Args:
         problem: The problem.
@@ -143,13 +118,16 @@ def choice_uncertainty(
         time_limit_s: Time limit of all draws, in seconds.
         seed: Seed of the random numbers.
         search: A search of this problem that may be repriced here (it is restored).
-        drift: The drift between sessions (:mod:`.run_to_run_drift`), by default the problem's; most
-            of it is common to candidates on the same nodes, which are timed in the same rounds.
+
+    Returns:
+        By candidate that is in the answer's cover or in that of a draw, its share; empty where
+        nothing is drawn. The problem's drift between sessions (:mod:`.run_to_run_drift`) scatters
+        all costs; most of it is common to candidates on the same nodes, which are timed in the
+        same rounds.
     """
     search = Search(problem) if search is None else search
     if search.solver.too_wide:
-        return ChoiceUncertainty(probability={}, loss_us=0.0, worth_measuring=(), draws=0)
-    drift = problem.drift if drift is None else drift
+        return {}
     usable = search.solver.usable
     measured = [i for i in usable if problem.candidates[i].state == "measured"]
     groups: dict[str, list[int]] = {}
@@ -160,10 +138,19 @@ def choice_uncertainty(
     scatters = {
         key: scatter
         for key, members in groups.items()
-        if (scatter := _scatter(problem.candidates[members[0]], repeats or {}, drift)) is not None
+        if (scatter := _scatter(problem.candidates[members[0]], repeats or {}, problem.drift))
+        is not None
     }
-    samples = _draw(problem, answer, search, groups, scatters, draws, time_limit_s, seed)
-    return _judge(problem, samples, groups, list(scatters))
+    covers = _draw(problem, search, groups, scatters, draws, time_limit_s, seed)
+    if not covers:
+        return {}
+    times = Counter(problem.candidates[index].id for cover in covers for index in cover)
+    chosen = {str(name) for name in answer.cover}
+    return {
+        c.id: times[c.id] / len(covers)
+        for c in problem.candidates
+        if c.id in times or str(c.id) in chosen
+    }
 
 
 class _Scatter:
@@ -208,42 +195,26 @@ def _scatter(
     return _Scatter((high - low) / 2 / TWENTY_TO_EIGHTY / candidate.cost_us, (), drift)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Samples:
-    """Drawn costs, and the covers that are best at them."""
-
-    drawn: Floats
-    """[draw, candidate]: cost in us."""
-    best: list[int]
-    """Per draw the number of the best cover."""
-    covers: dict[tuple[int, ...], int]
-    """Cover, as ascending candidates, to its number; the present cover is number 0."""
-    totals: Floats
-    """[draw, cover]: cost in us."""
-
-
 def _draw(
     problem: Problem,
-    answer: Answer,
     search: Search,
     groups: Mapping[str, list[int]],
     scatters: Mapping[str, _Scatter],
     draws: int,
     time_limit_s: float,
     seed: int,
-) -> _Samples:
-    """Draw costs and search at them."""
+) -> list[Sequence[int]]:
+    """Draw costs and search at them.
+
+    Returns:
+        The best cover of each draw, as numbers of candidates.
+    """
     rng = random.Random(seed)
     deadline = time.monotonic() + time_limit_s
     base = {i: problem.candidates[i].cost_us or 0.0 for found in groups.values() for i in found}
-    covers: dict[tuple[int, ...], int] = {
-        tuple(sorted(_indices(problem, answer.cover))): 0,
-    }
-    drawn: Floats = np.empty((draws, len(problem.candidates)))
-    drawn[:] = [base.get(i, 0.0) for i in range(len(problem.candidates))]
-    best: list[int] = []
+    covers: list[Sequence[int]] = []
     try:
-        for draw in range(draws):
+        for _ in range(draws):
             costs: dict[int, float | None] = {}
             session: dict[frozenset[int], float] = {}
             for key, scatter in scatters.items():
@@ -252,69 +223,11 @@ def _draw(
                     session[nodes] = rng.gauss(0.0, 1.0)
                 factor = scatter.draw(rng, session[nodes])
                 for index in groups[key]:
-                    us = max(0.0, base[index] * factor)
-                    costs[index] = us
-                    drawn[draw, index] = us
+                    costs[index] = max(0.0, base[index] * factor)
             search.reprice(costs)
-            cover = tuple(sorted(search.find(problem.pins, regrets=False).cover))
-            best.append(covers.setdefault(cover, len(covers)))
+            covers.append(search.find(problem.pins, regrets=False).cover)
             if time.monotonic() > deadline:
-                drawn = drawn[: draw + 1]
                 break
     finally:
         search.reprice(dict(base))
-    totals = _totals(problem, list(covers), drawn)
-    return _Samples(drawn=drawn, best=best, covers=covers, totals=totals)
-
-
-def _indices(problem: Problem, cover: Sequence[CandidateId]) -> list[int]:
-    by_id = {str(c.id): i for i, c in enumerate(problem.candidates)}
-    return [by_id[str(name)] for name in cover]
-
-
-def _totals(problem: Problem, covers: Sequence[tuple[int, ...]], drawn: Floats) -> Floats:
-    """Return the cost of every cover (column) at every draw (row); transitions do not scatter."""
-    totals: Floats = np.empty((drawn.shape[0], len(covers)))
-    for column, cover in enumerate(covers):
-        ids = [problem.candidates[i].id for i in cover]
-        cost = check_cover(problem, ids)
-        if not isinstance(cost, float):
-            raise AssertionError(f"what was found at drawn costs is not a cover: {cost}")
-        rest = cost - math.fsum(problem.candidates[i].cost_us or 0.0 for i in cover)
-        totals[:, column] = drawn[:, list(cover)].sum(axis=1) + rest
-    return totals
-
-
-def _judge(
-    problem: Problem, samples: _Samples, groups: Mapping[str, list[int]], uncertain: Sequence[str]
-) -> ChoiceUncertainty:
-    """Compute probabilities and gains from the draws; ``uncertain``: groups that scatter."""
-    names = [c.id for c in problem.candidates]
-    covers, totals, best = samples.covers, samples.totals, samples.best
-    counts = np.bincount(best, minlength=len(covers))
-    probability: dict[CandidateId, float] = {names[i]: 0.0 for i in next(iter(covers))}
-    for cover, column in covers.items():
-        for index in cover:
-            share = float(counts[column]) / len(best)
-            probability[names[index]] = probability.get(names[index], 0.0) + share
-    means = totals.mean(axis=0)
-    loss = float((totals[:, 0] - totals.min(axis=1)).mean())
-    gains: list[tuple[CandidateId, float]] = []
-    in_a_cover = {index for cover in covers for index in cover}
-    for key in uncertain:
-        index = groups[key][0]
-        if not in_a_cover.intersection(groups[key]):
-            continue
-        order = np.argsort(samples.drawn[:, index], kind="stable")
-        parts = [p for p in np.array_split(order, BINS) if len(p)]
-        known = sum(len(p) * totals[p].mean(axis=0).min() for p in parts) / len(order)
-        gain = float(means.min() - known)
-        if gain > 0:
-            gains.append((names[index], gain))
-    gains.sort(key=lambda item: -item[1])
-    return ChoiceUncertainty(
-        probability=probability,
-        loss_us=max(0.0, loss),
-        worth_measuring=tuple(gains),
-        draws=len(best),
-    )
+    return covers

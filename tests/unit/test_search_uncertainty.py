@@ -1,4 +1,4 @@
-"""Ties, probabilities, what to measure next, and the interval of a re-measured median."""
+"""Ties, probabilities, and the interval of a re-measured median."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collage_engine.search.run_to_run_drift import (
     remeasured_median_interval,
     required_drift,
 )
-from collage_engine.search.uncertainty import choice_uncertainty, spread_of, ties
+from collage_engine.search.uncertainty import choice_probability, spread_of, ties
 from tests.support.search_graphs import problem_on, residual
 
 
@@ -50,24 +50,21 @@ def test_spreads_as_percentiles() -> None:
 def test_probability_that_a_choice_is_right() -> None:
     problem = problem_from(two(10.0, 10.0))
     search = Search(problem)
-    found = choice_uncertainty(problem, solve(problem, previous=search), search=search, draws=400)
-    assert 0.4 < found.probability["a"] < 0.6
-    assert found.probability["a"] + found.probability["b"] == pytest.approx(1.0)
-    assert found.probability["c"] == 1.0 and "d" not in found.probability
-    # Both of the even pair are worth measuring, what is certain or hopeless is not.
-    assert {name for name, _ in found.worth_measuring} == {"a", "b"}
-    assert 0 < found.worth_measuring[0][1] <= found.loss_us
+    found = choice_probability(problem, solve(problem, previous=search), search=search, draws=400)
+    assert 0.4 < found["a"] < 0.6
+    assert found["a"] + found["b"] == pytest.approx(1.0)
+    assert found["c"] == 1.0 and "d" not in found
     # The search is left as it was.
     assert solve(problem, previous=search).cost_us == 60.0
-    sure = choice_uncertainty(problem_from(two(10.0, 20.0)), solve(problem_from(two(10.0, 20.0))))
-    assert sure.probability["a"] == 1.0 and sure.worth_measuring == () and sure.loss_us == 0.0
+    sure = choice_probability(problem_from(two(10.0, 20.0)), solve(problem_from(two(10.0, 20.0))))
+    assert sure == {"a": 1.0, "c": 1.0}
 
 
 def test_equal_work_is_drawn_once() -> None:
     data = two(10.0, 10.5)
     problem = problem_from(data)
     answer = solve(problem)
-    assert choice_uncertainty(problem, answer, same={"a": "k", "b": "k"}).probability["a"] == 1.0
+    assert choice_probability(problem, answer, same={"a": "k", "b": "k"})["a"] == 1.0
 
 
 def test_repeats_are_bootstrapped() -> None:
@@ -78,8 +75,8 @@ def test_repeats_are_bootstrapped() -> None:
     }
     data = two(median(repeats["a"]), median(repeats["b"]))
     problem = problem_from(data)
-    found = choice_uncertainty(problem, solve(problem), repeats=repeats)
-    assert 0.0 < found.probability["a"] < 1.0
+    found = choice_probability(problem, solve(problem), repeats=repeats)
+    assert 0.0 < found["a"] < 1.0
 
 
 def test_uncertainty_on_a_model() -> None:
@@ -88,12 +85,12 @@ def test_uncertainty_on_a_model() -> None:
         candidate["spread_us"] = candidate["cost_us"] * 0.05
     problem = problem_from(data)
     answer = solve(problem)
-    found = choice_uncertainty(problem, answer, draws=40)
-    assert all(0.0 <= share <= 1.0 + 1e-9 for share in found.probability.values())
+    found = choice_probability(problem, answer, draws=40)
+    assert all(0.0 <= share <= 1.0 + 1e-9 for share in found.values())
     for node in range(len(problem.nodes)):  # each draw covers each node once
-        shares = [found.probability.get(c.id, 0.0) for c in problem.candidates if node in c.nodes]
+        shares = [found.get(c.id, 0.0) for c in problem.candidates if node in c.nodes]
         assert sum(shares) == pytest.approx(1.0)
-    assert found.loss_us > 0 and found.worth_measuring
+    assert any(0.0 < share < 1.0 for share in found.values())
 
 
 @pytest.mark.parametrize("count", [5, 9, 25, 64])

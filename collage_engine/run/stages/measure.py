@@ -1,4 +1,4 @@
-"""The stage that measures candidates: those that could matter, and then a few more exactly."""
+"""The stage that measures candidates: those that could matter, and a few in a second process."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from collage_engine.drawing.figures import costs_text
 from collage_engine.machine.device import busy
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.planning.search_problem import DRIFT_CONSTANT, RUNNERS_UP
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost
 from collage_engine.records.cost_table import in_model_of
 from collage_engine.records.errors import Cancelled, MeasureError
@@ -33,7 +34,7 @@ from collage_engine.records.results import RunUpdate
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.calibrate import WORTH_CALIBRATING_S, calibration_share
 from collage_engine.run.stages.needed import Needed
-from collage_engine.search.api import k_best, reuse, solve
+from collage_engine.search.api import k_best, solve
 from collage_engine.search.run_to_run_drift import BUSY_DRIFT, DEFAULT_DRIFT
 from collage_engine.store.drift import drift, enough, learn, recall
 from collage_engine.store.store import Store
@@ -55,18 +56,14 @@ the child is started first; chosen."""
 TRANSITIONS_FROM_S = 40.0
 """Seconds for measuring from which unknown costs of hand-overs and conversions are measured first,
 once per machine; chosen: that takes 12 s on two processors."""
-REMEASURED = 12
-"""Candidates at most that are measured again because the choice depends on their exact costs;
-chosen."""
-REMEASURING_S = 20.0
-"""Seconds at most for measuring candidates again; chosen."""
+SECOND_PROCESS_S = 20.0
+"""Seconds at most for measuring candidates again in a second process; chosen."""
 SECOND_PROCESS_FROM_S = 20.0
 """Seconds of measuring after which a run starts a second measuring process, whose costs tell the
 run-to-run drift; chosen: a new process costs a few seconds."""
 DRIFT_SAMPLE = 16
-"""Candidates that the second process measures, those measured again included; chosen."""
-WORTH_REMEASURING = 0.002
-"""Expected loss, as a share of the cover's cost, below which nothing is measured again; chosen."""
+"""Candidates that the second process measures; chosen: three runs then know enough of a machine
+(``store.drift``)."""
 MERGE_ROUNDS = 2
 """Searches and merges in turn; chosen: later ones find next to nothing."""
 
@@ -301,7 +298,7 @@ class _Measurement:
             self.data, _ = self.measure_needed(self.data, Budget(0.0), audit=False)
 
     def measure(self, budget: Budget, report: StageReport) -> None:
-        """Measure hand-overs, candidates, some of them again, and merged ones, in this order."""
+        """Measure hand-overs, candidates, the run-to-run drift and merged ones, in this order."""
         left_out = None
         self.data = self.with_constants(self.data, report, budget.seconds)
         if self.settings.measure == "all":
@@ -311,11 +308,13 @@ class _Measurement:
             self.data, left_out = self.measure_needed_by_precision(self.data, budget)
         # In this order: which merged candidates there are follows from the stored costs, so that
         # a run from the store proposes the same ones and finds them there.
-        again = False
+        changed = False
         if self.settings.parts.repeats:
             store = self.open_model.store
-            self.data, again = remeasure(self.data, self.measuring, store, budget, self.drift_here)
-        if again and self.settings.measure != "all":
+            self.data, changed = learn_drift(
+                self.data, self.measuring, store, budget, self.drift_here
+            )
+        if changed and self.settings.measure != "all":
             self.data, left_out = self.measure_needed(self.data, budget, audit=False)
         self.data = self.coalesce(self.data, budget)
         if left_out:
@@ -427,13 +426,14 @@ class _Measurement:
         return data
 
 
-def remeasure(
+def learn_drift(
     data: ProblemData, measuring: Remeasures, store: Store, budget: Budget, drift_here: float
 ) -> tuple[ProblemData, bool]:
-    """Measure those candidates again whose exact costs matter most.
+    """Measure some candidates once more in a second process: how far do medians drift between two?
 
-    A run that takes all costs from the store measures nothing anew. A run that has measured for
-    long does it in a second process and learns from that how far medians drift between processes.
+    A run that has measured for long does it, until enough is known of this machine. Nothing is
+    measured again for the sake of the choice: that changed no placement in the ablation of
+    ``tests/benchmarks/RESULTS.md``.
 
     Args:
         data: The measured candidates.
@@ -445,59 +445,24 @@ def remeasure(
     Returns:
         The data, and whether any candidate was measured again.
     """
-    if budget.spent or not measuring.counts.measured:
-        return data, False
     threads = threads_of(data.settings)
-    known = recall(store, threads)
-    second_process = budget.seconds - budget.left >= SECOND_PROCESS_FROM_S
-    # More repeats in the same process tell nothing of what another one would say.
-    wanted = _uncertain(data, None if second_process else 0.0)
-    second_process = second_process and (bool(wanted) or not enough(known))
-    if second_process:
-        wanted |= _drawn(data, wanted, DRIFT_SAMPLE - len(wanted))
-    if not wanted:
+    short = budget.seconds - budget.left < SECOND_PROCESS_FROM_S
+    if short or budget.spent or not measuring.counts.measured or enough(recall(store, threads)):
         return data, False
-    groups = group_candidates([c for c in data.candidates if c.id in wanted])
-    deadline = min(budget.deadline, time.monotonic() + REMEASURING_S)
+    groups = group_candidates(_drawn(data))
+    deadline = min(budget.deadline, time.monotonic() + SECOND_PROCESS_S)
     before = {c.key: data.costs.isolated_cost(c.id) for group in groups for c in group.candidates}
-    costs = measuring.again(groups, deadline, renew=second_process)
-    if second_process:
-        pairs = [
-            two for key, old in before.items() if (two := repeats_apart(old, costs.get(key, old)))
-        ]
-        learnt = drift(learn(store, threads, pairs), drift_here)
-        data = data.with_constants({DRIFT_CONSTANT: learnt})
+    costs = measuring.again(groups, deadline, renew=True)
+    pairs = [two for key, old in before.items() if (two := repeats_apart(old, costs.get(key, old)))]
+    learnt = drift(learn(store, threads, pairs), drift_here)
+    data = data.with_constants({DRIFT_CONSTANT: learnt})
     return data.with_costs(data.costs.with_measured(data.candidates, costs)), True
 
 
-def _uncertain(data: ProblemData, drift_share: float | None) -> set[str]:
-    """Return the few candidates whose exact cost matters most; none where it matters little.
-
-    Args:
-        data: The candidates.
-        drift_share: Run-to-run drift as far as measuring again resolves it; None: the problem's.
-    """
-    problem = data.problem()
-    search = reuse(problem, None)
-    answer = solve(problem, previous=search, with_bounds=False)
-    if answer.infeasible is not None or answer.cost_us is None:
-        return set()
-    certainty = data.certainty(problem, answer, search, drift_share)
-    if certainty.loss_us < WORTH_REMEASURING * answer.cost_us:
-        return set()
-    return {str(name) for name, gain in certainty.worth_measuring[:REMEASURED] if gain > 0}
-
-
-def _drawn(data: ProblemData, besides: set[str], count: int) -> set[str]:
-    """Draw measured candidates at random, the same ones in an equal run.
-
-    Args:
-        data: The candidates.
-        besides: Ids that are not drawn.
-        count: How many are drawn.
-    """
-    others = sorted(
-        c.id for c in data.candidates if data.costs.cost(c.id).usable and c.id not in besides
+def _drawn(data: ProblemData) -> list[Candidate]:
+    """Draw ``DRIFT_SAMPLE`` measured candidates at random, the same ones in an equal run."""
+    usable = sorted(
+        (c for c in data.candidates if data.costs.cost(c.id).usable), key=lambda c: c.id
     )
-    random.Random(len(others)).shuffle(others)
-    return set(others[: max(0, count)])
+    random.Random(len(usable)).shuffle(usable)
+    return usable[:DRIFT_SAMPLE]

@@ -78,7 +78,7 @@ def find_covers(data: ProblemData, without_candidates: WithoutCandidates) -> Sea
     best, *others = data.best_placements(problem, search)
     if not data.settings.parts.repeats:
         return SearchResult(answer=answer, placements=(best, *others))
-    right = data.certainty(problem, answer, search).probability
+    right = data.choice_probability(problem, answer, search)
     best = msgspec.structs.replace(
         best,
         partitions=tuple(
