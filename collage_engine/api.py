@@ -433,6 +433,7 @@ class Session:
         Raises:
             InfeasibleError: Pins and limits leave no placement.
             Cancelled: ``cancel`` was called; what was measured is kept.
+            ArtifactError: The artifact cannot be written; the session holds the run.
         """
         self._opened.must_be_writable()
         if out is not None:

@@ -25,6 +25,7 @@ from collage_engine.cli.search_command import search
 from collage_engine.drawing.formatting import counted, significant, time_text
 from collage_engine.farm.farms import DaskFarms
 from collage_engine.records.errors import (
+    ArtifactError,
     Cancelled,
     CollageError,
     InfeasibleError,
@@ -86,6 +87,7 @@ def _place(options: argparse.Namespace) -> int:
     if options.session:
         _of_session_option(lambda: earlier_session(options.session))
     not_saved: SessionError | None = None
+    not_written: ArtifactError | None = None
     with ProgressReport(ERR) as progress, interruptible_engine(progress, keep=True) as engine:
         if choices:
             (shapes,) = engine.input_shapes(model, choices)
@@ -95,13 +97,22 @@ def _place(options: argparse.Namespace) -> int:
             choice = choices[0] if choices else None
             _of_session_option(lambda: session.continue_from(options.session, choice))
         session.pin(*options.pin, elsewhere=settings.toolchains if settings.farm else ())
+        runs_before = len(session.runs)
         try:
             # The budget is that of the command: opening the model is part of it.
             spent_s = time.monotonic() - began
             run = session.place(settings, out=options.output, spent_s=spent_s)
+        except ArtifactError as error:
+            not_written = error
         finally:
             # Also when interrupted: the session then holds what was measured so far.
             not_saved = _save(session, options.session)
+        is_complete = len(session.runs) > runs_before
+    if not_written is not None:
+        if is_complete and options.session and not_saved is None:
+            kept = words.RUN_IS_KEPT.format(error=not_written, session=options.session)
+            raise ArtifactError(kept) from not_written
+        raise not_written
     if options.json:
         output.print_json(run_document(run))
     else:

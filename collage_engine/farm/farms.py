@@ -241,7 +241,11 @@ def _ended_early(
     if run.provisional:
         run.provisional, run.ended = False, "budget"
     if out is not None:
-        built, how = _exported(placing, run, path, shapes, out)
+        try:
+            built, how = _exported(placing, run, path, shapes, out)
+        except ArtifactError:
+            placing.on_event(RunUpdate(candidates=placing.candidates, run=run))
+            raise
         warning += f"; {how}"
         run.artifact = out if built else None
     placing.on_event(Log(level="warning", text=warning))

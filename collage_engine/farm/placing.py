@@ -210,10 +210,16 @@ class Placing:
             update = self._updated(answer.update)
             self.answer = update.run
             self.candidates = update.candidates or self.candidates
-            if answer.artifact and out is not None:
-                self._fetch(answer, Path(out))
             if update.run is not None:
-                update.run.artifact = out if answer.artifact else None
+                update.run.artifact = None
+            if answer.artifact and out is not None:
+                try:
+                    self._fetch(answer, Path(out))
+                except ArtifactError:
+                    self.on_event(update)  # the run is kept, whatever becomes of its artifact
+                    raise
+                if update.run is not None:
+                    update.run.artifact = out
             state = "finished"
             return update
         except CollageError as error:

@@ -11,6 +11,7 @@ from collage_engine.control.run_control import RunControl
 from collage_engine.machine.clocks import machine_state
 from collage_engine.machine.tree_memory import watched_memory
 from collage_engine.records.counted import counted
+from collage_engine.records.errors import ArtifactError
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
 from collage_engine.records.results import RunUpdate
@@ -92,6 +93,7 @@ def run(
         InfeasibleError: No placement satisfies the pins and limits.
         Cancelled: The user stopped the run; what was measured is kept.
         MeasureError: The machine is busy, and the settings are strict.
+        ArtifactError: The artifact cannot be written; the complete run was emitted before.
         CollageError: Whatever else stopped it.
     """
     with watched_memory() as control.peak_memory:
@@ -116,12 +118,17 @@ def run(
         else:
             facts = run_stages(UNMEASURED_STAGES, facts, control)
             document = unmeasured_document(take(UnmeasuredInputs, facts), control)
-        return RunUpdate(
+        update = RunUpdate(
             candidates=facts["data"].records(),
             without_candidates=facts["menu"].without_candidates,
             constants=dict(facts["data"].constants),
             run=document,
         )
+        not_exported: ArtifactError | None = facts.get("not_exported")
+        if not_exported is not None:
+            control.emit(update)  # minutes of measuring are not lost for want of room on a disk
+            raise not_exported
+        return update
 
 
 def _imported(open_model: Callable[[], OpenModel], control: RunControl) -> OpenModel:

@@ -492,13 +492,14 @@ class Engine:
         Raises:
             Cancelled: It was cancelled; what was measured is kept.
             InfeasibleError: No placement satisfies the pins and limits.
+            ArtifactError: The artifact cannot be written; the document has the run.
         """
         opened = self.document(handle)
         settings = msgspec.structs.replace(settings)
 
         def on_event(event: object) -> None:
             if isinstance(event, RunUpdate):
-                opened.take(event)
+                self._take(opened, event, settings)
                 return
             assert isinstance(event, Event)
             if isinstance(event, Measured):
@@ -527,8 +528,16 @@ class Engine:
         finally:
             self._runs.pop(ticket, None)
             opened.provisional = None
-        opened.take(outcome)
+        self._take(opened, outcome, settings)
         assert outcome.run is not None
+        return outcome.run
+
+    @staticmethod
+    def _take(opened: OpenDocument, outcome: RunUpdate, settings: RunSettings) -> None:
+        """Keep what a run found out, and the run itself where it is complete."""
+        opened.take(outcome)
+        if outcome.run is None:
+            return
         with opened.lock:
             opened.document.settings = settings
             opened.document.runs.append(outcome.run)
@@ -538,7 +547,6 @@ class Engine:
             # Regrets shown from now on are those at the costs of this run.
             answer, opened.search = search_document(opened.snapshot(), settings, None)
             opened.regrets, opened.regret_bounds = answer.regrets, answer.regret_bounds
-        return outcome.run
 
     def run_cancel(self, params: p.RunCancel) -> None:
         """Stop a document's run at once, or with the best placement so far; ``done`` follows."""

@@ -87,6 +87,10 @@ MEASURED_FROM_TO = "measured from {oldest} to {newest}"
 
 # -- toolchains check, export, run ---------------------------------------------------
 
+RUN_IS_KEPT = (
+    "{error}; the run is kept in {session}, and 'collage export {session} -o FOLDER' writes its "
+    "artifact"
+)
 CANCELLED = "cancelled; what was measured is kept"
 LOOKING_AT_MACHINE = "looking at what is on this machine"
 CHECKS = "{name}: {passed} of {checks} checks passed, {failed} failed"

@@ -70,6 +70,7 @@ BUDGET_BEFORE_A_COVER = (
     "the budget was spent before every node had a measured candidate: give a larger --budget; what "
     "was measured is kept"
 )
+NOT_WRITTEN = "the artifact could not be written"
 DISK_FULL = (
     "no space left on the disk of {path}, where a run keeps what it needs on the way: free some, "
     "or set TMPDIR to a folder with more"

@@ -11,9 +11,10 @@ The configurations, each with the parts of those before it:
 * b: + isolated costs, and the covers with the least of them;
 * c: + heuristic bounds, which leave out candidates that certified bounds do not;
 * d: + calibration within the model;
-* e: + run-to-run drift, resampling and measuring again.
+* e: + run-to-run drift, learnt from a second process, and resampling.
 
-Refinement (f: covers timed whole for a quarter of the time) won nothing and was removed.
+Refinement (f: covers timed whole for a quarter of the time) and measuring again what the choice
+depends on (in e) changed no placement and were removed.
 
 Every run has ``--budget`` seconds from opening the model to the artifact, and begins with the same
 store: it holds what is measured once per machine and no candidate of the model. ``--core`` binds

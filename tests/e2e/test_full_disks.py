@@ -120,11 +120,10 @@ def test_a_disk_for_the_artifact_of_any_size(
         left = ["out"]
     assert status == 0 or part < 4.0
     assert [path.name for path in room.iterdir()] == left
-    # Runs are kept whatever becomes of what is made of their artifacts; one that found no room for
-    # its own has failed.
+    # Runs are kept whatever becomes of their artifacts; after a shape whose own artifact found no
+    # room the others are not placed.
     kept = runs_in(session)
-    assert kept == dict.fromkeys(SHAPES, 1) if status == 0 else max(kept.values()) <= 1
-    assert sum(kept.values()) >= 1 or part < 0.5
+    assert kept[SHAPES[0]] == 1 and (status or kept == dict.fromkeys(SHAPES, 1))
 
 
 @pytest.mark.parametrize("part", SIZES[-3:] if LONG else SIZES[:1])
@@ -139,6 +138,27 @@ def test_an_artifact_that_is_a_disk_of_its_own(
         assert status == 1 and "No space left" in said.strip().splitlines()[-1]
         assert not list(out.iterdir())
     assert runs_in(session) == dict.fromkeys(SHAPES, 1), "the runs themselves had room"
+
+
+def test_a_run_for_one_shape_is_kept_where_its_artifact_finds_no_room(
+    model: Path,
+    environment: None,
+    disk: Callable[[int], Path],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    room, session = disk(16 << 10), tmp_path / "s.collage"
+    arguments = ["place", str(model), "-o", str(room / "out"), "--dim", "batch=1", *OPTIONS]
+    assert main([*arguments, "--session", str(session)]) == 1
+    last = capfd.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith("collage: ") and "No space left" in last
+    assert f"the run is kept in {session}" in last
+    assert not list(room.iterdir())
+    document, _ = load_session(session)
+    (run,) = document.runs
+    assert run.placement is not None and run.artifact is None
+    assert main(["export", str(session), "-o", str(tmp_path / "out")]) == 0
+    assert whole(tmp_path / "out")
 
 
 def test_a_session_that_finds_no_room_costs_no_artifact(

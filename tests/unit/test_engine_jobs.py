@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from collage_engine.records.errors import UsageError
+from collage_engine.records.errors import ArtifactError, UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Run
-from collage_engine.records.results import Opened
+from collage_engine.records.results import Opened, RunUpdate
 from collage_engine.records.settings import RunSettings
 from collage_engine.service import engine as engine_module
 from collage_engine.service import protocol as p
@@ -140,6 +140,21 @@ def test_the_best_answer_so_far_is_exported_by_the_id_of_the_run(engine) -> None
     assert opened.run("r1") is opened.provisional
     opened.document.runs.append(a_run("r1"))
     assert not opened.run("r1").provisional, "the finished run takes its place"
+
+
+def test_a_run_whose_artifact_cannot_be_written_is_kept(engine, monkeypatch) -> None:
+    opened = engine.document(engine.model_open(p.ModelOpen(path="m.onnx")).document)
+
+    def job(name: str, *, on_event: Callable[[object], None], **_: Any) -> None:
+        on_event(RunUpdate(candidates=[]))
+        on_event(RunUpdate(candidates=[], run=a_run("r1")))
+        raise ArtifactError("there is no room for it")
+
+    monkeypatch.setattr(engine._pipeline, "job", job)
+    with pytest.raises(ArtifactError, match="no room"):
+        engine.run(opened.handle, RunSettings(threads=3), out="out")
+    assert [run.id for run in opened.document.runs] == ["r1"]
+    assert opened.document.settings.threads == 3
 
 
 def test_a_quick_confirmation_compares_with_the_last_run_of_its_kind(engine) -> None:

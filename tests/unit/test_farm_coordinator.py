@@ -28,7 +28,13 @@ from collage_engine.farm.messages import (
     encode,
     read,
 )
-from collage_engine.records.errors import Cancelled, CollageError, FarmError, InfeasibleError
+from collage_engine.records.errors import (
+    ArtifactError,
+    Cancelled,
+    CollageError,
+    FarmError,
+    InfeasibleError,
+)
 from collage_engine.records.event import Log, Provisional
 from collage_engine.records.placement import CandidateCounts, Partition, Placement, Run
 from collage_engine.records.results import RunUpdate
@@ -673,6 +679,17 @@ def test_a_run_whose_artifact_was_not_fetched_in_time_has_it_built_again(losing,
     assert run.ended == "finished" and run.artifact == str(tmp_path / "out")
     assert len(farm.carrier.asked) == 1 and farm.carrier.exported_by not in farm.carrier.asked
     assert "the artifact was not sent whole" in run.warnings[0]
+
+
+@pytest.mark.parametrize("finishes", [False, True], ids=["built by another", "sent"])
+def test_a_run_whose_artifact_cannot_be_written_here_is_kept(losing, tmp_path, finishes) -> None:
+    farm = losing("abc", finishes=finishes)
+    farm.carrier.exported_by = "nobody" if finishes else ""  # what was built is sent at once
+    (tmp_path / "file").touch()
+    with pytest.raises(ArtifactError, match="cannot be written"):
+        farm.place(hello(processor="another"), str(tmp_path / "file" / "out"))
+    (run,) = [event.run for event in farm.events if isinstance(event, RunUpdate) and event.run]
+    assert run.placement is not None and run.artifact is None
 
 
 def test_a_lost_pool_without_an_answer_is_an_error(losing) -> None:

@@ -11,12 +11,13 @@ from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.machine.clocks import machine_state
-from collage_engine.records.errors import MeasureError
+from collage_engine.records.errors import ArtifactError, MeasureError
 from collage_engine.records.machine_state import MachineState
 from collage_engine.records.placement import Placement
 from collage_engine.records.settings import RunSettings
 from collage_engine.trials.confirmation import Confirmation
 from collage_engine.trials.contender import Sample
+from collage_engine.wording import stages as say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +38,11 @@ class ExportInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportResult:
-    """Where the artifact lies."""
+    """Where the artifact lies, or why it lies nowhere."""
 
     artifact: str | None
+    not_exported: ArtifactError | None
+    """Why the artifact that was asked for could not be written; the run itself is complete."""
     machine_after: MachineState
     """Clocks and load after the last measurement."""
 
@@ -74,7 +77,7 @@ class Export:
         """
         after = quiet_enough(machine_state(inputs.settings.target), inputs.settings)
         if inputs.out is None:
-            return ExportResult(artifact=None, machine_after=after)
+            return ExportResult(artifact=None, not_exported=None, machine_after=after)
         built = inputs.confirmation.winner.folder
         assert built is not None
         with control.stage("export") as report:
@@ -90,6 +93,10 @@ class Export:
                 as_deployed=inputs.confirmed_how != "trial",
                 streams=max(1, inputs.settings.streams),
             )
-            write_artifact(inputs.open_model.model, built, Path(inputs.out), contents)
+            try:
+                write_artifact(inputs.open_model.model, built, Path(inputs.out), contents)
+            except ArtifactError as error:
+                report.detail = say.NOT_WRITTEN
+                return ExportResult(artifact=None, not_exported=error, machine_after=after)
             report.detail = inputs.out
-        return ExportResult(artifact=inputs.out, machine_after=after)
+        return ExportResult(artifact=inputs.out, not_exported=None, machine_after=after)
