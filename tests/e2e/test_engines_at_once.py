@@ -26,10 +26,10 @@ from tests.support.caches import fresh_cache
 from tests.support.toolchain_models import convolutions
 
 LONG = bool(os.environ.get("COLLAGE_LONG_TESTS"))
-ENGINES = 4 if LONG else 3
+ENGINES = 4 if LONG else 2
 HANGS_S = 400.0
 """Seconds after which a command counts as one that hangs."""
-OPTIONS = ("--toolchains", "tvm,onnxruntime", "--budget", "15s", "--threads", "1", "--no-in-place")
+OPTIONS = ("--toolchains", "tvm,onnxruntime", "--budget", "10s", "--threads", "1", "--no-in-place")
 """Of runs that measure candidates and come to their end soon."""
 pytestmark = pytest.mark.timeout(500)
 
@@ -128,10 +128,12 @@ def test_several_place_with_one_store_while_others_export_and_import_it(terminal
     terminal.check_store()
     document, _ = load_session(terminal.folder / "both.collage")
     assert len(document.runs) == 2, "the session keeps the runs of both"
-    exported = json.loads(terminal.run("store", "export", "/dev/stdout"))
-    assert len(exported["measurements"]) == terminal.measured() > 0
+    heading, *measurements = terminal.run("store", "export", "/dev/stdout").splitlines()
+    assert "collage_store" in json.loads(heading)
+    assert len(measurements) == terminal.measured() > 0
 
 
+@pytest.mark.skipif(not LONG, reason="places twice: COLLAGE_LONG_TESTS=1")
 @pytest.mark.parametrize("what", ["cleared", "removed"])
 def test_a_store_that_vanishes_meanwhile_ends_no_run(terminal: Terminal, what: str) -> None:
     engine = terminal.place("out")

@@ -151,6 +151,7 @@ def test_a_run_whose_artifact_cannot_be_written_is_kept(engine, monkeypatch) -> 
         raise ArtifactError("there is no room for it")
 
     monkeypatch.setattr(engine._pipeline, "job", job)
+    monkeypatch.setattr(type(opened), "model_arguments", lambda self: {})  # there is no file
     with pytest.raises(ArtifactError, match="no room"):
         engine.run(opened.handle, RunSettings(threads=3), out="out")
     assert [run.id for run in opened.document.runs] == ["r1"]
