@@ -48,6 +48,10 @@ most take less."""
 TRY_AGAIN = 2.0
 """How many times as long as before a run must be able to wait for such a candidate to try it again;
 chosen."""
+NOT_OPENED = (
+    "the measuring process did not open the model within {seconds:.0f} s, which was all the time "
+    "that there was for measuring: a larger --budget gives it more"
+)
 CANDIDATE_LIMIT_S = 60.0
 """Seconds that a candidate may take to be compiled, and to be run, besides those for the model's
 weights (``machine.time_limits``); chosen."""
@@ -296,7 +300,9 @@ class _MeasureCall:
                 {p: (candidates[p].takes, candidates[p].gives) for p in waiting},
             )
             try:
-                if not child.has_open(self.seconds_left(), self.cancel):
+                opening_s = self.seconds_left()
+                if not child.has_open(opening_s, self.cancel):
+                    self.tell(Log(text=NOT_OPENED.format(seconds=opening_s)))
                     return
                 # The child may be older than this group: none of its crashes is proof then.
                 alone = waiting[0] if child.fresh else None
