@@ -8,7 +8,6 @@ manifest, a sample that the shipped loaders check themselves against. There is n
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from collage_engine.build.built import BUILT_FILE, MODULE_FILE, BuiltModule
 from collage_engine.lowering.npz import write_npz
 from collage_engine.machine.whole_folder import leftovers, real, write_whole
 from collage_engine.records.errors import ArtifactError
+from collage_engine.records.files import why_not_writable
 from collage_engine.records.placement import Placement
 from collage_engine.records.settings import Objective
 from collage_engine.records.toolchain import RuntimeLibrary
@@ -92,14 +92,16 @@ def check_target_folder(folder: Path) -> None:
             raise ArtifactError(
                 f"{folder} is not empty and holds no artifact: choose another folder"
             )
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise ArtifactError(f"{folder} cannot be written: no permission")
+        why = why_not_writable(folder)
+        if why is not None:
+            raise ArtifactError(f"{folder} cannot be written: {why}")
         return
     parent = folder.absolute().parent
     while not parent.exists():
         parent = parent.parent
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise ArtifactError(f"{folder} cannot be written: no permission in {parent}")
+    why = why_not_writable(parent) if parent.is_dir() else "no folder can be made"
+    if why is not None:
+        raise ArtifactError(f"{folder} cannot be written: {why} in {parent}")
 
 
 def write_artifact(

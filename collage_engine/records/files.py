@@ -136,6 +136,21 @@ def is_standard_output(path: str | Path) -> bool:
         return False
 
 
+def why_not_writable(folder: Path) -> str | None:
+    """Return in a few words why no file can be made in a folder; None where one can.
+
+    A file without a name is made there for a moment, since rights alone do not tell: to root all
+    of them are granted, also in ``/sys`` and ``/proc``.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return None
+    except PermissionError:
+        return "no permission"
+    except OSError as error:
+        return f"no file can be made ({error.strerror or error})"
+
+
 def check_writable(path: str | Path) -> None:
     """Find out before any work whether ``atomic_file`` could write to ``path``.
 
@@ -160,9 +175,9 @@ def check_writable(path: str | Path) -> None:
     if not folder.is_dir():
         named = folder if Path(path).parent.is_dir() else Path(path).parent
         raise FileNotFoundError(errno.ENOENT, f"there is no folder {named}", str(path))
-    if not os.access(folder, os.W_OK | os.X_OK):
-        reason = f"no permission to write in the folder {folder}"
-        raise PermissionError(errno.EACCES, reason, str(path))
+    why = why_not_writable(folder)
+    if why is not None:
+        raise PermissionError(errno.EACCES, f"{why} in the folder {folder}", str(path))
     if len(os.fsencode(target.name)) + _UNFINISHED_BYTES > os.pathconf(folder, "PC_NAME_MAX"):
         raise OSError(errno.ENAMETOOLONG, "its name is too long", str(path))
     remove_unfinished(target)

@@ -205,15 +205,24 @@ def test_the_unfinished_file_of_a_living_writer_stays(tmp_path):
 
 
 def test_a_folder_without_permission_is_found_before_the_work(tmp_path):
+    why = r"no permission|no file can be made \(Read-only file system\)"  # the latter to root
     with read_only(tmp_path):
         with pytest.raises(PermissionError):
             check_writable(tmp_path / "file")
-        with pytest.raises(UsageError, match="cannot be written: no permission"):
+        with pytest.raises(UsageError, match=f"cannot be written: ({why})"):
             earlier_session(tmp_path / "s.collage")
-        with pytest.raises(ArtifactError, match="no permission"):
+        with pytest.raises(ArtifactError, match=why):
             check_target_folder(tmp_path)
-        with pytest.raises(ArtifactError, match="no permission"):
+        with pytest.raises(ArtifactError, match=why):
             check_target_folder(tmp_path / "new" / "artifact")
+
+
+@pytest.mark.parametrize("place", ["/sys", "/proc"])
+def test_what_even_root_cannot_write_is_found_before_the_work(place):
+    with pytest.raises(OSError, match=f"in the folder {place}"):
+        check_writable(f"{place}/file")
+    with pytest.raises(ArtifactError, match=f"{place}/out cannot be written: .* in {place}"):
+        check_target_folder(Path(place) / "out")
 
 
 def test_what_can_be_written_passes_the_check(tmp_path):
