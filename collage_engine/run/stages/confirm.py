@@ -19,6 +19,7 @@ from collage_engine.partition.call_graph import call_graph
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.counted import counted
 from collage_engine.records.placement import Placement, Run
+from collage_engine.run.best_cover import remember, remembered_cover
 from collage_engine.run.candidates_of_run import candidates_of_run
 from collage_engine.run.chosen_placement import baseline_placement, chosen_placement
 from collage_engine.run.contenders import with_eligibility
@@ -67,7 +68,7 @@ class ListContenders:
     inputs = ContenderInputs
 
     def run(self, inputs: ContenderInputs, control: RunControl) -> ContenderList:
-        """List the best covers, the mixes that were tried, and all baselines."""
+        """List the best covers, that of earlier runs, the mixes tried, and all baselines."""
         # From here on whole models are timed: no other child may hold memory or processors.
         inputs.measuring.close()
         data, placements = inputs.data, inputs.placements
@@ -76,6 +77,9 @@ class ListContenders:
             if data.settings.confirmation == "quick":
                 graph = inputs.open_model.model.graph
                 found = [*found[:1], *_placement_before(inputs.previous, graph, inputs.menu)]
+            else:
+                # Second, so that it is timed also where there is time for two covers only.
+                found[1:1] = _best_before(inputs.open_model, data, [cover for _, cover in found])
             found += _mixes_tried(inputs, [cover for _, cover in found])
             covers = [
                 with_eligibility(
@@ -113,6 +117,17 @@ def _mixes_tried(
         if one.contender.kind == "collage"
         and frozenset(candidate.id for candidate in one.contender.cover) not in known
     ]
+
+
+def _best_before(
+    open_model: OpenModel, data: ProblemData, covers: Sequence[tuple[Candidate, ...]]
+) -> list[tuple[Placement, tuple[Candidate, ...]]]:
+    """Return the best cover of earlier runs as a list of one; empty where ``covers`` has it."""
+    cover = remembered_cover(open_model, data)
+    ids = [candidate.id for candidate in cover]
+    if not cover or any({c.id for c in known} == set(ids) for known in covers):
+        return []
+    return [(data.placement(ids, data.problem()), cover)]
 
 
 def _placement_before(
@@ -234,6 +249,8 @@ class Confirm:
         left_out = sum(one.reason == NOT_REACHED or one.from_trial for one in confirmation.results)
         if left_out and not quick:
             control.cut("confirm")
+        if plan.contenders and not quick:
+            remember(inputs.open_model, inputs.data, confirmation)
         how: Literal["full", "quick", "trial"] = "quick" if left_out or quick else "full"
         return ConfirmResult(
             confirmation=confirmation,
