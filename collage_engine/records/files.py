@@ -161,7 +161,8 @@ def check_writable(path: str | Path) -> None:
     """
     target = destination(path)
     if isinstance(target, int):
-        os.fstat(target)
+        if fcntl.fcntl(target, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, "it is open for reading only", str(path))
         return
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
@@ -180,7 +181,37 @@ def check_writable(path: str | Path) -> None:
         raise PermissionError(errno.EACCES, f"{why} in the folder {folder}", str(path))
     if len(os.fsencode(target.name)) + _UNFINISHED_BYTES > os.pathconf(folder, "PC_NAME_MAX"):
         raise OSError(errno.ENAMETOOLONG, "its name is too long", str(path))
+    if target.exists():
+        _check_replaceable(target, path)
     remove_unfinished(target)
+
+
+def _check_replaceable(target: Path, path: str | Path) -> None:
+    """Check that a file that is there may be renamed over; its folder can be written."""
+    if _is_mounted(target):
+        reason = "it is mounted by itself, so that it cannot be replaced; mount its folder"
+        raise OSError(errno.EBUSY, reason, str(path))
+    folder = target.parent.stat()
+    owners = (0, folder.st_uid, target.stat().st_uid)
+    if folder.st_mode & stat.S_ISVTX and os.geteuid() not in owners:
+        reason = f"it is another user's, whose files nobody else may replace in {target.parent}"
+        raise PermissionError(errno.EPERM, reason, str(path))
+
+
+def _is_mounted(target: Path) -> bool:
+    """Tell whether a file is a mount point, as containers are given single files.
+
+    The fifth field of each line of ``mountinfo`` (proc_pid_mountinfo, section 5 of the manual) is a
+    path, with four characters in octal.
+    """
+    try:
+        lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    except OSError:
+        return False
+    wanted = os.fsencode(target)
+    for plain in (b"\\", b" ", b"\t", b"\n"):
+        wanted = wanted.replace(plain, b"\\%03o" % ord(plain))
+    return any(line.split(b" ")[4] == wanted for line in lines)
 
 
 def remove_unfinished(target: Path) -> None:

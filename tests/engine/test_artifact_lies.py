@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from collage_engine.artifact.artifact import LOADER_FILES, LOADERS
@@ -37,8 +40,9 @@ def artifact(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return Path(shutil.copytree(whole, tmp_path / "artifact"))
 
 
-def _shipped(artifact: Path, option: str = "--json") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(artifact / "loader/run_artifact.py"), option]
+def _shipped(artifact: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    loader = str(artifact / "loader/run_artifact.py")
+    command = [sys.executable, loader, *(options or ("--json",))]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=artifact)
 
 
@@ -63,6 +67,8 @@ def test_a_manifest_that_lies_is_refused_before_anything_runs(
     )
     assert in_cpp.returncode == 1 and "agrees" not in in_cpp.stdout, in_cpp.stderr
     assert in_cpp.stderr.strip().isprintable(), in_cpp.stderr
+    for said in (str(error.value), done.stderr, in_cpp.stderr):
+        assert len(said.replace(str(artifact), "")) < 300
     assert not (tmp_path / "executed").exists()
 
 
@@ -127,6 +133,30 @@ def test_an_artifact_is_timed_whatever_its_maker_says_of_its_times(
     done = _shipped(artifact, "--benchmark")
     assert done.returncode == 0, done.stderr
     assert "expected" not in done.stdout
+
+
+@pytest.mark.parametrize("kind", [">f4", "<i4", "<u4"])
+def test_inputs_of_another_element_type_are_refused_by_both_loaders(
+    kind: str, artifact: Path, tmp_path: Path, cpp_loader: Path
+) -> None:
+    inputs = str(tmp_path / "inputs.npz")
+    np.savez(inputs, Input3=np.ones((1, 1, 28, 28), kind))
+    done = _shipped(artifact, "--inputs", inputs)
+    assert done.returncode == 1 and "must be float32" in done.stderr, done.stderr
+    done = run_cpp(cpp_loader, str(artifact), "--inputs", inputs)
+    assert done.returncode == 1 and "must be float32" in done.stderr, done.stdout
+
+
+def test_inputs_of_a_size_that_is_no_number_get_a_sentence(
+    artifact: Path, tmp_path: Path, cpp_loader: Path
+) -> None:
+    header = {"descr": "<f4", "fortran_order": False, "shape": (10**20,)}
+    member = io.BytesIO()
+    np.lib.format.write_array_header_1_0(member, header)
+    with zipfile.ZipFile(tmp_path / "inputs.npz", "w") as archive:
+        archive.writestr("Input3.npy", member.getvalue())
+    done = run_cpp(cpp_loader, str(artifact), "--inputs", str(tmp_path / "inputs.npz"))
+    assert done.returncode == 1 and "a size that no machine holds" in done.stderr, done.stderr
 
 
 def test_a_manifest_that_is_a_pipe_is_not_waited_for(artifact: Path, cpp_loader: Path) -> None:

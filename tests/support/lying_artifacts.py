@@ -70,6 +70,44 @@ def _file(name: str) -> Lie:
     return lie
 
 
+def _zero_byte(folder: Path, manifest: dict[str, Any]) -> None:
+    manifest["files"]["model.so\0x"] = manifest["files"]["model.so"]
+
+
+def _input_shape(*shape: int) -> Lie:
+    def lie(folder: Path, manifest: dict[str, Any]) -> None:
+        manifest["inputs"][0]["shape"] = list(shape)
+
+    return lie
+
+
+def _entries_in_an_entry(folder: Path, manifest: dict[str, Any]) -> None:
+    """Has the first entry name a module outside of the folder, as that of an entry of its own."""
+    outside = folder.parent / "outside"
+    outside.write_bytes(b"x")
+    inner = json.loads(json.dumps(manifest["entries"][0]))
+    digest = hashlib.sha256(outside.read_bytes()).hexdigest()
+    inner["module"] = {"sha256": digest, "bytes": 1, "pieces": ["../outside"]}
+    manifest["entries"][0]["entries"] = [inner]
+
+
+def _for_all_entries(key: str) -> Lie:
+    def lie(folder: Path, manifest: dict[str, Any]) -> None:
+        manifest[key] = manifest["entries"][1].pop(key)
+
+    return lie
+
+
+def _batch(size: int) -> Lie:
+    def lie(folder: Path, manifest: dict[str, Any]) -> None:
+        entry = manifest["entries"][1]
+        entry["dims"]["batch"] = size
+        for value in (*entry["inputs"], *entry["outputs"]):
+            value["shape"][0] = size
+
+    return lie
+
+
 def _output(name: str) -> Lie:
     def lie(folder: Path, manifest: dict[str, Any]) -> None:
         manifest["outputs"][0]["name"] = name
@@ -151,15 +189,24 @@ REFUSED: dict[str, tuple[Lie, str]] = {
         _beside("glibc-hwcaps/x86-64-v2/librt.so.1"),
         r"library 'glibc-hwcaps/x86-64-v2/librt\.so\.1'",
     ),
+    "an unlisted library in capital letters": (_beside("LIBRT.SO.1"), r"library 'LIBRT\.SO\.1'"),
+    "an unlisted list of libraries": (_beside("plugins.xml"), r"library 'plugins\.xml'"),
     "libraries in a linked folder": (_linked_folder, "'tls', which is a link"),
     "an escape sequence as a file's name": (_file(ESCAPE), r"\\x1b\]0;title\\x07"),
     "half a character as a file's name": (_file("\ud800"), "no file can be called|surrogate"),
+    "a name of 100,000 characters": (_file("a" * 100_000), "aaa cannot be read"),
+    "a zero byte in a file's name": (_zero_byte, r"'model\.so\\x00x', which no file can be called"),
+    "an input of 2 to the power of 62 elements": (_input_shape(1 << 31, 1 << 31), "its inputs"),
+    "an input of 65 dimensions": (_input_shape(*[1] * 65), "its inputs"),
     "an output that the sample lacks": (_output(ESCAPE), r"\\x1b"),
     "tolerance 1e99": (_set("tolerance", 1e99), "tolerance"),
+    "a tolerance of 401 digits": (_set("tolerance", 10**400), "tolerance"),
     "tolerance NaN": (_set("tolerance", float("nan")), "tolerance|NaN|JSON|manifest"),
     "tolerance true": (_set("tolerance", True), "tolerance"),
     "a million threads": (_set("threads", 1 << 20), "threads"),
     "a billion instances": (_set("streams", 10**9), "streams"),
+    "entries that are null": (_set("entries", None), "describe its entries"),
+    "entries that are a number": (_set("entries", 5), "describe its entries"),
     "a module without entries": (_set("module", {"pieces": ["evil"]}), "parts of entries"),
     "version 3": (_set("format_version", 3), "version"),
     "version x": (_set("format_version", "x"), "version"),
@@ -172,6 +219,13 @@ REFUSED_ENTRIES: dict[str, tuple[Lie, str]] = {
     "an entry's LD_PRELOAD": (_entry(1, "environment", {"LD_PRELOAD": "x.so"}), "LD_PRELOAD"),
     "an entry's tolerance": (_entry(0, "tolerance", 2), "tolerance"),
     "a dimension of size 0": (_entry(1, "dims", {"batch": 0}), "entries"),
+    "entries in an entry": (_entries_in_an_entry, "describe its entries"),
+    "inputs that one entry does not name": (_for_all_entries("inputs"), "describe its entries"),
+    "a tolerance that one entry does not name": (
+        _for_all_entries("tolerance"),
+        "describe its entries",
+    ),
+    "a batch whose bytes leave 64 bits": (_batch(1 << 60), "describe its inputs"),
     "inputs of other names": (
         _entry(1, "inputs", [{"name": "z", "dtype": "float32", "shape": [3, 16]}]),
         "different inputs",
@@ -206,6 +260,7 @@ UNKNOWN: dict[str, Lie] = {
     "no expected latency": _without("expected"),
     "an expected latency that is a text": _set("expected", {"latency_us": "\x1b]0;title\x07"}),
     "an expected latency that is infinite": _set("expected", {"latency_us": float("inf")}),
+    "an expected latency of 401 digits": _set("expected", {"latency_us": 10**400}),
     "expectations that are a list": _set("expected", [1.0]),
 }
 """Changes of what a manifest need not say, or may say wrongly, by name."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from collage_engine.artifact.artifact import LOADERS
-from collage_engine.artifact.loader.run_artifact import KNOWN_ENDINGS, is_known
+from collage_engine.artifact.loader.run_artifact import KNOWN_ENDINGS, LIBRARY_LISTS, is_known
 from collage_engine.artifact.manifest import check_environment
 from collage_engine.artifact.signature import SIGNATURE, Signer, verify_signature
 from collage_engine.cli.main import main
@@ -66,6 +66,19 @@ def test_a_file_that_was_changed_after_signing_is_refused(artifact, keys) -> Non
         stream.write(b"x")
     with pytest.raises(ArtifactError, match=r"model\.so has changed"):
         verify_signature(artifact, keys[1])
+
+
+def test_what_brings_code_to_a_signed_artifact_is_refused(artifact, keys) -> None:
+    Signer(keys[0]).sign(artifact)
+    (artifact / "plugins.xml").write_text("<ie/>")  # OpenVINO would load what it names
+    with pytest.raises(ArtifactError, match=r"plugins\.xml"):
+        verify_signature(artifact, keys[1])
+
+
+def test_both_loaders_know_the_same_lists_of_libraries() -> None:
+    text = (LOADERS / "check_files.h").read_text()
+    listed = re.search(r"kLibraryLists\[\] = \{(.*?)\}", text, re.DOTALL)
+    assert listed and tuple(re.findall(r'"([^"]+)"', listed[1])) == LIBRARY_LISTS
 
 
 def test_what_is_not_signed_or_no_key_gets_a_sentence(artifact, keys, tmp_path, capsys) -> None:

@@ -235,6 +235,46 @@ def test_what_can_be_written_passes_the_check(tmp_path):
     assert earlier_session(tmp_path / "null") is None
 
 
+def test_a_descriptor_that_is_only_read_is_found_before_the_work():
+    code = "import sys; from collage_engine.records.files import check_writable;"
+    with Path(__file__).open() as only_read:
+        done = run_python(code + "check_writable('/dev/stdin')", stdin=only_read)
+    assert done.returncode == 1 and b"open for reading only" in done.stderr
+
+
+def test_a_file_that_is_mounted_by_itself_is_found_before_the_work(tmp_path):
+    given, mounted = tmp_path / "given", tmp_path / "mounted \\file"
+    given.touch()
+    mounted.touch()
+    code = "import sys; from collage_engine.records.files import check_writable;"
+    mount = 'mount --bind "$1" "$2" || exit 3; shift; exec "$PYTHON" -c "$CODE" "$1"'
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", mount, "sh", str(given), str(mounted)],
+        env={**os.environ, "PYTHON": sys.executable, "CODE": f"{code}check_writable(sys.argv[1])"},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    if done.returncode == 3 or b"unshare" in done.stderr:
+        pytest.skip("mounting a file needs root")
+    assert done.returncode == 1 and b"it is mounted by itself" in done.stderr
+    check_writable(mounted)
+
+
+def test_the_file_of_another_in_a_shared_folder_is_found_before_the_work(tmp_path, monkeypatch):
+    file = tmp_path / "file"
+    file.touch()
+    tmp_path.chmod(0o1777)
+    check_writable(file)
+    me = os.geteuid()
+    monkeypatch.setattr(files.os, "geteuid", lambda: me + 1)
+    with pytest.raises(PermissionError, match="another user's"):
+        check_writable(file)
+    check_writable(tmp_path / "new")
+    tmp_path.chmod(0o777)
+    check_writable(file)
+
+
 @pytest.mark.parametrize("name", ["folder", "none/file"])
 def test_what_cannot_be_written_does_not(tmp_path, name):
     (tmp_path / "folder").mkdir()

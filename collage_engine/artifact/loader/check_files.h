@@ -34,6 +34,12 @@ constexpr const char* kKnownEndings[] = {
     "_WAIT_POLICY",
 };
 
+// Files that a runtime reads where they lie beside its library, to learn which others to load;
+// run_artifact.py has the same list.
+constexpr const char* kLibraryLists[] = {
+    "plugins.xml",
+};
+
 // Whether a manifest may set a variable of this name.
 inline bool IsKnown(const std::string& name) {
   if (name.size() < 2 || name.size() > 61 || name[0] < 'A' || name[0] > 'Z') return false;
@@ -182,23 +188,28 @@ inline void CheckJson(const std::string& text) {
 // of the folder, or no regular file: opening a pipe could wait for ever.
 inline std::string HashOfListed(const std::string& folder, const std::string& name) {
   namespace fs = std::filesystem;
+  if (name.find('\0') != std::string::npos) {
+    const std::string text = Printable(name.substr(0, 80));  // the sentence would end at the zero
+    throw std::runtime_error("the manifest names '" + text + "', which no file can be called");
+  }
+  const std::string shown = name.substr(0, 80);
   const fs::path relative(name);
   bool inside = !name.empty() && !relative.is_absolute();
   for (const fs::path& part : relative) inside = inside && part != "..";
   std::error_code error;
   const fs::path path = fs::canonical(fs::path(folder) / relative, error);
-  if (inside && error) throw std::runtime_error(name + " is missing");
+  if (inside && error) throw std::runtime_error(shown + " is missing");
   const fs::path root = fs::canonical(folder, error);
   const fs::path below = path.lexically_relative(root);
   if (!inside || below.empty() || *below.begin() == "..") {
-    throw std::runtime_error("the manifest names '" + name.substr(0, 80) + "', outside the folder");
+    throw std::runtime_error("the manifest names '" + shown + "', outside the folder");
   }
   struct stat about {};
   if (stat(path.c_str(), &about) != 0 || !S_ISREG(about.st_mode)) {
-    throw std::runtime_error(name + " is no regular file");
+    throw std::runtime_error(shown + " is no regular file");
   }
   const int file = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (file < 0) throw std::runtime_error(name + " cannot be read");
+  if (file < 0) throw std::runtime_error(shown + " cannot be read");
   Sha256 hash;
   std::vector<unsigned char> buffer(1 << 20);
   ssize_t count = 0;
@@ -206,13 +217,25 @@ inline std::string HashOfListed(const std::string& folder, const std::string& na
     hash.Add(buffer.data(), static_cast<size_t>(count));
   }
   close(file);
-  if (count < 0) throw std::runtime_error(name + " cannot be read");
+  if (count < 0) throw std::runtime_error(shown + " cannot be read");
   return hash.Digest();
+}
+
+// Whether a file of this name is a library, or says which are to be loaded. The case counts for nothing,
+// as on disks that do not tell libm.so from LIBM.SO.
+inline bool BringsCode(std::string name) {
+  for (char& c : name) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  for (const std::string list : kLibraryLists) {
+    if (name == list) return true;
+  }
+  return name.find(".so") != std::string::npos;
 }
 
 // Throws when the folder holds a library that is not listed. The system would find it there, or in
 // folders below that are named after the processor (glibc-hwcaps, tls and others), which are searched
-// before.
+// before. A runtime looks there for lists of more.
 template <typename Listed>
 void CheckLibraries(const std::string& folder, const Listed& listed) {
   namespace fs = std::filesystem;
@@ -221,7 +244,7 @@ void CheckLibraries(const std::string& folder, const Listed& listed) {
     if (entry.is_symlink() && entry.is_directory()) {
       throw std::runtime_error("it holds the folder '" + path.substr(0, 80) + "', which is a link");
     }
-    const bool library = entry.path().filename().string().find(".so") != std::string::npos;
+    const bool library = BringsCode(entry.path().filename().string());
     if (library && !entry.is_directory() && !listed(path)) {
       throw std::runtime_error("it holds the library '" + path.substr(0, 80) +
                                "', which the manifest does not list");

@@ -15,6 +15,7 @@
 #include <dlfcn.h>
 #include <tvm/ffi/extra/json.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -92,9 +93,19 @@ inline std::vector<Value> Values(const json::Object& object, const char* key) {
       values.push_back(value);
       continue;
     }
-    for (const ffi::Any& extent : shape.cast<json::Array>()) {
-      value.shape.push_back(extent.cast<int64_t>());
-      if (value.shape.back() < (output ? -1 : 0)) throw std::runtime_error("the manifest has a negative size");
+    // Elements and axes at most, as in run_artifact.py: no number of bytes leaves 64 bits.
+    constexpr int64_t kMostElements = int64_t{1} << 40;
+    constexpr size_t kMostAxes = 64;
+    int64_t elements = 1;
+    for (const ffi::Any& each_extent : shape.cast<json::Array>()) {
+      const int64_t extent = each_extent.cast<int64_t>();
+      if (extent < (output ? -1 : 0)) throw std::runtime_error("the manifest has a negative size");
+      const int64_t factor = std::max<int64_t>(extent, 1);
+      if (value.shape.size() == kMostAxes || factor > kMostElements / elements) {
+        throw std::runtime_error(std::string("the manifest does not describe its ") + key);
+      }
+      elements *= factor;
+      value.shape.push_back(extent);
     }
     values.push_back(value);
   }
@@ -148,6 +159,9 @@ inline std::vector<Entry> EntriesOf(const tvm::ffi::json::Object& manifest) {
   } else {
     for (const ffi::Any& each : Field(manifest, "entries").cast<json::Array>()) {
       const auto about = each.cast<json::Object>();
+      for (const char* key : {"entries", "files", "requires", "libraries"}) {
+        if (Has(about, key)) throw std::runtime_error("the manifest does not describe its entries");
+      }
       entries.push_back(EntryOf(about));
       Entry& entry = entries.back();
       for (const auto& [key, value] : Field(about, "dims").cast<json::Object>()) {

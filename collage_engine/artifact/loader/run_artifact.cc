@@ -103,9 +103,10 @@ Array ParseNpy(const std::string& bytes, size_t at, size_t size) {
   const std::string dims = header.substr(p, header.find(')', p) - p);
   for (size_t i = 0; i < dims.size();) {
     if (dims[i] >= '0' && dims[i] <= '9') {
-      size_t used = 0;
-      array.shape.push_back(std::stoll(dims.substr(i), &used));
-      i += used;
+      const size_t digits = std::min(dims.find_first_not_of("0123456789", i), dims.size()) - i;
+      if (digits > 18) Fail("an array of the .npz file has a size that no machine holds");
+      array.shape.push_back(std::stoll(dims.substr(i, digits)));
+      i += digits;
     } else {
       ++i;
     }
@@ -199,7 +200,24 @@ struct CpuAllocator {
 };
 
 std::string Text(const json::Object& object, const char* key) {
-  return std::string(object[ffi::String(key)].cast<ffi::String>());
+  return collage::internal::TextOf(object, key);
+}
+
+// Throws unless an array of an .npz file has elements of a type, in this machine's order. What numpy
+// has no type for, such as bfloat16, is stored as bytes of that size ("V2").
+void CheckType(const std::string& name, const Array& array, DLDataType type) {
+  const std::string& descr = array.descr;
+  const bool boolean = type.code == kDLBool || (type.code == kDLUInt && type.bits == 1);
+  const char kind = boolean                 ? 'b'
+                    : type.code == kDLFloat ? 'f'
+                    : type.code == kDLInt   ? 'i'
+                    : type.code == kDLUInt  ? 'u'
+                                            : 'V';
+  const std::string size = std::to_string(ffi::GetDataSize(1, type));
+  const bool known = descr.size() > 2 && (descr[1] == kind || descr[1] == 'V') && descr.substr(2) == size;
+  if (!known || (descr[0] == '>' && size != "1" && descr[1] != 'V')) {
+    Fail(name + " must be " + std::string(ffi::DLDataTypeToString(type)) + ", not numpy's " + descr.substr(0, 20));
+  }
 }
 
 // A tensor as large as an entry takes the input, with zeros behind the values where those are fewer.
@@ -207,6 +225,7 @@ ffi::Tensor MakeInput(const collage::Value& about, const Array& array) {
   const DLDataType type = ffi::StringToDLDataType(ffi::String(about.dtype));
   ffi::Tensor tensor = ffi::Tensor::FromNDAlloc(
       CpuAllocator(), ffi::Shape(about.shape.begin(), about.shape.end()), type, DLDevice{kDLCPU, 0});
+  CheckType(about.name, array, type);
   size_t count = 1;
   for (const int64_t extent : array.shape) count *= static_cast<size_t>(extent);
   if (ffi::GetDataSize(count, type) != array.data.size()) Fail(about.name + ": wrong size");
@@ -229,6 +248,7 @@ void Compare(const std::string& name, const ffi::Tensor& got, const Array& truth
   if (std::vector<int64_t>(got.shape().begin(), got.shape().end()) != truth.shape) {
     Fail(name + " has another shape than the sample");
   }
+  CheckType(name, truth, type);
   const size_t count = static_cast<size_t>(got.numel());
   if (ffi::GetDataSize(got) != truth.data.size()) Fail(name + ": wrong type");
   if (!got.IsContiguous()) Fail(name + " is not contiguous");
@@ -285,7 +305,7 @@ std::vector<collage::Entry> Verify(const std::string& folder, const json::Object
   for (const auto& [key, about] : files) {
     const std::string name = key.cast<ffi::String>();
     if (collage::HashOfListed(folder, name) != Text(about.cast<json::Object>(), "sha256")) {
-      Fail(name + " has changed since it was exported");
+      Fail(name.substr(0, 80) + " has changed since it was exported");
     }
   }
   collage::CheckLibraries(folder, listed);

@@ -94,6 +94,14 @@ _MOST_STREAMS = 4096
 """Instances that run at once, at most; chosen, above the cores of any one machine."""
 _MOST_THREADS = 4096
 """Threads of an instance, at most; chosen likewise."""
+_MOST_ELEMENTS = 1 << 40
+"""Elements of an input or output, at most; chosen, beyond any machine's memory. The loader in C++
+counts their bytes in 64 bits."""
+_MOST_AXES = 64
+"""Dimensions of an input or output, at most: NumPy's own limit."""
+LIBRARY_LISTS = ("plugins.xml",)
+"""Files that a runtime reads where they lie beside its library, to learn which others to load
+(OpenVINO does). The loader in C++ has the same list."""
 _LARGEST_TOLERANCE = 1.0
 """Of a relative error; outputs that differ by more have nothing to do with each other."""
 
@@ -118,12 +126,12 @@ def open_listed(folder, name):
         raise Damaged(f"the manifest names {name!r:.80}, outside the folder")
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe could wait for ever
-            raise Damaged(f"{name} is no regular file")
+            raise Damaged(f"{name:.80} is no regular file")
         return os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
     except FileNotFoundError:
-        raise Damaged(f"{name} is missing") from None
+        raise Damaged(f"{name:.80} is missing") from None
     except OSError as error:
-        raise Damaged(f"{name} cannot be read: {error.strerror}") from None
+        raise Damaged(f"{name:.80} cannot be read: {error.strerror}") from None
 
 
 def manifest_of(folder: str | Path) -> dict:
@@ -158,12 +166,12 @@ def _check_manifest(manifest):
     ):
         raise Damaged("the manifest has no hashes of its files")
     _check_environment(manifest.get("environment"))
-    _check_counts(manifest)
     entries = manifest.get("entries")
-    if entries is not None and (
+    if "entries" in manifest and (
         not isinstance(entries, list) or not entries or not all(map(_is_entry, entries))
     ):
         raise Damaged("the manifest does not describe its entries")
+    _check_counts(manifest)
     if entries is None and manifest.keys() & {"module", "sample", "dims", "padding"}:
         raise Damaged("the manifest describes parts of entries, and has none")
     needed = []
@@ -181,7 +189,7 @@ def _check_manifest(manifest):
 
 def _check_counts(manifest):
     """Check the numbers of instances and of threads, which the loaders start."""
-    for each in (manifest, *(e for e in manifest.get("entries") or () if isinstance(e, dict))):
+    for each in (manifest, *manifest.get("entries", ())):
         for key, most in (("streams", _MOST_STREAMS), ("threads", _MOST_THREADS)):
             number = each.get(key, 1)
             if type(number) is not int or not 1 <= number <= most:
@@ -216,7 +224,6 @@ def _check_entry(entry):
     if (
         isinstance(tolerance, bool)
         or not isinstance(tolerance, (int, float))
-        or not math.isfinite(tolerance)
         or not 0 <= tolerance <= _LARGEST_TOLERANCE
     ):
         raise Damaged(f"the manifest's tolerance is {tolerance!r:.40}, which compares nothing")
@@ -225,9 +232,18 @@ def _check_entry(entry):
     return [*pieces, *samples, *(each.get("file") for part in parts for each in part)]
 
 
+_OF_EACH_ENTRY = {"inputs", "outputs", "environment", "tolerance"}
+"""What each entry says itself."""
+
+
 def _is_entry(entry):
-    """Tells whether this describes an entry of an artifact for several shapes, values aside."""
-    if not isinstance(entry, dict) or entry.keys() & {"files", "requires", "libraries"}:
+    """Tells whether this describes an entry of an artifact for several shapes, values aside.
+
+    An entry has no entries of its own: nobody would check what those name.
+    """
+    if not isinstance(entry, dict) or not entry.keys() >= _OF_EACH_ENTRY:
+        return False
+    if entry.keys() & {"entries", "files", "requires", "libraries"}:
         return False
     module, sample, dims = entry.get("module"), entry.get("sample"), entry.get("dims")
     return (
@@ -268,7 +284,11 @@ def _is_value(about, smallest):
     shape = about.get("shape", ())
     if shape is None:
         return smallest == OPEN_SIZE
-    return isinstance(shape, list) and all(type(e) is int and e >= smallest for e in shape)
+    if not isinstance(shape, list) or len(shape) > _MOST_AXES:
+        return False
+    if not all(type(e) is int and smallest <= e <= _MOST_ELEMENTS for e in shape):
+        return False
+    return math.prod(max(e, 1) for e in shape) <= _MOST_ELEMENTS
 
 
 def verify(folder: str | Path, manifest, samples: bool = True) -> None:
@@ -290,15 +310,23 @@ def verify(folder: str | Path, manifest, samples: bool = True) -> None:
             continue
         with open_listed(folder, name) as stream:
             if hashlib.file_digest(stream, "sha256").hexdigest() != about["sha256"]:
-                raise Damaged(f"{name} has changed since it was exported")
+                raise Damaged(f"{name:.80} has changed since it was exported")
     _check_libraries(folder, manifest["files"])
+
+
+def _brings_code(name):
+    """Tells whether a file of this name is a library, or says which are to be loaded.
+
+    The case counts for nothing, as on disks that do not tell ``libm.so`` from ``LIBM.SO``.
+    """
+    return ".so" in name.lower() or name.lower() in LIBRARY_LISTS
 
 
 def _check_libraries(folder, listed):
     """Check that a library that ``model.so`` needs is found only where the manifest has it.
 
     The system looks for it in the folder and, before that, in folders below it that are named after
-    the processor (``glibc-hwcaps``, ``tls`` and others).
+    the processor (``glibc-hwcaps``, ``tls`` and others). A runtime looks there for lists of more.
     """
 
     def fail(error):
@@ -311,7 +339,7 @@ def _check_libraries(folder, listed):
                 raise Damaged(f"it holds the folder {str(inside / name)!r:.80}, which is a link")
         for name in files:
             path = str(inside / name)
-            if ".so" in name and path not in listed:
+            if _brings_code(name) and path not in listed:
                 raise Damaged(
                     f"it holds the library {path!r:.80}, which the manifest does not list"
                 )
@@ -886,7 +914,7 @@ def expected_of(manifest, figure):
     number = about.get(figure) if isinstance(about, dict) else None
     if isinstance(number, bool) or not isinstance(number, (int, float)):
         return None
-    return number if 0 < number < math.inf else None
+    return number if 0 < number <= sys.float_info.max else None
 
 
 def runs_per_second(pool, number, inputs, seconds=2.0):
