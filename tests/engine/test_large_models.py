@@ -31,6 +31,8 @@ from collage_engine.model.mapped_weights import (
 )
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
+from collage_engine.toolchains.runtime import weight_files
+from tests.support.artifact_cases import compile_loader
 from tests.support.large_decoder import write_decoder
 
 LONG = "COLLAGE_LONG_TESTS" in os.environ
@@ -88,6 +90,7 @@ def test_placed_exported_and_run(decoder: Path, toolchain: str, tmp_path: Path) 
     run = place(decoder, out, toolchain, 25.0, threads=1, in_place=False)
     assert run.memory is not None and run.memory.place_peak_bytes
     check_artifact(out, (decoder.parent / "weights.data").stat().st_size)
+    check_other_weights_are_not_taken(tmp_path / "moved", compile_loader())
 
 
 def place(path: Path, out: Path, toolchain: str, budget_s: float, **more: Any) -> Run:
@@ -109,6 +112,21 @@ def check_artifact(out: Path, weights_bytes: int) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["agrees"]
+
+
+def check_other_weights_are_not_taken(artifact: Path, cpp_loader: Path) -> None:
+    """Neither loader looks for weights in another folder, though the environment names one."""
+    elsewhere = artifact.with_name("elsewhere")
+    elsewhere.mkdir()
+    for file in artifact.glob("weights-*"):
+        (elsewhere / file.name).write_bytes(bytes(file.stat().st_size))
+    environment = {**os.environ, weight_files.VARIABLE: str(elsewhere)}
+    python = [sys.executable, str(artifact / "loader" / "run_artifact.py")]
+    for command in (python, [str(cpp_loader)]):
+        done = subprocess.run(
+            [*command, str(artifact)], env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.skipif(not LONG, reason="takes 10 GB of disk and ten minutes")

@@ -41,6 +41,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -579,6 +580,8 @@ int Run(Options options) {
   for (const auto& [key, value] : environment) {
     setenv(key.cast<ffi::String>().c_str(), value.cast<ffi::String>().c_str(), /*overwrite=*/1);
   }
+  // The files of weights are those whose hashes were checked, whatever folder the shell names.
+  setenv("COLLAGE_WEIGHTS_FOLDER", std::filesystem::absolute(folder).c_str(), /*overwrite=*/1);
   const bool cuda = manifest.count(ffi::String("device")) != 0 && Text(manifest, "device") == "cuda";
   const auto number = [&](const char* key, int otherwise) {
     const ffi::String name(key);
