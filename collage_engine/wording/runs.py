@@ -55,8 +55,8 @@ FOUND_SLOWER = "{found} takes {us}, {against}."
 # -- what was measured -------------------------------------------------------------
 
 FEW_MEASURED = (
-    "Only {known} of {distinct} candidates were measured: this compares whole models and is no "
-    "search. A larger budget makes it one."
+    "The run knows the costs of only {known} of {distinct} candidates: this compares whole models "
+    "and is no search. A larger budget makes it one."
 )
 UNMEASURED = "{candidates} unmeasured"
 CERTIFIED = "{count} cannot win by certified bounds"

@@ -110,7 +110,7 @@ def test_a_run_is_printed_whole_into_a_pipe(capsys):
 
 def test_a_run_that_measured_next_to_nothing_says_so_in_every_text(capsys):
     few = msgspec.structs.replace(run(), candidates=CandidateCounts(distinct=1980, measured=5))
-    says = "Only 5 of 1,980 candidates were measured"
+    says = "The run knows the costs of only 5 of 1,980 candidates"
     print_run.print_run(few)
     assert says in capsys.readouterr().out
     assert says in run_markdown(few)
