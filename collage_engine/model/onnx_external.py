@@ -7,7 +7,6 @@ that nothing later looks for a file, whatever the working folder is.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from collage_engine.model.mapped_weights import (
     keep_in_file,
     mapped_from_bytes,
 )
+from collage_engine.records.checks import LARGEST_INTEGER
 from collage_engine.records.errors import ModelError
 from collage_engine.records.reasons import first_line, shown
 
@@ -107,9 +107,13 @@ def tensor_bytes(tensor: TensorProto) -> int:
     Raises:
         ValueError: The size is not known.
     """
-    elements = math.prod(int(extent) for extent in tensor.dims)
     if any(extent < 0 for extent in tensor.dims):
         raise ValueError("it has a negative size")
+    elements = 0 if 0 in tensor.dims else 1
+    for extent in tensor.dims:
+        elements *= extent
+        if elements > LARGEST_INTEGER:
+            raise ValueError("it has more elements than any file can hold")
     if tensor.data_type in _BITS:
         return (elements * _BITS[tensor.data_type] + 7) // 8
     if tensor.data_type == TensorProto.STRING:
@@ -135,6 +139,11 @@ def _checked_place(tensor: TensorProto, path: Path) -> Place:
             "a file beside the model."
         )
     file = path.parent / relative
+    if not _is_inside(file, path.parent):
+        raise ModelError(
+            f"{path}: the tensor '{name}' keeps its data at '{shown(location)}', which leads out "
+            "of the model's folder."
+        )
     if not _is_file(file):
         raise ModelError(
             f"{path} keeps its weights in '{shown(location)}' (tensor '{name}'), which is "
@@ -143,6 +152,8 @@ def _checked_place(tensor: TensorProto, path: Path) -> Place:
     try:
         offset, size = int(place.get("offset") or 0), tensor_bytes(tensor)
         length = int(place.get("length") or size)
+        if max(offset, length) > LARGEST_INTEGER:
+            raise ValueError("no file is that long")
         if offset < 0 or length != size:
             raise ValueError(
                 f"it has {size} bytes by its type and shape, and is said to lie in {length} bytes "
@@ -178,4 +189,12 @@ def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
     except (OSError, ValueError):  # a name that no file can have
+        return False
+
+
+def _is_inside(file: Path, folder: Path) -> bool:
+    """Tell whether a file lies in a folder or below it, wherever links lead."""
+    try:
+        return file.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError, ValueError):  # links in a circle, a name that no file can have
         return False

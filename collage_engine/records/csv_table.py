@@ -14,7 +14,11 @@ _SIGNS = "=+\\-@＝＋－＠"
 _FORMULA = re.compile(f"[{_SIGNS}\t\n]")
 """How a cell begins that spreadsheets take for a formula (OWASP, "CSV Injection"); those of East
 Asian languages read the wide forms of the signs too."""
-_FORMULA_INSIDE = re.compile(f'(?<=[;\t\n])(?=["\\s]*[{_SIGNS}])')
+_SIGN = re.compile(f"[{_SIGNS}]")
+_RUN = re.compile(r';["\s]*+|["\s]++')
+"""Separators, quotes and blanks that lie side by side. Each run is looked at once, so that a text
+of nothing else takes no longer than its length."""
+_SEPARATOR = re.compile("[;\t\n]")
 """Where a formula would begin if a spreadsheet took a semicolon, a tab or the end of a line inside
 a text for the end of a cell. Those of many languages separate cells by semicolons, and for them the
 quotes of a cell that is not the first of its line are no quotes."""
@@ -44,6 +48,13 @@ def plain_cell(text: str) -> str:
     try:
         float(text)
     except ValueError:
-        text = _FORMULA_INSIDE.sub("'", text)
+        text = _RUN.sub(_without_formula, text)
         return "'" + text if _FORMULA.match(text) else text
     return text
+
+
+def _without_formula(run: re.Match[str]) -> str:
+    """Return a run with an apostrophe after each of its separators, if a sign follows it."""
+    if _SIGN.match(run.string, run.end()):
+        return _SEPARATOR.sub(r"\g<0>'", run[0])
+    return run[0]

@@ -300,6 +300,7 @@ def _check_pin(problem: Problem, pin: ProblemPin, where: str, place: dict[int, i
         raise UsageError(f"{where}: {' and '.join(demands)} are two pins; list them separately")
     if pin.unsplit:
         ends = set(pin.nodes)
-        edge = any(set(problem.nodes[place[node]].inputs) & (ends - {node}) for node in ends)
-        if len(ends) != 2 or not edge:
+        if len(ends) != 2 or not any(
+            set(problem.nodes[place[node]].inputs) & (ends - {node}) for node in ends
+        ):
             raise UsageError(f"{where}.nodes: unsplit wants the two ends of an edge")

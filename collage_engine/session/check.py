@@ -128,12 +128,24 @@ def _node_fault(place: int, node: Node, nodes: tuple[Node, ...]) -> str | None:
         return "its value has no type"
     if any(extent < 0 for kind in node.types for extent in kind.shape):
         return "a dimension of its value is negative"
+    if any(_is_too_large(kind.shape) for kind in node.types):
+        return "its value has more elements than 2^63"
     if node.form == "projection":
         if len(node.inputs) != 1:
             return "it is a field of no value"
         if not 0 <= node.field < max(1, len(nodes[node.inputs[0]].types)):
             return "it is a field that its value has not"
     return None
+
+
+def _is_too_large(shape: tuple[int, ...]) -> bool:
+    """Tell whether a value has more elements than can be counted in 64 bits."""
+    elements = 1
+    for extent in shape:
+        elements *= max(extent, 1)
+        if elements > LARGEST_INTEGER:
+            return True
+    return False
 
 
 def _run_faults(runs: Iterable[Run], calls: int) -> Iterator[str]:

@@ -19,6 +19,7 @@ import msgspec
 import sqlite_utils
 
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.checks import LARGEST_INTEGER
 from collage_engine.records.errors import SessionError
 from collage_engine.records.files import atomic_file, destination, is_special
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node
@@ -26,6 +27,7 @@ from collage_engine.records.locks import folder_locked
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
+from collage_engine.records.reasons import shown
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.sqlite import plain_tables, within_limits
 from collage_engine.records.toolchain import ToolchainState
@@ -164,14 +166,18 @@ def _read(connection: sqlite3.Connection, path: Path) -> tuple[Document, str | N
         tables = plain_tables(connection)
         meta = dict(_rows(connection, "select key, value from meta"))
         version = int(meta["format"])
-    except (sqlite3.Error, KeyError, ValueError, TypeError) as error:
+        if not 0 < version <= LARGEST_INTEGER:
+            raise ValueError("no version of this program writes such a format")
+    except (sqlite3.Error, KeyError, ValueError, TypeError, OverflowError) as error:
         raise SessionError(f"{path} is not a Collage session file") from error
     unknown = tables - {table.name for table in TABLES}
     if unknown and version <= SESSION_FORMAT:
-        raise SessionError(f"{path} is not a Collage session file: it has a table {min(unknown)!r}")
+        table = shown(min(unknown))
+        raise SessionError(f"{path} is not a Collage session file: it has a table '{table}'")
     wrong = next((key for key, value in meta.items() if not isinstance(value, str)), None)
     if wrong is not None:
-        raise SessionError(f"{path} is not a readable Collage session: its {wrong!r} is no text")
+        name = shown(str(wrong))
+        raise SessionError(f"{path} is not a readable Collage session: its '{name}' is no text")
     note = None
     if version > SESSION_FORMAT:
         note = (
@@ -188,7 +194,7 @@ def _read(connection: sqlite3.Connection, path: Path) -> tuple[Document, str | N
         raise SessionError(
             f"{path} has session format {version} and cannot be understood by this explorer, "
             f"which reads format {SESSION_FORMAT}: open it with the version that wrote it "
-            f"({meta.get('engine', 'unknown')})"
+            f"({shown(meta.get('engine', 'unknown'))})"
         ) from error
     return document, note
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -19,6 +20,9 @@ from collage_engine.store.normalising import raw_cost_of_version_1
 
 MOST_BYTES = 1 << 30
 """Bytes of the largest export that is read, 1 GiB; chosen, some hundred times the largest seen."""
+MOST_ROWS = 2_000_000
+"""Measurements of the largest export that is read; chosen, as many as the rows of a session's
+largest table."""
 CLOCKS_APART = timedelta(days=1)
 """By how much another machine's clock may be ahead of this one's; chosen: zones that were set
 wrong."""
@@ -37,19 +41,21 @@ def read_export(source: Path) -> Iterator[Measurement]:
             something that no measurement can be; the sentence names the line.
     """
     try:
-        lines = read_file(source, MOST_BYTES).splitlines()
+        lines = io.BytesIO(read_file(source, MOST_BYTES))
     except OSError as error:
         raise MeasureError(f"{source} cannot be read: {error.strerror}") from error
     try:
-        version = json.loads(lines[0])["collage_store"]
-    except (ValueError, IndexError, TypeError, KeyError, RecursionError):
+        version = json.loads(next(lines))["collage_store"]
+    except (ValueError, StopIteration, TypeError, KeyError, RecursionError):
         raise MeasureError(f"{source} is no export of a measurement store") from None
     if type(version) is not int or not 1 <= version <= STORE_EXPORT:
         raise MeasureError(
             f"{source} has format {version!r}; this version reads 1 to {STORE_EXPORT}"
         )
     latest = latest_moment()
-    for number, line in enumerate(lines[1:], start=2):
+    for number, line in enumerate(lines, start=2):
+        if number - 1 > MOST_ROWS:
+            raise MeasureError(f"{source} has more than {MOST_ROWS:,} measurements")
         try:
             measurement = decode(line, Measurement)
         except msgspec.MsgspecError as error:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+from collage_engine.model.mapped_weights import LEAST_BYTES, VARIABLE, is_mapped
 from collage_engine.model.onnx_external import every_tensor
 from collage_engine.model.onnx_file import read_model
 from collage_engine.records.errors import ModelError
@@ -125,3 +126,56 @@ def test_a_weight_that_is_a_pipe_is_not_waited_for(folders: Path) -> None:
     path.write_bytes(_in_a_function("pipe").SerializeToString())
     with pytest.raises(ModelError, match="pipe"):
         read_model(path)
+
+
+@pytest.mark.parametrize("place", _OUTSIDE)
+def test_weights_that_are_mapped_come_from_the_models_folder_too(
+    folders: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    size = LEAST_BYTES
+    for name in ("A", "B"):
+        (folders / name / "secret.bin").write_bytes(name.encode() * size)
+    monkeypatch.setenv(VARIABLE, str(size))
+    path = folders / "A/m.onnx"
+
+    def write(location: str) -> None:
+        x, y = (helper.make_tensor_value_info(n, TensorProto.UINT8, [size]) for n in "xy")
+        weight = _stored(location)
+        weight.dims[:] = [size]
+        graph = helper.make_graph([helper.make_node("Add", ["x", "k"], ["y"])], "g", [x], [y])
+        graph.initializer.append(weight)
+        path.write_bytes(helper.make_model(graph).SerializeToString())
+
+    write("secret.bin")
+    model, _ = read_model(path)
+    assert is_mapped(model.graph.initializer[0])
+    write(_OUTSIDE[place].format(folder=folders))
+    with pytest.raises(ModelError, match=r"not a file beside the model|leads out"):
+        read_model(path)
+
+
+@pytest.mark.parametrize(
+    ("dims", "place"),
+    [
+        ([1 << 62] * 300, {}),
+        ([1 << 62] * 40, {}),
+        ([_SIZE], {"offset": "9" * 4000}),
+        ([_SIZE], {"offset": "9" * 4300}),
+        ([_SIZE], {"length": "9" * 4300}),
+    ],
+)
+def test_a_place_that_no_file_has_is_refused_in_a_sentence(
+    folders: Path, dims: list[int], place: dict[str, str]
+) -> None:
+    path = folders / "A/m.onnx"
+    model = _of([helper.make_node("Cast", ["k"], ["y"], to=TensorProto.FLOAT)])
+    weight = _stored("secret.bin")
+    weight.dims[:] = dims
+    for key, value in place.items():
+        weight.external_data.add(key=key, value=value)
+    model.graph.initializer.append(weight)
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError) as error:
+        read_model(path)
+    said = str(error.value).replace(str(path), "")
+    assert len(said) < 300 and "set_int_max_str_digits" not in said

@@ -153,6 +153,24 @@ MISFITS: dict[str, Callable[[Path], None]] = {
     "a negative dimension": lambda s: record(
         s, "nodes", lambda n: n.update(types=[{"shape": [-1], "dtype": "float32"}])
     ),
+    "more elements than can be counted": lambda s: record(
+        s, "nodes", lambda n: n.update(types=[{"shape": [10**400, 3], "dtype": "float32"}])
+    ),
+    "a format that is infinite": lambda s: change(
+        s,
+        "create table other (key, value)",
+        "insert into other select * from meta",
+        "drop table meta",
+        "alter table other rename to meta",
+        "update meta set value = 9e999 where key = 'format'",
+    ),
+    "a format of 4,000 digits": lambda s: change(
+        s, f"update meta set value = '{'9' * 4000}' where key = 'format'"
+    ),
+    "a table with a name of 70 KB": lambda s: change(s, f"create table {'t' * 70_000} (a)"),
+    "a key of 70 KB": lambda s: change(
+        s, f"insert into meta (key, value) values ('{'k' * 70_000}', x'00')"
+    ),
     "a post-dominator before": lambda s: record(s, "nodes", lambda n: n.update(post_dominator=0)),
     "no nodes": lambda s: change(s, "delete from nodes"),
     "a row without text": lambda s: change(s, "update nodes set json = null"),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import tracemalloc
 
 import msgspec
 import pytest
@@ -19,6 +20,7 @@ from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import STORE_EXPORT
+from collage_engine.store import import_file
 from collage_engine.store.database import in_words
 from collage_engine.store.measurement import Measurement
 from collage_engine.store.migrations import migrate as migrations
@@ -430,3 +432,23 @@ def test_a_result_for_one_model_only_leaves_the_others_alone(store, tmp_path):
     with Store(tmp_path / "other.db") as other:
         assert other.import_(tmp_path / "all.jsonl") == 2
         assert other.get("a", "x").state == "invalid" and other.get("a").median_us == 5.0
+
+
+def test_an_import_is_read_a_line_at_a_time_and_has_a_last_one(store, tmp_path, monkeypatch):
+    path = tmp_path / "long.jsonl"
+    head = json.dumps({"collage_store": STORE_EXPORT}) + "\n"
+    path.write_text(head + "{}\n" * 500_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(MeasureError, match="line 2"):
+            store.import_(path)
+        # All lines at once take ten times the file's size.
+        assert tracemalloc.get_traced_memory()[1] < 5 * path.stat().st_size
+    finally:
+        tracemalloc.stop()
+    monkeypatch.setattr(import_file, "MOST_ROWS", 1)
+    path = exported(tmp_path, {})
+    assert store.import_(path) == 1
+    path.write_text(path.read_text() + path.read_text().splitlines()[1] + "\n")
+    with pytest.raises(MeasureError, match="more than 1 measurements"):
+        store.import_(path)

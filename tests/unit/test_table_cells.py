@@ -45,3 +45,11 @@ def test_a_table_says_what_it_was_given():
     rows = [["conv; relu", 1.5, None], ["a,b\nc", -2, "-1.5"]]
     read = list(csv.reader(io.StringIO(csv_table(["n", "x", "y"], rows), newline="")))
     assert read == [["n", "x", "y"], ["conv; relu", "1.5", ""], ["a,b\nc", "-2", "-1.5"]]
+
+
+def test_a_text_of_separators_takes_no_longer_than_its_length():
+    # Looking on from each of them to the end took hours for a megabyte.
+    for blank in ("\n", "\t", ";\n", ' "'):
+        text = ";" + blank * (1 << 20)
+        assert plain_cell(text + "a").removeprefix("'") == text + "a"
+    assert plain_cell('a\n\t "=1') == "a\n'\t' \"=1"
