@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Iterable
 
 from collage_engine.candidates.menu import threads_of
 from collage_engine.candidates.open_model import OpenModel
@@ -45,26 +46,37 @@ def remembered_cover(open_model: OpenModel, data: ProblemData) -> tuple[Candidat
 
 
 def remember(open_model: OpenModel, data: ProblemData, confirmation: Confirmation) -> None:
-    """Keep the cover that a confirmation chose, or could not tell from its winner.
+    """Keep the cover that a confirmation chose.
 
-    Where a baseline is clearly faster than the cover that was remembered, that is forgotten. A
-    store that cannot be written keeps nothing.
+    Where a baseline won, the cover that was remembered stays if it is tied with that or was not
+    timed: one tie more, in a slow stretch of the machine, says nothing against it. If it clearly
+    lost, a tied cover takes its place; where there is none, it is forgotten. A store that cannot be
+    written keeps nothing.
     """
-    best = [confirmation.winner.contender] + [
+    tied = [
         one.contender for one in confirmation.results if one.contender.name in confirmation.tied
     ]
-    cover = next((one.cover for one in best if one.kind == COLLAGE), ())
-    ids = [candidate.id for candidate in cover]
+    covers = [_ids(one.cover) for one in tied if one.kind == COLLAGE]
     timed = {
-        frozenset(candidate.id for candidate in one.contender.cover)
+        frozenset(_ids(one.contender.cover))
         for one in confirmation.results
         if one.measured_us is not None
     }
+    winner = confirmation.winner.contender
     with contextlib.suppress(MeasureError):
         name = _name(open_model, data)
-        known = open_model.store.constant(name)
-        if ids or (known and frozenset(map(str, known)) in timed):
-            open_model.store.put_constant(name, ids)
+        stored = open_model.store.constant(name)
+        known = frozenset(map(str, stored)) if isinstance(stored, list) else frozenset()
+        if winner.kind == COLLAGE:
+            open_model.store.put_constant(name, _ids(winner.cover))
+        elif not known or (known in timed and known not in map(frozenset, covers)):
+            chosen = covers[0] if covers else []
+            if known or chosen:
+                open_model.store.put_constant(name, chosen)
+
+
+def _ids(cover: Iterable[Candidate]) -> list[str]:
+    return [candidate.id for candidate in cover]
 
 
 def _name(open_model: OpenModel, data: ProblemData) -> str:

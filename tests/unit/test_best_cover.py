@@ -31,6 +31,7 @@ MADE = {
     for nodes in ((0,), (1,), (0, 1))
 }
 PARTS = (MADE["a(0,)"], MADE["b(1,)"])
+OTHER = (MADE["b(0,)"], MADE["a(1,)"])
 WHOLE = (MADE["a(0, 1)"],)
 
 
@@ -96,6 +97,20 @@ def test_it_stays_while_it_is_tied_or_not_timed_and_goes_where_it_clearly_lost(o
     assert known(opened) == ids(PARTS), "there was no time for it"
     remember(opened, a_run(), confirmed(WHOLE, PARTS))
     assert not known(opened)
+
+
+def test_a_tie_of_another_cover_does_not_take_its_place_unless_it_lost(opened: Any) -> None:
+    remember(opened, a_run(), confirmed(PARTS, WHOLE))
+    both = confirmed(WHOLE, OTHER, PARTS, tied=True)
+    remember(opened, a_run(), both)
+    assert known(opened) == ids(PARTS), "all are tied"
+    remember(opened, a_run(), confirmed(WHOLE, OTHER, tied=True))
+    assert known(opened) == ids(PARTS), "there was no time for it"
+    both.tied = both.tied[:1]
+    remember(opened, a_run(), both)
+    assert known(opened) == ids(OTHER), "it was slower than both"
+    remember(opened, a_run(), confirmed(PARTS, OTHER, tied=True))
+    assert known(opened) == ids(PARTS), "it won"
 
 
 def test_what_is_no_cover_of_this_run_takes_no_part(opened: Any) -> None:
