@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -42,6 +43,9 @@ from collage_engine.trials.runner import TrialRunner
 from collage_engine.trials.trial_job import KernelTime
 from collage_engine.wording import stages as say
 
+FEWEST_OTHERS = 2
+"""Other contenders that must be slower than in their trials before the machine is taken to be
+slower; chosen: one alone may have had another process."""
 ROUNDS_ALONE = 4
 """Rounds of a contender, in the selection and afresh, where it is loaded for each of them; chosen:
 loading gigabytes takes seconds, and the calls of one round are as many as those of ten short ones.
@@ -258,13 +262,9 @@ class _Confirming:
                 raise ToolchainError(f"{name} failed while timed: {winner.failure}")
         faster = self.faster_before(winner, fresh)
         if faster is not None and not self.hurry():
-            before = {
-                one: [[*selection[one]], [*fresh[one]]]
-                if one in reloaded
-                else [[*selection[one], *fresh[one]]]
-                for one in (winner, faster)
-            }
-            winner, fresh = self.compare_again(before, fresh)
+            joint = winner in reloaded or faster in reloaded
+            before = [selection, fresh] if joint else [joined(selection, fresh)]
+            winner, fresh = self.compare_again(winner, faster, before, fresh)
             tied = [winner, *(one for one in tied if one is not winner)]
         self.ask_memory()
         in_place, residual = self.profile(winner)
@@ -470,6 +470,9 @@ class _Confirming:
     ) -> PlacementProcess | None:
         """Return the contender that took clearly less in its trial than the winner takes now.
 
+        Where the machine is slower now than it was in the trials, as at least ``FEWEST_OTHERS``
+        other contenders show, what a trial took is scaled by that.
+
         Returns:
             The contender with the least time in a trial, where that is less than the winner's
             median by more than the ranking's ``near``; None: there is none, or it is the winner
@@ -480,17 +483,35 @@ class _Confirming:
             for process in self.loaded()
             if process.can_win and process.contender.key in self.trials_us and process in fresh
         }
+        slower = {one: median_of(fresh[one]) / us for one, us in trials.items()}
+
+        def today_us(process: PlacementProcess) -> float:
+            others = [factor for one, factor in slower.items() if one is not process]
+            known = len(others) >= FEWEST_OTHERS
+            return trials[process] * (max(1.0, statistics.median(others)) if known else 1.0)
+
         fastest = min(trials, key=trials.__getitem__, default=winner)
+        if fastest is winner:
+            return None
         limit_us = median_of(fresh[winner]) / (1 + self.settings.ranking.near)
-        return fastest if fastest is not winner and trials[fastest] < limit_us else None
+        return fastest if today_us(fastest) < limit_us else None
 
     def compare_again(
-        self, before: Mapping[PlacementProcess, list[list[float]]], fresh: ProcessRounds
+        self,
+        winner: PlacementProcess,
+        faster: PlacementProcess,
+        before: Sequence[ProcessRounds],
+        fresh: ProcessRounds,
     ) -> tuple[PlacementProcess, ProcessRounds]:
-        """Load two contenders once more; the lower median over all of their processes decides.
+        """Load two contenders once more; the usual ratio of their times in all processes decides.
+
+        In each set of rounds the two are compared round by round, so that a set in which the
+        machine was slower counts like any other.
 
         Args:
-            before: The rounds of the two in each process that they had, in microseconds.
+            winner: The winner so far.
+            faster: The contender that was faster in its trial.
+            before: The sets of rounds that were run, each in other processes of the two.
             fresh: The fresh rounds of all contenders, which have taken place.
 
         Returns:
@@ -499,24 +520,24 @@ class _Confirming:
         Raises:
             ToolchainError: Both failed while they were timed.
         """
-        self.reload(list(before))
+        both = (winner, faster)
+        self.reload(both)
         count = max(map(len, fresh.values()))
         self.progress.total += count
         again = self.rounds(count, self.settings.again_share)
-        usual_us: dict[PlacementProcess, float] = {}
-        for process, processes in before.items():
-            if process in again and process.can_win:
-                medians = [median_of(rounds) for rounds in (*processes, again[process])]
-                trial_us = self.trials_us.get(process.contender.key)
-                usual_us[process] = median_of([*medians, *([trial_us] if trial_us else [])])
-        if not usual_us:
+        running = [one for one in both if one in again and one.can_win]
+        if not running:
             raise ToolchainError("every placement failed while it was timed")
-        equal_us = min(usual_us.values()) * (1 + self.settings.ranking.near)
-        winner = min(
-            (one for one, us in usual_us.items() if us <= equal_us),
-            key=lambda one: (len(one.contender.cover), usual_us[one]),
-        )
-        return winner, again
+        if len(running) == 1:
+            return running[0], again
+        logs = [paired_log_ratio(taken[winner], taken[faster]) for taken in (*before, again)]
+        trials_us = [self.trials_us.get(one.contender.key) for one in both]
+        if trials_us[0] and trials_us[1]:
+            logs.append(math.log(trials_us[0] / trials_us[1]))
+        log_ratio = median_of(logs)
+        if abs(log_ratio) <= math.log1p(self.settings.ranking.near):
+            return min(both, key=lambda one: (len(one.contender.cover), one is faster)), again
+        return winner if log_ratio < 0 else faster, again
 
     # ------------------------------------------------------------------ what is reported
 
@@ -619,6 +640,21 @@ def name_of(winner: Contender, contenders: Sequence[Contender]) -> str:
         if contender.kind != "collage" and module.key == winner.key:
             return contender.name
     return "collage"
+
+
+def paired_log_ratio(ours_us: Sequence[float], theirs_us: Sequence[float]) -> float:
+    """Return the logarithm of the usual ratio of two contenders' times in the same rounds.
+
+    Args:
+        ours_us: Microseconds in each round; NaN where it took no part.
+        theirs_us: The same of the other contender.
+
+    Returns:
+        The median over the rounds; NaN where there is no round of both.
+    """
+    return median_of(
+        [math.log(ours / theirs) for ours, theirs in zip(ours_us, theirs_us, strict=False)]
+    )
 
 
 def joined(first: ProcessRounds, second: ProcessRounds) -> ProcessRounds:

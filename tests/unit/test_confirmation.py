@@ -122,6 +122,36 @@ def test_what_a_trial_found_faster_by_chance_does_not_win(script, tmp_path):
     assert done.named == "collage" and done.winner.measured_us < 115.0
 
 
+def test_a_machine_that_is_slower_than_in_the_trials_is_no_reason_to_time_again(script, tmp_path):
+    script.us.update({"mix": 120.0, "tvm": 125.0, "lib": 130.0, "other": 140.0})
+    four = [contender("mix", 6)] + [
+        contender(name, kind="whole-model", order=k + 1)
+        for k, name in enumerate(("tvm", "lib", "other"))
+    ]
+    usual_us = {"tvm": 104.0, "lib": 108.0, "other": 117.0}  # all of them a fifth faster
+    trials_us = {one.key: usual_us[one.name] for one in four[1:]}
+    done = go(script, tmp_path / "slower", four, trials_us=trials_us)
+    assert done.named == "collage" and script.opened["tvm"] == 2  # once more after the selection
+    script.opened.clear()
+    trials_us[four[2].key], trials_us[four[3].key] = 130.0, 140.0  # only tvm was faster
+    done = go(script, tmp_path / "same", four, trials_us=trials_us)
+    assert done.named == "collage" and script.opened["tvm"] == 3
+
+
+def test_two_that_are_compared_again_are_compared_within_sets_of_rounds(script, tmp_path):
+    """The machine is slower by half when both are loaded again; the mix is faster all the same."""
+
+    def slow(name):
+        return 1.5 if script.opened[name] > 1 else 1.0
+
+    script.us["mix"] = lambda _: 100.0 * slow("mix")
+    script.us["tvm"] = lambda _: 108.0 * slow("tvm")
+    both = [contender("mix", 6), contender("tvm", kind="whole-model", order=1)]
+    done = go(script, tmp_path, both, trials_us={both[1].key: 90.0})
+    assert script.opened == {"mix": 2, "tvm": 2}
+    assert done.named == "collage" and done.winner.measured_us == pytest.approx(150.0)
+
+
 def test_a_winner_that_keeps_up_with_the_trials_is_not_timed_again(script, tmp_path):
     script.us["far"] = 150.0
     far = contender("far", kind="whole-model", order=1)
