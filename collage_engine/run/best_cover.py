@@ -1,7 +1,9 @@
 """Remembers, in the store, the cover that a confirmation chose, for later runs of the same model.
 
 Costs within the model scatter from run to run, so that another run may rank other covers first. The
-one that was the fastest before takes part in each later confirmation: no run forgets it.
+one that was the fastest before takes part in each later confirmation until it has lost clearly in
+several, one after the other: a single process may be a fifth slower than the next one of the same
+module, for its whole life.
 """
 
 from __future__ import annotations
@@ -10,16 +12,33 @@ import contextlib
 import logging
 from collections.abc import Iterable
 
+import msgspec
+
 from collage_engine.candidates.menu import threads_of
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import MeasureError
+from collage_engine.records.typed import convert
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.api import check
 from collage_engine.trials.baselines import COLLAGE
 from collage_engine.trials.confirmation import Confirmation
 
 _LOG = logging.getLogger(__name__)
+
+LOST_BEFORE_FORGOTTEN = 2
+"""Confirmations, one after the other, that a cover clearly loses before it is forgotten; chosen. Of
+twenty runs of mnist on a machine at rest, which was forgetting it at once, four chose another
+cover because the usual one had just lost in an unlucky process."""
+
+
+class RememberedCover(msgspec.Struct, frozen=True, kw_only=True):
+    """The cover that takes part in later confirmations."""
+
+    cover: tuple[str, ...] = ()
+    """Ids of its candidates, in the order they run; empty: there is none."""
+    lost: int = 0
+    """In how many confirmations it has clearly lost since it was last chosen or tied."""
 
 
 def remembered_cover(open_model: OpenModel, data: ProblemData) -> tuple[Candidate, ...]:
@@ -30,15 +49,11 @@ def remembered_cover(open_model: OpenModel, data: ProblemData) -> tuple[Candidat
         cost, and where it breaks a pin or limit of this run.
     """
     try:
-        ids = open_model.store.constant(_name(open_model, data))
+        ids = _known(open_model, data).cover
     except MeasureError as error:
         _LOG.warning("the best cover of earlier runs is not known: %s", error)
         return ()
-    if (
-        not isinstance(ids, list)
-        or not ids
-        or not all(name in data.by_id for name in map(str, ids))
-    ):
+    if not ids or not all(name in data.by_id for name in ids):
         return ()
     if not isinstance(check(data.problem(), ids), float):
         return ()
@@ -49,9 +64,8 @@ def remember(open_model: OpenModel, data: ProblemData, confirmation: Confirmatio
     """Keep the cover that a confirmation chose.
 
     Where a baseline won, the cover that was remembered stays if it is tied with that or was not
-    timed: one tie more, in a slow stretch of the machine, says nothing against it. If it clearly
-    lost, a tied cover takes its place; where there is none, it is forgotten. A store that cannot be
-    written keeps nothing.
+    timed. If it clearly lost in ``LOST_BEFORE_FORGOTTEN`` confirmations running, a tied cover takes
+    its place; where there is none, it is forgotten. A store that cannot be written keeps nothing.
     """
     tied = [
         one.contender for one in confirmation.results if one.contender.name in confirmation.tied
@@ -64,19 +78,37 @@ def remember(open_model: OpenModel, data: ProblemData, confirmation: Confirmatio
     }
     winner = confirmation.winner.contender
     with contextlib.suppress(MeasureError):
-        name = _name(open_model, data)
-        stored = open_model.store.constant(name)
-        known = frozenset(map(str, stored)) if isinstance(stored, list) else frozenset()
+        known = _known(open_model, data)
+        cover = frozenset(known.cover)
+        has_lost = cover in timed and cover not in map(frozenset, covers)
+        lost = known.lost + 1 if has_lost else 0 if cover in timed else known.lost
         if winner.kind == COLLAGE:
-            open_model.store.put_constant(name, _ids(winner.cover))
-        elif not known or (known in timed and known not in map(frozenset, covers)):
-            chosen = covers[0] if covers else []
-            if known or chosen:
-                open_model.store.put_constant(name, chosen)
+            new = RememberedCover(cover=_ids(winner.cover))
+        elif not known.cover or lost >= LOST_BEFORE_FORGOTTEN:
+            new = RememberedCover(cover=covers[0] if covers else ())
+        else:
+            new = msgspec.structs.replace(known, lost=lost)
+        if new != known:
+            open_model.store.put_constant(_name(open_model, data), msgspec.to_builtins(new))
 
 
-def _ids(cover: Iterable[Candidate]) -> list[str]:
-    return [candidate.id for candidate in cover]
+def _known(open_model: OpenModel, data: ProblemData) -> RememberedCover:
+    """Return what the store remembers; nothing where its value is something else.
+
+    Raises:
+        MeasureError: The store cannot be read.
+    """
+    value = open_model.store.constant(_name(open_model, data))
+    try:
+        found: RememberedCover = convert(value or {}, RememberedCover)
+    except msgspec.ValidationError as error:
+        _LOG.warning("the best cover of earlier runs is not known: %s", error)
+        return RememberedCover()
+    return found
+
+
+def _ids(cover: Iterable[Candidate]) -> tuple[str, ...]:
+    return tuple(candidate.id for candidate in cover)
 
 
 def _name(open_model: OpenModel, data: ProblemData) -> str:

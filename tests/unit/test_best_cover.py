@@ -96,6 +96,12 @@ def test_it_stays_while_it_is_tied_or_not_timed_and_goes_where_it_clearly_lost(o
     remember(opened, a_run(), confirmed(WHOLE))
     assert known(opened) == ids(PARTS), "there was no time for it"
     remember(opened, a_run(), confirmed(WHOLE, PARTS))
+    assert known(opened) == ids(PARTS), "once may be an unlucky process"
+    remember(opened, a_run(), confirmed(WHOLE, PARTS, tied=True))
+    remember(opened, a_run(), confirmed(WHOLE, PARTS))
+    assert known(opened) == ids(PARTS), "a tie came between"
+    remember(opened, a_run(), confirmed(WHOLE))
+    remember(opened, a_run(), confirmed(WHOLE, PARTS))
     assert not known(opened)
 
 
@@ -108,7 +114,8 @@ def test_a_tie_of_another_cover_does_not_take_its_place_unless_it_lost(opened: A
     assert known(opened) == ids(PARTS), "there was no time for it"
     both.tied = both.tied[:1]
     remember(opened, a_run(), both)
-    assert known(opened) == ids(OTHER), "it was slower than both"
+    remember(opened, a_run(), both)
+    assert known(opened) == ids(OTHER), "it was slower than both, twice"
     remember(opened, a_run(), confirmed(PARTS, OTHER, tied=True))
     assert known(opened) == ids(PARTS), "it won"
 
@@ -124,7 +131,20 @@ def test_what_is_no_cover_of_this_run_takes_no_part(opened: Any) -> None:
     assert remembered_cover(opened, data.with_candidates(fewer, data.costs)) == ()
 
 
-@pytest.mark.parametrize("value", ["text", 7, {"a": 1}, ["?"], [1, None], [[]], [MADE["a(0,)"].id]])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "text",
+        7,
+        {"a": 1},
+        ["?"],
+        {"cover": 3},
+        {"cover": [1, None]},
+        {"cover": ["?"]},
+        {"cover": [], "lost": -1},
+        {"cover": [MADE["a(0,)"].id]},
+    ],
+)
 def test_a_store_that_holds_something_else_is_no_cover(opened: Any, value: object) -> None:
     remember(opened, a_run(), confirmed(PARTS))
     with opened.store._writing() as database:
