@@ -20,18 +20,24 @@ from pathlib import Path
 from typing import Any
 
 from collage_engine import api
-from collage_engine.records.placement import Run
+from collage_engine.records.placement import Placement, Run
 from collage_engine.records.settings import RunSettings
+from collage_engine.trials.ranking import RANKING
 from tests.benchmarks.place import model_file
 
 
 def told(run: Run, seconds: float) -> dict[str, Any]:
     """What counts of a run: winner, what is tied with it, and how its time compares."""
     placement = run.placement
-    assert placement is not None
+    assert placement is not None and placement.measured_us is not None
     return {
         "winner": winner(run),
         "tied": run.tied,
+        "equal": [
+            cover_text(rival)
+            for rival in run.rivals
+            if rival.measured_us and rival.measured_us <= placement.measured_us * (1 + RANKING.near)
+        ],
         "us": placement.measured_us,
         "others_us": {base.name: base.measured_us for base in run.baselines},
         "busy": [state.busy for state in run.machine if state.busy],
@@ -41,17 +47,28 @@ def told(run: Run, seconds: float) -> dict[str, Any]:
 
 def winner(run: Run) -> str:
     """The baseline that won; the partitions of a placement, where the search's won."""
-    placement = run.placement
-    if run.winner != "collage" or placement is None:
+    if run.winner != "collage" or run.placement is None:
         return run.winner
+    return cover_text(run.placement)
+
+
+def cover_text(placement: Placement) -> str:
+    """The partitions of a placement, in an order that does not depend on the run."""
     return "collage: " + " ".join(sorted(part.candidate for part in placement.partitions))
 
 
 def agreement(runs: list[dict[str, Any]]) -> tuple[str, int]:
-    """The usual winner, and in how many runs it won or was declared tied with the winner."""
+    """The usual winner, and in how many runs it won or was tied with the winner.
+
+    Ties between two covers are not declared in the run's document, which names baselines: there a
+    cover within ``RANKING.near`` of the winner in the same rounds counts as tied.
+    """
     usual = collections.Counter(run["winner"] for run in runs).most_common(1)[0][0]
     name = usual.partition(":")[0]
-    return usual, sum(run["winner"] == usual or name in run["tied"] for run in runs)
+    return usual, sum(
+        run["winner"] == usual or name in run["tied"] or usual in run.get("equal", ())
+        for run in runs
+    )
 
 
 def main() -> None:
