@@ -18,6 +18,7 @@ from collage_engine.drawing.figures import (
     candidate_counts_text,
     clocks_text,
     ending_sentences,
+    pace_text,
 )
 from collage_engine.drawing.formatting import (
     counted,
@@ -34,7 +35,7 @@ from collage_engine.records.errors import CollageError
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.shapes import ShapeRow, Sharing
 from collage_engine.wording import command_line as words
-from collage_engine.wording.runs import CANDIDATES
+from collage_engine.wording.runs import CANDIDATES, LESS, MORE
 
 if TYPE_CHECKING:
     from collage_engine.deployment.shapes import ShapesPlaced
@@ -177,9 +178,13 @@ def _print_objective(run: Run) -> None:
 def _print_estimate(placement: Placement) -> None:
     off = placement.additive_error_us
     if placement.estimated_us is not None and off is not None:
-        direction = words.MORE if off >= 0 else words.LESS
-        us = time_text(placement.estimated_us)
-        say(words.EXPECTED.format(us=us, off=time_text(abs(off)), direction=direction))
+        sentence = words.EXPECTED.format(
+            us=time_text(placement.estimated_us),
+            off=time_text(abs(off)),
+            direction=MORE if off >= 0 else LESS,
+            pace=pace_text(placement.pace),
+        )
+        say(sentence)
 
 
 def _print_accuracy(run: Run) -> None:

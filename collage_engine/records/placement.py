@@ -95,6 +95,10 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """20th and 80th percentile of the end-to-end rounds."""
     additive_error_us: float | None = None
     """measured_us − estimated_us"""
+    pace: float | None = None
+    """Times as long as in the trials at the begin of the run that whole models took in the
+    confirmation, in the median: estimates rest on times of the begin. None: fewer than three of
+    them were timed in both, or an older version wrote the run."""
     spin: bool = False
     conversions: tuple[Conversion, ...] = ()
     """In order of the values."""

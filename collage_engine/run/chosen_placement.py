@@ -49,7 +49,7 @@ def chosen_placement(
             for k, built in enumerate(winner.built.parts)
         )
     return msgspec.structs.replace(
-        with_times(placement, winner),
+        with_times(placement, winner, confirmation.pace),
         partitions=parts,
         spin=bool(winner.built and winner.built.spin),
     )
@@ -85,7 +85,7 @@ def runners_up(placements: Sequence[Placement], confirmation: Confirmation) -> l
     The search's best one comes first, unless another took less time.
     """
     found = [
-        with_times(placement, outcome)
+        with_times(placement, outcome, confirmation.pace)
         for outcome in confirmation.results
         if outcome.contender.kind == "collage"
         and outcome.contender.key != confirmation.winner.contender.key
@@ -104,8 +104,16 @@ def _searched(placements: Sequence[Placement], outcome: ContenderResult) -> Plac
     return next(covers, None)
 
 
-def with_times(placement: Placement, outcome: ContenderResult) -> Placement:
-    """Return a placement with its end-to-end time, and with the additive error of its estimate."""
+def with_times(
+    placement: Placement, outcome: ContenderResult, pace: float | None = None
+) -> Placement:
+    """Return a placement with its end-to-end time, and with the additive error of its estimate.
+
+    Args:
+        placement: The placement.
+        outcome: What it took.
+        pace: See ``Confirmation.pace``; None also where the time is that of a trial.
+    """
     additive_error_us = None
     if outcome.measured_us is not None and placement.estimated_us is not None:
         additive_error_us = outcome.measured_us - placement.estimated_us
@@ -114,6 +122,7 @@ def with_times(placement: Placement, outcome: ContenderResult) -> Placement:
         measured_us=outcome.measured_us,
         spread_us=outcome.spread_us,
         additive_error_us=additive_error_us,
+        pace=None if outcome.from_trial else pace,
         from_trial=outcome.from_trial,
     )
 

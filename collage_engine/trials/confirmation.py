@@ -43,9 +43,9 @@ from collage_engine.trials.runner import TrialRunner
 from collage_engine.trials.trial_job import KernelTime
 from collage_engine.wording import stages as say
 
-FEWEST_OTHERS = 2
-"""Other contenders that must be slower than in their trials before the machine is taken to be
-slower; chosen: one alone may have had another process."""
+PACE_FROM = 3
+"""Contenders that were timed in a trial and in the confirmation, from which on their median tells
+how fast the machine is; chosen: one or two may have other processes than before."""
 ROUNDS_ALONE = 4
 """Rounds of a contender, in the selection and afresh, where it is loaded for each of them; chosen:
 loading gigabytes takes seconds, and the calls of one round are as many as those of ten short ones.
@@ -146,6 +146,8 @@ class Confirmation:
             time for any, on those of the trials.
         in_place_us: µs of each partition (execution order) inside the real run.
         residual: kernels outside every partition.
+        pace: times as long as in their trials that contenders took in the fresh rounds, in the
+            median of ``PACE_FROM`` or more; None: there are fewer.
     """
 
     results: tuple[ContenderResult, ...]
@@ -155,6 +157,7 @@ class Confirmation:
     differences: dict[str, Difference]
     in_place_us: tuple[float, ...]
     residual: tuple[KernelTime, ...]
+    pace: float | None = None
 
 
 def confirm(
@@ -279,6 +282,7 @@ class _Confirming:
             differences=self.differences(winner, fresh),
             in_place_us=tuple(in_place),
             residual=tuple(residual),
+            pace=self.pace(fresh),
         )
 
     # ------------------------------------------------------------------ building and loading
@@ -470,8 +474,8 @@ class _Confirming:
     ) -> PlacementProcess | None:
         """Return the contender that took clearly less in its trial than the winner takes now.
 
-        Where the machine is slower now than it was in the trials, as at least ``FEWEST_OTHERS``
-        other contenders show, what a trial took is scaled by that.
+        Where the machine is slower now than it was in the trials, what a trial took is scaled by
+        that (``Confirmation.pace``).
 
         Returns:
             The contender with the least time in a trial, where that is less than the winner's
@@ -483,18 +487,21 @@ class _Confirming:
             for process in self.loaded()
             if process.can_win and process.contender.key in self.trials_us and process in fresh
         }
-        slower = {one: median_of(fresh[one]) / us for one, us in trials.items()}
-
-        def today_us(process: PlacementProcess) -> float:
-            others = [factor for one, factor in slower.items() if one is not process]
-            known = len(others) >= FEWEST_OTHERS
-            return trials[process] * (max(1.0, statistics.median(others)) if known else 1.0)
-
         fastest = min(trials, key=trials.__getitem__, default=winner)
         if fastest is winner:
             return None
         limit_us = median_of(fresh[winner]) / (1 + self.settings.ranking.near)
-        return fastest if today_us(fastest) < limit_us else None
+        slower = max(1.0, self.pace(fresh) or 1.0)
+        return fastest if trials[fastest] * slower < limit_us else None
+
+    def pace(self, fresh: ProcessRounds) -> float | None:
+        """Return how many times as long as in their trials contenders take (``Confirmation``)."""
+        factors = [
+            median_of(rounds) / self.trials_us[process.contender.key]
+            for process, rounds in fresh.items()
+            if process.contender.key in self.trials_us and median_of(rounds) > 0
+        ]
+        return statistics.median(factors) if len(factors) >= PACE_FROM else None
 
     def compare_again(
         self,

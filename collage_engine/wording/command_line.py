@@ -21,9 +21,8 @@ ABOUT_TIES = "→ was chosen in earlier rounds; = is as fast as →, as far as t
 NO_TIME = "{name} ({kind}) has no time: {reason}"
 EXPECTED = (
     "Expected: {us}, the sum of its partitions, launches and hand-overs; measured, it takes {off} "
-    "{direction}."
+    "{direction}{pace}."
 )
-MORE, LESS = "more", "less"
 MODEL_ERROR = "Largest error against the model's own result: {error} (relative)"
 MEASURED_ON = "Measured on {machine}, a machine of the farm"
 CLOCKS = "Processor clocks at the beginning and the end: {clocks}"

@@ -27,8 +27,10 @@ ADD_UP_TO = "the partitions add up to {us}"
 NO_COST_YET = "no partition has a cost yet"
 SOME_HAVE_COSTS = "{known} of {partitions} have a cost"
 EXPECTED_LATENCY = "expected {us}"
-EXPECTED_AND_MORE = "expected {us} (measured is {off} more)"
-EXPECTED_AND_LESS = "expected {us} (measured is {off} less)"
+EXPECTED_AND_MORE = "expected {us} (measured is {off} more{pace})"
+EXPECTED_AND_LESS = "expected {us} (measured is {off} less{pace})"
+PACE = "; whole models took {share} % {direction} than in their trials"
+MORE, LESS = "more", "less"
 LOWER_BOUND = "lower bound of any expected latency {us}"
 
 # -- the verdict -------------------------------------------------------------------

@@ -111,6 +111,7 @@ def place_here(given: Mapping[str, Any]) -> Line:
         "cover": sorted(part.candidate for part in run.placement.partitions),
         "run_us": run.placement.measured_us,
         "estimates": rows_of(run),
+        "pace": run.placement.pace,
         "mixing_gain": run.mixing.gain if run.mixing is not None else None,
         "mixing_proven": run.mixing.proves if run.mixing is not None else None,
         "ended": run.ended,

@@ -343,6 +343,22 @@ def test_a_part_of_a_sum_is_no_sum(session) -> None:
     assert figures.estimate_text(unexpected) == ""
 
 
+@pytest.mark.parametrize(
+    ("pace", "says"),
+    [
+        (None, ""),
+        (1.019, ""),
+        (0.95, "; whole models took 5 % less than in their trials"),
+        (1.5, "; whole models took 50 % more than in their trials"),
+    ],
+)
+def test_an_estimate_says_how_the_machine_was_beside_its_trials(session, pace, says) -> None:
+    placement = msgspec.structs.replace(
+        session.runs[0].placement, estimated_us=100.0, additive_error_us=12.0, pace=pace
+    )
+    assert figures.estimate_text(placement) == f"expected 100 µs (measured is 12.0 µs more{says})"
+
+
 def test_what_a_baseline_is_does_not_stand_there_as_found_by_the_search(session) -> None:
     run = session.runs[0]
     mix = run.best_found()

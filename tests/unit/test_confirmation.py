@@ -132,6 +132,7 @@ def test_a_machine_that_is_slower_than_in_the_trials_is_no_reason_to_time_again(
     trials_us = {one.key: usual_us[one.name] for one in four[1:]}
     done = go(script, tmp_path / "slower", four, trials_us=trials_us)
     assert done.named == "collage" and script.opened["tvm"] == 2  # once more after the selection
+    assert done.pace == pytest.approx(1.2, rel=0.01)
     script.opened.clear()
     trials_us[four[2].key], trials_us[four[3].key] = 130.0, 140.0  # only tvm was faster
     done = go(script, tmp_path / "same", four, trials_us=trials_us)
@@ -157,6 +158,7 @@ def test_a_winner_that_keeps_up_with_the_trials_is_not_timed_again(script, tmp_p
     far = contender("far", kind="whole-model", order=1)
     done = go(script, tmp_path, [contender("fast"), far], trials_us={far.key: 149.0})
     assert done.named == "collage" and script.opened == {"fast": 1, "far": 1}
+    assert done.pace is None, "one trial tells nothing of the machine"
 
 
 def test_one_that_nobody_comes_near_is_not_opened_again(script, tmp_path):
