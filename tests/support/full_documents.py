@@ -63,7 +63,7 @@ def _full(run: Run, name: str) -> Run:
         run,
         id=name,
         name=name,
-        placement=msgspec.structs.replace(run.placement, conversions=(conversion,)),
+        placement=msgspec.structs.replace(run.placement, conversions=(conversion,), pace=1.07),
         rivals=[run.placement],
         residual=[Residual(name="copy", calls=2, us=0.5)],
         apparent_loss_us=-1.5,
