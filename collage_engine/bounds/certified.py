@@ -57,8 +57,9 @@ def certified_bounds(
         kind = (candidate.instance.toolchain in direct, candidate.instance.precision)
         at = (candidate.nodes, *kind, candidate.instance.threads)
         if at not in known:
-            counter = counters.setdefault(kind, WorkCounter(graph, *kind))
-            work = counter.of(graph.to_indices(candidate.nodes))
+            if kind not in counters:
+                counters[kind] = WorkCounter(graph, *kind)
+            work = counters[kind].of(graph.to_indices(candidate.nodes))
             known[at] = lower_bound_us(work, peaks, candidate.instance.threads)
         if known[at]:
             found[candidate.id] = known[at]
