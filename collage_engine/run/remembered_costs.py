@@ -86,5 +86,5 @@ def _known(store: StoreReader, name: str) -> list[tuple[str, list[Observation]]]
 
 def _name(settings: RunSettings) -> str:
     """Return the name, in the store, of what partitions took within models."""
-    how = f"{settings.target}, {threads_of(settings)} threads, {settings.precision}"
-    return f"costs within models, {how}, protocol {MEASURING_PROTOCOL}"
+    how = (settings.target, threads_of(settings), settings.precision, MEASURING_PROTOCOL)
+    return ":".join(["in-model-costs", *map(str, how)])
