@@ -544,7 +544,7 @@ class _Confirming:
         log_ratio = median_of(logs)
         if abs(log_ratio) <= math.log1p(self.settings.ranking.near):
             return min(both, key=lambda one: (len(one.contender.cover), one is faster)), again
-        return winner if log_ratio < 0 else faster, again
+        return faster if log_ratio > 0 else winner, again
 
     # ------------------------------------------------------------------ what is reported
 
