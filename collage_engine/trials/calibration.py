@@ -7,8 +7,7 @@ tried in turn, until it proposes one that was, or the time is up. What is predic
 and found out; what was measured stays.
 
 Covers that were profiled before, when mixes were tried, count like those that calibration runs
-itself. They correct the costs also where no time is left to run another cover. Toolchains of which
-no partition ran in this model are described by what runs of other models saw on this machine.
+itself. They correct the costs also where no time is left to run another cover.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ from collage_engine.trials.in_model_costs import (
     moved_bytes,
 )
 from collage_engine.trials.proposals import ProfiledCover, Proposal, Proposer, Trial
-from collage_engine.wording import stages as say
 from collage_engine.wording.amounts import time_text
 
 if TYPE_CHECKING:
@@ -117,7 +115,6 @@ class Calibrated:
         placements: its covers, best first, and the one that took least when it was run.
         detail: one phrase for the stage.
         best_us: the least time of a cover that was run; 0: none could be.
-        seen: what the partitions of the covers took that ran in this model.
     """
 
     costs: CostTable
@@ -125,7 +122,6 @@ class Calibrated:
     placements: list[Placement]
     detail: str
     best_us: float = 0.0
-    seen: tuple[Observation, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +139,6 @@ class CalibrationInput:
         seconds: how long covers may be proposed; 0: none is, and the costs are corrected by what
             was profiled before.
         profiled: covers that were profiled before.
-        remembered: what partitions took within other models on this machine.
         stop: whether no further cover is to be proposed, whatever the time.
         on_cover: called before a trial: covers so far, covers at most, and which one it is.
         log: takes what needs no action.
@@ -158,7 +153,6 @@ class CalibrationInput:
     percentile: int
     seconds: float
     profiled: Sequence[ProfiledCover] = ()
-    remembered: Sequence[Observation] = ()
     stop: Callable[[], bool] = lambda: False
     on_cover: Callable[[int, int, str], None] = lambda done, total, now: None
     log: Callable[[str], None] = lambda text: None
@@ -175,8 +169,8 @@ def calibrate(
 
     Returns:
         A generator that yields the candidates' ids of a cover, is sent the cover's trial, and
-        returns the corrected costs with the best covers on them. Where no cover can be run and
-        nothing is remembered, it returns the isolated costs and the covers that were given.
+        returns the corrected costs with the best covers on them. Where no cover can be run, it
+        returns the isolated costs and the covers that were given.
     """
     return _Calibration(given, settings or CalibrationSettings()).propose()
 
@@ -237,11 +231,11 @@ class _Calibration:
                 if number and self.is_over():
                     break
                 yield from self.try_cover(cover)
-        if not self.evidence():
-            detail = say.NOTHING_KNOWN_WITHIN
+        if not any(self.observations()):
+            detail = "no placement could be run; costs stay the isolated ones"
             return Calibrated(costs=costs, answer=answer, placements=placements, detail=detail)
         for turn in range(self.settings.turns + 1):  # after the last trial, a search
-            corrected = self.corrected(fit(self.evidence()))
+            corrected = self.corrected(fit(self.observations()))
             again = self.given.search(corrected)
             if again is None:
                 break
@@ -249,22 +243,17 @@ class _Calibration:
             last = turn == self.settings.turns
             if last or not (yield from self.try_one_of(placements)):
                 break
-        seen = tuple(self.observations())
-        detail = say.KNOWN_FROM_OTHERS
-        if seen:
-            detail = say.CALIBRATED.format(
-                placements=counted(len(self.tried - self.failed), "placement"),
-                candidates=counted(len(self.observed), "candidate"),
-                best=time_text(self.best_us),
-                partitions=counted(len(self.best), "partition"),
-            )
+        detail = (
+            f"{counted(len(self.tried - self.failed), 'placement')} run, "
+            f"{counted(len(self.observed), 'candidate')} measured there; "
+            f"the best took {time_text(self.best_us)} in {counted(len(self.best), 'partition')}"
+        )
         return Calibrated(
             costs=costs,
             answer=answer,
             placements=self.with_best(placements, costs),
             detail=detail,
             best_us=self.best_us,
-            seen=seen,
         )
 
     def is_over(self) -> bool:
@@ -388,8 +377,7 @@ class _Calibration:
         That one is added where it is not among them: the search's own choice may rest on
         predictions, and the confirmation decides between them.
         """
-        known = [set(ids(placement)) for placement in placements]
-        if not self.best or set(self.best) in known:
+        if any(set(ids(placement)) == set(self.best) for placement in placements):
             return placements
         problem = self.given.problem(costs)
         estimate = check(problem, self.best)
@@ -426,17 +414,6 @@ class _Calibration:
                 share=self.share(candidate),
             )
 
-    def evidence(self) -> list[Observation]:
-        """Return what was observed, and what other models showed of toolchains not observed.
-
-        A toolchain with fewer than ``least_observations`` partitions in this model counts as not
-        observed: what was remembered of it is added.
-        """
-        here = list(self.observations())
-        counts = Counter(one.toolchain for one in here)
-        few = FIT.least_observations
-        return [*here, *(one for one in self.given.remembered if counts[one.toolchain] < few)]
-
     def corrected(self, model: InModelCosts) -> CostTable:
         """Return the costs with those within the model added.
 
@@ -472,14 +449,10 @@ class _Calibration:
         return self.bytes[candidate.nodes]
 
     def share(self, candidate: Candidate) -> float:
-        """Return the candidate's share of the best cover's time, at most 1.
-
-        Before any cover was run, that time is the estimate of the best one.
-        """
-        best_us = self.best_us or self.given.found[1][0].estimated_us
-        if not best_us:
+        """Return the candidate's share of the best cover's time, at most 1."""
+        if not self.best_us:
             return 0.0
-        return min(1.0, self.given.costs.isolated_cost(candidate.id).at() / best_us)
+        return min(1.0, self.given.costs.isolated_cost(candidate.id).at() / self.best_us)
 
 
 def ids(placement: Placement) -> CandidateIds:

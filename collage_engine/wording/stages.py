@@ -23,9 +23,6 @@ FASTEST_MIX = (
     "the fastest toolchain alone"
 )
 RECORDING_VALUES = "recording the model's own values"
-CALIBRATED = "{placements} run, {candidates} measured there; the best took {best} in {partitions}"
-KNOWN_FROM_OTHERS = "no placement was run; costs are corrected by what earlier models showed"
-NOTHING_KNOWN_WITHIN = "no placement could be run; costs stay the isolated ones"
 NO_SEARCH_WITHIN_MODEL = "no search on the costs within the model: {reason}"
 
 # -- warnings ------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from collage_engine.trials.calibration import (
     calibrate,
     ids,
 )
-from collage_engine.trials.in_model_costs import InModelCosts, Observation
+from collage_engine.trials.in_model_costs import InModelCosts
 from collage_engine.trials.proposals import ProfiledCover, Trial, run_proposals
 from tests.support.candidates import row
 from tests.support.graphs import chain
@@ -132,7 +132,6 @@ def settle(
     settings: CalibrationSettings | None = None,
     seconds: float = 30.0,
     profiled: Sequence[ProfiledCover] = (),
-    remembered: Sequence[Observation] = (),
 ) -> Outcome:
     """Calibrate, every trial from the table of true times."""
     found = case.search(case.costs)
@@ -149,7 +148,6 @@ def settle(
         percentile=case.settings.percentile,
         seconds=seconds,
         profiled=profiled,
-        remembered=remembered,
         log=case.logged.append,
     )
 
@@ -266,47 +264,6 @@ def test_times_of_unmeasured_candidates_correct_nothing() -> None:
     found = settle(Case(unmeasured), covers, seconds=0.0, profiled=[known])
     assert (found.calibrated.answer, found.placements) == found.first
     assert not any(one.cost.in_place for one in found.records)
-
-
-def seen_elsewhere(toolchain: str, factor: float) -> list[Observation]:
-    """Partitions of another model, which took so many times their isolated cost there."""
-    return [
-        Observation(
-            toolchain=toolchain,
-            isolated_us=us,
-            in_model_us=factor * us,
-            weight_bytes=0,
-            value_bytes=0,
-            share=0.0,
-        )
-        for us in (10.0, 20.0, 30.0, 40.0)
-    ]
-
-
-def test_what_other_models_showed_corrects_costs_where_nothing_can_be_run() -> None:
-    case, covers = Case(rows_of(ALONE)), Covers(ALONE)
-    elsewhere = [*seen_elsewhere("lib", 4.0), *seen_elsewhere("tvm", 1.1)]
-    found = settle(case, covers, seconds=0.0, remembered=elsewhere)
-    assert not covers.seen and found.calibrated.seen == ()
-    assert cover_of(found.first[1][0]) == {("lib", one) for one in SINGLES}
-    # By themselves lib's four take 4 µs and tvm's two 6 µs; here each lib takes up to 4 µs.
-    assert cover_of(found.placements[0]) == {("tvm", (0, 1)), ("tvm", (2, 3))}
-    assert {one.cost.in_place for one in found.records} == {"predicted"}
-    assert "earlier models" in found.detail
-
-
-def test_a_toolchain_that_ran_in_this_model_is_not_described_by_others() -> None:
-    truth = {key: 1.0 if key[0] == "lib" else 3.0 for key in ALONE}
-    case, covers = Case(rows_of(ALONE)), Covers(truth)
-    known = profiled_before(case, covers, [("lib", one) for one in SINGLES])
-    elsewhere = [*seen_elsewhere("lib", 9.0), *seen_elsewhere("tvm", 2.0)]
-    found = settle(case, covers, seconds=0.0, profiled=[known], remembered=elsewhere)
-    assert cover_of(found.placements[0]) == {("lib", one) for one in SINGLES}
-    costs = {one.instance.id: one.cost.median_us for one in found.records}
-    assert costs["lib"] == pytest.approx(1.0)
-    # Its share of the run of 4 µs is three quarters, so that a quarter of the time is added.
-    assert costs["tvm"] == pytest.approx(3.75, rel=0.01)
-    assert {one.toolchain for one in found.calibrated.seen} == {"lib"}
 
 
 def test_a_cover_is_tried_once_and_a_proposal_that_was_ends_it() -> None:

@@ -8,13 +8,11 @@ from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
-from collage_engine.machine.device import busy
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import Cancelled, InfeasibleError
 from collage_engine.records.placement import Placement
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.problem_data import ProblemData
-from collage_engine.run.remembered_costs import remember_observations, remembered_observations
 from collage_engine.run.stages.search import find_covers
 from collage_engine.run.trials_of_run import trial_runner
 from collage_engine.search.problem import Answer, Problem
@@ -27,7 +25,6 @@ from collage_engine.trials.calibration import (
     is_worthwhile,
 )
 from collage_engine.trials.contender import Sample
-from collage_engine.trials.in_model_costs import Observation
 from collage_engine.trials.objective import trial_settings
 from collage_engine.trials.proposals import ProfiledCover, Trial, run_proposals
 from collage_engine.trials.runner import NOT_REACHED
@@ -73,8 +70,8 @@ class CalibrateResult:
 class Calibrate:
     """Runs covers whole, and searches again on what their partitions take there.
 
-    Where time is short, the covers that were profiled before have to do, and what runs of other
-    models saw on this machine. Where there is neither, everything stays as it is.
+    Where time is short, the covers that were profiled before have to do. Where there are none, and
+    where no cover could be run, everything stays as it is.
     """
 
     name = "in-place"
@@ -93,9 +90,8 @@ class Calibrate:
             if seconds < WORTH_CALIBRATING_S:
                 control.cut("in-place")
                 seconds = 0.0
-            remembered = remembered_observations(inputs.open_model, data.settings)
-            if seconds or inputs.profiled_covers or remembered:
-                return _calibrated(inputs, found, control, seconds, remembered)
+            if seconds or inputs.profiled_covers:
+                return _calibrated(inputs, found, control, seconds)
         return CalibrateResult(data=data, answer=inputs.answer, placements=inputs.placements)
 
 
@@ -105,11 +101,7 @@ def calibration_share(settings: RunSettings) -> float:
 
 
 def _calibrated(
-    inputs: CalibrateInputs,
-    found: Found,
-    control: RunControl,
-    seconds: float,
-    remembered: list[Observation],
+    inputs: CalibrateInputs, found: Found, control: RunControl, seconds: float
 ) -> CalibrateResult:
     data, model = inputs.data, inputs.open_model.model
     settings = CalibrationSettings()
@@ -158,15 +150,12 @@ def _calibrated(
             percentile=data.settings.percentile,
             seconds=seconds,
             profiled=inputs.profiled_covers,
-            remembered=remembered,
             stop=part.cancelled.is_set,
             on_cover=report.progress,
             log=control.log,
         )
         calibrated = run_proposals(calibrate(given, settings), run)
         report.detail = calibrated.detail
-    if not busy():  # what other programs slow down would mislead runs of other models
-        remember_observations(inputs.open_model, data.settings, calibrated.seen)
     return CalibrateResult(
         data=data.with_costs(calibrated.costs),
         answer=calibrated.answer,
