@@ -26,9 +26,9 @@ from collage_engine.trials.confirmation import Confirmation
 _LOG = logging.getLogger(__name__)
 
 LOST_BEFORE_FORGOTTEN = 2
-"""Confirmations, one after the other, that a cover clearly loses before it is forgotten; chosen. With
-one, 11 of 20 runs of mnist on an idle machine agreed; with two, and ties between covers counted,
-18 did (``tests/benchmarks/RESULTS.md``)."""
+"""Confirmations, one after the other, that a cover clearly loses before it is forgotten; chosen.
+With one, 11 of 20 runs of mnist on an idle machine agreed; with two, and ties between covers
+counted, 18 did (``tests/benchmarks/RESULTS.md``)."""
 
 
 class RememberedCover(msgspec.Struct, frozen=True, kw_only=True):
