@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from weakref import WeakKeyDictionary
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import first, members, one_operator, operator_set
@@ -26,8 +25,6 @@ from collage_engine.partition.greedy import greedy
 from collage_engine.partition.matching import describe
 from collage_engine.partition.quantized import completed, find
 from collage_engine.partition.regions import regions, supported_set
-from collage_engine.partition.rules import Scope
-from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.counted import counted
 from collage_engine.records.format import Formats
@@ -93,23 +90,6 @@ class Enumeration:
         return f"{instance_id} is not among the toolchains of this run"
 
 
-_scopes: WeakKeyDictionary[DataflowGraph, dict[int, tuple[PartitionSpec, Scope]]] = (
-    WeakKeyDictionary()
-)
-
-
-def _scope(graph: DataflowGraph, spec: PartitionSpec) -> Scope:
-    """Return the scope in which a spec's rules are explained on a graph.
-
-    It is the same one for all nodes, so that it finds candidates once.
-    """
-    scopes = _scopes.setdefault(graph, {})
-    known = scopes.get(id(spec))
-    if known is None:
-        known = scopes[id(spec)] = (spec, spec.scope(graph))
-    return known[1]
-
-
 def why_not(graph: DataflowGraph, source: CandidateSource, index: NodeIndex) -> str:
     """Return why a source proposes no candidate for a node: what failed, and on what.
 
@@ -127,7 +107,7 @@ def why_not(graph: DataflowGraph, source: CandidateSource, index: NodeIndex) -> 
     if is_reduced(source.instance) and node.op not in PRODUCTS:
         return f"{node.op.removeprefix('nn.')} gains nothing in {short(source.instance.precision)}"
     if source.spec is not None:
-        explained = source.spec.rule.why_not(_scope(graph, source.spec), index)
+        explained = source.spec.rule.why_not(source.scope(graph, source.spec), index)
         if explained is not None:
             return explained[1]
         if source.instance.library:
@@ -259,13 +239,15 @@ class _Collector:
         if spec is None:
             return
         number = self.calls.graph.to_operators
-        for candidate in spec.candidates(self.calls.graph, self.notes):
+        scope = self.source.scope(self.calls.graph, spec)
+        for candidate in spec.candidates_in(scope):
             composites = tuple(
                 sorted(((n, number(inside)) for n, inside in candidate.composites), key=_by_nodes)
             )
             operators = self.calls.from_nodes(candidate.sub_graph.inside)
             if operators:
                 self.add(operators, short_rule(candidate.rule), False, composites)
+        self.notes.extend(scope.notes)
 
     def singles(self) -> None:
         """Add every supported operator on its own."""

@@ -350,7 +350,7 @@ class OnlyValidRule(_Wrapping):
         """Return the sub-rule's candidates that are valid."""
         return [
             c.named(self.name)
-            for c in self.sub_rule.candidates(scope)
+            for c in scope.found_by(self.sub_rule)
             if c.sub_graph.is_valid(self.config) is None
         ]
 

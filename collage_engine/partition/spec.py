@@ -33,7 +33,11 @@ class PartitionSpec:
         self, graph: DataflowGraph, notes: list[str] | None = None
     ) -> list[CandidatePartition]:
         """Return all candidates of the rule tree that ``validate`` accepts, in the rules' order."""
-        found = self.rule.candidates(self.scope(graph, notes))
+        return self.candidates_in(self.scope(graph, notes))
+
+    def candidates_in(self, scope: Scope) -> list[CandidatePartition]:
+        """Return the same candidates where the scope is made already, as for explaining."""
+        found = scope.found_by(self.rule)
         if self.validate is None:
             return found
         return [c for c in found if self.validate(c.sub_graph) is None]

@@ -7,10 +7,10 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collage_engine.model.index_set import members
+from collage_engine.model.index_set import members, node_set
 from collage_engine.partition.anchors import epilogues
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.partition.candidate import candidate_id, shorten
+from collage_engine.partition.candidate import CandidatePartition, candidate_id, shorten
 from collage_engine.partition.enumerate import (
     CandidateSource,
     Enumeration,
@@ -19,8 +19,10 @@ from collage_engine.partition.enumerate import (
 )
 from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.partition.rule_trees import anchor_rules, byoc_rules, fusion_rules, union_rules
-from collage_engine.partition.rules import PartitionRule
+from collage_engine.partition.rules import OnlyValidRule, OpCallByKindRule, PartitionRule, Scope
 from collage_engine.partition.spec import PartitionSpec
+from collage_engine.partition.sub_graph import SubGraphConfig
+from collage_engine.records.numbering import NodeIndex
 from tests.support.graphs import (
     GraphBuilder,
     bert,
@@ -306,3 +308,27 @@ class TestAnchors:
         found = enumerate_candidates(graph, sources(graph)[:1])
         joint = next(c for c in found.candidates if c.nodes == (0, 1))
         assert "anchor" not in joint.rule
+
+
+def test_finding_and_explaining_look_for_candidates_only_once() -> None:
+    """Combining candidates takes most of the time of enumerating, so it is not done again."""
+
+    class Around(OpCallByKindRule):
+        """One candidate around a node between, which is not convex; it counts when it is asked."""
+
+        def candidates(self, scope: Scope) -> list[CandidatePartition]:
+            times.append(scope)
+            return [scope.candidate(node_set([NodeIndex(1), NodeIndex(3)]), "around")]
+
+    times: list[Scope] = []
+    graph = chain("abs", "exp", "abs")
+    spec = PartitionSpec("a", OnlyValidRule("a", Around(), SubGraphConfig()), external=False)
+    source = CandidateSource(
+        instance("a"), spec, lambda index: None, made_of=lambda nodes: None, whole_model=False
+    )
+    found = enumerate_candidates(graph, [source])
+    assert not found.candidates
+    for operator in (0, 2):
+        reason = found.why_not("a", operator)
+        assert reason is not None and "not convex" in reason
+    assert len(times) == 1

@@ -26,6 +26,7 @@ from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.api import solve
+from collage_engine.search.small_cover import small_cover
 from collage_engine.toolchains.at_risk import asking, left_out
 from collage_engine.toolchains.registry import about
 from collage_engine.trials.baselines import check_placements
@@ -179,6 +180,9 @@ def _check_that_a_cover_exists(
             for c in usable
         }
     )
-    answer = solve(data.with_constants(FREE).problem_of(usable, free))
+    problem = data.with_constants(FREE).problem_of(usable, free)
+    if small_cover(problem) is not None:
+        return
+    answer = solve(problem)
     if answer.infeasible is not None:
         raise_infeasible(data.graph, data.pins, answer, without_candidates)
