@@ -20,6 +20,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from collage_engine.machine.cgroups import available_bytes
 from collage_engine.machine.cuda import cuda_probe
@@ -160,6 +161,23 @@ class Confirmation:
     pace: float | None = None
 
 
+class Reserve(Protocol):
+    """The contenders for which there seemed to be no time.
+
+    What building takes can only be predicted; once the first contenders are built, it is known how
+    much time there really is.
+    """
+
+    def further(self) -> Sequence[Contender]:
+        """Return contenders that there is time for after all, each once; none: there is none.
+
+        It is asked again each time that those it has returned are built.
+        """
+
+    def settings(self) -> ConfirmationSettings:
+        """Return the settings for the time that is left when everybody is built."""
+
+
 def confirm(
     runner: TrialRunner,
     contenders: Sequence[Contender],
@@ -168,6 +186,7 @@ def confirm(
     on_progress: OnProgress | None = None,
     hurry: Callable[[], bool] = lambda: False,
     trials_us: Mapping[tuple[object, ...], float] | None = None,
+    reserve: Reserve | None = None,
 ) -> Confirmation:
     """Build, check and time the contenders, and choose the winner.
 
@@ -181,9 +200,10 @@ def confirm(
             than the least rounds are run.
         trials_us: Microseconds that contenders took in earlier trials, by their keys. Where the
             winner takes clearly longer than the fastest of these, the two are compared once more.
+        reserve: Further contenders, if time is left when these are built; None: there are none.
 
     Returns:
-        The results of all contenders, and which of them won.
+        The results of all contenders, also of those that the reserve gave, and which of them won.
 
     Raises:
         ToolchainError: No placement could be built and run with right numbers.
@@ -192,7 +212,9 @@ def confirm(
     """
     settings = settings or ConfirmationSettings()
     progress = _Progress(on_progress or (lambda done, total, now: None))
-    return _Confirming(runner, contenders, settings, progress, hurry, trials_us or {}).run()
+    return _Confirming(
+        runner, contenders, settings, progress, hurry, trials_us or {}, reserve
+    ).run()
 
 
 def few_rounds(settings: ConfirmationSettings) -> ConfirmationSettings:
@@ -231,21 +253,40 @@ class _Confirming:
         progress: _Progress,
         hurry: Callable[[], bool],
         trials_us: Mapping[tuple[object, ...], float],
+        reserve: Reserve | None,
     ) -> None:
         self.runner = runner
-        self.settings = settings if runner.files.one_loaded is None else few_rounds(settings)
+        self.settings = self.bearable(settings)
         self.progress = progress
         self.hurry = hurry
         self.trials_us = trials_us
-        self.contenders = contenders
-        self.entered = {key: runner.process(one) for key, one in distinct(contenders).items()}
-        self.processes = list(self.entered.values())
+        self.reserve = reserve
+        self.contenders: list[Contender] = []
+        self.entered: dict[tuple[object, ...], PlacementProcess] = {}
+        self.enter(contenders)
         self.left_early: ProcessRounds = {}
         """Rounds of those that memory did not hold to the end."""
 
+    @property
+    def processes(self) -> list[PlacementProcess]:
+        """Return the process of each different module, in the contenders' order."""
+        return list(self.entered.values())
+
+    def enter(self, contenders: Sequence[Contender]) -> None:
+        """Let contenders take part, each different module once."""
+        self.contenders += contenders
+        for key, one in distinct(contenders).items():
+            if key not in self.entered:
+                self.entered[key] = self.runner.process(one)
+
+    def bearable(self, settings: ConfirmationSettings) -> ConfirmationSettings:
+        """Return the settings, for few rounds where memory holds one placement at a time."""
+        return settings if self.runner.files.one_loaded is None else few_rounds(settings)
+
     def run(self) -> Confirmation:
         """Build, load, select, time afresh and profile; see ``confirm``."""
-        self.build_and_load()
+        self.build()
+        self.load_all()
         settings = self.settings
         selection = self.rounds(
             settings.selection_rounds, settings.selection_share, settings.most_rounds
@@ -287,8 +328,41 @@ class _Confirming:
 
     # ------------------------------------------------------------------ building and loading
 
-    def build_and_load(self) -> None:
-        """Build every contender and load it in its own process, which checks its numbers.
+    def build(self) -> None:
+        """Build every contender, and those of the reserve that there is time for.
+
+        Raises:
+            Cancelled: The user stopped it.
+        """
+        settings = self.settings
+        rounds = settings.selection_rounds + settings.fresh_rounds
+        self.progress.total = 2 * len(self.processes) + rounds + 1
+        self.build_waiting()
+        while self.reserve is not None and not self.hurry():
+            further = self.reserve.further()
+            if not further:
+                self.settings = self.bearable(self.reserve.settings())
+                break
+            before = len(self.processes)
+            self.enter(further)
+            self.progress.total += 2 * (len(self.processes) - before)
+            self.build_waiting()
+        self.runner.end_builders()
+
+    def build_waiting(self) -> None:
+        """Build those that have neither been built nor failed."""
+        self.runner.build(
+            [
+                one
+                for one in self.processes
+                if not one.contender.python_session and one.failure is None
+            ],
+            lambda one: self.progress.step(say.BUILDING.format(name=one.contender.title)),
+            self.hurry,
+        )
+
+    def load_all(self) -> None:
+        """Load every contender in its own process, which checks its numbers.
 
         Where memory does not hold all of them, the slow ones leave for the next ones
         (``make_room``).
@@ -298,20 +372,10 @@ class _Confirming:
             InfeasibleError: Those that can take more memory than is allowed.
             Cancelled: The user stopped it.
         """
-        settings = self.settings
-        self.progress.total = (
-            2 * len(self.processes) + settings.selection_rounds + settings.fresh_rounds + 1
-        )
-        self.runner.build(
-            [one for one in self.processes if not one.contender.python_session],
-            lambda one: self.progress.step(say.BUILDING.format(name=one.contender.title)),
-            self.hurry,
-        )
-        self.runner.end_builders()
         waiting = [one for one in self.processes if one.failure is None]
         self.progress.done += len(self.processes) - len(waiting)
         contenders = [one.contender for one in self.processes]
-        most_loaded = settings.capacity.most_loaded(
+        most_loaded = self.settings.capacity.most_loaded(
             contenders, self.runner.files.model.weights_bytes
         )
         if self.runner.files.one_loaded is not None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 import statistics
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from collage_engine.control.budget import Clock
 from collage_engine.trials.confirmation import (
     Confirmation,
     ConfirmationSettings,
+    distinct,
     few_rounds,
     name_of,
     nothing_runs,
@@ -50,6 +53,8 @@ shown, and hardly ever win."""
 NEAR_FACTOR = 1.1
 """Whole models whose trials took at most so many times the fastest one's may be the fastest: the
 few rounds of a trial distinguish 10 % (``WholeModelSettings.rounds``)."""
+SLOWER = 2
+"""The rank of a whole model whose trial took clearly longer than the fastest one's."""
 UNTRIED = 3
 """The rank of a baseline that was not tried before (``_sort_key``): after all others."""
 AT_ONCE = 2
@@ -94,12 +99,19 @@ class ConfirmationPlan:
         left_out: those for which there is no time.
         settings: of the confirmation.
         least_s: seconds that the least rounds take, which nothing cuts off.
+        predicted: what building, loading and timing takes.
+        in_reserve: those of ``left_out`` that may win, the most promising first: they are timed
+            where building the others took less than was predicted.
+        quick: whether it was asked to be short, so that time that is left stays unused.
     """
 
     contenders: tuple[Contender, ...]
     left_out: tuple[Contender, ...]
     settings: ConfirmationSettings
     least_s: float
+    predicted: Predicted
+    in_reserve: tuple[Contender, ...] = ()
+    quick: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,6 +137,18 @@ class Predicted:
         """Return how long a confirmation times contenders that there is time enough for."""
         settings = ConfirmationSettings()
         return few_rounds(settings) if self.reloads else settings
+
+    @property
+    def reloading_s(self) -> float:
+        """Return the seconds for loading the nearest contenders once more."""
+        return self.settings.most_reloaded * self.load_s / self.at_once
+
+    def within(self, seconds: float) -> ConfirmationSettings:
+        """Return the settings for a confirmation that has so many seconds for its rounds."""
+        settings = self.settings
+        if seconds < self.reloading_s:
+            settings = replace(settings, most_reloaded=0)
+        return replace(settings, budget_s=min(settings.budget_s, max(0.0, seconds)))
 
     @property
     def build_s(self) -> float:
@@ -251,6 +275,63 @@ class Predicted:
         return max(least_s, min(near_s, settings.budget_s))
 
 
+@dataclass
+class TimeLeft:
+    """Implements ``confirmation.Reserve`` by the time that is left when contenders are built.
+
+    Attributes:
+        plan: what was planned before anything was built.
+        ends_at: when the confirmation is to be over, on the clock.
+        clock: returns the time now, in seconds.
+        least_s: seconds that the least rounds of all who take part take.
+    """
+
+    plan: ConfirmationPlan
+    ends_at: float
+    clock: Clock = time.monotonic
+    least_s: float = field(init=False)
+    _taken: list[Contender] = field(init=False, repr=False)
+    _waiting: list[Contender] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.least_s = self.plan.least_s
+        self._taken = list(self.plan.contenders)
+        self._waiting = list(self.plan.in_reserve)
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether nothing but the least rounds can be run any more."""
+        return self.clock() > self.ends_at - self.least_s
+
+    def further(self) -> list[Contender]:
+        """Return the next contenders that there is time for after all, ``AT_ONCE`` at most."""
+        predicted = self.plan.predicted
+        left_s = self._left_s() - predicted.reloading_s
+        left_s -= predicted.further_rounds_s(self._taken, predicted.settings)
+        further: list[Contender] = []
+        for contender in list(self._waiting):
+            needs = predicted.contender_s(contender)
+            if needs <= left_s and len(further) < AT_ONCE:
+                further.append(contender)
+                self._waiting.remove(contender)
+                left_s -= needs
+        self._taken += further
+        self.least_s += sum(map(predicted.least_rounds_s, further))
+        return further
+
+    def settings(self) -> ConfirmationSettings:
+        """Return the plan's settings, with all rounds that there is time for now."""
+        if self.plan.quick:
+            return self.plan.settings
+        return self.plan.predicted.within(self._left_s())
+
+    def _left_s(self) -> float:
+        """Return the seconds for rounds beyond the least ones, when all are built."""
+        predicted = self.plan.predicted
+        loads_s = len(distinct(self._taken)) * predicted.load_s / predicted.at_once
+        return self.ends_at - self.clock() - loads_s - self.least_s
+
+
 def kept_back(
     known: WholeModels, left_s: float, weights_bytes: int, worth_s: float = 0.0
 ) -> tuple[float, float]:
@@ -329,9 +410,10 @@ def plan_confirmation(
             ordered, {id(one): _sort_key(one, known, earlier_us or {})[2] for one in ordered}
         )
     settings = predicted.settings
-    reloading_s = settings.most_reloaded * predicted.load_s / predicted.at_once
     # What was not tried is left out before those that may win lack processes and rounds.
-    exact_s = 0.0 if quick else reloading_s + predicted.further_rounds_s(ordered, settings)
+    exact_s = 0.0
+    if not quick:
+        exact_s = predicted.reloading_s + predicted.further_rounds_s(ordered, settings)
     taken: list[Contender] = []
     spent = PROFILE_S
     for contender in ordered:
@@ -342,7 +424,7 @@ def plan_confirmation(
             taken.append(contender)
             spent += needs
     chosen = {id(one) for one in taken}
-    rounds_s = min(settings.budget_s, max(0.0, seconds - spent))
+    settings = predicted.within(seconds - spent)
     if quick:
         settings = replace(
             settings,
@@ -350,15 +432,21 @@ def plan_confirmation(
             fresh_rounds=min(QUICK_ROUNDS, settings.fresh_rounds),
             most_rounds=min(QUICK_ROUNDS, settings.most_rounds),
             most_reloaded=0,
+            budget_s=min(settings.budget_s, QUICK_ROUNDS_S),
         )
-        rounds_s = min(rounds_s, QUICK_ROUNDS_S)
-    elif seconds - spent < reloading_s:
-        settings = replace(settings, most_reloaded=0)
+    in_reserve = [one for one in ordered if id(one) not in chosen and not quick]
     return ConfirmationPlan(
         contenders=tuple(one for one in contenders if id(one) in chosen),
         left_out=tuple(one for one in possible if id(one) not in chosen),
-        settings=replace(settings, budget_s=rounds_s),
+        settings=settings,
         least_s=PROFILE_S + sum(map(predicted.least_rounds_s, taken)),
+        predicted=predicted,
+        quick=quick,
+        in_reserve=tuple(
+            one
+            for one in in_reserve
+            if one.eligible and _sort_key(one, known, earlier_us or {})[1] != SLOWER
+        ),
     )
 
 
@@ -447,7 +535,7 @@ def _sort_key(
     ):
         rank = 1
     else:
-        rank = 2 if math.isfinite(us) else UNTRIED
+        rank = SLOWER if math.isfinite(us) else UNTRIED
     return (not contender.eligible, rank, us, contender.order)
 
 

@@ -37,6 +37,7 @@ def go(
     on_progress=None,
     trials_us=None,
     hurry=lambda: False,
+    reserve=None,
     **settings,
 ):
     with script.runner(tmp_path, cancelled=cancelled) as runner:
@@ -47,7 +48,54 @@ def go(
             on_progress=on_progress,
             trials_us=trials_us,
             hurry=hurry,
+            reserve=reserve,
         )
+
+
+class ScriptedReserve:
+    """Gives batches of contenders one after the other."""
+
+    def __init__(self, *batches):
+        self.batches = list(batches)
+        self.asked = 0
+
+    def further(self):
+        self.asked += 1
+        return self.batches.pop(0) if self.batches else []
+
+    def settings(self):
+        return ConfirmationSettings(selection_rounds=11)
+
+
+def test_who_was_left_out_may_win_where_time_is_left(script, tmp_path):
+    script.us.update({"fuse-ops": 80.0, "greedy": 120.0})
+    reserve = ScriptedReserve(
+        [contender("fuse-ops", 4, kind="fuse-ops")], [contender("greedy", 2, kind="greedy")]
+    )
+    done = go(script, tmp_path, [contender("tvm", kind="whole-model")], reserve=reserve)
+    assert done.winner.contender.name == "fuse-ops"
+    assert [one.contender.name for one in done.results] == ["tvm", "fuse-ops", "greedy"]
+    assert all(one.measured_us for one in done.results)
+    assert reserve.asked == 3
+    assert set(done.differences) == {"tvm", "greedy"}
+
+
+def test_a_module_that_takes_part_already_is_not_built_again(script, tmp_path):
+    first = contender("tvm", kind="whole-model")
+    reserve = ScriptedReserve([contender("again", kind="greedy"), first])
+    reserve.batches[0][0] = Contender(name="again", kind="greedy", cover=first.cover, order=1)
+    done = go(script, tmp_path, [first], reserve=reserve)
+    assert script.opened == {"tvm": 1}
+    assert [one.measured_us for one in done.results] == [done.winner.measured_us] * 3
+
+
+def test_in_a_hurry_nobody_is_asked_for(script, tmp_path):
+    reserve = ScriptedReserve([contender("fuse-ops", kind="fuse-ops")])
+    done = go(
+        script, tmp_path, [contender("tvm"), contender("b")], reserve=reserve, hurry=lambda: True
+    )
+    assert reserve.asked == 0
+    assert [one.contender.name for one in done.results] == ["tvm", "b"]
 
 
 def test_the_fastest_wins_and_is_reported_from_fresh_rounds(script, tmp_path):

@@ -12,7 +12,9 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.run.run_document import tied_with_winner
 from collage_engine.trials.confirmation import ROUNDS_ALONE, Confirmation
 from collage_engine.trials.confirmation_plan import (
+    AT_ONCE,
     LARGEST_SHARE,
+    TimeLeft,
     confirmation_of_trials,
     kept_back,
     plan_confirmation,
@@ -192,3 +194,58 @@ def test_what_is_kept_back_grows_with_what_building_takes_and_leaves_the_rest_it
     confirming_s, exporting_s = kept_back(slow, 60.0, 100_000_000)
     assert confirming_s <= LARGEST_SHARE * 60
     assert exporting_s > kept_back(slow, 60.0, 0)[1]
+
+
+class Clock:
+    """Tells the time that a test sets."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_time_that_building_did_not_take_is_for_those_that_were_left_out() -> None:
+    short = plan_confirmation(EVERYBODY, KNOWN, 9.0)
+    assert [one.name for one in short.in_reserve] == ["collage 1", "greedy"], (
+        "a and c took clearly longer in their trials"
+    )
+    clock = Clock()
+    reserve = TimeLeft(short, clock() + 9.0, clock)
+    clock.now_s += 8.0
+    assert reserve.further() == [], "building took as long as was predicted"
+    assert reserve.settings().budget_s <= 1.0
+    reserve = TimeLeft(short, clock() + 60.0, clock)
+    assert [one.name for one in reserve.further()] == ["collage 1", "greedy"]
+    assert reserve.further() == [], "each is taken once"
+    assert reserve.settings().budget_s > short.settings.budget_s
+    assert reserve.settings().most_reloaded > 0
+
+
+def test_no_more_are_taken_at_a_time_than_are_built_at_a_time() -> None:
+    everybody = [placement(place) for place in range(6)] + [B]
+    clock = Clock()
+    reserve = TimeLeft(plan_confirmation(everybody, KNOWN, 8.0), clock() + 100.0, clock)
+    taken = [len(reserve.further()) for _ in range(4)]
+    assert taken[0] == AT_ONCE and max(taken) == AT_ONCE and taken[-1] == 0
+
+
+def test_the_least_rounds_of_those_from_the_reserve_have_their_time_too() -> None:
+    clock = Clock()
+    reserve = TimeLeft(plan_confirmation(EVERYBODY, KNOWN, 9.0), clock() + 60.0, clock)
+    before_s = reserve.least_s
+    reserve.further()
+    assert reserve.least_s > before_s
+    clock.now_s += 60.0 - reserve.least_s - 0.1
+    assert not reserve.is_over
+    clock.now_s += 0.2
+    assert reserve.is_over
+
+
+def test_a_quick_confirmation_has_no_reserve() -> None:
+    quick = plan_confirmation(EVERYBODY, KNOWN, 60.0, quick=True)
+    clock = Clock()
+    reserve = TimeLeft(quick, clock() + 60.0, clock)
+    assert reserve.further() == []
+    assert reserve.settings() == quick.settings

@@ -29,6 +29,7 @@ from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.trials.baselines import COLLAGE, baselines
 from collage_engine.trials.confirmation import Confirmation, confirm
 from collage_engine.trials.confirmation_plan import (
+    TimeLeft,
     confirmation_of_trials,
     plan_confirmation,
     with_left_out,
@@ -217,7 +218,7 @@ class Confirm:
         modules = {**inputs.open_model.modules, **known.modules}
         with control.stage("confirm") as report:
             if plan.contenders:
-                end = budget.clock() + max(0.0, seconds - plan.least_s)
+                reserve = TimeLeft(plan, budget.clock() + seconds, budget.clock)
                 with trial_runner(
                     self.name,
                     inputs.open_model,
@@ -233,8 +234,9 @@ class Confirm:
                         plan.contenders,
                         settings=plan.settings,
                         on_progress=report.progress,
-                        hurry=lambda: control.keep.is_set() or budget.clock() > end,
+                        hurry=lambda: control.keep.is_set() or reserve.is_over,
                         trials_us=_trial_times(inputs),
+                        reserve=reserve,
                     )
             else:
                 confirmation = confirmation_of_trials(known)
