@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.formats import channels_last_border, host_border
-from collage_engine.partition.rules import Scope
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.format import NHWC, PLAIN, Formats
 from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorNumber
@@ -40,23 +39,6 @@ class CandidateSource:
     """What its partitions can take and give at their borders."""
     host: bool = False
     """Whether it runs on the host in a run on a device: what crosses its border is then copied."""
-    _scopes: dict[int, Scope] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """What its rules work on, by the identity of the graph, which the scope keeps alive."""
-
-    def scope(self, graph: DataflowGraph, spec: PartitionSpec) -> Scope:
-        """Return what its rules work on in a graph.
-
-        It is the same scope each time, so that what finds candidates and what explains why there
-        are none look for them only once.
-
-        Args:
-            graph: The dataflow graph.
-            spec: Its rules.
-        """
-        known = self._scopes.get(id(graph))
-        if known is None:
-            known = self._scopes[id(graph)] = spec.scope(graph)
-        return known
 
     def borders(
         self, graph: DataflowGraph, operators: tuple[OperatorNumber, ...]

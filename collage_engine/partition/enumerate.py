@@ -107,7 +107,7 @@ def why_not(graph: DataflowGraph, source: CandidateSource, index: NodeIndex) -> 
     if is_reduced(source.instance) and node.op not in PRODUCTS:
         return f"{node.op.removeprefix('nn.')} gains nothing in {short(source.instance.precision)}"
     if source.spec is not None:
-        explained = source.spec.rule.why_not(source.scope(graph, source.spec), index)
+        explained = source.spec.rule.why_not(source.spec.scope(graph), index)
         if explained is not None:
             return explained[1]
         if source.instance.library:
@@ -239,15 +239,13 @@ class _Collector:
         if spec is None:
             return
         number = self.calls.graph.to_operators
-        scope = self.source.scope(self.calls.graph, spec)
-        for candidate in spec.candidates_in(scope):
+        for candidate in spec.candidates(self.calls.graph, self.notes):
             composites = tuple(
                 sorted(((n, number(inside)) for n, inside in candidate.composites), key=_by_nodes)
             )
             operators = self.calls.from_nodes(candidate.sub_graph.inside)
             if operators:
                 self.add(operators, short_rule(candidate.rule), False, composites)
-        self.notes.extend(scope.notes)
 
     def singles(self) -> None:
         """Add every supported operator on its own."""

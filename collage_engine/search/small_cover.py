@@ -1,7 +1,8 @@
-"""A cover of the smallest candidates: it tells at once that a problem has a cover at all.
+"""A heuristic that tells at once that a problem is feasible, by a cover of the smallest candidates.
 
-Whether there is any is asked before anything is measured, where most often every operator has a
-candidate of its own. To find the least-cost cover instead takes long on graphs with branches.
+Whether there is any cover is asked before anything is measured, when most often every operator has
+a candidate of its own. For a model of 690 operators with many branches this takes 1 s, where a
+search for the least-cost cover takes 35 (``tests/benchmarks/RESULTS.md``).
 """
 
 from __future__ import annotations

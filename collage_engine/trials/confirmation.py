@@ -256,7 +256,7 @@ class _Confirming:
         reserve: Reserve | None,
     ) -> None:
         self.runner = runner
-        self.settings = self.bearable(settings)
+        self.settings = self.for_memory(settings)
         self.progress = progress
         self.hurry = hurry
         self.trials_us = trials_us
@@ -279,8 +279,8 @@ class _Confirming:
             if key not in self.entered:
                 self.entered[key] = self.runner.process(one)
 
-    def bearable(self, settings: ConfirmationSettings) -> ConfirmationSettings:
-        """Return the settings, for few rounds where memory holds one placement at a time."""
+    def for_memory(self, settings: ConfirmationSettings) -> ConfirmationSettings:
+        """Return the settings, with few rounds where memory holds one placement at a time."""
         return settings if self.runner.files.one_loaded is None else few_rounds(settings)
 
     def run(self) -> Confirmation:
@@ -341,7 +341,7 @@ class _Confirming:
         while self.reserve is not None and not self.hurry():
             further = self.reserve.further()
             if not further:
-                self.settings = self.bearable(self.reserve.settings())
+                self.settings = self.for_memory(self.reserve.settings())
                 break
             before = len(self.processes)
             self.enter(further)
