@@ -48,26 +48,46 @@ def median_of(rounds_us: Sequence[float]) -> float:
     return statistics.median(known) if known else math.nan
 
 
+def shared_slowness(ratios: Sequence[float]) -> float:
+    """Return by how much the machine was slower, as far as everyone who can tell agrees.
+
+    One process alone cannot tell a slow machine from its own bad luck: a placement of 17 partitions
+    took 3.1 ms in one set of rounds and 4.6 in the next, in which others took what they always did.
+    Were these divided by its 1.5, they would seem faster than anything that was measured.
+
+    Args:
+        ratios: For each process that was timed before, its time now over its time then.
+
+    Returns:
+        The ratio nearest to 1 where there are several, all above or all below 1; else 1.
+    """
+    if len(ratios) < 2:
+        return 1.0
+    return max(1.0, min(ratios)) * min(1.0, max(ratios))
+
+
 def slowness(sets: Sequence[Mapping[Entrant, Sequence[float]]]) -> list[float]:
     """Return how much slower the machine was in each set of rounds than it is most of the time.
 
     A virtual machine may be slower by half for seconds, and its load and clock say nothing of it:
     two threads of ONNX Runtime took 4.9 ms in most rounds and 7.1 ms in stretches of one to ten
-    rounds of 0.15 s. Who took part in several sets tells how these differ.
+    rounds of 0.15 s. Those who took part in several sets tell how these differ
+    (``shared_slowness``).
 
     Args:
         sets: Rounds by entrant, in the order in which they were run.
 
     Returns:
         A factor for each set: 1.0 for the usual one, the middle of all (of two, the faster), and
-        for a set that nobody of an earlier one took part in.
+        for a set of which fewer than two took part in an earlier one.
     """
     usual_us: dict[Entrant, float] = {}
     factors: list[float] = []
     for taken in sets:
         medians = {one: us for one, rounds in taken.items() if (us := median_of(rounds)) > 0}
-        ratios = [us / usual_us[one] for one, us in medians.items() if one in usual_us]
-        factors.append(statistics.median(ratios) if ratios else 1.0)
+        factors.append(
+            shared_slowness([us / usual_us[one] for one, us in medians.items() if one in usual_us])
+        )
         usual_us = {one: us / factors[-1] for one, us in medians.items()} | usual_us
     middle = statistics.median_low(factors) if factors else 1.0
     return [factor / middle for factor in factors]

@@ -1,9 +1,10 @@
 """Trials of whole models: each toolchain alone, before anything is measured in isolation.
 
 The contenders are tried a few at a time, in the order in which they are likely to be fastest. The
-fastest so far stays loaded and takes part in the rounds of the next ones, so that the machine's
-drift falls on both. As soon as one of them runs with right numbers, there is an answer, which each
-later one can only improve. Modules are kept: a confirmation takes them instead of building anew.
+two fastest so far stay loaded and take part in the rounds of the next ones, so that the machine's
+drift falls on all of them. As soon as one of them runs with right numbers, there is an answer,
+which each later one can only improve. Modules are kept: a confirmation takes them instead of
+building anew.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from collage_engine.trials.rounds import (
     Rounds,
     WithdrawalSettings,
     median_of,
+    shared_slowness,
     slowness,
 )
 from collage_engine.trials.runner import NOT_REACHED, Module, TrialRunner
@@ -39,6 +41,10 @@ class WholeModelSettings:
 
     at_once: int = 2
     """Contenders that are built and timed together; chosen: a build takes one processor."""
+    staying: int = 2
+    """The fastest so far that stay for the next rounds; chosen: the least that can tell a slow
+    machine from a process of bad luck (``rounds.shared_slowness``). Where memory holds one
+    placement at a time, one stays."""
     rounds: int = 5
     """Rounds of each; chosen: enough to distinguish 10 %; the confirmation does the rest."""
     rounds_s: float = 3.0
@@ -115,9 +121,10 @@ class WholeModels:
     def joined_by(self, later: WholeModels) -> WholeModels:
         """Return these with the fastest that was tried later, beside the fastest of these.
 
-        The machine may have been faster or slower then. The later one's times are what it would
-        have taken before: the rounds of a set are scaled by what one of that set, whose time is
-        known from before or from an earlier set, took in it.
+        The machine may have been faster or slower then. Where it was faster, the rounds of a set
+        are multiplied by what those take less in it whose time is known from before or from an
+        earlier set. Where it was slower they are divided by that only if several say so: else a
+        later one would seem faster than it was ever measured, for the bad luck of one process.
 
         Args:
             later: trials in which the fastest of these took part once more.
@@ -128,14 +135,14 @@ class WholeModels:
         known_us = {best.contender.key: best.measured_us}
         scaled: dict[tuple[object, ...], list[float]] = {}
         for taken in later.sets:
-            common = next((key for key in known_us if median_of(taken.get(key, ())) > 0), None)
-            if common is None:
+            medians = {key: us for key, rounds in taken.items() if (us := median_of(rounds)) > 0}
+            ratios = [us / known_us[key] for key, us in medians.items() if key in known_us]
+            if not ratios:
                 continue
-            factor = known_us[common] / median_of(taken[common])
+            slower = shared_slowness(ratios) if len(ratios) > 1 else min(1.0, ratios[0])
             for key, rounds in taken.items():
-                scaled.setdefault(key, []).extend(us * factor for us in rounds)
-                if key not in known_us:
-                    known_us[key] = factor * median_of(rounds)
+                scaled.setdefault(key, []).extend(us / slower for us in rounds)
+            known_us = {key: us / slower for key, us in medians.items()} | known_us
         others = [
             replace(one, rounds_us=tuple(scaled[one.contender.key]))
             for one in later.timed
@@ -224,6 +231,8 @@ class _WholeModelTrials:
         self.parts_us: dict[PlacementProcess, tuple[float, ...]] = {}
         self.tried: list[PlacementProcess] = []
         self.best: PlacementProcess | None = None
+        self.staying: list[PlacementProcess] = []
+        """Those that are still loaded, the fastest that may be exported first."""
         self.batch_s = 0.0
         """Seconds that the last contenders tried together took."""
 
@@ -249,7 +258,7 @@ class _WholeModelTrials:
         return self.given.left_s() <= 0.0
 
     def try_together(self, processes: Sequence[PlacementProcess]) -> None:
-        """Build, load and time some contenders, beside the fastest so far.
+        """Build, load and time some contenders, beside the fastest ones so far.
 
         Those that are not reached for want of time wait again, in case that nothing before them
         runs.
@@ -277,13 +286,13 @@ class _WholeModelTrials:
             self.time(present)
 
     def time(self, present: Sequence[PlacementProcess]) -> None:
-        """Run rounds of some contenders and of the fastest so far; the fastest of all stays loaded.
+        """Run rounds of some contenders and of the fastest so far; the fastest of all stay loaded.
 
         Args:
             present: The contenders, which are loaded and have right numbers.
         """
         settings, best = self.settings, self.best
-        entrants = [*([best] if best is not None else []), *present]
+        entrants = [*self.staying, *present]
         taken = InterleavedRounds(
             entrants, self.runner.timed_round, lambda one: one.can_win, settings.withdrawal
         ).run(settings.rounds, settings.rounds_s)
@@ -295,8 +304,13 @@ class _WholeModelTrials:
         if fastest is not None and fastest is not best:
             self.best = fastest
             self.given.on_answer(self.known())
+        # One that withdrew is so much slower that its rounds would take the time of the others.
+        near = [one for one in taken if not any(map(math.isnan, taken[one]))]
+        near.sort(key=lambda one: (one is not self.best, median_of(taken[one])))
+        most = settings.staying if self.runner.files.one_loaded is None else 1
+        self.staying = near[:most]
         for process in entrants:
-            if process is not self.best:
+            if process not in self.staying:
                 process.close()
 
     def look_into(self, process: PlacementProcess) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from collage_engine.records.cost import UNKNOWN, Cost
 from collage_engine.run.stages.whole_models import replaces
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.proposals import Proposal
-from collage_engine.trials.rounds import slowness
+from collage_engine.trials.rounds import shared_slowness, slowness
 from collage_engine.trials.runner import NOT_REACHED
 from collage_engine.trials.whole_models import TrialTime, WholeModels, time_whole_models
 from tests.support.scripted_workers import Script, cover
@@ -59,7 +60,7 @@ def test_each_faster_one_is_a_new_answer(script: Script, tmp_path: Path) -> None
     assert [one.contender.name for one in known.timed] == ["d", "b", "c", "a"]
     assert known.best is not None and known.best.measured_us == pytest.approx(100.0)
     assert not known.unreached
-    assert script.most_loaded == 3, "the fastest so far beside two further ones"
+    assert script.most_loaded == 3, "the fastest so far beside two further ones; a is far slower"
     assert not script.loaded, "no process is left"
 
 
@@ -184,28 +185,55 @@ def test_who_did_not_run_with_the_fastest_is_compared_through_who_ran_with_both(
 def test_a_slow_stretch_of_the_machine_is_no_time_of_who_ran_in_it(
     script: Script, tmp_path: Path
 ) -> None:
-    """The second of three pairs met a machine that was slower by half, with the fastest so far."""
+    """The second of three pairs met a machine that was slower by half, with the two before it."""
+
+    def slow_later(us: float) -> Callable[[int], float]:
+        return lambda number: us * (1.5 if 5 <= number < 10 else 1.0)  # its second five rounds
+
     script.us.update(
-        a=300.0,
-        b=lambda number: 200.0 * (1.5 if 5 <= number < 10 else 1.0),  # its second five rounds
-        c=250.0 * 1.5,
-        d=220.0 * 1.5,
-        e=240.0,
-        f=230.0,
+        a=slow_later(230.0),
+        b=slow_later(200.0),
+        c=240.0 * 1.5,
+        d=lambda number: 220.0 * (1.5 if number < 5 else 1.0),
+        e=235.0,
+        f=225.0,
     )
     known = tried(script, tmp_path, Listener(1e6), *map(whole, "abcdef"))
     took = {one.contender.name: one.measured_us for one in known.timed}
-    assert list(took) == ["b", "d", "f", "e", "c", "a"], "in the order of what they usually take"
-    usual = {"a": 300.0, "b": 200.0, "c": 250.0, "d": 220.0, "e": 240.0, "f": 230.0}
+    assert list(took) == ["b", "d", "f", "a", "e", "c"], "in the order of what they usually take"
+    usual = {"a": 230.0, "b": 200.0, "c": 240.0, "d": 220.0, "e": 235.0, "f": 225.0}
     assert took == pytest.approx(usual)
+    assert script.most_loaded == 4, "the two fastest so far beside two further ones"
     assert known.best is not None
     assert min(known.sets[1][known.best.contender.key]) == pytest.approx(300.0), "as measured"
+
+
+def test_the_bad_luck_of_one_process_makes_no_other_seem_faster(
+    script: Script, tmp_path: Path
+) -> None:
+    """The fastest so far becomes slower by half, while all others take what they always did."""
+    script.us.update(
+        a=230.0, b=lambda number: 200.0 * (1.5 if number >= 5 else 1.0), c=225.0, d=220.0
+    )
+    listener = Listener(1e6)
+    known = tried(script, tmp_path, listener, *map(whole, "abcd"))
+    took = {one.contender.name: one.measured_us for one in known.timed}
+    assert {name: took[name] for name in "acd"} == pytest.approx({"a": 230, "c": 225, "d": 220})
+    assert min(us for us in took.values() if us) > 199.9, "no time that nobody measured"
 
 
 def test_the_usual_speed_is_the_middle_one() -> None:
     assert slowness([]) == []
     assert slowness([{"a": [100.0, 102.0]}]) == [1.0]
-    assert slowness([{"a": [150.0]}, {"a": [100.0], "b": [90.0]}]) == pytest.approx([1.5, 1.0])
-    three = [{"a": [150.0]}, {"a": [100.0], "b": [90.0]}, {"b": [90.0, 91.0, math.nan, 90.0]}]
-    assert slowness(three) == pytest.approx([1.5, 1.0, 1.0])
+    slow = {"a": [150.0], "b": [165.0]}
+    assert slowness([slow, {"a": [100.0], "b": [110.0], "c": [90.0]}]) == pytest.approx([1.5, 1.0])
+    three = [slow, {"a": [100.0], "b": [110.0]}, {"a": [100.0, 101.0, math.nan], "b": [110.0]}]
+    assert slowness(three) == pytest.approx([1.5, 1.0, 1.0], abs=0.01)
     assert slowness([{"a": [100.0]}, {"b": [400.0]}]) == [1.0, 1.0], "nobody took part in both"
+
+
+def test_the_machine_was_as_slow_as_everyone_says_and_one_alone_does_not_count() -> None:
+    assert shared_slowness([]) == shared_slowness([1.5]) == 1.0
+    assert shared_slowness([1.5, 1.2, 1.3]) == pytest.approx(1.2)
+    assert shared_slowness([0.5, 0.8]) == pytest.approx(0.8)
+    assert shared_slowness([1.5, 0.9]) == 1.0, "they do not agree"
