@@ -27,7 +27,7 @@ from collage_engine.drawing.formatting import (
     spread_text,
     time_text,
 )
-from collage_engine.drawing.latencies import KINDS, baseline_name, latency_rows
+from collage_engine.drawing.latencies import baseline_name, latency_rows
 from collage_engine.drawing.objective import deployment_cells, objective_sentences
 from collage_engine.drawing.palette import learn
 from collage_engine.drawing.shape_table import COLUMNS, NUMBERS, shape_cells, sharing_sentences
@@ -205,10 +205,12 @@ def _print_constraints(run: Run) -> None:
         say(sentence.format(pin=pin.pin, state=pin.state, reason=reason))
     for limit in run.limits:
         say(words.LIMIT.format(text=limit.reason or f"{limit.text}: {limit.state}"))
+    barred: dict[str, list[str]] = {}
     for base in run.baselines:
         if base.barred:
-            name, kind = baseline_name(base), KINDS[base.kind]
-            say(words.BARRED.format(name=name, kind=kind, reason=base.barred))
+            barred.setdefault(base.barred, []).append(baseline_name(base))
+    for reason, names in barred.items():
+        say(words.BARRED.format(reason=reason, names=", ".join(names)))
 
 
 def _print_warnings(run: Run) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.formatting import counted, gain_text
 from collage_engine.records.placement import Baseline, Run
-from collage_engine.wording.runs import TIED, TRIAL_ONLY
+from collage_engine.wording.runs import NOT_ALLOWED, TIED, TRIAL_ONLY
 
 KINDS = {"whole-model": "whole model", "fuseops": "FuseOps", "greedy": "greedy", "user": "yours"}
 EXPORTED = "as exported"
@@ -28,14 +28,18 @@ class Row:
     tied: bool = False
     """Whether the placement is as fast as the chosen one, as far as the rounds can tell."""
     barred: str | None = None
-    """The deployment constraint that the placement breaks; empty where it breaks none."""
+    """The pins or deployment constraints that the placement breaks; None where it breaks none."""
     from_trial: bool = False
     """Whether its time is that of a trial before the confirmation, in which it took no part."""
 
     @property
     def about(self) -> str:
-        """Return its kind, and that its time is that of a trial only: ``greedy, trial only``."""
-        return f"{self.kind}, {TRIAL_ONLY}" if self.from_trial else self.kind
+        """Return its kind, and what else is to be known of it: ``greedy, trial only``.
+
+        That is that its time is that of a trial only, and that it may not be exported.
+        """
+        notes = [TRIAL_ONLY] * self.from_trial + [NOT_ALLOWED] * bool(self.barred)
+        return ", ".join([self.kind, *notes])
 
     def against(self, reference_us: float | None) -> str:
         """Return by how much it is slower or faster than the chosen placement, as tables show it.

@@ -132,7 +132,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     max_rel_error: float | None = None
     """Of the whole model, the largest over the samples."""
     barred: str | None = None
-    """Why it may not be exported, whatever its time: a deployment constraint."""
+    """Why it may not be exported, whatever its time: a deployment constraint, or pins."""
     from_trial: bool = False
     """Whether its time is that of its trial at the begin of the run: it took no part in the
     confirmation."""

@@ -19,6 +19,7 @@ from collage_engine.toolchains.capabilities import has_python_session
 from collage_engine.toolchains.registry import get
 from collage_engine.trials.baselines import COLLAGE, baselines
 from collage_engine.trials.contender import Contender
+from collage_engine.wording import constraints as say
 
 PARTITION_US = 100.0
 """Microseconds that a partition is charged with where no cost is known; chosen: more than any
@@ -28,8 +29,11 @@ launch takes, so that a cover of few partitions is preferred."""
 def with_eligibility(data: ProblemData, contender: Contender) -> Contender:
     """Return a contender with whether it may win: it breaks no pin and no deployment constraint."""
     why = export_refusal(contender.cover, runtime_limits(data.settings, data.constants))
-    broken = any(breaks_pin(contender.cover, pin) for pin in data.pins)
-    return replace(contender, eligible=why is None and not broken, barred=why)
+    broken = [pin for pin in data.pins if breaks_pin(contender.cover, pin)]
+    if why is None and broken:
+        template = say.AGAINST_PIN if len(broken) == 1 else say.AGAINST_PINS
+        why = template.format(pins=", ".join(f"'{pin.text or pin.kind}'" for pin in broken))
+    return replace(contender, eligible=why is None, barred=why)
 
 
 def first_contenders(open_model: OpenModel, menu: Menu, data: ProblemData) -> list[Contender]:

@@ -51,7 +51,7 @@ class Contender:
             own file.
         reason: why it cannot be built at all; it is listed, not timed.
         eligible: whether it may win: a baseline that breaks a pin is timed but not exported.
-        barred: which deployment constraint it breaks; then it is not eligible.
+        barred: which deployment constraint, or which pins, it breaks; then it is not eligible.
     """
 
     name: str

@@ -94,6 +94,8 @@ ARTIFACT_TOO_LARGE = (
     "libraries fit, its code, samples and licences come on top"
 )
 BEYOND_LIMITS = "beyond the limits: {limits}"
+AGAINST_PIN = "against the pin {pins}"
+AGAINST_PINS = "against the pins {pins}"
 NOT_AMONG_RUNTIMES = "{names} is not among the runtimes"
 MEGABYTES = "{megabytes} MB"
 BRINGS_LICENCES = "{runtime} brings {licences}"

@@ -49,6 +49,7 @@ FOUND_IN_TRIAL = (
     "time."
 )
 TRIAL_ONLY = "trial only"
+NOT_ALLOWED = "not allowed"
 TIED = "tied"
 TIME_OF_TRIAL = "in a trial, not confirmed"
 FOUND_TIED = "{found} takes {us}: a tie, and {winner} is simpler."

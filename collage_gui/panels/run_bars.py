@@ -141,9 +141,11 @@ def _baseline_bars(run: Run | None) -> list[Bar]:
 
 
 def _baseline_note(run: Run, baseline: Baseline) -> str:
-    """Says why a baseline has no time, that it is exported, or as fast as what is."""
+    """Says why a baseline has no time, or is not exported; that it is, or is as fast as what is."""
     if baseline.measured_us is None:
         return baseline.reason or ""
+    if baseline.barred is not None:
+        return baseline.barred
     if baseline.name == run.winner:
         return words.IS_BEST_SO_FAR if run.provisional else words.EXPORTED
     if baseline.name in run.tied:
