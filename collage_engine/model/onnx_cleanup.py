@@ -8,10 +8,10 @@ or is listed as folded.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from onnx import ModelProto, helper, inliner
+from onnx import ModelProto, NodeProto, helper, inliner
 
 from collage_engine.model import onnx_affine, onnx_expand
 from collage_engine.model.draft import Draft, node_name
@@ -201,7 +201,7 @@ FINAL_PASSES = (
 def clean_up(model: ModelProto, path: str = "") -> CleanModel:
     """Cleans a checked model with known input sizes, which is changed in place."""
     order = tuple(dict.fromkeys(node_name(n) for n in model.graph.node))
-    draft = Draft(_inlined(model), path)
+    draft = Draft(_inlined(model) if model.functions else model, path)
     if draft.opset < 7:
         raise ModelError(
             f"{path} uses ONNX operator set {draft.opset}: convert it to 7 or newer "
@@ -236,21 +236,84 @@ def _fold_to_fixed_point(draft: Draft) -> None:
 
 
 def _inlined(model: ModelProto) -> ModelProto:
-    """Return the model without local functions; what replaces a call goes by the call's name."""
-    if not model.functions:
-        return model
-    local = {(f.domain, f.name) for f in model.functions}
-    for node in model.graph.node:
+    """Return the model without local functions; what replaces a call goes by the call's name.
+
+    The inliner of ONNX forgets the values that a function declares for attributes which a call
+    leaves out. They are therefore written into the calls first, and calls are replaced from the
+    outside inwards: whether a call within a function leaves an attribute out can depend on the
+    attributes of the call around it. What one round makes is in the graph when the next begins.
+    """
+    flat = ModelProto()
+    flat.CopyFrom(model)
+    _name_overloads(flat)
+    _agree_on_opsets(flat)
+    for node in flat.graph.node:
         node.name = node_name(node)
-    calls = {
-        o: n.name for n in model.graph.node if (n.domain, n.op_type) in local for o in n.output
-    }
-    kept = {n.name for n in model.graph.node if (n.domain, n.op_type) not in local}
-    flat = inliner.inline_local_functions(model)
+    while flat.functions:
+        within = {(n.domain, n.op_type) for f in flat.functions for n in _with_branches(f.node)}
+        outer = {(f.domain, f.name): f for f in flat.functions if (f.domain, f.name) not in within}
+        if not outer:  # functions that call each other, and that the graph does not call
+            del flat.functions[:]
+            break
+        for node in _with_branches(flat.graph.node):
+            called = outer.get((node.domain, node.op_type))
+            given = {attribute.name for attribute in node.attribute}
+            if called is not None:
+                node.attribute.extend(a for a in called.attribute_proto if a.name not in given)
+        flat = _without_calls(flat, list(outer))
+    return flat
+
+
+def _without_calls(model: ModelProto, functions: list[tuple[str, str]]) -> ModelProto:
+    """Return the model with the calls of some functions replaced, and without the functions."""
+    calls: dict[str, str] = {}
+    kept: dict[str, str] = {}
+    for node in model.graph.node:
+        into = calls if (node.domain, node.op_type) in functions else kept
+        into.update(dict.fromkeys(node.output, node.name))
+    flat = inliner.inline_selected_functions(model, functions)
     # The nodes of one call stand together and end with the one that makes its last output.
     owner = ""
     for node in reversed(flat.graph.node):
         owner = next((calls[o] for o in node.output if o in calls), owner)
-        if node.name not in kept:
-            node.name = owner
+        node.name = next((kept[o] for o in node.output if o in kept), owner)
+    left = [f for f in flat.functions if (f.domain, f.name) not in functions]
+    del flat.functions[:]
+    flat.functions.extend(left)
     return flat
+
+
+def _with_branches(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """Yield nodes, and those of their branches."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            for branch in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+                yield from _with_branches(branch.node)
+
+
+def _agree_on_opsets(model: ModelProto) -> None:
+    """Give functions the model's versions of operator sets, and the model those it lacks, in place.
+
+    The inliner asks for equal ones. The checker has made sure that the operators of a function mean
+    the same in both versions.
+    """
+    versions = {each.domain: each.version for each in model.opset_import}
+    for function in model.functions:
+        for each in function.opset_import:
+            if each.domain not in versions:
+                versions[each.domain] = each.version
+                model.opset_import.add().CopyFrom(each)
+            each.version = versions[each.domain]
+
+
+def _name_overloads(model: ModelProto) -> None:
+    """Give functions that differ in their overload alone names of their own, in place."""
+    overloads = {(f.domain, f.name, f.overload) for f in model.functions if f.overload}
+    bodies = [node for f in model.functions for node in _with_branches(f.node)]
+    for node in (*_with_branches(model.graph.node), *bodies):
+        if (node.domain, node.op_type, node.overload) in overloads:
+            node.op_type, node.overload = f"{node.op_type}:{node.overload}", ""
+    for function in model.functions:
+        if function.overload:
+            function.name, function.overload = f"{function.name}:{function.overload}", ""

@@ -8,7 +8,7 @@ QLinearConv and QLinearMatMul become DequantizeLinear, the float operator, Quant
 from __future__ import annotations
 
 import numpy as np
-from onnx import helper, inliner
+from onnx import defs, helper, inliner
 
 from collage_engine.model.draft import Draft, Op, op_from
 from collage_engine.model.onnx_branches import taken_branch
@@ -62,8 +62,15 @@ def _inlined(draft: Draft, op: Op) -> list[Op] | None:
     used = [v for v in dict.fromkeys(op.inputs) if v]
     if not all(draft.element_type(v) and draft.shape(v) is not None for v in used):
         return None
+    node = op.to_proto()
+    # The inliner forgets the values that the standard declares for attributes left out.
+    node.attribute.extend(
+        attribute.default_value
+        for name, attribute in defs.get_schema(op.type, draft.opset).attributes.items()
+        if name not in op.attributes and attribute.default_value.type
+    )
     graph = helper.make_graph(
-        [op.to_proto()],
+        [node],
         "one",
         [helper.make_tensor_value_info(v, draft.element_type(v), draft.shape(v)) for v in used],
         [helper.make_empty_tensor_value_info(o) for o in op.outputs if o],
