@@ -27,7 +27,13 @@ from pathlib import Path
 from typing import Any
 
 from collage_engine.machine.logs import for_children
-from collage_engine.machine.processes import descendants, private_bytes, signal_name
+from collage_engine.machine.processes import (
+    descendants,
+    kill,
+    private_bytes,
+    signal_name,
+    tree_private_bytes,
+)
 from collage_engine.machine.worker_child import HEADER, pack_message
 from collage_engine.records.reasons import MOST_CHARACTERS, last_line
 
@@ -127,7 +133,7 @@ class ChildProcess:
     def used_bytes(self, *, whole_tree: bool) -> int:
         """Return the private memory of the server, or of the server and all that it started."""
         if whole_tree:
-            return sum(private_bytes(pid) for pid in descendants(self._process.pid))
+            return tree_private_bytes(self._process.pid)
         return private_bytes(self.server_pid) if self.server_pid else 0
 
     # -- requests and replies ----------------------------------------------------------
@@ -221,8 +227,7 @@ class ChildProcess:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
             for pid in [*descendants(self._process.pid), self._process.pid]:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
+                kill(pid)
             with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in a driver
                 self._process.wait(STUCK_S)
         self._errors.close()

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psutil
+
 from collage_engine.machine.device import allowed_processors, busy
 from collage_engine.records.machine_state import MachineState
 
 QUERY_S = 5.0
 """Seconds that NVIDIA's tool may take; chosen, some ten times what it takes."""
 CPUS = Path("/sys/devices/system/cpu")
-CPUINFO = Path("/proc/cpuinfo")
 
 
 def machine_state(device: str = "cpu") -> MachineState:
@@ -40,37 +41,21 @@ def machine_state(device: str = "cpu") -> MachineState:
     )
 
 
-def processor_mhz(
-    processors: Sequence[int], cpus: Path = CPUS, cpuinfo: Path = CPUINFO
-) -> list[float]:
-    """Returns the clocks of processors in MHz, from Linux's cpufreq or what the kernel prints.
+def processor_mhz(processors: Sequence[int]) -> list[float]:
+    """Return the clocks of processors in MHz, from cpufreq or what the kernel prints.
 
     Args:
         processors: Their numbers.
-        cpus: Linux's folder of processors.
-        cpuinfo: The kernel's table of processors.
 
     Returns:
         One for each processor whose clock is reported; virtual machines often report a constant, or
         nothing.
     """
-    found = [
-        float(text) / 1000
-        for number in processors
-        if (text := _text(cpus / f"cpu{number}" / "cpufreq" / "scaling_cur_freq"))
-        and text.isdecimal()
-    ]
-    if found:
-        return found
-    known: dict[int, float] = {}
-    number = -1
-    for line in _text(cpuinfo).splitlines():
-        name, _, value = (part.strip() for part in line.partition(":"))
-        if name == "processor" and value.isdecimal():
-            number = int(value)
-        elif name == "cpu MHz" and re.fullmatch(r"\d+(\.\d+)?", value):
-            known[number] = float(value)
-    return [known[number] for number in processors if number in known]
+    try:
+        clocks = psutil.cpu_freq(percpu=True)
+    except (OSError, NotImplementedError):  # no such thing here, or a clock that cannot be read
+        return []
+    return [clocks[number].current for number in processors if number < len(clocks)]
 
 
 def governors(processors: Sequence[int], cpus: Path = CPUS) -> list[str]:

@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from collage_engine.machine.cgroups import processor_quota
 from collage_engine.records.toolchain import Device
 
@@ -163,20 +165,15 @@ def busy(window_s: float = 0.3) -> str | None:
 
     Looks for ``window_s`` seconds; this process and its children do not count if they idle.
     """
-    allowed = set(allowed_processors())
-    first = _ticks(allowed)
     mine = sum(os.times()[:4])
+    before = _processor_seconds()
     time.sleep(window_s)
-    second = _ticks(allowed)
+    after = _processor_seconds()
     mine = sum(os.times()[:4]) - mine
-    if first is None or second is None:
-        return None
-    total = second["total"] - first["total"]
+    total, used, stolen = (b - a for a, b in zip(before, after, strict=True))
     if total <= 0:
         return None
-    per_second = os.sysconf("SC_CLK_TCK")
-    used = (second["busy"] - first["busy"] - mine * per_second) / total
-    stolen = (second["steal"] - first["steal"]) / total
+    used, stolen = (used - mine) / total, stolen / total
     if stolen > BUSY_SHARE / 3:
         return (
             f"other guests of the host take {100 * stolen:.0f} % of this machine's processors; "
@@ -190,22 +187,13 @@ def busy(window_s: float = 0.3) -> str | None:
     return None
 
 
-def _ticks(allowed: set[int], path: Path = Path("/proc/stat")) -> dict[str, int] | None:
-    """Returns the clock ticks of these processors: all, in use, and stolen by the host."""
-    sums = {"total": 0, "busy": 0, "steal": 0}
-    try:
-        lines = path.read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        matched = re.match(r"cpu(\d+)\s+(.*)", line)
-        if matched is None or int(matched[1]) not in allowed:
-            continue
-        ticks = [int(word) for word in matched[2].split()][:8]
-        ticks += [0] * (8 - len(ticks))
-        user, nice, system, idle, iowait, irq, softirq, steal = ticks
-        in_use = user + nice + system + irq + softirq
-        sums["busy"] += in_use
-        sums["steal"] += steal
-        sums["total"] += in_use + idle + iowait + steal
-    return sums
+def _processor_seconds() -> tuple[float, float, float]:
+    """Return the seconds of our processors since they started: all, in use, stolen by the host."""
+    times = psutil.cpu_times(percpu=True)
+    ours = [times[number] for number in allowed_processors() if number < len(times)]
+
+    def seconds(*kinds: str) -> float:
+        return sum(getattr(each, kind, 0.0) for each in ours for kind in kinds)
+
+    in_use, stolen = seconds("user", "nice", "system", "irq", "softirq"), seconds("steal")
+    return in_use + stolen + seconds("idle", "iowait"), in_use, stolen

@@ -26,7 +26,7 @@ TICK_S = 0.05
 and the checks cost no measurable time beside a measurement."""
 TREE_FIRST_S, TREE_EVERY_S = 1.0, 2.0
 """Seconds until the memory of a child's own children is first added up, and between such sums;
-chosen: finding them reads a file for every thread."""
+chosen: finding them reads a file for every process of the machine."""
 
 MEMORY_SHARE = 0.7
 """Share of the machine's memory that a child and its children may take where nothing else is said;

@@ -9,7 +9,7 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.machine.clocks import machine_state
-from collage_engine.machine.tree_memory import watched_memory
+from collage_engine.machine.processes import watched_memory
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import ArtifactError
 from collage_engine.records.pin import Pin

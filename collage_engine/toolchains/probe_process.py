@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import psutil
 
 from collage_engine.machine.cgroups import memory_bytes
-from collage_engine.machine.processes import descendants, private_bytes
+from collage_engine.machine.processes import descendants, tree_private_bytes
 from collage_engine.records.errors import ToolchainError
 
 _LOG = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ def _watched(child: subprocess.Popen[str], limits: ProbeLimits) -> tuple[int, st
         if left_s <= 0:
             raise ProbeEnded(f"probing it took longer than {limits.whole_s:g} s")
         family = [child.pid, *descendants(child.pid)]
-        if sum(map(private_bytes, family)) > most_bytes:
+        if tree_private_bytes(child.pid) > most_bytes:
             raise ProbeEnded(f"probing it used more than {most_bytes / 2**30:.3g} GiB of memory")
         before_s, used_s = used_s, _processor_s(family)
         if used_s != before_s:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,13 +17,6 @@ from collage_engine.records.machine_state import MachineState
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.stages.export import quiet_enough
 
-CPUINFO = """processor\t: 0
-cpu MHz\t\t: 3700.500
-
-processor\t: 1
-cpu MHz\t\t: 2400
-"""
-
 
 @pytest.fixture
 def cpus(tmp_path: Path) -> Path:
@@ -34,19 +28,17 @@ def cpus(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_clocks_are_those_of_the_processors_that_are_allowed(cpus: Path) -> None:
-    assert processor_mhz([0, 1], cpus) == [3600.0, 1200.0]
-    assert processor_mhz([1], cpus) == [1200.0]
+def test_clocks_are_those_of_the_processors_that_are_allowed(cpus: Path, monkeypatch) -> None:
+    clocks = [SimpleNamespace(current=mhz) for mhz in (3600.0, 1200.0)]
+    monkeypatch.setattr("psutil.cpu_freq", lambda percpu: clocks)
+    assert processor_mhz([0, 1, 2]) == [3600.0, 1200.0]
+    assert processor_mhz([1]) == [1200.0]
     assert governors([0, 1], cpus) == ["powersave", "schedutil"]
 
 
-def test_without_cpufreq_the_kernels_table_tells(tmp_path: Path) -> None:
-    table = tmp_path / "cpuinfo"
-    table.write_text(CPUINFO)
-    assert processor_mhz([0, 1, 2], tmp_path, table) == [3700.5, 2400.0]
-    assert processor_mhz([1], tmp_path, table) == [2400.0]
-    assert processor_mhz([0], tmp_path, tmp_path / "missing") == []
-    assert governors([0], tmp_path) == []
+def test_without_cpufreq_nothing_is_told(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("psutil.cpu_freq", lambda percpu: [])
+    assert processor_mhz([0]) == [] and governors([0], tmp_path) == []
 
 
 def test_a_device_tells_its_clocks_through_nvidias_tool(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -63,13 +64,8 @@ def test_affinity_is_respected():
 
 
 def fake_ticks(monkeypatch, busy: int, steal: int):
-    looks = iter(
-        [
-            {"total": 1000, "busy": 100, "steal": 0},
-            {"total": 1100, "busy": 100 + busy, "steal": steal},
-        ]
-    )
-    monkeypatch.setattr(device, "_ticks", lambda allowed: next(looks))
+    looks = iter([(10.0, 1.0, 0.0), (11.0, 1.0 + busy / 100, steal / 100)])
+    monkeypatch.setattr(device, "_processor_seconds", lambda: next(looks))
     return device.busy(0.0)
 
 
@@ -81,8 +77,10 @@ def test_busy(monkeypatch):
     assert sentence is not None and "other guests of the host take 40 %" in sentence
 
 
-def test_ticks_count_only_our_processors(tmp_path):
-    stat = tmp_path / "stat"
-    stat.write_text("cpu 1 1 1 1\ncpu0 10 0 5 100 0 1 2 7 0 0\ncpu1 99 99 99 99 9 9 9 9\nintr 5\n")
-    assert device._ticks({0}, stat) == {"total": 125, "busy": 18, "steal": 7}
-    assert device._ticks({0}, tmp_path / "missing") is None
+def test_only_our_processors_count(monkeypatch):
+    fields = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+    ours = SimpleNamespace(**dict(zip(fields, (10, 0, 5, 100, 0, 1, 2, 7), strict=True)))
+    other = SimpleNamespace(**dict.fromkeys(fields, 99))
+    monkeypatch.setattr("psutil.cpu_times", lambda percpu: [ours, other])
+    monkeypatch.setattr(device, "allowed_processors", lambda: (0, 5))
+    assert device._processor_seconds() == (125, 18, 7)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from collage_engine.machine import processes
 from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.machine.worker import (
     RemoteError,
@@ -230,18 +231,31 @@ def test_no_descriptor_is_left_behind(worker):
     assert not pipes() - before
 
 
-def test_both_ways_of_finding_descendants_agree(worker):
-    from collage_engine.machine import processes
-
+def test_the_family_of_a_worker_is_found_with_its_memory(worker):
     family: list[int] = []
     worker.call({"do": "family", "s": 0}, on_message=family.extend)
     warden = worker.warden_pid
-    quick = set(processes.descendants(warden))
-    table, slow, todo = processes._children_table(), set(), [warden]
-    while todo:
-        below = table.get(todo.pop(), [])
-        slow.update(below)
-        todo += below
-    assert quick == slow and set(family) <= quick
-    assert processes.private_bytes(worker.pid) > 1 << 20
-    assert processes.private_bytes(2**22 + 1) == 0
+    assert set(family) <= set(processes.descendants(warden))
+    assert processes.tree_private_bytes(warden) > processes.private_bytes(worker.pid) > 1 << 20
+    assert processes.private_bytes(2**22 + 1) == 0 and not processes.descendants(2**22 + 1)
+
+
+def test_processes_that_end_while_they_are_looked_at_are_no_error():
+    """The look at a tree's memory meets processes that have just ended: they count nothing."""
+    ended = threading.Event()
+
+    def come_and_go() -> None:
+        while not ended.is_set():
+            subprocess.run(["sh", "-c", "true & true & wait"], check=True)
+
+    threads = [threading.Thread(target=come_and_go) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        end = time.monotonic() + 2
+        while time.monotonic() < end:
+            assert processes.tree_private_bytes(os.getpid()) > 1 << 20
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
