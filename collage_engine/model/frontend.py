@@ -26,7 +26,7 @@ from collage_engine.model.mapped_weights import is_mapped
 from collage_engine.model.onnx_file import tensor_array
 from collage_engine.model.onnx_outer_values import outer_values
 from collage_engine.model.onnx_types import dtype_name
-from collage_engine.model.opaque import OpaqueOperator, operator_of
+from collage_engine.model.opaque import OpaqueOperator, is_standard, operator_of
 from collage_engine.records.errors import ModelError
 from collage_engine.records.graph import TEXT_BYTES, TensorType
 from collage_engine.records.reasons import last_line, short_reason
@@ -213,7 +213,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
 
     def _has_converter(self, node: onnx.NodeProto) -> bool:
         """Return whether ours or TVM's converters know the operator."""
-        if node.domain not in ("", "ai.onnx"):
+        if not is_standard(node):
             return node.op_type in OTHER_DOMAINS.get(node.domain, ())
         # TVM's Attention is the one of com.microsoft.
         known = onnx_frontend._get_convert_map()

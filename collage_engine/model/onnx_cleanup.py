@@ -8,15 +8,16 @@ or is listed as folded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from onnx import ModelProto, NodeProto, helper, inliner
+from onnx import ModelProto, helper, inliner
 
 from collage_engine.model import onnx_affine, onnx_expand
 from collage_engine.model.draft import Draft, node_name
 from collage_engine.model.onnx_checks import check_operators
 from collage_engine.model.onnx_fold import constants_to_initializers, fold
+from collage_engine.model.onnx_outer_values import with_branches
 from collage_engine.model.onnx_pads import explicit_pads, pads_into_convolutions
 from collage_engine.model.onnx_quantized import dequantize_per_reader, pad_in_float
 from collage_engine.model.onnx_ranges import (
@@ -250,12 +251,12 @@ def _inlined(model: ModelProto) -> ModelProto:
     for node in flat.graph.node:
         node.name = node_name(node)
     while flat.functions:
-        within = {(n.domain, n.op_type) for f in flat.functions for n in _with_branches(f.node)}
+        within = {(n.domain, n.op_type) for f in flat.functions for n in with_branches(f.node)}
         outer = {(f.domain, f.name): f for f in flat.functions if (f.domain, f.name) not in within}
         if not outer:  # functions that call each other, and that the graph does not call
             del flat.functions[:]
             break
-        for node in _with_branches(flat.graph.node):
+        for node in with_branches(flat.graph.node):
             called = outer.get((node.domain, node.op_type))
             given = {attribute.name for attribute in node.attribute}
             if called is not None:
@@ -283,15 +284,6 @@ def _without_calls(model: ModelProto, functions: list[tuple[str, str]]) -> Model
     return flat
 
 
-def _with_branches(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """Yield nodes, and those of their branches."""
-    for node in nodes:
-        yield node
-        for attribute in node.attribute:
-            for branch in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
-                yield from _with_branches(branch.node)
-
-
 def _agree_on_opsets(model: ModelProto) -> None:
     """Give functions the model's versions of operator sets, and the model those it lacks, in place.
 
@@ -310,8 +302,8 @@ def _agree_on_opsets(model: ModelProto) -> None:
 def _name_overloads(model: ModelProto) -> None:
     """Give functions that differ in their overload alone names of their own, in place."""
     overloads = {(f.domain, f.name, f.overload) for f in model.functions if f.overload}
-    bodies = [node for f in model.functions for node in _with_branches(f.node)]
-    for node in (*_with_branches(model.graph.node), *bodies):
+    bodies = [node for f in model.functions for node in with_branches(f.node)]
+    for node in (*with_branches(model.graph.node), *bodies):
         if (node.domain, node.op_type, node.overload) in overloads:
             node.op_type, node.overload = f"{node.op_type}:{node.overload}", ""
     for function in model.functions:

@@ -6,9 +6,18 @@ nor lost when they are renamed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from onnx import AttributeProto, GraphProto, NodeProto
+
+
+def with_branches(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """Yield nodes, and those of their branches."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from with_branches(attribute.g.node)
 
 
 def outer_values(node: NodeProto) -> tuple[str, ...]:

@@ -31,6 +31,8 @@ from onnx import (
 
 from collage_engine.model.draft import node_name
 from collage_engine.model.mapped_weights import is_mapped
+from collage_engine.model.onnx_outer_values import with_branches
+from collage_engine.model.opaque import is_standard
 from collage_engine.records.errors import ModelError
 from collage_engine.records.reasons import first_line, shown
 
@@ -45,6 +47,8 @@ with functions known (language models, node by node) have a quarter of it."""
 _LARGE_BYTES = 1024
 """Bytes of an initializer from which it is left out of what is checked; chosen: what an operator
 reads as sizes, axes or indices is smaller."""
+_OF_RUNTIMES = "of runtimes"
+"""Domain by which the checker is told of operators that the standard lacks."""
 _NODE = re.compile(r"Bad node spec for node\. Name: (?P<name>.*) OpType: (?P<type>\S*)")
 _INFERENCE = re.compile(
     r"(?:^|Inference error\(s\): )\(op_type:(?P<type>[^,()]*)"
@@ -192,11 +196,27 @@ def _skeleton(model: ModelProto) -> ModelProto:
         else:
             graph.node.add().CopyFrom(node)
             _plain_branches(graph.node[-1])
+    _set_apart(copy)
     for value in model.graph.output:
         output = graph.output.add()
         output.name = value.name
         output.type.CopyFrom(_SCALAR)
     return copy
+
+
+def _set_apart(model: ModelProto) -> None:
+    """Give operators in the standard's domain that it lacks in all versions a domain of their own.
+
+    The checker knows nothing of operators of other domains and passes them over.
+    """
+    local = {(f.domain, f.name) for f in model.functions}
+    bodies = [node for f in model.functions for node in f.node]
+    for node in with_branches((*model.graph.node, *bodies)):
+        plain = node.domain in ("", "ai.onnx") and (node.domain, node.op_type) not in local
+        if plain and not is_standard(node):
+            node.domain = _OF_RUNTIMES
+    for imports in (model.opset_import, *(f.opset_import for f in model.functions)):
+        imports.add(domain=_OF_RUNTIMES, version=1)
 
 
 _SCALAR = TypeProto(tensor_type=TypeProto.Tensor(elem_type=1))

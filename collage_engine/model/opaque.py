@@ -10,6 +10,7 @@ cross the border of a partition (``model.enclosures``).
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -117,6 +118,21 @@ def type_name(node: NodeProto) -> str:
     return f"{domain}{node.op_type}"
 
 
+@functools.cache
+def _standard_operators() -> frozenset[str]:
+    schemas = defs.get_all_schemas_with_history()
+    return frozenset(each.name for each in schemas if not each.domain)
+
+
+def is_standard(node: NodeProto) -> bool:
+    """Tell whether a node's operator is one of the standard's, in any of its versions.
+
+    Runtimes have operators of their own in the standard's domain, too, such as ONNX Runtime's
+    SimplifiedLayerNormalization. They are like those of any other domain.
+    """
+    return node.domain in ("", "ai.onnx") and node.op_type in _standard_operators()
+
+
 def attributes_of_node(node: NodeProto, opset: int) -> dict[str, Any]:
     """Return what decides, beside the types, what a node computes, as JSON values.
 
@@ -140,7 +156,7 @@ def attributes_of_node(node: NodeProto, opset: int) -> dict[str, Any]:
 
 def _version(node: NodeProto, opset: int) -> int:
     """Return the operator set since which an operator means what it does in ``opset``."""
-    if node.domain not in ("", "ai.onnx"):
+    if not is_standard(node):
         return opset
     try:
         return int(defs.get_schema(node.op_type, opset, "").since_version)
@@ -165,11 +181,9 @@ def _value(attribute: AttributeProto) -> Any:
 def same_meaning(nodes: Iterable[NodeProto], written_for: int, wanted: int) -> bool:
     """Return whether standard operators mean the same in two operator sets of the standard.
 
-    Operators of other domains have a version of their own and always do.
+    Operators of runtimes have a version of their own and always do.
     """
     for node in nodes:
-        if node.domain not in ("", "ai.onnx"):
-            continue
-        if _version(node, written_for) != _version(node, wanted):
+        if is_standard(node) and _version(node, written_for) != _version(node, wanted):
             return False
     return True

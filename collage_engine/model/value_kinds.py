@@ -18,6 +18,7 @@ from collage_engine.model.observed_types import Evaluate, may_never_end, observe
 from collage_engine.model.onnx_cleanup import CleanModel
 from collage_engine.model.onnx_outer_values import outer_values
 from collage_engine.model.onnx_types import dtype_name
+from collage_engine.model.opaque import is_standard
 from collage_engine.records.errors import ModelError
 from collage_engine.records.graph import TensorType
 
@@ -80,7 +81,7 @@ class ValueKinds:
             }
             if value in found:
                 return
-        nobody_knows = error.node.domain not in ("", "ai.onnx") and self._observed
+        nobody_knows = not is_standard(error.node) and self._observed
         if not self._has_type(value) or nobody_knows or may_never_end(error.node):
             raise self._refusal(error)
         self._open.add(value)
@@ -110,7 +111,7 @@ class ValueKinds:
 
     def _depends_on_data(self, node: NodeProto, value: str) -> bool:
         """Tells whether ONNX would have inferred the size of a node's result if it were fixed."""
-        if node.domain not in ("", "ai.onnx") or node.op_type in _CONTROL_FLOW:
+        if not is_standard(node) or node.op_type in _CONTROL_FLOW:
             return False
         try:
             schema = defs.get_schema(node.op_type, self._opset(), "")

@@ -202,3 +202,65 @@ def test_a_size_that_depends_on_the_data_is_not_taken_as_fixed() -> None:
     net.output(net.op("Loop", turns, net.const(True, np.bool_), name="open", body=body))
     model = import_onnx(net.model(), "m.onnx", evaluate=evaluate)
     assert str(model.outputs[0][1]) == "float32[?]"
+
+
+def test_an_operator_that_runtimes_have_in_the_standards_own_domain(tmp_path: Path) -> None:
+    """As ONNX Runtime's builder of decoders writes them; the true values are numpy's."""
+    net = Net("norm", opset=21)
+    rows, gain = net.input("x", [3, 8]), net.vector(8, 1.0)
+    norm = net.op("SimplifiedLayerNormalization", rows, gain, axis=-1, epsilon=1e-2)
+    net.output(net.op("Mul", norm, net.const(np.float32(2))), shape=[3, 8])
+    model = import_onnx(net.model(check=False), evaluate=evaluate)
+    assert names(model) == ["onnx:SimplifiedLayerNormalization", "multiply"]
+    x = model.random_inputs(1)["x"]
+    values = TrueValues.record(model, {"x": x}, tmp_path)
+    g = onnx.numpy_helper.to_array(net.weights[0])
+    wanted = 2 * g * x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + 1e-2)
+    instance = registry.get("onnxruntime").instances(Target.cpu(1), "float32")[0]
+    for operators in (range(1), range(2)):
+        function = function_of(model, instance, operators, "f")
+        with compile_function(function) as compiled:
+            (y,) = compiled.run([np.array(v) for v in values.inputs_of(function)])
+        scale = 1 if len(operators) == 2 else 2
+        np.testing.assert_allclose(scale * y, wanted, rtol=1e-5)
+
+
+def test_such_an_operator_within_a_function_and_a_branch() -> None:
+    norm = onnx.helper.make_node("SimplifiedLayerNormalization", ["a", "g"], ["b"])
+    imports = [onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid("mine", 1)]
+    function = onnx.helper.make_function("mine", "Norm", ["a", "g"], ["b"], [norm], imports[:1])
+    net = Net("norm", opset=21)
+    gain, condition = net.vector(8, 1.0), net.input("c", [], "bool")
+    first = net.op("Norm", net.input("x", [3, 8]), gain, domain="mine")
+    branches = {
+        f"{name}_branch": onnx.helper.make_graph(
+            [onnx.helper.make_node(kind, [first, *more], [name])],
+            name,
+            [],
+            [onnx.ValueInfoProto(name=name)],
+        )
+        for name, kind, more in (("then", norm.op_type, [gain]), ("else", "Neg", []))
+    }
+    net.output(net.op("If", condition, **branches), shape=[3, 8])
+    source = net.model(check=False)
+    source.functions.append(function)
+    source.opset_import.append(imports[1])
+    model = import_onnx(source, evaluate=evaluate)
+    assert names(model) == ["onnx:SimplifiedLayerNormalization", "onnx:If"]
+    g, x = onnx.numpy_helper.to_array(net.weights[0]), model.random_inputs(1)["x"]
+
+    def norm_of(rows: np.ndarray) -> np.ndarray:
+        return g * rows / np.sqrt(np.mean(rows**2, axis=-1, keepdims=True) + 1e-5)
+
+    for given, wanted in ((True, norm_of(norm_of(x))), (False, -norm_of(x))):
+        (found,) = run_onnx(model.onnx, {"x": x, "c": np.array(given)})
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["Rellu", "FastGelu"])
+def test_what_no_runtime_has_in_the_standards_domain_is_refused(kind: str) -> None:
+    """Nor is FastGelu the one of com.microsoft, for which TVM's importer would take it."""
+    net = Net("typo", opset=21)
+    net.output(net.op(kind, net.input("x", [2, 2]), name="culprit"), shape=[2, 2])
+    with pytest.raises(ModelError, match=rf"{kind} \(node 'culprit'\)"):
+        import_onnx(net.model(check=False), evaluate=evaluate)
