@@ -21,7 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
 
 from collage_engine.farm.farms import DaskFarms
 from collage_engine.records.answers import ExplainAnswer
@@ -35,6 +37,7 @@ from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice, combined
 from collage_engine.records.toolchain import ToolchainState
+from collage_engine.records.typed import convert
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine
@@ -42,6 +45,8 @@ from collage_engine.session.document import Document
 from collage_engine.session.pins import close_names, parse_pin
 
 if TYPE_CHECKING:
+    import onnx
+
     from collage_engine.deployment.shapes import ShapesPlaced
 
 __all__ = [
@@ -64,12 +69,17 @@ Sizes = dict[str, tuple[int, ...]]
 
 
 def open_model(
-    path: str | Path, *, shapes: Sizes | None = None, listener: Listener | None = None
+    model: str | Path | bytes | onnx.ModelProto,
+    *,
+    shapes: Sizes | None = None,
+    listener: Listener | None = None,
 ) -> Session:
     """Read an ONNX model.
 
     Args:
-        path: The ``.onnx`` file.
+        model: The ``.onnx`` file; or its bytes, or an ``onnx.ModelProto``, with all weights inside.
+            A model in memory is kept in a file as long as the session is open: a session that is
+            saved and loaded later can show it, but not measure it.
         shapes: Sizes of the inputs whose shapes the model leaves open.
         listener: Takes the events of everything that is done with the session.
 
@@ -82,7 +92,7 @@ def open_model(
     """
     engine = _engine(listener)
     try:
-        return Session.of_model(engine, path, shapes)
+        return Session.of_model(engine, model, shapes)
     except BaseException:
         engine.close()
         raise
@@ -116,7 +126,15 @@ def place_shapes(
     """
     engine = _engine(listener)
     try:
-        return place_on(engine, path, choices, settings or RunSettings(), out, nearest, pins)
+        return place_on(
+            engine,
+            _path(path),
+            _typed("choices", choices, tuple[ShapeChoice, ...]),
+            _settings(settings),
+            None if out is None else _path(out),
+            nearest,
+            _typed("pins", pins, tuple[str, ...]),
+        )
     finally:
         engine.close()
 
@@ -180,7 +198,7 @@ def load_session(path: str | Path, *, listener: Listener | None = None) -> Sessi
     """
     engine = _engine(listener)
     try:
-        return Session.of_file(engine, path)
+        return Session.of_file(engine, _path(path))
     except BaseException:
         engine.close()
         raise
@@ -223,8 +241,8 @@ def run_artifact(
     from collage_engine.artifact.signature import verify_signature
 
     if verify is not None:
-        verify_signature(Path(folder), Path(verify))
-    return run_in_child(Path(folder), benchmark=benchmark)
+        verify_signature(_path(folder), _path(verify))
+    return run_in_child(_path(folder), benchmark=benchmark)
 
 
 class Session:
@@ -239,15 +257,26 @@ class Session:
     """
 
     def __init__(self, engine: Engine, opened: p.ModelAnswer) -> None:
-        self._engine = engine
+        self._opened_on = engine
         self._handle = opened.document
         self._opened = engine.document(opened.document)
         self.note = opened.note
 
     @classmethod
-    def of_model(cls, engine: Engine, path: str | Path, shapes: Sizes | None = None) -> Session:
+    def of_model(
+        cls,
+        engine: Engine,
+        model: str | Path | bytes | onnx.ModelProto,
+        shapes: Sizes | None = None,
+    ) -> Session:
         """Open a model on an engine; see ``open_model``."""
-        return cls(engine, engine.model_open(p.ModelOpen(path=str(path), shapes=shapes or {})))
+        shapes = _typed("shapes", shapes or {}, Sizes)
+        content = _content(model)
+        if content is not None:
+            wanted = p.ModelOpen(content=content, name="model.onnx", shapes=shapes)
+        else:
+            wanted = p.ModelOpen(path=str(_path(model)), shapes=shapes)
+        return cls(engine, engine.model_open(wanted))
 
     @classmethod
     def of_file(cls, engine: Engine, path: str | Path) -> Session:
@@ -261,8 +290,18 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Stop what is under way and end the child processes; what was measured is kept."""
-        self._engine.close()
+        """Stop what is under way and end the child processes; what was measured is kept.
+
+        What is known can still be looked at; nothing more can be done with the session.
+        """
+        self._opened_on.close()
+
+    @property
+    def _engine(self) -> Engine:
+        """Return what does the work; UsageError once the session is closed."""
+        if self._opened_on.closed:
+            raise UsageError("the session is closed: open the model, or the session's file, again")
+        return self._opened_on
 
     # -- what is known -----------------------------------------------------------------
 
@@ -286,14 +325,12 @@ class Session:
         Raises:
             UsageError: No shape has these sizes, or several have them.
         """
+        named = ShapeChoice(dims=_typed("dims", dims, dict[str, int]))
         wanted = p.Document(document=self._handle)
         entries = answers.shapes_list(self._opened, wanted).entries
-        found = [each for each in entries if dims.items() <= each.choice.dims.items()]
+        found = [each for each in entries if named.dims.items() <= each.choice.dims.items()]
         if len(found) != 1:
-            text, every = (
-                ShapeChoice(dims=dict(dims)).text,
-                ", ".join(e.choice.text for e in entries),
-            )
+            text, every = named.text, ", ".join(e.choice.text for e in entries)
             how = "several shapes" if found else "no shape"
             held = f"it has {every}" if every else "it is of one shape"
             raise UsageError(f"the session has {how} with {text}: {held}")
@@ -328,7 +365,7 @@ class Session:
 
     def run(self, name: str = "last") -> Run:
         """Return the run of this id, name or number; UsageError where there is none."""
-        return self._opened.run(name)
+        return self._opened.run(_typed("the run", name, str))
 
     def operators(self, node: int | str) -> list[int]:
         """Return the operators that a number, or the name of an ONNX node in any case, stands for.
@@ -368,7 +405,7 @@ class Session:
                 those that the session holds, or of the default settings where it holds none.
         """
         if settings is not None or not self.document.candidates:
-            self._engine.enumerate(self._handle, settings or RunSettings())
+            self._engine.enumerate(self._handle, _settings(settings))
         return tuple(self.document.candidates)
 
     def explain(self, node: int | str) -> ExplainAnswer:
@@ -378,12 +415,13 @@ class Session:
 
     def compare(self, before: str, after: str) -> Comparison:
         """Compare two runs, named by id, name or number; differences are ``after - before``."""
+        before, after = _typed("the runs", (before, after), tuple[str, str])
         wanted = p.RunsCompare(document=self._handle, a=before, b=after)
         return answers.runs_compare(self._opened, wanted)
 
     def report(
         self,
-        kind: Literal["html", "csv", "shapes", "json", "svg", "graphml", "md"],
+        kind: p.ReportFormat,
         run: str | None = None,
         *,
         peers: bytes | None = None,
@@ -396,6 +434,7 @@ class Session:
             run: Id, name or number of the run; the newest by default.
             peers: Results of ``tests.benchmarks.peers``, shown as a table in HTML.
         """
+        run = _typed("the run", run, str | None)
         wanted = p.ExportReport(document=self._handle, run=run, format=kind, peers=peers)
         return answers.export_report(self._opened, wanted).content or b""
 
@@ -411,6 +450,13 @@ class Session:
         Raises:
             UsageError: A text is no pin, or matches no node, or names no toolchain.
         """
+        try:
+            texts = convert(texts, tuple[str, ...])
+        except msgspec.ValidationError as error:
+            raise UsageError(
+                f"each pin is an argument of its own, and a text such as 'conv1*=tvm': {error}"
+            ) from error
+        elsewhere = _typed("elsewhere", elsewhere, tuple[str, ...])
         set_pins(self._engine, self._handle, texts, elsewhere)
 
     def place(
@@ -435,21 +481,19 @@ class Session:
             Cancelled: ``cancel`` was called; what was measured is kept.
             ArtifactError: The artifact cannot be written; the session holds the run.
         """
+        engine, settings = self._engine, _settings(settings)
         self._opened.must_be_writable()
+        target = None
         if out is not None:
             from collage_engine.artifact.artifact import check_target_folder
 
-            check_target_folder(Path(out))
-        target = None if out is None else str(out)
-        if settings is not None and settings.objective == "throughput":
+            check_target_folder(_path(out))
+            target = str(out)
+        if settings.objective == "throughput":
             from collage_engine.deployment.throughput import place_for_throughput
 
-            return place_for_throughput(
-                self._engine, self._handle, settings, out=target, spent_s=spent_s
-            )
-        return self._engine.run(
-            self._handle, settings or RunSettings(), out=target, spent_s=spent_s
-        )
+            return place_for_throughput(engine, self._handle, settings, out=target, spent_s=spent_s)
+        return engine.run(self._handle, settings, out=target, spent_s=spent_s)
 
     def use_farm(self, client: Any) -> str:
         """Use the Dask cluster of a ``distributed.Client`` as a farm.
@@ -460,6 +504,8 @@ class Session:
         Returns:
             The address that ``RunSettings.farm`` names, so that ``place`` measures there.
         """
+        if not hasattr(client, "scheduler"):
+            raise UsageError(f"a farm is a distributed.Client, and this is {_kind(client)}")
         return self._engine.use_farm(client)
 
     def cancel(self, *, keep: bool = False) -> bool:
@@ -472,7 +518,7 @@ class Session:
         Returns:
             Whether there was a run.
         """
-        return self._engine.keep() if keep else self._engine.cancel()
+        return self._opened_on.keep() if keep else self._opened_on.cancel()
 
     def continue_from(self, path: str | Path, choice: ShapeChoice | None = None) -> None:
         """Take over the runs of a session's file, if there is one, to save to it again.
@@ -486,7 +532,7 @@ class Session:
         Raises:
             UsageError: What is at ``path`` is no session of this model, or is of one other shape.
         """
-        self._engine.continue_from(self._handle, Path(path), choice)
+        self._engine.continue_from(self._handle, _path(path), choice)
 
     def export(self, out: str | Path, run: str = "last") -> None:
         """Write a run's placement as an artifact that runs without this program.
@@ -495,11 +541,11 @@ class Session:
             out: The folder; it must be new, empty or an artifact.
             run: Id, name or number of the run.
         """
-        from collage_engine.artifact.artifact import check_target_folder
-
-        check_target_folder(Path(out))
-        path = str(Path(out).resolve())
-        self._engine.export_artifact(p.ExportArtifact(document=self._handle, run=run, path=path))
+        self._engine.export_artifact(
+            p.ExportArtifact(
+                document=self._handle, run=_typed("the run", run, str), path=_new_folder(out)
+            )
+        )
 
     def export_shapes(self, out: str | Path, *, nearest: bool = False) -> None:
         """Write one artifact with an entry for each shape, from the newest run of each.
@@ -508,20 +554,77 @@ class Session:
             out: The folder; it must be new, empty or an artifact.
             nearest: Whether it pads inputs to the next larger shape, where that is harmless.
         """
-        from collage_engine.artifact.artifact import check_target_folder
-
-        check_target_folder(Path(out))
-        path = str(Path(out).resolve())
         self._engine.export_shapes(
-            p.ExportShapes(document=self._handle, path=path, nearest=nearest)
+            p.ExportShapes(document=self._handle, path=_new_folder(out), nearest=nearest)
         )
 
     def save(self, path: str | Path) -> None:
         """Write everything to a ``.collage`` file; SessionError if that is not possible."""
-        self._engine.session_save(p.SessionSave(document=self._handle, path=str(path)))
+        self._engine.session_save(p.SessionSave(document=self._handle, path=str(_path(path))))
+
+
+# -- what callers may give -------------------------------------------------------------
+
+
+def _typed(name: str, value: object, kind: Any) -> Any:
+    """Return a value as the type that it must have; UsageError where it has another one."""
+    try:
+        return convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{name}: {error}") from error
+
+
+def _path(value: object) -> Path:
+    """Return a path; UsageError where the value is none."""
+    if not isinstance(value, (str, Path)):
+        raise UsageError(f"a path is a text or a pathlib.Path, and this is {_kind(value)}")
+    return Path(value)
+
+
+def _new_folder(out: object) -> str:
+    """Return the whole path of an artifact's folder; ArtifactError where none can be there."""
+    from collage_engine.artifact.artifact import check_target_folder
+
+    folder = _path(out)
+    check_target_folder(folder)
+    return str(folder.resolve())
+
+
+def _settings(settings: object) -> RunSettings:
+    """Return the settings of a run; UsageError where the value is none."""
+    if settings is None:
+        return RunSettings()
+    if not isinstance(settings, RunSettings):
+        raise UsageError(
+            f"settings are a RunSettings, such as RunSettings(budget_s=60), and this is "
+            f"{_kind(settings)}"
+        )
+    return settings
+
+
+def _content(model: object) -> bytes | None:
+    """Return the file's bytes of a model in memory; None: it is none, but perhaps a path."""
+    if isinstance(model, bytes):
+        return model
+    if not hasattr(model, "SerializeToString"):
+        return None
+    try:
+        content: bytes = model.SerializeToString()
+    except ValueError as error:  # protobuf writes no message above 2 GiB
+        raise UsageError(
+            f"the model in memory cannot be written as one file: {error}; save it with its weights "
+            "in a file beside it, and open that"
+        ) from error
+    return content
+
+
+def _kind(value: object) -> str:
+    return f"{type(value).__name__!r}"
 
 
 def _engine(listener: Listener | None) -> Engine:
+    if listener is not None and not callable(listener):
+        raise UsageError(f"a listener is called with events, and this is {_kind(listener)}")
     if listener is None:
         return Engine(farms=DaskFarms())
     return Engine(lambda _, event: listener(event), DaskFarms())

@@ -23,12 +23,13 @@ is painted then."""
 
 def _seconds(text: str) -> int:
     """Read the seconds of a duration on the command line."""
-    from collage_gui.fields import parse_duration
+    from collage_engine.records.durations import parse_duration
+    from collage_engine.records.errors import InvalidValue
 
-    seconds = parse_duration(text)
-    if seconds is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration: write 30s, 10min or 1h")
-    return seconds
+    try:
+        return max(1, round(parse_duration(text)))
+    except InvalidValue as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def parser() -> argparse.ArgumentParser:
@@ -58,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
         "--budget",
         type=_seconds,
         metavar="TIME",
-        help="budget of the whole run: 30s, 10 (minutes), 1h (default: 10 minutes)",
+        help="budget of the whole run: 30s, 10m, 1h (default: 10 minutes)",
     )
     made.add_argument(
         "--screenshot", metavar="DIR", help="write overview.png, candidates.png and compare.png"

@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import re
-
 from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtGui import QValidator
-from PySide6.QtWidgets import QAbstractSpinBox, QComboBox, QSpinBox, QWidget
+from PySide6.QtWidgets import QAbstractSpinBox, QComboBox, QSpinBox, QToolTip, QWidget
 
-from collage_engine.drawing.formatting import duration_text
+from collage_engine.drawing.formatting import as_sentence, duration_text
+from collage_engine.records.durations import parse_duration
+from collage_engine.records.errors import InvalidValue
+from collage_gui.elided_label import plain_tip
 
 LONGEST_S = 36_000
 """The longest duration that can be chosen, in seconds; chosen, ten hours."""
-_UNITS = {"": 60, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
-"""Seconds of a unit; a bare number means minutes."""
-_PART = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([a-z]*)\s*")
-
-
-def parse_duration(text: str) -> int | None:
-    """Read a duration: ``30 s``, ``25s``, ``2 min 30 s``, ``0.5`` (minutes), ``1 h``.
-
-    Returns:
-        Whole seconds, at least one; None where the text is no duration.
-    """
-    seconds, at, lowered = 0.0, 0, text.strip().lower()
-    while at < len(lowered):
-        found = _PART.match(lowered, at)
-        if found is None or found.group(2) not in _UNITS:
-            return None
-        seconds += float(found.group(1)) * _UNITS[found.group(2)]
-        at = found.end()
-    return max(1, round(seconds)) if seconds > 0 else None
 
 
 class DurationField(QSpinBox):
@@ -57,20 +39,34 @@ class DurationField(QSpinBox):
 
     def valueFromText(self, text: str) -> int:
         """Returns the seconds of a duration; the earlier ones where the text is none."""
-        body = text.removeprefix(self.prefix()).strip()
-        if self.specialValueText() and text.strip() == self.specialValueText():
-            return self.minimum()
-        if not self.minimum() and body in ("0", "0 s", "none"):
+        try:
+            return self._seconds(text)
+        except InvalidValue:
+            return self.value()
+
+    def _seconds(self, text: str) -> int:
+        """Return whole seconds within the field's range; InvalidValue where the text is none."""
+        body, or_none = text.removeprefix(self.prefix()).strip(), not self.minimum()
+        if or_none and body in ("none", self.specialValueText()):
             return 0
-        found = parse_duration(body)
-        return self.value() if found is None else max(self.minimum(), min(self.maximum(), found))
+        seconds = parse_duration(body, or_none=or_none)
+        return min(self.maximum(), max(1, round(seconds))) if seconds else 0
 
     def validate(self, text: str, position: int) -> tuple[QValidator.State, str, int]:
-        """Accepts any text; what is no duration is put back by ``fixup``."""
+        """Lets any text be typed; what is no duration is put back by ``fixup``."""
+        try:
+            self._seconds(text)
+        except InvalidValue:
+            return (QValidator.State.Intermediate, text, position)
         return (QValidator.State.Acceptable, text, position)
 
     def fixup(self, text: str) -> str:
-        """Returns what replaces a text that is no duration."""
+        """Return the earlier duration, which replaces a text that is none, and say why it does."""
+        try:
+            self._seconds(text)
+        except InvalidValue as error:
+            below = self.mapToGlobal(self.rect().bottomLeft())
+            QToolTip.showText(below, plain_tip(as_sentence(str(error))), self)
         return self.textFromValue(self.value())
 
     def stepBy(self, steps: int) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from collage_engine.drawing.formatting import instance_text
-from collage_engine.records.errors import UsageError
+from collage_engine.records.durations import parse_duration
+from collage_engine.records.errors import InvalidValue, UsageError
 from collage_engine.records.files import read_file
 from collage_engine.records.reasons import short_reason
 from collage_engine.records.settings import RunSettings
@@ -22,16 +23,14 @@ from collage_engine.records.typed import convert
 
 MOST_FILE_BYTES = 1 << 32
 """Bytes of the largest file that an option may name, 4 GiB; chosen: inputs are smaller."""
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-"""Seconds in a unit of time."""
 
 
-def duration(text: str) -> float:
-    """Return the seconds that ``90``, ``90s``, ``10m`` or ``1.5h`` mean."""
-    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", text.lower())
-    if not found or found[2] not in _UNITS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration: write 90s, 10m or 1h")
-    return float(found[1]) * _UNITS[found[2]]
+def duration(text: str, *, or_none: bool = False) -> float:
+    """Return the seconds that ``90s``, ``10m`` or ``1.5h`` mean; see ``parse_duration``."""
+    try:
+        return parse_duration(text, or_none=or_none)
+    except InvalidValue as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def shape(text: str) -> tuple[str, tuple[int, ...]]:

@@ -6,6 +6,7 @@ import argparse
 import difflib
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 from collage_engine import __version__
@@ -225,7 +226,7 @@ def _add_budgets(place: argparse.ArgumentParser) -> None:
     )
     place.add_argument(
         "--tune-budget",
-        type=duration,
+        type=partial(duration, or_none=True),
         default=0.0,
         metavar="TIME",
         help="time for tuning kernels, added to that of --budget (default: none)",

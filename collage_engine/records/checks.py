@@ -6,22 +6,16 @@ the first fault that it finds, or None.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable
 
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost
 from collage_engine.records.pin import Pin
-from collage_engine.records.settings import RunSettings
 
 LONGEST_US = 1e12
 """Microseconds above which no time of a call is believed, 11 days; chosen."""
 LARGEST_INTEGER = 2**63 - 1
 """Largest integer that SQLite keeps ("Datatypes in SQLite", section 2)."""
-LONGEST_S = 1e9
-"""Seconds above which no budget is believed, 30 years; chosen."""
-MOST_THREADS = 4096
-"""Threads above which no number of them is believed; chosen, above the cores of any one machine."""
 MOST_SLOWNESS = 1e6
 """Ratio to the speed probe's reference above which no reading is believed; chosen."""
 
@@ -86,34 +80,6 @@ def candidate_fault(candidate: Candidate, operators: int) -> str | None:
         return f"it has a format for the value of node {outside}, which is none"
     if not _is_count(candidate.instance.threads):
         return "its number of threads is not possible"
-    return None
-
-
-def settings_fault(settings: RunSettings) -> str | None:
-    """Return why a run cannot have these settings; None: it can."""
-    seconds = {
-        "budget_s": settings.budget_s,
-        "tune_budget_s": settings.tune_budget_s,
-    }
-    for name, value in seconds.items():
-        if not 0 <= value < LONGEST_S:
-            return f"{name} is {value!r}: it must be a number of seconds from 0 to {LONGEST_S:g}"
-    numbers = {
-        "threads": (settings.threads, MOST_THREADS),
-        "streams": (settings.streams, MOST_THREADS),
-        "percentile": (settings.percentile, 100),
-        "seed": (settings.seed, LARGEST_INTEGER),
-        "max_runtimes": (settings.max_runtimes, LARGEST_INTEGER),
-        "max_artifact_bytes": (settings.max_artifact_bytes, LARGEST_INTEGER),
-        "max_memory_bytes": (settings.max_memory_bytes, LARGEST_INTEGER),
-    }
-    for name, (number, most) in numbers.items():
-        if not 0 <= number <= most:
-            return f"{name} is {number}: it must be from 0 to {most}"
-    if settings.tolerance is not None and not 0 < settings.tolerance < math.inf:
-        return f"tolerance is {settings.tolerance!r}: it must be a relative error above 0"
-    if settings.inputs_npz is not None and settings.inputs_npz[:2] != b"PK":
-        return "inputs_npz holds no .npz file"
     return None
 
 

@@ -15,6 +15,14 @@ class UsageError(CollageError):
     exit_status = 2
 
 
+class InvalidValue(UsageError, ValueError):
+    """A value has a type or size that what it is for cannot have.
+
+    It is a ``ValueError`` too, so that msgspec reports it as it reports every other fault of a
+    message or file that it reads, with the place.
+    """
+
+
 class ModelError(CollageError):
     """The model file cannot be read, or holds something the engine cannot import."""
 

@@ -20,6 +20,8 @@ INT8 = "int8"
 TF32 = "tf32"
 """Float32 whose products' operands are rounded to ten bits of mantissa: NVIDIA's tensor cores."""
 FLOAT16 = "float16"
+PRECISIONS = (FLOAT32, TF32, FLOAT16, BFLOAT16, INT8)
+"""The precisions of a run."""
 
 DEVICE_ONLY = (TF32, FLOAT16)
 """Precisions that only toolchains for NVIDIA devices compute in."""

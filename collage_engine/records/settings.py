@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from typing import Literal
 
-import msgspec
-
+from collage_engine.records.checks import LARGEST_INTEGER
+from collage_engine.records.durations import LONGEST_S
+from collage_engine.records.errors import InvalidValue
+from collage_engine.records.precision import PRECISIONS
 from collage_engine.records.run_parts import RunParts
+from collage_engine.records.typed import Checked
 
 Objective = Literal["latency", "throughput", "p99"]
 """What a placement is best at."""
+MOST_THREADS = 4096
+"""Threads above which no number of them is believed; chosen, above the cores of any one machine."""
 
 
-class RunSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The options of ``collage place``, by value, so that an engine elsewhere can take them."""
+class RunSettings(Checked, frozen=True, kw_only=True, omit_defaults=True):
+    """The options of ``collage place``, by value, so that an engine elsewhere can take them.
+
+    Raises:
+        InvalidValue: A value has another type, or no run can have it. Whether a toolchain, a
+            target or a node of a name exists is known to the machine and the model only.
+    """
 
     toolchains: tuple[str, ...] = ()
     """Names in the user's order (for greedy partitioning and exact ties); empty: all."""
@@ -64,3 +74,40 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Address of a farm's scheduler, or path of a scheduler file; empty: none, but this machine."""
     pool: str = ""
     """Name of the farm's pool that measures; empty: the one with the most machines."""
+
+    def __post_init__(self) -> None:
+        """Raise ``InvalidValue`` where no run can have these settings."""
+        super().__post_init__()
+        if not 0 < self.budget_s < LONGEST_S:
+            raise InvalidValue(
+                f"budget_s is {self.budget_s!r}: it must be a number of seconds above 0 and below "
+                f"{LONGEST_S:g}"
+            )
+        if not 0 <= self.tune_budget_s < LONGEST_S:
+            raise InvalidValue(
+                f"tune_budget_s is {self.tune_budget_s!r}: it must be a number of seconds from 0 "
+                f"(no tuning) to {LONGEST_S:g}"
+            )
+        if self.tolerance is not None and not 0 < self.tolerance < 1:
+            raise InvalidValue(
+                f"tolerance is {self.tolerance!r}: it must be a relative error above 0 and below "
+                "1, such as 0.01 for 1 %"
+            )
+        if self.precision not in PRECISIONS:
+            raise InvalidValue(
+                f"there is no precision {self.precision!r}; known are {', '.join(PRECISIONS)}"
+            )
+        if self.inputs_npz is not None and self.inputs_npz[:2] != b"PK":
+            raise InvalidValue("inputs_npz holds no .npz file: give the bytes of one")
+        for name, least, most in (
+            ("threads", 0, MOST_THREADS),
+            ("streams", 1, MOST_THREADS),
+            ("percentile", 0, 100),
+            ("seed", 0, LARGEST_INTEGER),
+            ("max_runtimes", 0, LARGEST_INTEGER),
+            ("max_artifact_bytes", 0, LARGEST_INTEGER),
+            ("max_memory_bytes", 0, LARGEST_INTEGER),
+        ):
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise InvalidValue(f"{name} is {value}: it must be from {least} to {most}")

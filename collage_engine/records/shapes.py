@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from collage_engine.records.errors import UsageError
+from collage_engine.records.typed import Checked, convert
 
 MOST_SHAPES = 64
 """Shapes of one artifact, at most; chosen: each is a run of its own, which takes minutes."""
@@ -19,7 +20,7 @@ MOST_ELEMENTS = 2**40
 """Elements of an input, at most; chosen: terabytes, more than any machine has."""
 
 
-class ShapeChoice(msgspec.Struct, frozen=True, kw_only=True):
+class ShapeChoice(Checked, frozen=True, kw_only=True):
     """One shape that the user asked for: sizes of named dimensions, and of whole inputs."""
 
     dims: dict[str, int] = {}
@@ -44,8 +45,13 @@ def combined(
         shapes: Input → sizes, the same in all combinations.
 
     Raises:
-        UsageError: There are more combinations than one artifact may have.
+        UsageError: A value has a wrong type, or there are more combinations than one artifact may
+            have.
     """
+    try:
+        dims = convert(dims, dict[str, tuple[int, ...]])
+    except msgspec.ValidationError as error:
+        raise UsageError(f"the sizes of dimensions: {error}") from error
     count = math.prod(len(sizes) for sizes in dims.values())
     _check_count(count, "--dim")
     return tuple(

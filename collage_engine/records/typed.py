@@ -13,6 +13,8 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
+from collage_engine.records.errors import InvalidValue
+
 MOST_CHARACTERS = 300
 """Characters of an error's text: longer ones lose their middle; chosen: a sentence that can be
 read."""
@@ -59,6 +61,24 @@ def convert(value: Any, kind: Any, *, json: bool = False) -> Any:
         return msgspec.convert(value, kind, builtin_types=() if json else None)  # noqa: TID251
     except msgspec.ValidationError as error:
         raise _shortened(error) from error
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """A record that users construct themselves: its values have the types that it names.
+
+    msgspec checks types where it reads a message or a file, but not where a program constructs a
+    record. What may stand for another type, such as a list for a tuple, becomes that type.
+    """
+
+    def __post_init__(self) -> None:
+        """Raise ``InvalidValue`` where a value has a wrong type."""
+        for field in msgspec.structs.fields(type(self)):
+            value = getattr(self, field.name)
+            try:
+                value = convert(value, field.type)
+            except msgspec.ValidationError as error:
+                raise InvalidValue(f"{type(self).__name__}: {field.name}: {error}") from error
+            msgspec.structs.force_setattr(self, field.name, value)
 
 
 def _shortened(error: msgspec.ValidationError) -> msgspec.ValidationError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -146,8 +146,12 @@ def render(
         The bytes of the report's file.
 
     Raises:
-        UsageError: The session holds no run yet.
+        UsageError: The session holds no run yet, or there is no such format.
     """
+    if kind not in get_args(Format):
+        raise UsageError(
+            f"there is no report of the format {kind!r}; there are {', '.join(get_args(Format))}"
+        )
     if run is None:
         if not document.runs:
             raise UsageError("the session holds no run yet, so there is nothing to report")

@@ -14,7 +14,7 @@ from collage_engine.records.comparison import Comparison
 from collage_engine.records.errors import UsageError
 from collage_engine.records.pin import PinVerdict
 from collage_engine.service import protocol as p
-from collage_engine.service.open_document import OpenDocument, check_settings
+from collage_engine.service.open_document import OpenDocument
 from collage_engine.session.compare import compare_runs
 
 
@@ -48,7 +48,6 @@ def pins_set(opened: OpenDocument, params: p.PinsSet) -> p.PinsAnswer:
 
 def run_search(opened: OpenDocument, params: p.RunSearch) -> SearchAnswer:
     """Return the best placement at the stored costs under the pins as they are now."""
-    check_settings(params.settings)
     with opened.searching:
         now = opened.snapshot()
         if not now.candidates:

@@ -39,12 +39,7 @@ from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
 from collage_engine.service.farms import Farms, NoFarms, RunsJobs
-from collage_engine.service.open_document import (
-    OpenDocument,
-    ShapeMember,
-    ShapeSet,
-    check_settings,
-)
+from collage_engine.service.open_document import OpenDocument, ShapeMember, ShapeSet
 from collage_engine.service.paths import file_name, user_path
 from collage_engine.service.run_client import PipelineClient, Ticket
 from collage_engine.session.document import Document
@@ -63,11 +58,14 @@ _TICKET: ContextVar[Ticket | None] = ContextVar("ticket", default=None)
 class Engine:
     """One method a request; ``listener`` receives events with the document they belong to.
 
+    What a listener raises is logged, and ends nothing. ``closed``: ``close`` was called.
+
     ``farms`` runs what is to be measured on other machines; without them such runs are refused.
     """
 
     def __init__(self, listener: Listener | None = None, farms: Farms | None = None) -> None:
-        self._listener = listener or (lambda document, event: None)
+        self._heard_by = listener
+        self.closed = False
         self._documents: dict[str, OpenDocument] = {}
         self._pipeline = PipelineClient("pipeline")
         self._scratch = Scratch()
@@ -138,10 +136,20 @@ class Engine:
         self._pipeline.close()
         self._side.close()
         self._farms.close()
+        self.closed = True
         for opened in self._documents.values():
             if opened.temporary:
                 opened.temporary.cleanup()
         self._scratch.close()
+
+    def _listener(self, document: str, event: Event) -> None:
+        """Tell the listener of an event; what it raises, such as a broken display, is logged."""
+        if self._heard_by is None:
+            return
+        try:
+            self._heard_by(document, event)
+        except Exception:
+            _LOG.warning("the listener of events failed; the work goes on", exc_info=True)
 
     # -- engine and machine ------------------------------------------------------------
 
@@ -432,7 +440,6 @@ class Engine:
     def run_preflight(self, params: p.RunStart) -> PreflightAnswer:
         """Say what a run would do, and find the candidates on the way."""
         opened = self.document(params.document)
-        check_settings(params.settings)
         answer: PreflightAnswer
         answer, outcome = self._side_job(
             "preflight", **opened.model_arguments(), settings=params.settings
@@ -445,7 +452,6 @@ class Engine:
         """Start a run in a thread of its own; UsageError while another is under way."""
         opened = self.document(params.document)
         opened.must_be_writable()
-        check_settings(params.settings)
         name = "r" + uuid.uuid4().hex[:8]
         with self._starting:
             if any(d.running is not None for d in list(self._documents.values())):

@@ -16,7 +16,6 @@ import msgspec
 
 from collage_engine.planning.document_search import DocumentSearch
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.checks import settings_fault
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import UsageError
 from collage_engine.records.placement import Run
@@ -277,13 +276,6 @@ class ShapeSet:
             run = member.run
             if run is not None:
                 run.shapes = rows
-
-
-def check_settings(settings: RunSettings) -> None:
-    """Raise ``UsageError`` where no run can have these settings."""
-    wrong = settings_fault(settings)
-    if wrong:
-        raise UsageError(f"the settings of the run: {wrong}")
 
 
 def _real(path: Path) -> Path:

@@ -19,7 +19,6 @@ from collage_engine.records.checks import (
     cost_fault,
     nodes_fault,
     pin_fault,
-    settings_fault,
     times_fault,
 )
 from collage_engine.records.errors import SessionError
@@ -65,9 +64,6 @@ def _faults(document: Document) -> Iterator[str]:
     for instance, reasons in document.without_candidates.items():
         if any(not 0 <= number < calls for number in reasons):
             yield f"what '{shown(instance)}' does not offer: it names a node that is none"
-    wrong = settings_fault(document.settings)
-    if wrong:
-        yield f"the settings: {wrong}"
     yield from _run_faults(document.runs, calls)
     yield from _shapes_faults(document)
 

@@ -106,16 +106,16 @@ HOW_PINS_ARE_WRITTEN = (
     "write 'GLOB[,GLOB]=WHAT' with WHAT one of NAME, !NAME, exactly, exactly:NAME, together, "
     "@DEVICE"
 )
-NO_PIN = "--pin {pin!r} is not a pin: {how}"
-PIN_WITHOUT_NODES = "--pin {pin!r} names no node: {how}"
-PIN_WITHOUT_DEVICE = "--pin {pin!r} names no device after '@': {how}"
-UNKNOWN_TOOLCHAIN = "--pin {pin!r}: there is no toolchain {name!r}; known are {known}"
+NO_PIN = "{pin!r} is not a pin: {how}"
+PIN_WITHOUT_NODES = "the pin {pin!r} names no node: {how}"
+PIN_WITHOUT_DEVICE = "the pin {pin!r} names no device after '@': {how}"
+UNKNOWN_TOOLCHAIN = "the pin {pin!r}: there is no toolchain {name!r}; known are {known}"
 CLEANED_UP = (
-    "--pin {pin!r}: {glob!r} matches only {node!r}, which clean-up removed (it is computed once, "
+    "the pin {pin!r}: {glob!r} matches only {node!r}, which clean-up removed (it is computed once, "
     "when the model is read)"
 )
-MATCHES_NOTHING = "--pin {pin!r}: {glob!r} matches no node of the model"
-MATCHES_NOTHING_NEAR = "--pin {pin!r}: {glob!r} matches no node of the model; near are {near}"
+MATCHES_NOTHING = "the pin {pin!r}: {glob!r} matches no node of the model"
+MATCHES_NOTHING_NEAR = "the pin {pin!r}: {glob!r} matches no node of the model; near are {near}"
 PIN_ON = "{kind} pin on {nodes}"
 PIN_DROPPED = "{pin}: none of its nodes is in this model; the pin is dropped"
 NODES_GONE = "{pin}: no longer in the model: {nodes}"

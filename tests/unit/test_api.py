@@ -10,6 +10,7 @@ import pytest
 
 from collage_engine import api
 from collage_engine.records.errors import ArtifactError, SessionError, UsageError
+from collage_engine.service.engine import Engine
 from collage_engine.session.file import load_session as read_session
 
 SESSION = Path(__file__).resolve().parents[1] / "data" / "old_versions" / "session_1.collage"
@@ -112,6 +113,80 @@ def test_files_that_are_not_there_are_named(tmp_path):
         api.load_session(tmp_path / "none.collage")
     with pytest.raises(UsageError, match=r"no\.onnx"):
         api.open_model(tmp_path / "no.onnx")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda s: s.place({"budget_s": 5}),
+        lambda s: s.place(out=5),
+        lambda s: s.candidates("tvm"),
+        lambda s: s.pin(5),
+        lambda s: s.pin(["Plus214=tvm"]),
+        lambda s: s.pin("Plus214=tvm", elsewhere="abacus"),
+        lambda s: s.pin("not a pin"),
+        lambda s: s.save(None),
+        lambda s: s.export(None),
+        lambda s: s.export("out", run=3),
+        lambda s: s.export_shapes(b"out"),
+        lambda s: s.continue_from(7),
+        lambda s: s.report("pdf"),
+        lambda s: s.report(["html"]),
+        lambda s: s.report("html", run=1),
+        lambda s: s.run(1),
+        lambda s: s.explain(None),
+        lambda s: s.compare(None, 1),
+        lambda s: s.of_shape(5),
+        lambda s: s.of_shape({"batch": "4"}),
+        lambda s: s.use_farm("tcp://somewhere"),
+        lambda _: api.open_model(5),
+        lambda _: api.open_model(b"no model"),
+        lambda _: api.open_model("m.onnx", shapes={"x": "1,3"}),
+        lambda _: api.open_model("m.onnx", listener=5),
+        lambda _: api.load_session(None),
+        lambda _: api.run_artifact(None),
+        lambda _: api.place_shapes("m.onnx", {"batch": 4}),
+        lambda _: api.place_shapes(None, ()),
+        lambda _: api.place_shapes("m.onnx", (api.ShapeChoice(dims={"n": 1}),), pins="a=tvm"),
+        lambda _: api.place_shapes("m.onnx", (api.ShapeChoice(dims={"n": 1}),), {"budget_s": 5}),
+    ],
+)
+def test_what_cannot_be_asked_gets_a_sentence_and_changes_nothing(
+    session, tmp_path, monkeypatch, call
+):
+    monkeypatch.chdir(tmp_path)
+    before = session.pins
+    with pytest.raises(api.CollageError) as error:
+        call(session)
+    assert "\n" not in str(error.value) and "--pin" not in str(error.value)
+    assert session.pins == before and not list(tmp_path.iterdir())
+
+
+def test_after_it_is_closed_a_session_says_so_and_can_still_be_looked_at(session, tmp_path):
+    session.close()
+    for call in (
+        session.place,
+        lambda: session.candidates(api.RunSettings()),
+        lambda: session.pin("Plus214=tvm"),
+        lambda: session.save(tmp_path / "s.collage"),
+        lambda: session.export(tmp_path / "out"),
+    ):
+        with pytest.raises(UsageError, match="the session is closed"):
+            call()
+    assert session.run().winner == "tvm" and session.explain("Plus214").words
+    assert not session.cancel()
+
+
+def test_a_listener_that_fails_is_logged_and_ends_nothing(caplog):
+    def listen(event):
+        raise ValueError("the bar is broken")
+
+    told = Engine(lambda _, event: listen(event))
+    try:
+        assert told.toolchains(anew=True).toolchains
+    finally:
+        told.close()
+    assert "the bar is broken" in caplog.text
 
 
 def test_importing_it_loads_no_toolchain_and_every_public_name_has_a_docstring():

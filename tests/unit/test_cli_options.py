@@ -10,23 +10,10 @@ import numpy as np
 import pytest
 
 from collage_engine.cli.main import main
-from collage_engine.cli.options import duration, settings_from, shape
+from collage_engine.cli.options import settings_from, shape
 from collage_engine.cli.parser import build_parser
 from collage_engine.records import files
 from collage_engine.records.errors import UsageError
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("1.5h", 5400), ("0", 0)]
-)
-def test_durations(text, seconds):
-    assert duration(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "ten", "-5", "5 days"])
-def test_wrong_durations_are_refused(text):
-    with pytest.raises(argparse.ArgumentTypeError):
-        duration(text)
 
 
 def test_shapes():

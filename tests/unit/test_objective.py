@@ -11,7 +11,6 @@ from collage_engine.artifact.loader.streams import Pool
 from collage_engine.build.built import BuiltModule
 from collage_engine.deployment.throughput import MOST_WAYS, deployment_row, fastest, ways
 from collage_engine.drawing.objective import deployment_cells, objective_sentences
-from collage_engine.records.checks import settings_fault
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Run
 from collage_engine.records.settings import RunSettings
@@ -55,7 +54,6 @@ def test_confirmation_runs_contenders_as_they_are_deployed():
     tail = confirming_settings(RunSettings(objective="p99"))
     assert tail.round.percentile == 99 and tail.deployed.streams == 0
     assert confirming_settings(RunSettings()) == trial_settings(RunSettings())
-    assert settings_fault(RunSettings(streams=-1)) is not None
 
 
 def test_a_module_that_spins_is_not_taken_for_one_that_must_not():

@@ -18,7 +18,6 @@ from collage_engine.records.cost import Cost
 from collage_engine.records.errors import Cancelled, CollageError, InfeasibleError, UsageError
 from collage_engine.records.event import Done, Log, Measured, Progress
 from collage_engine.records.pin import Pin
-from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Device
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import protocol as p
@@ -245,30 +244,6 @@ def test_a_node_that_is_none_is_told_in_a_sentence(opened, node):
         ("measure.now", p.MeasureNow(document=handle, nodes=(node,))),
     ):
         with pytest.raises(UsageError, match="there is no node"):
-            engine.request(method, params)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"threads": -4},
-        {"threads": 10**9},
-        {"tolerance": -3.0},
-        {"budget_s": -1.0},
-        {"percentile": 400},
-        {"inputs_npz": b"rubbish"},
-        {"seed": -1},
-    ],
-)
-def test_settings_that_no_run_can_have_are_told_in_a_sentence(opened, wrong):
-    engine, handle = opened
-    settings = RunSettings(**wrong)
-    for method, params in (
-        ("run.preflight", p.RunStart(document=handle, settings=settings)),
-        ("run.start", p.RunStart(document=handle, settings=settings)),
-        ("run.search", p.RunSearch(document=handle, settings=settings)),
-    ):
-        with pytest.raises(UsageError, match=next(iter(wrong))):
             engine.request(method, params)
 
 
