@@ -23,6 +23,7 @@ from collage_engine.records.event import (
     Stage,
     StageName,
 )
+from collage_engine.records.faults import FaultTracker
 from collage_engine.records.flag import Flag, FlagWhen
 
 Resource = TypeVar("Resource")
@@ -51,6 +52,8 @@ class RunControl:
         keep: Set when the job is to end soon and to keep the best answer that it has.
         ends_at: When the job's budget ends, on the monotonic clock; None: it has none.
         cut_short: Stages that were left out or did not finish for want of time, in order.
+        faults: Which toolchains crashed or hung in this job; the user is warned of each that goes
+            out of it.
         warnings: What the user was warned of, in order, for the run's document.
         seconds: Seconds by stage, of the stages that have ended.
         first_answer_s: Seconds from the job's begin to the first provisional placement.
@@ -71,6 +74,7 @@ class RunControl:
         self._part_ends_at = math.inf
         self.cut_short: list[StageName] = []
         self.warnings: list[str] = []
+        self.faults = FaultTracker(on_left_out=self._warn_of_left_out)
         self.seconds: dict[str, float] = {}
         self.first_answer_s: float | None = None
         self.peak_memory: Callable[[], int | None] = lambda: None
@@ -99,6 +103,10 @@ class RunControl:
         if left_s is not None and math.isfinite(ends_at):
             left_s = min(left_s, max(0.0, ends_at - now))
         return msgspec.structs.replace(event, left_s=left_s, run_left_s=run_left_s)
+
+    def left_s(self) -> float:
+        """Return the seconds that the job's budget has left; infinite where it has none."""
+        return math.inf if self.ends_at is None else max(0.0, self.ends_at - time.monotonic())
 
     def open(self, resource: AbstractContextManager[Resource]) -> Resource:
         """Enter a context that is left when the job ends, however it ends."""
@@ -171,6 +179,9 @@ class RunControl:
         self.warnings.append(text)
         _LOG.warning("%s", text, extra=SHOWN)
         self.emit(Log(level="warning", text=text))
+
+    def _warn_of_left_out(self, toolchain: str, reason: str) -> None:
+        self.warn(f"{toolchain} is left out of this run: {reason}")
 
     def log(self, text: str) -> None:
         """Tell listeners something that needs no action."""

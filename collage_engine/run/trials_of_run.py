@@ -49,6 +49,8 @@ def trial_runner(
         cancelled=control.cancelled,
         settings=settings,
         modules=modules,
+        faults=control.faults,
+        left_s=control.left_s,
     )
     try:
         with runner:

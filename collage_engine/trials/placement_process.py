@@ -19,14 +19,14 @@ import msgspec
 from collage_engine.build.build_job import BuildCover
 from collage_engine.build.built import MODULE_FILE, BuiltModule, attribute_kernels
 from collage_engine.lowering.npz import write_npz
-from collage_engine.machine.time_limits import with_weights
-from collage_engine.machine.worker import Worker, unless_killed
+from collage_engine.machine.time_limits import with_weights, within_budget
+from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout, unless_killed
 from collage_engine.records.errors import Cancelled, CollageError, ModelError
+from collage_engine.records.faults import FaultTracker
 from collage_engine.records.flag import Flag
 from collage_engine.records.memory import MemorySeen
 from collage_engine.timing.messages import WRONG_NUMBERS
 from collage_engine.trials.contender import Contender, Sample
-from collage_engine.trials.suspects import Suspects
 from collage_engine.trials.trial_job import (
     KernelTime,
     OpenPlacement,
@@ -45,15 +45,18 @@ NOT_ACCURATE = "not accurate enough"
 of another one begins with ``WRONG_NUMBERS``."""
 BUILD_JOB = "collage_engine.build.build_job:BuildJob"
 TRIAL_JOB = "collage_engine.trials.trial_job:TrialJob"
-BUILD_TIMEOUT_S = 900.0
-"""Seconds for building one placement, besides those for its weights (``with_weights``); chosen,
-some ten times the longest seen."""
-LOAD_TIMEOUT_S = 120.0
-"""Seconds for loading a placement and running it on every sample, besides those for its weights
-(``with_weights``); chosen, some ten times the longest seen."""
-CALL_LEAST_S, CALL_LOADS = 20.0, 10.0
-"""Seconds for a round or a profile: so many at least, or so many times what loading took, which
-runs the placement too; chosen."""
+BUILD_TIMEOUT_S, BUILD_LEAST_S = 900.0, 20.0
+"""Seconds for building one placement, besides those for its weights (``with_weights``): at most,
+some ten times the longest seen, and however little the run has left; chosen."""
+LOAD_TIMEOUT_S, LOAD_LEAST_S = 120.0, 10.0
+"""The same for loading a placement and running it on every sample; chosen: a runtime's libraries
+are loaded in a second or two, on a busy machine in five."""
+CALL_TIMEOUT_S, CALL_LOADS = 20.0, 10.0
+"""Seconds after which a round or a profile counts as hanging, or so many times what loading took,
+which runs the placement too, where that is more; chosen."""
+CALL_LEAST_LOADS = 2.0
+"""How many times the seconds of loading a round or a profile may take however little the run has
+left; chosen."""
 RUNTIME_ONLY = {"TVM_USE_RUNTIME_LIB": "1"}
 """A placement needs TVM's runtime, not its compiler: half the time to start, less memory."""
 
@@ -219,9 +222,10 @@ class PlacementProcess:
         tolerance: float,
         cancelled: Flag,
         start_worker: StartWorker = Worker,
-        suspects: Suspects | None = None,
+        faults: FaultTracker | None = None,
         deployed: Deployment = ALONE,
         most_memory_bytes: int = 0,
+        left_s: Callable[[], float] = lambda: math.inf,
     ) -> None:
         """Prepare; nothing is built or started yet.
 
@@ -232,9 +236,10 @@ class PlacementProcess:
             tolerance: on ``max|y-r| / max|r|`` of the outputs.
             cancelled: ends every call when it is set.
             start_worker: makes the process.
-            suspects: what other placements have shown of the toolchains.
+            faults: which toolchains crashed or hung in this run.
             deployed: how many instances of it run at once.
             most_memory_bytes: resident memory while running with which it can win; 0: any.
+            left_s: returns the seconds that the run has left.
         """
         self._most_memory_bytes = most_memory_bytes
         self.over_memory: str | None = None
@@ -259,10 +264,14 @@ class PlacementProcess:
         self._rests = False
         """Whether it was unloaded for others and is loaded again when it is asked for something."""
         weights = files.model.weights_bytes
-        self._build_limit_s = with_weights(BUILD_TIMEOUT_S, weights)
-        self._load_limit_s = with_weights(LOAD_TIMEOUT_S, weights, max(1, deployed.streams))
-        self._call_s = self._load_limit_s
-        self.suspects = suspects or Suspects()
+        copies = max(1, deployed.streams)
+        self._build_s = with_weights(BUILD_TIMEOUT_S, weights), with_weights(BUILD_LEAST_S, weights)
+        self._load_s = (
+            with_weights(LOAD_TIMEOUT_S, weights, copies),
+            with_weights(LOAD_LEAST_S, weights, copies),
+        )
+        self._faults = faults or FaultTracker()
+        self._left_s = left_s
 
     @property
     def loaded(self) -> bool:
@@ -301,9 +310,14 @@ class PlacementProcess:
             sha256=model.sha256,
         )
         began = time.monotonic()
+        if not self._may_be_tried():
+            return
+        most_s, least_s = self._build_s
+        # What has no answer yet may take all the time: half of it would be no use for another one.
+        limit_s = min(most_s, max(self._left_s(), least_s))
         try:
             self.built = unless_killed(
-                lambda: builder.call(request, self._build_limit_s, cancelled or self._cancelled),
+                lambda: builder.call(request, limit_s, cancelled or self._cancelled),
                 lambda: shutil.rmtree(self._module_folder, ignore_errors=True),
             )
             self.folder = self._module_folder
@@ -311,7 +325,7 @@ class PlacementProcess:
         except (Cancelled, ModelError):
             raise
         except CollageError as error:
-            self.failure = self.suspects.sentence(self.contender, error, "it was built")
+            self.fail(error, "it was built")
 
     def load(self) -> None:
         """Start the process, load the placement and check its numbers on every sample.
@@ -322,17 +336,14 @@ class PlacementProcess:
         Raises:
             Cancelled: The user stopped it.
         """
-        against = self.suspects.reason_against(self.contender)
-        if against is not None:
-            self.failure = against
+        if not self._may_be_tried():
             return
         began = time.monotonic()
         self._start()
         try:
             errors: OutputErrors = self._open()
             self.load_s = time.monotonic() - began
-            self._call_s = max(CALL_LEAST_S, CALL_LOADS * self.load_s)
-            self.suspects.runs(self.contender)
+            self._faults.runs(self.toolchains)
             self.max_abs_error, self.max_rel_error = errors.max_abs, errors.max_rel
             self.failure = self._wrong_numbers(errors)
             if self._most_memory_bytes and self.failure is None and self.contender.eligible:
@@ -340,10 +351,42 @@ class PlacementProcess:
         except Cancelled:
             raise
         except CollageError as error:
-            doing = "it was loaded and run on the samples"
-            self.failure = self.suspects.sentence(self.contender, error, doing)
+            self.fail(error, "it was loaded and run on the samples")
         if self.failure is not None:
             self.close()
+
+    @property
+    def toolchains(self) -> tuple[str, ...]:
+        """Return the toolchains that compile its partitions, in their order."""
+        return tuple(dict.fromkeys(part.instance.toolchain for part in self.contender.cover))
+
+    def _may_be_tried(self) -> bool:
+        """Tell whether none of its toolchains is out of the run; else ``failure`` says so."""
+        reason = self._faults.reason_against(self.toolchains)
+        if reason is not None:
+            self.failure = reason
+        return reason is None
+
+    def fail(self, error: CollageError, doing: str) -> None:
+        """Note as ``failure`` what its process, or its builder, raised.
+
+        A crash or a hang is a fault of its toolchains, unless the run's time is over or something
+        outside killed the process.
+
+        Args:
+            error: What was raised.
+            doing: What happened to the placement meanwhile: follows "while".
+        """
+        if not isinstance(error, (WorkerCrashed, WorkerTimeout)):
+            self.failure = str(error)
+            return
+        if isinstance(error, WorkerTimeout):
+            what, is_fault = f"{error} while {doing}", self._left_s() > 0.0
+        else:
+            what, is_fault = str(error), not error.from_outside
+        self.failure = f"{' with '.join(self.toolchains)}: {what}"
+        if is_fault:
+            self._faults.blame(self.toolchains, what)
 
     def _start(self) -> None:
         """Start the process, in which nothing is loaded yet."""
@@ -486,7 +529,9 @@ class PlacementProcess:
         assert worker is not None
 
         def load() -> OutputErrors:
-            found: OutputErrors = worker.call(opening, self._load_limit_s, self._cancelled)
+            most_s, least_s = self._load_s
+            limit_s = within_budget(most_s, self._left_s(), least_s)
+            found: OutputErrors = worker.call(opening, limit_s, self._cancelled)
             return found
 
         return unless_killed(load)
@@ -499,9 +544,9 @@ class PlacementProcess:
             self._open()
         worker = self._worker
         assert worker is not None
-        return unless_killed(
-            lambda: worker.call(request, self._call_s, self._cancelled), self._open
-        )
+        most_s = max(CALL_TIMEOUT_S, CALL_LOADS * self.load_s)
+        limit_s = within_budget(most_s, self._left_s(), 1.0 + CALL_LEAST_LOADS * self.load_s)
+        return unless_killed(lambda: worker.call(request, limit_s, self._cancelled), self._open)
 
     def close(self) -> None:
         """End the process; the module stays."""

@@ -8,6 +8,7 @@ was first is how much slower the machine is, and the other's times are divided b
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ from typing import TypeAlias
 from collage_engine.build.built import BuiltModule
 from collage_engine.machine.worker import Worker
 from collage_engine.records.errors import Cancelled, CollageError
+from collage_engine.records.faults import FaultTracker
 from collage_engine.records.flag import Flag, FlagWhen
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.placement_process import (
@@ -34,7 +36,6 @@ from collage_engine.trials.placement_process import (
 )
 from collage_engine.trials.proposals import Proposal, Trial
 from collage_engine.trials.reference import Reference
-from collage_engine.trials.suspects import Suspects
 
 Module: TypeAlias = tuple[Path, BuiltModule]
 """The folder of a built module, and what the builder says of it."""
@@ -85,6 +86,8 @@ class TrialRunner:
         settings: TrialSettings | None = None,
         start_worker: StartWorker = Worker,
         modules: Mapping[tuple[object, ...], Module] | None = None,
+        faults: FaultTracker | None = None,
+        left_s: Callable[[], float] = lambda: math.inf,
     ) -> None:
         """Prepare; no process is started yet.
 
@@ -97,6 +100,8 @@ class TrialRunner:
             settings: how placements are built and run.
             start_worker: makes a process; tests give another one.
             modules: what was built before, by the contender's key; it is not built again.
+            faults: which toolchains crashed or hung in this run.
+            left_s: returns the seconds that the run has left: who takes too much of them is out.
         """
         self.files = TrialFiles(model, samples, folder)
         self.settings = settings or TrialSettings()
@@ -105,7 +110,8 @@ class TrialRunner:
         self._tolerance = tolerance
         self._cancelled = cancelled or Event()
         self._start_worker = start_worker
-        self._suspects = Suspects()
+        self._faults = faults or FaultTracker()
+        self._left_s = left_s
         self._modules = dict(modules or {})
         self._builders: list[Worker] = []
         self._processes: list[PlacementProcess] = []
@@ -183,9 +189,10 @@ class TrialRunner:
             self._tolerance if tolerance is None else tolerance,
             self._cancelled,
             self._start_worker,
-            self._suspects,
+            self._faults,
             self.settings.deployed,
             self.settings.most_memory_bytes,
+            self._left_s,
         )
         module = self._modules.get(contender.key)
         if module is not None and self.settings.deployed.fits(module[1]):
@@ -204,7 +211,8 @@ class TrialRunner:
         except Cancelled:
             raise
         except CollageError as error:
-            failures = (self._suspects.sentence(process.contender, error),)
+            process.fail(error, "it was timed")
+            failures = (str(process.failure),)
         return Trial(
             partitions_us=partitions,
             between_us=between,
@@ -331,5 +339,5 @@ class TrialRunner:
         except Cancelled:
             raise
         except CollageError as error:
-            process.failure = self._suspects.sentence(process.contender, error)
+            process.fail(error, "it was timed")
             return None

@@ -1,0 +1,76 @@
+"""The rule for faults: who crashes or hangs costs infinity, and is out of a run at the second."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from threading import Lock
+
+FAULTS = 2
+"""Faults of a toolchain in a run after which it is out of it; chosen: one may be bad luck, and each
+costs a process and the seconds for which it hung."""
+
+
+class FaultTracker:
+    """Keeps which toolchains crashed or hung in a run, and which are out of it. Thread-safe.
+
+    A partition or placement that fails costs infinity whatever this says; what is out here is not
+    tried any more. A process that something outside killed is no fault of a toolchain.
+
+    Attributes:
+        left_out: The toolchains that are out of the run, each with the reason.
+    """
+
+    def __init__(
+        self,
+        left_out: Mapping[str, str] | None = None,
+        on_left_out: Callable[[str, str], None] = lambda toolchain, reason: None,
+    ) -> None:
+        """Begin a run.
+
+        Args:
+            left_out: Toolchains that are out of it from the beginning, with the reasons.
+            on_left_out: Is told each toolchain that goes out, with the reason.
+        """
+        self.left_out = dict(left_out or {})
+        self._on_left_out = on_left_out
+        self._faults: Counter[str] = Counter()
+        self._sound: set[str] = set()
+        self._lock = Lock()
+
+    def runs(self, toolchains: Iterable[str]) -> None:
+        """Note that something runs that these toolchains made together: none of them is broken."""
+        with self._lock:
+            self._sound.update(toolchains)
+
+    def blame(self, toolchains: Iterable[str], reason: str) -> None:
+        """Count a crash or a hang of something that these toolchains made together.
+
+        Where there are several of them, those that ran elsewhere are not to blame.
+
+        Args:
+            toolchains: Their names.
+            reason: What happened.
+        """
+        names = set(toolchains)
+        with self._lock:
+            culprits = sorted(names - self._sound if len(names) > 1 else names)
+            self._faults.update(culprits)
+            out = [name for name in culprits if self._faults[name] >= FAULTS]
+        for name in out:
+            self.leave_out(name, f"it failed {FAULTS} times, the last time: {reason}")
+
+    def leave_out(self, toolchain: str, reason: str) -> None:
+        """Take a toolchain out of the run at once, as one that cannot be asked about the model."""
+        with self._lock:
+            known = toolchain in self.left_out
+            self.left_out.setdefault(toolchain, reason)
+        if not known:
+            self._on_left_out(toolchain, reason)
+
+    def reason_against(self, toolchains: Iterable[str]) -> str | None:
+        """Return why nothing with these toolchains is tried; None: it is."""
+        for name in toolchains:
+            if name in self.left_out:
+                return f"{name} is out of this run: {self.left_out[name]}"
+        return None

@@ -1,0 +1,111 @@
+"""Who crashes or hangs twice in a run is out of it; what something outside killed is no fault."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from collage_engine.machine.worker import WorkerCrashed, WorkerError, WorkerTimeout
+from collage_engine.records.errors import CollageError, ToolchainError
+from collage_engine.records.faults import FaultTracker
+from collage_engine.trials.placement_process import LOAD_LEAST_S, LOAD_TIMEOUT_S
+from collage_engine.trials.proposals import Proposal
+from collage_engine.trials.trial_job import OpenPlacement
+from tests.support.scripted_workers import Script, ScriptedWorker, cover
+
+
+def test_a_toolchain_that_fails_twice_is_out_of_the_run() -> None:
+    told: list[tuple[str, str]] = []
+    faults = FaultTracker(on_left_out=lambda name, reason: told.append((name, reason)))
+    faults.blame(["evil"], "killed by SIGSEGV")
+    assert faults.reason_against(["evil"]) is None and not told
+    for _ in range(2):
+        faults.blame(["evil"], "no answer within 5 s")
+    assert [name for name, _ in told] == ["evil"] and "no answer within 5 s" in told[0][1]
+    assert faults.left_out.keys() == {"evil"}
+    assert faults.reason_against(["tvm", "evil"]) is not None
+    assert faults.reason_against(["tvm"]) is None
+
+
+def test_who_runs_elsewhere_is_not_to_blame_for_a_placement_of_several() -> None:
+    faults = FaultTracker()
+    faults.runs(["tvm"])
+    for _ in range(2):
+        faults.blame(["evil", "tvm"], "killed by SIGABRT")
+    assert faults.left_out.keys() == {"evil"}
+    faults.blame(["tvm"], "killed by SIGABRT")
+    faults.blame(["tvm"], "killed by SIGABRT")
+    assert faults.left_out.keys() == {"evil", "tvm"}, "by itself it is to blame"
+
+
+def test_who_is_left_out_from_the_beginning_is_not_tried() -> None:
+    faults = FaultTracker({"evil": "it ended the process that asked it"})
+    assert "ended the process" in (faults.reason_against(["evil"]) or "")
+
+
+# -- placements that fail -----------------------------------------------------------------------
+
+
+class Failing(ScriptedWorker):
+    """A worker whose placements fail when they are loaded."""
+
+    error: Exception = WorkerCrashed("killed by SIGSEGV")
+    limits: ClassVar[list[float]] = []
+
+    def call(self, request: Any, timeout_s: float, cancel: Any = None) -> Any:
+        if isinstance(request, OpenPlacement):
+            self.limits.append(timeout_s)
+            raise self.error
+        return super().call(request, timeout_s, cancel)
+
+
+def failures(
+    folder: Path, error: Exception, times: int, left_s: float = math.inf
+) -> tuple[list[str], FaultTracker]:
+    """Return why placements of one toolchain fail that end their processes, one after the other."""
+    script, faults = Script(), FaultTracker()
+    Failing.error = error
+    Failing.limits.clear()
+    script.worker = lambda target, *, env=None, name="": Failing(script, env or {})  # type: ignore[method-assign]
+    with script.runner(folder, faults=faults, left_s=lambda: left_s) as runner:
+        trials = [runner.run(Proposal(cover=cover(f"p{k}"))) for k in range(times)]
+    return [trial.failures[0] for trial in trials], faults
+
+
+@pytest.mark.parametrize("error", [WorkerCrashed("killed by SIGSEGV"), WorkerTimeout(5.0)])
+def test_a_third_placement_of_a_toolchain_that_failed_twice_is_not_built(
+    tmp_path: Path, error: WorkerError
+) -> None:
+    why, faults = failures(tmp_path, error, 3, left_s=60.0)
+    assert all(str(error) in each for each in why)
+    assert "is out of this run" in why[2] and len(Failing.limits) == 2
+    assert faults.left_out.keys() == {"x"}
+
+
+@pytest.mark.parametrize(
+    ("error", "left_s"),
+    [
+        (WorkerCrashed("killed by SIGKILL", from_outside=True), 60.0),
+        (WorkerTimeout(10.0), 0.0),
+        (ToolchainError("it has no kernel for this"), 60.0),
+    ],
+    ids=["killed from outside", "the run's time is over", "refused"],
+)
+def test_what_is_no_fault_costs_the_placement_only(
+    tmp_path: Path, error: CollageError, left_s: float
+) -> None:
+    _, faults = failures(tmp_path, error, 3, left_s)
+    assert not faults.left_out
+
+
+@pytest.mark.parametrize(
+    ("left_s", "limit_s"), [(math.inf, LOAD_TIMEOUT_S), (100.0, 50.0), (4.0, LOAD_LEAST_S)]
+)
+def test_loading_may_take_half_of_the_time_that_is_left(
+    tmp_path: Path, left_s: float, limit_s: float
+) -> None:
+    failures(tmp_path, WorkerTimeout(1.0), 1, left_s)
+    assert Failing.limits == [limit_s]
