@@ -12,10 +12,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING
 
-from collage_engine.search.limited_search import RuntimeSets, branch_and_bound
+from collage_engine.search.limited_search import RuntimeSets, solve_within_limits
 from collage_engine.search.limits import (
     LimitName,
     RuntimeLimits,
@@ -136,23 +135,17 @@ class _ConflictFilter:
         """Tell whether it is proved that no cover keeps to these pins and limits."""
         pins, sets = self._split(constraints)
         solve = self.search.restricted(pins)
-        if sets is None:
-            solution = solve([])
-            exists, decided = solution.cost is not None, solution.decided
-        else:
-            outcome = branch_and_bound(solve, sets)
-            exists, decided = outcome.best is not None, outcome.decided
-        self.undecided = self.undecided or not (exists or decided)
-        return decided and not exists
+        found = solve([]) if sets is None else solve_within_limits(solve, sets, regrets=False)
+        self.undecided = self.undecided or not (found.cost is not None or found.decided)
+        return found.decided and found.cost is None
 
     def _described(self, core: Sequence[Constraint]) -> Conflict:
         """Return a conflict with its sentence and with the nodes for which nothing is left."""
         pins, sets = self._split(core)
         excluded: list[int] = []
         if sets is not None:
-            masks = list(islice(sets.maximal_sets(), 2))
             # Of several sets of runtimes each leaves other nodes uncovered: none of them is named.
-            excluded = sets.excluded(masks[0]) if len(masks) == 1 else []
+            excluded = sets.excluded(sets.maximal[0]) if len(sets.maximal) == 1 else []
         nodes = tuple(self.search.solver.uncovered(self.search.allowed(pins, excluded)))
         names: tuple[LimitName, ...] = tuple(c for c in core if not isinstance(c, int))
         texts = "; ".join(describe(pin) for pin in pins)

@@ -13,15 +13,12 @@ for every price q. These are the facets of the projection of each edge's local p
 and Jordan 2008, section 4.1), which is why the linear relaxation is nearly tight: hand-overs are
 paid in it as they are in covers. A price that is ``IMPOSSIBLE`` has no y.
 
-Partitions that wait for each other are cut off when they are found (Dantzig, Fulkerson and Johnson
-1954 for subtours): if partition i is entered at node a_i and left at node b_i, each feeding the
-next, then of the k groups of candidates that hold a_i and b_i and no other of these nodes at most k
-- 1 can be chosen from. Pairs are separated in the linear relaxation already, longer cycles in
-integer solutions.
+Partitions that wait for each other are cut off when a solution has them (Dantzig, Fulkerson and
+Johnson 1954 for subtours): if partition i is entered at node a_i and left at node b_i, each feeding
+the next, then of the k groups of candidates that hold a_i and b_i and no other of these nodes at
+most k - 1 can be chosen from.
 
-What is certified: the bound of the linear relaxation, which is computed from its duals as Neumaier
-and Shcherbina (2004) do, so that it holds whatever HiGHS rounds. The bound after branching is
-HiGHS's own, less ``TRUSTED_DIGITS`` of it.
+Bounds are HiGHS's own, less ``TRUSTED_DIGITS`` of them. Costs of covers are summed exactly.
 """
 
 from __future__ import annotations
@@ -34,7 +31,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collage_engine.search.greedy_cover import greedy_cover
 from collage_engine.search.pricing import IMPOSSIBLE
 
 if TYPE_CHECKING:
@@ -56,29 +52,14 @@ TRUSTED_DIGITS = 1e-6
 """Share of a bound of HiGHS within which it is not trusted: its tolerances on feasibility and
 integrality (option ``mip_feasibility_tolerance``). A cover that costs no more than this above the
 bound is taken as the best."""
-ROUNDING = 1e-9
-"""Share of the bound of the linear relaxation that floating-point sums may be off (chosen: far more
-than the 1e-16 of a sum, times its terms)."""
 LARGEST_COST = 1e4
 """The largest objective coefficient after scaling (chosen: HiGHS advises to stay below 1e6; its
 absolute tolerances of 1e-7 then resolve 1e-11 of the most expensive candidate)."""
-FRACTIONAL_TIME_SHARE = 0.6
-"""Share of the time in which a cover is looked for that agrees with the relaxation where that is
-integer, before the whole program is solved (chosen)."""
-MOST_CUT_ROUNDS = 20
-"""Rounds of separation in the linear relaxation (a count; chosen: one to four are usual)."""
-VIOLATED = 1e-4
-"""By how much a relaxed solution must violate a cut for it to be added (chosen)."""
 CHOSEN_FROM = 0.5
 """A binary variable from which on it is 1 in a solution."""
-INTEGRAL = 1e-5
-"""How far a binary variable may lie from 0 or 1 in a solution (chosen: ten times HiGHS's own
-tolerance)."""
-POLL_S = 0.1
-"""Seconds between two looks for an interrupt while HiGHS works (chosen: below the second within
-which a cancel is answered)."""
 STOP_S = 0.8
-"""Seconds that HiGHS gets to stop after an interrupt; then it is left to itself (chosen)."""
+"""Seconds that HiGHS gets to stop after an interrupt; then it is left to itself (chosen: below the
+second within which a cancel is answered)."""
 
 
 @dataclass
@@ -92,12 +73,8 @@ class ProgramResult:
     """No cover costs less."""
     lower_bound_through: dict[int, int] = field(default_factory=dict)
     """Per candidate what a cover through it costs at least; empty when there was no time."""
-    least_through: dict[int, int] = field(default_factory=dict)
-    """Candidate to the exact least cost of a cover through it, where that is known."""
     infeasible: bool = False
     """Whether it is proved that there is no cover."""
-    relaxed: bool = False
-    """Whether the linear relaxation was solved: else nothing was found out."""
     nodes: int = 0
     """Nodes of the branch and bound."""
 
@@ -144,16 +121,11 @@ class IntegerProgram:
         self.unit = max(1.0, float(top) / LARGEST_COST)
         """Internal cost of one unit of the objective."""
         self.objective: Floats = np.array([float(cost) / self.unit for cost in costs])
-        self._cuts: set[Cut] = set()
-        self._best: list[Ranked] = []
-        """The best covers found so far, where several were asked for."""
-        self._ranked: set[frozenset[int]] = set()
-        """Covers that were cut off since they are among the best that were asked for already."""
-        self._prices = [0] * space.count
-        """Per position the dual price of its node in the relaxation, in internal units."""
-        self._highs: Any = None
+        self._ranked: list[Ranked] = []
+        """The best covers, where several were asked for: each of them is cut off."""
         self._stop = False
         """Whether HiGHS is to stop what it does."""
+        self._highs = self._model()
 
     # -- the model ---------------------------------------------------------------------------
 
@@ -223,134 +195,11 @@ class IntegerProgram:
 
     # -- solving -----------------------------------------------------------------------------
 
-    def solve(self, deadline: float) -> ProgramResult:
-        """Find the least-cost cover, or as good a one and as good a bound as time allows.
-
-        Args:
-            deadline: When to end, in :func:`time.monotonic` seconds.
-        """
-        result = ProgramResult()
-        if not all(self.holding):
-            result.infeasible = True
-            return result
-        if not self._relax(result, deadline) or result.infeasible:
-            return result
-        greedy = greedy_cover(self.space, self.weights, self.eligible, self._prices)
-        if greedy is not None:
-            result.cost, result.cover = greedy
-        self._branch_where_fractional(result, deadline)
-        if result.cost is not None and result.lower_bound >= result.cost * (1 - TRUSTED_DIGITS):
-            result.lower_bound = result.cost
-        else:
-            self._branch(result, deadline)
-        return result
-
-    def _branch_where_fractional(self, result: ProgramResult, deadline: float) -> None:
-        """Find a cover that agrees with the relaxed solution wherever that is integer.
-
-        The relaxation is nearly tight, so little is left to be decided, and that falls apart into
-        small programs (relaxation-enforced neighbourhood search, Berthold 2014).
-
-        Args:
-            result: The relaxation's bounds; the cover is added to it.
-            deadline: When to end, in :func:`time.monotonic` seconds.
-        """
-        values = np.array(self._highs.getSolution().col_value)[: len(self.candidates)]
-        fixed = np.flatnonzero(values > 1.0 - INTEGRAL).astype(np.int32)
-        none, one = np.zeros(len(fixed)), np.ones(len(fixed))
-        self._highs.changeColsBounds(len(fixed), fixed, one, one)
-        now = time.monotonic()
-        found = ProgramResult()
-        self._branch(found, now + FRACTIONAL_TIME_SHARE * (deadline - now))
-        self._highs.changeColsBounds(len(fixed), fixed, none, one)
-        result.nodes += found.nodes
-        self._take(result, found.cover or None)
-
-    def ranked_covers(self, k: int, cost: int, cover: list[int], deadline: float) -> list[Ranked]:
-        """Return the k least-cost covers, the best first; fewer where there are, or time is, fewer.
-
-        Each one found is cut off and the program is solved again.
-
-        Args:
-            k: How many covers are wanted.
-            cost: The cost of the best cover, which :meth:`solve` has proved.
-            cover: The best cover.
-            deadline: When to end, in :func:`time.monotonic` seconds.
-
-        Returns:
-            Per cover its cost and its candidates, in an order in which they can run.
-        """
-        found = self._best
-        if not found:
-            found.append((cost, cover))
-        while len(found) < k:
-            columns = tuple(sorted(self.column[c] for c in found[-1][1]))
-            self._add_cuts([(columns, len(columns) - 1)])
-            self._ranked.add(frozenset(found[-1][1]))
-            following = ProgramResult()
-            self._branch(following, deadline)
-            if following.cost is None or following.lower_bound < following.cost:
-                break  # there is none, or another one may come before it
-            found.append((following.cost, runnable_order(self.space, following.cover)))
-        return found[:k]
-
-    def find_regrets(self, result: ProgramResult, deadline: float) -> None:
-        """Find exact least covers through candidates, as far as linear programs decide them.
-
-        Each candidate in turn is forced into the relaxation. Where its solution is integer and has
-        no cycle, it is the least cover through the candidate; else it is a better bound.
-
-        Args:
-            result: What :meth:`solve` returned, with a cover that is proved to cost least.
-            deadline: When to end, in :func:`time.monotonic` seconds.
-        """
-        import highspy  # see _relax
-
-        assert result.cost is not None
-        result.least_through.update(dict.fromkeys(result.cover, result.cost))
-        self._set_kind(highspy.HighsVarType.kContinuous)
-        by_bound = sorted(result.lower_bound_through, key=result.lower_bound_through.__getitem__)
-        for c in by_bound:
-            if c in result.least_through:
-                continue
-            if time.monotonic() > deadline:
-                break
-            self._highs.changeColBounds(self.column[c], 1.0, 1.0)
-            status = self._run(deadline)
-            self._highs.changeColBounds(self.column[c], 0.0, 1.0)
-            if status == highspy.HighsModelStatus.kInfeasible:
-                del result.lower_bound_through[c]
-            if status != highspy.HighsModelStatus.kOptimal:
-                continue
-            least = float(self._highs.getInfo().objective_function_value)
-            bound = max(result.lower_bound_through[c], self._internal(least, TRUSTED_DIGITS))
-            result.lower_bound_through[c] = bound
-            cover = self._integer_cover()
-            cost = None if cover is None else cover_cost(self.space, self.weights, cover)
-            if cover is not None and cost is not None and not cycles_of(self.space, cover):
-                result.least_through[c] = max(cost, result.cost)
-        for c in result.least_through:
-            result.lower_bound_through.pop(c, None)
-
-    def _integer_cover(self) -> list[int] | None:
-        """Return the candidates of HiGHS's solution; None where it is not integer."""
-        values = np.array(self._highs.getSolution().col_value)[: len(self.candidates)]
-        if np.any((values > INTEGRAL) & (values < 1.0 - INTEGRAL)):
-            return None
-        return [self.candidates[at] for at in np.flatnonzero(values > CHOSEN_FROM)]
-
-    def _set_kind(self, kind: Any) -> None:
-        """Make the columns of all candidates integer or continuous."""
-        count = len(self.candidates)
-        columns = np.arange(count, dtype=np.int32)
-        self._highs.changeColsIntegrality(count, columns, np.array([kind] * count))
-
-    def _relax(self, result: ProgramResult, deadline: float) -> bool:
-        """Solve the linear relaxation with cuts; False when there was no time."""
+    def _model(self) -> Any:
+        """Hand the program to HiGHS."""
         import highspy  # it takes as long to load as all of the search: only where it is needed
 
         highs = _silent_highs()
-        self._highs = highs
         for option, value in (
             ("threads", 1),
             ("random_seed", 0),
@@ -370,95 +219,80 @@ class IntegerProgram:
         model.a_matrix_.index_ = np.array(self._rows.columns, dtype=np.int32)
         model.a_matrix_.value_ = np.array(self._rows.values)
         highs.passModel(model)
-        for _ in range(MOST_CUT_ROUNDS):
-            status = self._run(deadline)
-            if status == highspy.HighsModelStatus.kInfeasible:
-                result.infeasible = True
-                return True
-            if status != highspy.HighsModelStatus.kOptimal:
-                return result.relaxed
-            result.relaxed = True
-            self._certify(result)
-            found = self._violated_pairs(np.array(highs.getSolution().col_value))
-            if not self._add_cuts(found):
-                break
-        return True
+        return highs
 
-    def _run(self, deadline: float) -> Any:
-        """Let HiGHS work until the deadline, answering interrupts; returns the model's status."""
-        import highspy  # see _relax
+    def solve(self, deadline: float, *, regrets: bool) -> ProgramResult:
+        """Find the least-cost cover, or as good a one and as good a bound as time allows.
 
-        status = self._run_once(deadline)
-        if status == highspy.HighsModelStatus.kSolveError:
-            # HiGHS 1.15's presolve sometimes returns a solution that breaks a row, and notices it.
-            self._highs.setOptionValue("presolve", "off")
-            status = self._run_once(deadline)
-            self._highs.setOptionValue("presolve", "choose")
-        return status
+        Args:
+            deadline: When to end, in :func:`time.monotonic` seconds.
+            regrets: Whether to bound the least covers through all candidates too.
+        """
+        result = ProgramResult()
+        if not all(self.holding):
+            result.infeasible = True
+            return result
+        self._take(result, self._cover_of_singles())
+        if regrets:
+            self._bound_candidates(result, deadline)
+        self._branch(result, deadline)
+        return result
 
-    def _run_once(self, deadline: float) -> Any:
-        """Start HiGHS in a thread and wait for it; returns the model's status."""
-        highs = self._highs
-        highs.setOptionValue("time_limit", max(0.0, deadline - time.monotonic()))
-        worker = threading.Thread(target=highs.run, daemon=True)
-        worker.start()
-        try:
-            while worker.is_alive():
-                worker.join(POLL_S)
-                if time.monotonic() > deadline:  # some of its steps look at no clock of their own
-                    self._stop = True
-        except BaseException:
-            self._stop = True
-            worker.join(STOP_S)
-            raise
-        self._stop = False
-        return highs.getModelStatus()
+    def ranked_covers(self, k: int, cost: int, cover: list[int], deadline: float) -> list[Ranked]:
+        """Return the k least-cost covers, the best first; fewer where there are, or time is, fewer.
 
-    def _interrupt(self, event: Any) -> None:
-        """End HiGHS's work when it asks and it is to stop."""
-        if self._stop:
-            event.interrupt()
+        Each one found is cut off and the program is solved again.
 
-    def _certify(self, result: ProgramResult) -> None:
-        """Compute bounds that hold whatever was rounded from the duals of the relaxation."""
-        solution = self._highs.getSolution()
-        low, high = np.array(self._rows.low), np.array(self._rows.high)
-        dual: Floats = np.array(solution.row_dual)
-        # A dual whose side of the row is open counts for nothing.
-        dual = np.where((dual > 0) & np.isinf(low) | (dual < 0) & np.isinf(high), 0.0, dual)
-        sides = np.where(dual > 0, low, high)
-        constant = float(np.sum(dual[dual != 0] * sides[dual != 0]))
-        sizes = np.diff(np.array(self._rows.starts))
-        spread = np.repeat(dual, sizes) * np.array(self._rows.values)
-        priced = np.bincount(np.array(self._rows.columns), spread, len(self._costs))
-        reduced = self.objective - priced
-        bound = constant + float(np.minimum(reduced, 0.0).sum())
-        base = self._internal(bound, ROUNDING)
-        if base < result.lower_bound:
+        Args:
+            k: How many covers are wanted.
+            cost: The cost of the best cover, which :meth:`solve` has proved.
+            cover: The best cover.
+            deadline: When to end, in :func:`time.monotonic` seconds.
+
+        Returns:
+            Per cover its cost and its candidates, in an order in which they can run.
+        """
+        found = self._ranked
+        if not found:
+            found.append((cost, cover))
+        while len(found) < k:
+            columns = tuple(sorted(self.column[c] for c in found[-1][1]))
+            self._add_cuts([(columns, len(columns) - 1)])
+            following = ProgramResult()
+            self._branch(following, deadline)
+            if following.cost is None or following.lower_bound < following.cost:
+                break  # there is none, or another one may come before it
+            found.append((following.cost, runnable_order(self.space, following.cover)))
+        return found[:k]
+
+    def _bound_candidates(self, result: ProgramResult, deadline: float) -> None:
+        """Bound what covers through each candidate cost, by reduced costs in the relaxation."""
+        import highspy  # see _model
+
+        if self._run(deadline) != highspy.HighsModelStatus.kOptimal:
             return
-        result.lower_bound = base
-        self._prices = [int(y * self.unit) for y in dual[: self.space.count]]
+        least = float(self._highs.getInfo().objective_function_value)
+        reduced = np.array(self._highs.getSolution().col_dual)
+        result.lower_bound = self._internal(least)
         result.lower_bound_through = {
-            c: base + max(0, self._internal(float(reduced[at]), ROUNDING))
+            c: self._internal(least + max(0.0, float(reduced[at])))
             for at, c in enumerate(self.candidates)
         }
 
-    def _internal(self, amount: float, doubt: float) -> int:
-        """Convert an amount of the objective to an internal one, rounded down by ``doubt``."""
-        return int((amount - doubt * max(1.0, abs(amount))) * self.unit)
-
     def _branch(self, result: ProgramResult, deadline: float) -> None:
         """Run branch and bound until its solution has no cycle, or time is over."""
-        import highspy  # see _relax
+        import highspy  # see _model
 
-        highs = self._highs
-        self._set_kind(highspy.HighsVarType.kInteger)
+        highs, count = self._highs, len(self.candidates)
+        columns = np.arange(count, dtype=np.int32)
+        highs.changeColsIntegrality(
+            count, columns, np.array([highspy.HighsVarType.kInteger] * count)
+        )
         while time.monotonic() < deadline:
             if result.cover:
-                values = np.zeros(len(self.candidates))
+                values = np.zeros(count)
                 values[[self.column[c] for c in result.cover]] = 1.0
-                columns = np.arange(len(self.candidates), dtype=np.int32)
-                highs.setSolution(len(columns), columns, values)
+                highs.setSolution(count, columns, values)
             status = self._run(deadline)
             info = highs.getInfo()
             result.nodes += max(0, int(info.mip_node_count))
@@ -467,46 +301,70 @@ class IntegerProgram:
                 return
             proved = float(info.mip_dual_bound)
             if np.isfinite(proved):
-                result.lower_bound = max(result.lower_bound, self._internal(proved, TRUSTED_DIGITS))
-            cover = self._integer_cover() if info.primal_solution_status else None
-            if cover is None:
+                result.lower_bound = max(result.lower_bound, self._internal(proved))
+            if not info.primal_solution_status:
                 return
+            chosen = np.flatnonzero(np.array(highs.getSolution().col_value)[:count] > CHOSEN_FROM)
+            cover = [self.candidates[at] for at in chosen]
             cycles = cycles_of(self.space, cover)
-            if cycles:
-                self._take(result, self._without_cycles(cover))
-                if not self._add_cuts([self._cut_off(cycle) for cycle in cycles]):
-                    return
-                continue
-            self._take(result, cover)
-            if status == highspy.HighsModelStatus.kOptimal and result.cost is not None:
-                # HiGHS's bound meets the cover up to its tolerances.
-                result.lower_bound = max(result.lower_bound, result.cost)
-            return
+            if not cycles:
+                self._take(result, cover)
+                if status == highspy.HighsModelStatus.kOptimal and result.cost is not None:
+                    # HiGHS's bound meets the cover up to its tolerances.
+                    result.lower_bound = max(result.lower_bound, result.cost)
+                return
+            self._take(result, self._without_cycles(cover))
+            self._add_cuts([self._cut_off(cycle) for cycle in cycles])
+
+    def _run(self, deadline: float) -> Any:
+        """Let HiGHS work until the deadline; returns the model's status.
+
+        It works in a thread of its own: signals reach Python meanwhile, and HiGHS swallows what is
+        raised in its callbacks.
+        """
+        self._stop = False
+        self._highs.setOptionValue("time_limit", max(0.0, deadline - time.monotonic()))
+        worker = threading.Thread(target=self._highs.run, daemon=True)
+        worker.start()
+        try:
+            worker.join(max(0.0, deadline - time.monotonic()))
+            self._stop = True  # some of its steps look at no clock
+            worker.join()
+        except BaseException:
+            self._stop = True
+            worker.join(STOP_S)
+            raise
+        return self._highs.getModelStatus()
+
+    def _interrupt(self, event: Any) -> None:
+        """End HiGHS's work when it asks and it is to stop."""
+        if self._stop:
+            event.interrupt()
+
+    def _internal(self, amount: float) -> int:
+        """Convert a bound of the objective to an internal amount, as far as it is trusted."""
+        return int((amount - TRUSTED_DIGITS * max(1.0, abs(amount))) * self.unit)
 
     def _take(self, result: ProgramResult, cover: list[int] | None) -> None:
-        """Keep a cover if it costs less than the one known."""
-        if cover is None or frozenset(cover) in self._ranked:
+        """Keep a cover if it costs less than the one known and is none of the ranked ones."""
+        if cover is None or any(set(cover) == set(ranked) for _, ranked in self._ranked):
             return
         cost = cover_cost(self.space, self.weights, cover)
         if cost is not None and (result.cost is None or cost < result.cost):
             result.cost, result.cover = cost, cover
 
+    def _cover_of_singles(self) -> list[int] | None:
+        """Return the cheapest candidates of single nodes; None where a node has none."""
+        cover = [self._cheapest_single(position) for position in range(self.space.count)]
+        return None if None in cover else [c for c in cover if c is not None]
+
     # -- cycles ------------------------------------------------------------------------------
 
-    def _add_cuts(self, cuts: Iterable[Cut]) -> bool:
-        """Add cuts to the program; returns whether any of them is new."""
-        new = [cut for cut in dict.fromkeys(cuts) if cut not in self._cuts]
-        for columns, most in new:
-            self._cuts.add((columns, most))
-            self._rows.add(-np.inf, float(most), columns, [1.0] * len(columns))
-            self._highs.addRow(
-                -np.inf,
-                float(most),
-                len(columns),
-                np.array(columns, dtype=np.int32),
-                np.ones(len(columns)),
-            )
-        return bool(new)
+    def _add_cuts(self, cuts: Iterable[Cut]) -> None:
+        """Add cuts to the program."""
+        for columns, most in cuts:
+            index, ones = np.array(columns, dtype=np.int32), np.ones(len(columns))
+            self._highs.addRow(-np.inf, float(most), len(columns), index, ones)
 
     def _without_cycles(self, cover: list[int]) -> list[int] | None:
         """Return the cover with a partition of each cycle split into single nodes.
@@ -547,28 +405,6 @@ class IntegerProgram:
         candidates = [self.candidates[at] for at in columns]
         return min(candidates, key=self.weights.cost.__getitem__, default=None)
 
-    def _violated_pairs(self, values: Floats) -> list[Cut]:
-        """Return cuts for pairs of partitions that wait for each other in a relaxed solution."""
-        weight: dict[tuple[int, int], float] = {}
-        for nodes in self.space.node_sets:
-            share = float(sum(values[at] for at in self.columns_of_set[nodes.index]))
-            if share > VIOLATED and nodes.size > 1:
-                for one in nodes.members:
-                    for other in nodes.members:
-                        if one != other:
-                            weight[one, other] = weight.get((one, other), 0.0) + share
-        found = []
-        for (left, entered), share in weight.items():
-            for there in self.space.consumers[left]:
-                for back in self.space.inputs[entered]:
-                    if there == entered or back == left:
-                        continue
-                    if share + weight.get((back, there), 0.0) > 1.0 + VIOLATED:
-                        cut = self._cut_off([(entered, left), (there, back)])
-                        if sum(values[at] for at in cut[0]) > cut[1] + VIOLATED:
-                            found.append(cut)
-        return found
-
     def _cut_off(self, cycle: Sequence[tuple[int, int]]) -> Cut:
         """Return the cut that forbids a cycle.
 
@@ -606,7 +442,7 @@ class _Rows:
 
 def _silent_highs() -> Any:
     """Return a solver that prints nothing on standard output, which belongs to whoever calls us."""
-    import highspy  # see IntegerProgram._relax
+    import highspy  # see IntegerProgram._model
 
     class Silent(highspy.Highs):
         def enableCallbacks(self) -> None:

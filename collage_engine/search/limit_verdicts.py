@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from collage_engine.search.limited_search import RuntimeSets, branch_and_bound
+from collage_engine.search.limited_search import RuntimeSets, solve_within_limits
 from collage_engine.search.limits import (
     LimitName,
     RuntimeLimitVerdict,
@@ -63,7 +63,7 @@ def _price_of(
     free: Solution | None = None
     if solution.optimal:
         rest = RuntimeSets(search.problem, without_limit(sets.limits, name))
-        free = branch_and_bound(search.restricted(pins), rest).best
+        free = solve_within_limits(search.restricted(pins), rest, regrets=False)
     if free is None or not free.optimal or free.cost is None:
         return None, say.TOO_WIDE_FOR_A_PRICE
     price = search.difference_us(solution.cost, free.cost)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from collage_engine.search.a_star import enumerate_covers
-from collage_engine.search.limited_search import ranked_covers_within_limits
 from collage_engine.search.problem import CandidateId
 
 if TYPE_CHECKING:
@@ -37,34 +37,29 @@ def best_covers(search: Search, pins: Iterable[ProblemPin], k: int) -> list[Rank
         pins: The pins that hold.
         k: How many covers are wanted.
     """
-    pins = list(pins)
-    solver = search.solver
-    if search.runtime_sets is not None:
-        ranked = ranked_covers_within_limits(
-            search.restricted(pins),
-            search.runtime_sets,
-            k,
-            too_wide=solver.too_wide,
-            time_limit_s=solver.time_limit_s,
-        )
-        return [_ranked(search, cost, cover, ranked[0][0]) for cost, cover in ranked]
-    was_wide = solver.too_wide
-    solution = search.find(pins, regrets=was_wide)
-    has_neither = solution.labels is None and solution.program is None
-    if has_neither and solver.too_wide and not was_wide:  # it has only just turned out to be
-        solution = search.find(pins)
-    if solution.cost is None or k < 1:
-        return []
-    covers = [(solution.cost, solution.cover)]
-    if solution.labels is not None:
-        covers = enumerate_covers(solution.labels, k)
-    elif solution.program is not None:
-        deadline = time.monotonic() + solver.time_limit_s
-        covers = solution.program.ranked_covers(k, solution.cost, solution.cover, deadline)
+    pins, solver, sets = list(pins), search.solver, search.runtime_sets
+    known: dict[frozenset[int], tuple[int, list[int]]] = {}
+    cutoff: int | None = None  # what costs more is not proved to be among the best
+    for mask in [None] if sets is None else sets.maximal:
+        excluded = () if sets is None or mask is None else sets.excluded(mask)
+        solution = solver.solve(search.allowed(pins, excluded), regrets=False)
+        if solution.cost is None:
+            continue
+        covers = [(solution.cost, solution.cover)]
+        if solution.labels is not None:
+            covers = enumerate_covers(solution.labels, k)
+        else:
+            if solution.program is not None:
+                deadline = time.monotonic() + solver.time_limit_s
+                covers = solution.program.ranked_covers(k, *covers[0], deadline)
+            cutoff = covers[-1][0] if cutoff is None else min(cutoff, covers[-1][0])
+        for cost, cover in covers:
+            known.setdefault(frozenset(cover), (cost, cover))
+    ranked = sorted(known.values(), key=itemgetter(0))
     return [
-        _ranked(search, cost, cover, solution.cost)
-        for cost, cover in covers
-        if solution.cutoff is None or cost <= solution.cutoff
+        _ranked(search, cost, cover, ranked[0][0])
+        for cost, cover in ranked[:k]
+        if cutoff is None or cost <= max(cutoff, ranked[0][0])
     ]
 
 

@@ -10,7 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from collage_engine.search.limited_search import RuntimeSets, solve_within_limits
+from collage_engine.search.limited_search import (
+    MOST_SETS,
+    RuntimeSets,
+    solve_within_limits,
+)
 from collage_engine.search.limits import limits_in_words
 from collage_engine.search.pins import forbidden_by
 from collage_engine.search.solver import Solver
@@ -22,9 +26,9 @@ if TYPE_CHECKING:
     from collage_engine.search.problem import Problem, ProblemPin
     from collage_engine.search.solver import Solution
 
-SOLUTIONS_KEPT = 64
-"""Solutions that are remembered, by pins and by excluded candidates (a count; chosen: each takes a
-few kilobytes, and an explanation of pins or limits asks for a few dozen)."""
+SOLUTIONS_KEPT = 2 * MOST_SETS
+"""Solutions that are remembered, by pins and by excluded candidates (a count): those of all sets of
+runtimes, with and without one pin or limit."""
 
 
 class Search:
@@ -115,15 +119,14 @@ class Search:
             regrets: Whether to compute the least covers through all candidates too.
             time_limit_s: Time limit of one solve in seconds; by default the search's.
         """
-        if self.runtime_sets is None:
+        sets = self.runtime_sets
+        if sets is None:
             return self.solver.solve(self.allowed(pins), regrets=regrets, time_limit_s=time_limit_s)
-        most = self.solver.time_limit_s if time_limit_s is None else time_limit_s
-        return solve_within_limits(
-            self.restricted(pins, time_limit_s),
-            self.runtime_sets,
-            regrets=regrets,
-            time_limit_s=most,
-        )
+        if self.solver.too_wide:  # the sets of runtimes share the time
+            most = self.solver.time_limit_s if time_limit_s is None else time_limit_s
+            time_limit_s = most / max(len(sets.maximal), 1)
+        solve = self.restricted(pins, time_limit_s)
+        return solve_within_limits(solve, sets, regrets=regrets)
 
     def restricted(
         self, pins: Iterable[ProblemPin], time_limit_s: float | None = None
@@ -136,20 +139,19 @@ class Search:
         pins = list(pins)
         key = frozenset(pins)
 
-        def solve(
-            excluded: Iterable[int], *, regrets: bool = False, keep_labels: bool = False
-        ) -> Solution:
+        def solve(excluded: Iterable[int], *, regrets: bool = False) -> Solution:
             gone = frozenset(excluded)
             known = self._restricted.get((key, gone))
-            if known is not None and not regrets and not keep_labels:
+            if known is not None and not regrets:
                 return known
             solution = self.solver.solve(
                 self.allowed(pins, gone), regrets=regrets, time_limit_s=time_limit_s
             )
+            solution.labels = solution.program = None
             if solution.decided:  # a search that ran out of time would be wrong to remember
                 if len(self._restricted) >= SOLUTIONS_KEPT:
                     self._restricted.pop(next(iter(self._restricted)))
-                self._restricted[key, gone] = solution.without_labels()
+                self._restricted[key, gone] = solution
             return solution
 
         return solve

@@ -1,10 +1,9 @@
 """Solves one choice of allowed candidates after another over one state space.
 
 A :class:`Solver` knows nothing of pins and limits: it is given which candidates may be chosen. It
-solves exactly (:mod:`collage_engine.search.label_setting`, from a warm start where an earlier solve
-is near: :mod:`collage_engine.search.resolve`). Where the state space is too large for that, it
-solves an integer program (:mod:`collage_engine.search.integer_program`), for good; and where that
-finds no cover in time, it falls back to beam search (:mod:`collage_engine.search.beam`).
+solves by label setting (:mod:`collage_engine.search.label_setting`). Where the state space is too
+large for that, it solves an integer program (:mod:`collage_engine.search.integer_program`), for
+good; where time ends first, the best cover found comes with a bound on what a better one costs.
 """
 
 from __future__ import annotations
@@ -13,12 +12,10 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from collage_engine.search.beam import BeamSearch
-from collage_engine.search.integer_program import IntegerProgram, ProgramResult, runnable_order
+from collage_engine.search.integer_program import IntegerProgram, runnable_order
 from collage_engine.search.label_setting import LabelSetting
 from collage_engine.search.pricing import IMPOSSIBLE
 from collage_engine.search.problem import PLAIN
-from collage_engine.search.resolve import IncrementalLabelSetting
 from collage_engine.search.state_space import StateSpace
 from collage_engine.search.states import SearchLimitExceeded
 from collage_engine.search.weights import Weights
@@ -29,35 +26,21 @@ if TYPE_CHECKING:
     from collage_engine.search.problem import Problem
 
 EXACT_WORK, EXACT_WORK_PER_NODE = 1_500_000, 1_200
-"""Steps of label setting, and such steps per node of the graph, beyond which beam search takes
-over: about five seconds, and about a millisecond per node. Measured with ``python -m
+"""Steps of label setting, and such steps per node of the graph, beyond which the integer program
+takes over: about five seconds, and about a millisecond per node. Measured with ``python -m
 tests.benchmarks.bench_search``."""
-EXACT_MOVES, EXACT_MOVES_PER_NODE = 300_000, 60
-"""Moves of the state space, and such moves per node, beyond which beam search takes over (chosen so
-that exploring takes about as long as the label setting may)."""
+STEPS_PER_MOVE = 5
+"""Steps that a move of the state space counts for while it is explored (chosen so that exploring
+takes about as long as the label setting may)."""
 EXACT_TIME_SHARE = 0.7
-"""Share of the time limit that exact search may spend before beam search takes over (chosen)."""
-SMALL_GAP = 0.005
-"""Gap of the integer program's cover, as a share of its cost, from which on beam search tries to
-find a better one in the time that is left (chosen: where HiGHS had enough time it is smaller)."""
+"""Share of the time limit that label setting may spend before the integer program takes over
+(chosen)."""
 WIDE_STATES = 2.0**12
-"""Estimated states for each node from which on exact search is not even tried. Chosen between the
+"""Estimated states for each node from which on label setting is not even tried. Chosen between the
 graphs that it solves (at most 2^6: NASNet, dense blocks) and those that it has never solved (from
 2^17 on: grids of 18 x 18, 24 branches, 24 lanes)."""
-PROGRAM_TIME_SHARE = 0.7
-"""Share of the time left on a wide graph that the integer program may take to find a cover; beam
-search takes the rest where it finds none (chosen)."""
-LEAST_REGRETS_S, REGRETS_TIME_SHARE = 2.0, 0.5
-"""How long exact regrets on a wide graph may take: so many seconds, or that share of the time that
-the best cover took, whichever is more (chosen: bounds are known without them)."""
-SAME_TIME = 1.1
-"""How much more time may be given than before for the same to be answered again on a wide graph, as
-a factor (chosen)."""
 DEFAULT_TIME_LIMIT_S = 60.0
 """Time limit of one solve in seconds, where none is given (chosen)."""
-WARM_START_SHARE = 0.25
-"""Share of the candidates up to which, when they are priced anew, a warm start is tried (chosen:
-beyond it most labels change anyway)."""
 
 
 @dataclass
@@ -76,41 +59,18 @@ class Solution:
     others_in_no_cover: bool = False
     """Whether the candidates in neither of the two are proved to be in no cover."""
     states: int = 0
-    """Labels kept, or steps of the beam search."""
+    """Labels kept, or nodes of the branch and bound."""
     decided: bool = True
     """Whether it is known if there is a cover at all."""
     labels: LabelSetting | None = None
-    """Labels of all states, or those of the states with covers up to ``cutoff``."""
+    """The labels of all states."""
     program: IntegerProgram | None = None
     """The integer program that proved the cover to cost least, for the covers that follow it."""
-    cutoff: int | None = None
-    """Every cover up to this cost lies in the states of ``labels``; None: every cover does."""
 
     @property
     def optimal(self) -> bool:
         """Return whether the cover is proved to cost least."""
         return self.cost is not None and self.lower_bound >= self.cost
-
-    def without_labels(self) -> Solution:
-        """Return cost, bound and cover alone, which take little memory."""
-        return Solution(
-            cost=self.cost,
-            lower_bound=self.lower_bound,
-            cover=self.cover,
-            states=self.states,
-            decided=self.decided,
-        )
-
-
-@dataclass
-class _WideSolution:
-    """What an integer program found, for who asks the same again."""
-
-    allowed: tuple[bool, ...]
-    has_regrets: bool
-    seconds: float
-    """The time that it was given."""
-    solution: Solution
 
 
 class Solver:
@@ -145,12 +105,8 @@ class Solver:
         self.too_wide = self.space.mean_states > WIDE_STATES
         """Whether the state space is, or has proved, too large for exact search."""
         self.weights = Weights(problem, self.space, costs)
-        self._base: LabelSetting | None = None
-        """The latest finished labels of both passes: warm starts use them."""
-        self._latest: _WideSolution | None = None
-        """What was found last, where the graph is wide."""
-        self._repriced: set[int] = set()
-        """Candidates that have been priced anew since ``_base``."""
+        self._latest: tuple[tuple[bool, ...], Solution] | None = None
+        """What was last proved to be the best, and for whom, where the graph is wide."""
 
     def reprice(self, costs_us: Mapping[int, float | None]) -> None:
         """Give candidates other costs.
@@ -163,7 +119,6 @@ class Solver:
             KeyError: A candidate was not usable when the solver was made.
         """
         self._latest = None
-        self._repriced.update(costs_us)
         gone = set()
         for index, us in costs_us.items():
             if index not in self.space.node_set_of:
@@ -213,9 +168,8 @@ class Solver:
         return self._wide(allowed, regrets, began + limit)
 
     def _exact(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Solution:
-        moves = EXACT_MOVES + EXACT_MOVES_PER_NODE * len(self.problem.nodes)
-        self.space.explore(moves, deadline)
-        labels = self._label_setting(allowed, deadline)
+        self.space.explore(self.work // STEPS_PER_MOVE, deadline)
+        labels = LabelSetting(self.space, self.weights, allowed, limit=self.work, deadline=deadline)
         least = labels.run_backward()
         solution = Solution(labels=labels)
         if least is None:
@@ -226,92 +180,41 @@ class Solver:
             labels.run_forward()
             solution.least_through = labels.least_through
             solution.others_in_no_cover = True
-            self._base, self._repriced = labels, set()
-            labels.release_base()
         solution.states = sum(map(len, labels.forward_labels)) + sum(
             map(len, labels.backward_labels)
         )
         return solution
 
-    def _label_setting(self, allowed: Sequence[bool], deadline: float) -> LabelSetting:
-        """Return label setting, from a warm start if few candidates were priced anew."""
-        most = WARM_START_SHARE * len(self.space.node_set_of)
-        if self._base is not None and len(self._repriced) < most:
-            return IncrementalLabelSetting(
-                self.space,
-                self.weights,
-                allowed,
-                self._base,
-                repriced=sorted(self._repriced),
-                limit=self.work,
-                deadline=deadline,
-            )
-        return LabelSetting(self.space, self.weights, allowed, limit=self.work, deadline=deadline)
-
     def _wide(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Solution:
-        """Solve where the state space is too large: by an integer program, else by beam search."""
-        now = time.monotonic()
-        if self._latest is not None:
-            known = self._latest
-            same = known.allowed == tuple(allowed) and (known.has_regrets or not regrets)
-            if same and (known.solution.optimal or deadline - now <= SAME_TIME * known.seconds):
-                return replace(known.solution)
+        """Solve where the state space is too large, by an integer program."""
+        key = tuple(allowed)
+        if self._latest is not None and self._latest[0] == key:
+            latest = self._latest[1]
+            if latest.others_in_no_cover or not regrets:
+                return replace(latest)
         eligible = [
             [c for c in nodes.candidates if allowed[c] and self.weights.cost[c] < IMPOSSIBLE]
             for nodes in self.space.node_sets
         ]
-        result = ProgramResult()
-        if deadline > now:
-            program = IntegerProgram(self.space, self.weights, eligible)
-            result = program.solve(now + PROGRAM_TIME_SHARE * (deadline - now))
-            if result.infeasible:
-                return Solution(states=result.nodes)
-            optimal = result.cost is not None and result.lower_bound >= result.cost
-            if result.cost is not None and (
-                result.cost - result.lower_bound <= SMALL_GAP * result.cost
-            ):
-                if regrets and optimal:
-                    spent = time.monotonic() - now
-                    more = max(LEAST_REGRETS_S, REGRETS_TIME_SHARE * spent)
-                    program.find_regrets(result, min(deadline, now + spent + more))
-                solution = Solution(
-                    cost=result.cost,
-                    cover=runnable_order(self.space, result.cover),
-                    lower_bound=min(result.lower_bound, result.cost),
-                    least_through=result.least_through,
-                    lower_bound_through=result.lower_bound_through,
-                    others_in_no_cover=True,  # the relaxation bounds every candidate
-                    program=program if optimal else None,
-                    states=result.nodes,
-                )
-                self._latest = _WideSolution(tuple(allowed), regrets, deadline - now, solution)
-                return replace(solution)
-        found = self._beam(allowed, regrets, deadline)
-        if result.cost is not None and (found.cost is None or result.cost < found.cost):
-            found.cost, found.cover = result.cost, runnable_order(self.space, result.cover)
-            found.decided = True
-        if found.cost is not None:
-            found.lower_bound = max(found.lower_bound, min(result.lower_bound, found.cost))
-            for c, bound in result.lower_bound_through.items():
-                if c in found.lower_bound_through:
-                    found.lower_bound_through[c] = max(bound, found.lower_bound_through[c])
-        return found
-
-    def _beam(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Solution:
-        result = BeamSearch(self.space, self.weights, allowed, deadline).solve(regrets=regrets)
-        bound = result.lower_bound
-        return Solution(
+        program = IntegerProgram(self.space, self.weights, eligible)
+        result = program.solve(deadline, regrets=regrets)
+        if result.infeasible:
+            return Solution(states=result.nodes)
+        solution = Solution(
             cost=result.cost,
-            cover=result.cover,
-            lower_bound=bound if result.cost is None else min(bound, result.cost),
-            least_through=result.least_through,
+            cover=runnable_order(self.space, result.cover) if result.cover else [],
+            lower_bound=result.lower_bound,
             lower_bound_through=result.lower_bound_through,
-            others_in_no_cover=True,  # beam search bounds every candidate that may be chosen
-            labels=result.labels,
-            cutoff=result.cutoff,
-            states=result.states,
-            decided=result.cost is not None or result.exhausted,
+            others_in_no_cover=bool(result.lower_bound_through),
+            states=result.nodes,
+            decided=result.cost is not None,
         )
+        if solution.cost is not None:
+            solution.lower_bound = min(solution.lower_bound, solution.cost)
+        if solution.optimal:
+            solution.program = program
+            self._latest = key, solution
+        return replace(solution)
 
     def furthest_uncovered(self) -> tuple[int, ...]:
         """Return the node at which the exact search got stuck, where it found no cover.

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class SearchLimitExceeded(Exception):
-    """The exact search would exceed its limit of work or time; the caller uses beam search."""
+    """Label setting would exceed its limit of work or time: the integer program takes over."""
 
 
 class NodeSet:

@@ -7,6 +7,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -19,7 +20,6 @@ from collage_engine.search.limited_search import RuntimeSets
 from collage_engine.search.limits import RuntimeLimits
 from collage_engine.search.problem import Answer
 from collage_engine.search.problem_json import problem_from
-from collage_engine.search.solver import Solution
 from tests.support.search_graphs import SHAPES, problem_on
 from tests.support.search_instances import BruteForce, random_problem
 from tests.unit.test_search_exact import compare_cover, compare_regrets
@@ -262,7 +262,7 @@ def test_regrets_that_there_was_no_time_for_are_not_known_rather_than_none() -> 
     def without_regrets(*args: Any, **options: Any) -> Any:
         """A solver whose time is over as soon as the best cover is known."""
         solution = original(*args, **options)
-        return Solution(decided=False) if options.get("regrets") else solution
+        return replace(solution, least_through={}, others_in_no_cover=False)
 
     search.solver.solve = without_regrets  # type: ignore[method-assign]
     answer = solve(problem, previous=search, with_bounds=False)
@@ -325,20 +325,33 @@ def test_on_larger_graphs_the_best_subset_is_the_best_of_all_subsets(shape: str)
 
 def test_largest_sets_are_those_that_nothing_can_join() -> None:
     for seed in range(200):
-        rng = random.Random(seed)
         data = limited_problem(seed)
         problem = problem_from(data)
         assert problem.limits is not None
         sets = RuntimeSets(problem, problem.limits)
-        allowed = [m for m in range(sets.all + 1) if not sets.violates(m)]
+        allowed = [m for m in range(1 << len(sets.names)) if not sets.violates(m)]
         wanted = {m for m in allowed if not any(m != n and m & n == m for n in allowed)}
-        assert set(sets.maximal_sets()) == wanted
-        mask = rng.randint(0, sets.all)
-        if sets.violates(mask):
-            core = sets.minimal_violation(mask)
-            assert core & ~mask == 0 and sets.violates(core)
-            bits = [b for b in range(len(sets.names)) if core >> b & 1]
-            assert not any(sets.violates(core & ~(1 << b)) for b in bits)
+        assert set(sets.maximal) == wanted and sets.complete
+
+
+def test_beyond_so_many_sets_the_cover_found_is_not_said_to_be_the_best() -> None:
+    """Of twelve runtimes five may be used: 792 sets, of which not all are looked through."""
+    names = [f"t{n}" for n in range(12)]
+    nodes = [{"id": n, "inputs": [n - 1] if n else []} for n in range(8)]
+    candidates = [
+        {"id": f"{name}{n}", "nodes": [n], "toolchain": name, "cost_us": 1 + (at + n) % 12}
+        for at, name in enumerate(names)
+        for n in range(8)
+    ]
+    data = {"nodes": nodes, "candidates": candidates, "constraints": {"max_runtimes": 5}}
+    problem = problem_from(data)
+    answer = solve(problem)
+    assert isinstance(check(problem, answer.cover), float) and answer.cost_us is not None
+    assert not answer.optimal and answer.lower_bound_us is not None
+    assert answer.lower_bound_us == 8.0 < answer.cost_us
+    assert None not in answer.regrets.values()
+    data["constraints"] = {"max_runtimes": 0}
+    assert solve(problem_from(data)).infeasible is not None
 
 
 def test_a_search_is_reused_only_under_the_same_limits() -> None:
@@ -391,11 +404,3 @@ def test_limits_in_words_and_their_price() -> None:
 
 def test_constraints_type_is_public() -> None:
     assert RuntimeLimits(max_runtimes=1).runtimes_of("c[x=1]") == ("c",)
-
-
-def test_what_is_remembered_holds_no_labels_and_no_program() -> None:
-    anything: Any = object()
-    found = Solution(cost=3, lower_bound=3, cover=[1], labels=anything, program=anything, cutoff=5)
-    kept = found.without_labels()
-    assert kept.optimal and kept.cover == [1]
-    assert kept.labels is None and kept.program is None and kept.cutoff is None

