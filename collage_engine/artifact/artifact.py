@@ -58,6 +58,8 @@ class ArtifactContents:
     """True outputs by name: what the user's own file computes on them."""
     tolerance: float
     """On max|y−r| / max|r|, for the loaders' check."""
+    by_output: Mapping[str, float] = field(default_factory=dict)
+    """The same of outputs that have another one than the others; 0: they must be equal."""
     placement: Placement | None = None
     target: str = "cpu"
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -194,6 +196,12 @@ def _manifest(
             for n, k in of
         ]
 
+    outputs = [
+        about | {"tolerance": contents.by_output[about["name"]]}
+        if about["name"] in contents.by_output
+        else about
+        for about in values(model.outputs)
+    ]
     placement = contents.placement
     if placement is not None:
         partitions = msgspec.to_builtins(placement.partitions)
@@ -216,7 +224,7 @@ def _manifest(
             "shapes": {name: list(shape) for name, shape in model.record.shapes.items()},
         },
         "inputs": values(model.inputs),
-        "outputs": values(model.outputs),
+        "outputs": outputs,
         "placement": {
             "partitions": partitions,
             "estimated_us": placement.estimated_us if placement else None,

@@ -81,8 +81,7 @@ def _result(folder: Path, report: dict[str, Any], manifest: Mapping[str, Any]) -
         dims = report.get("dims", {})
         which = "".join(f" {name}={size}" for name, size in dims.items())
         raise ArtifactError(
-            f"{folder}{which} differs from its sample: max_rel_error "
-            f"{report['max_rel_error']:.2g} is above {report['tolerance']:.2g}"
+            f"{folder}{which} differs from its sample: {one_sentence(report['wrong'], '')}"
         )
     result = {
         "artifact": str(folder),

@@ -6,18 +6,19 @@ import io
 import math
 import zipfile
 from collections.abc import Callable, Mapping
-from typing import IO
+from typing import IO, Literal
 
 import numpy as np
 
-from collage_engine.lowering.accuracy import TOLERANCES, tolerance
-from collage_engine.lowering.rounding import relative_bound, roundings
+from collage_engine.lowering.accuracy import TOLERANCES, is_exact, tolerance
+from collage_engine.lowering.rounding import is_quantised, relative_bound, roundings
 from collage_engine.lowering.rounding_noise import rounding_noise, widened
+from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.importer import ImportedModel
 from collage_engine.model.texts import TEXT_TYPE, encoded
 from collage_engine.records.accuracy import RunTolerance
 from collage_engine.records.errors import UsageError
-from collage_engine.records.numbering import NodeSet
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.reasons import short_reason, shown
 from collage_engine.records.settings import RunSettings
 
@@ -104,21 +105,39 @@ def _check_kind(name: str, given: ArrayKind, wanted: ArrayKind) -> None:
         )
 
 
-def model_tolerance(model: ImportedModel, settings: RunSettings) -> float:
-    """Return the default bound on the error of the model's outputs, as ``max|y-r| / max|r|``.
+def own_tolerances(model: ImportedModel, settings: RunSettings) -> dict[str, float]:
+    """Return the default bound on the error of each output, as ``max|y-r| / max|r|``.
 
-    It is the loosest of what the run's precision, the element types of the model and roundings to 8
-    bits allow.
+    For a float it is the loosest of what the run's precision, the types of the values that it is
+    computed from, and roundings to 8 bits on the way to it allow. A value that must be equal has 0.
 
     Args:
         model: The model.
         settings: The run's settings.
     """
-    kinds = {kind.dtype for node in model.graph.nodes for kind in node.types} - {"float64"}
-    bound = max([tolerance(settings.precision), *(TOLERANCES[k] for k in kinds if k in TOLERANCES)])
-    everything = NodeSet((1 << len(model.graph.nodes)) - 1)
-    depth = max(roundings(model.graph, everything).values(), default=0)
-    return max(bound, relative_bound(depth)) if depth else bound
+    graph = model.graph
+    depths = roundings(graph, NodeSet((1 << len(graph.nodes)) - 1))
+    found = {}
+    for (name, kind), index in zip(model.outputs, graph.record.outputs, strict=True):
+        if is_exact(kind.dtype) and not is_quantised(graph, index):
+            found[name] = 0.0
+            continue
+        before = _computed_from(graph, index)
+        kinds = {each.dtype for i in before for each in graph.nodes[i].types} - {"float64"}
+        least = tolerance(settings.precision)
+        bound = max([least, *(TOLERANCES[k] for k in (*kinds, kind.dtype) if k in TOLERANCES)])
+        found[name] = max(bound, relative_bound(depths[index])) if depths[index] else bound
+    return found
+
+
+def _computed_from(graph: DataflowGraph, index: NodeIndex) -> set[NodeIndex]:
+    """Return the nodes that a value depends on, and its own."""
+    seen, waiting = {index}, [index]
+    while waiting:
+        new = set(graph.nodes[waiting.pop()].inputs) - seen
+        seen |= new
+        waiting.extend(new)
+    return seen
 
 
 def run_tolerance(
@@ -130,35 +149,37 @@ def run_tolerance(
     """Return the bound on the error of every output.
 
     It is the user's; where there is none, the default, or a multiple of the rounding noise where
-    that is more.
+    that is more. What must be equal must be equal whatever the user allows.
 
     Args:
         model: The model.
-        settings: The run's settings; a tolerance in them is the user's and holds for every output.
+        settings: The run's settings; a tolerance in them is the user's and holds for every output
+            that may be off at all.
         inputs: The run's inputs, on which the rounding noise is measured.
         stopped: Tells whether the user stopped the run.
 
     Raises:
         Cancelled: The user stopped the run.
     """
-    default = model_tolerance(model, settings)
-    asked = settings.tolerance or default
-    found = rounding_noise(model.onnx, inputs, default, stopped=stopped) or []
-    names = [name for name, _ in model.outputs]
+    own = own_tolerances(model, settings)
+    default = max(own.values(), default=0.0)
+    asked = {name: settings.tolerance or bound if bound else 0.0 for name, bound in own.items()}
+    least = min((bound for bound in own.values() if bound), default=None)
+    found = rounding_noise(model.onnx, inputs, least, stopped=stopped) if least else None
     noise = {
         name: moved
-        for name, moved in zip(names, found, strict=False)
-        if math.isfinite(moved) and widened(asked, moved) > asked
+        for name, moved in zip(own, found or [], strict=False)
+        if asked[name] and math.isfinite(moved) and widened(asked[name], moved) > asked[name]
     }
+    source: Literal["user", "precision", "rounding"] = "rounding" if noise else "precision"
     if settings.tolerance:
-        return RunTolerance(value=asked, source="user", default=default, noise=noise)
-    if not noise:
-        return RunTolerance(value=default, source="precision", default=default)
-    by_output = {name: widened(default, noise.get(name, 0.0)) for name in names}
+        source, bounds = "user", asked
+    else:
+        bounds = {name: widened(bound, noise.get(name, 0.0)) for name, bound in own.items()}
     return RunTolerance(
-        value=max(by_output.values()),
-        source="rounding",
+        value=max(bounds.values(), default=0.0),
+        source=source,
         default=default,
         noise=noise,
-        by_output=by_output,
+        by_output=bounds if len(set(bounds.values())) > 1 else {},
     )

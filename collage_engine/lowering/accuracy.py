@@ -1,4 +1,9 @@
-"""How far computed numbers are from the true ones, and how far they may be."""
+"""How far computed values are from the true ones, and how far they may be.
+
+Floats may be as far off as their type, the precision and the roundings before them explain. Whole
+numbers, booleans and texts must be equal; a whole number that is a float rounded to 8 bits may be
+off as far as roundings explain.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +25,34 @@ room for sums in another order, the others for roundings of about ten operators.
 def tolerance(precision: str) -> float:
     """Return the bound on ``max_rel_error`` at a precision; for integers a step in 255."""
     return TOLERANCES.get(precision, 1 / 255)
+
+
+def is_exact(dtype: str) -> bool:
+    """Tell whether values of an element type are right or wrong, and never near enough."""
+    return not dtype.startswith(("float", "bfloat"))
+
+
+def wrong_by(error: tuple[float, float], bound: float, dtype: str) -> str | None:
+    """Judge one output; every comparison with true values decides by this.
+
+    Args:
+        error: Its largest absolute and relative error, from ``errors``.
+        bound: What its relative error may be; 0: it must be equal.
+        dtype: Its element type.
+
+    Returns:
+        What is wrong with it, in words; None: it is right.
+    """
+    absolute, relative = error
+    if relative <= bound:  # NaN is within no bound
+        return None
+    if dtype == "string":
+        return "another text"
+    if np.isinf(absolute):
+        return "not finite in the same places, or of another shape"
+    if is_exact(dtype):
+        return f"off by {absolute:g} in {dtype}"
+    return f"relative error {relative:.3g}, {bound:.3g} is allowed"
 
 
 def errors(computed: np.ndarray, truth: np.ndarray) -> tuple[float, float]:

@@ -39,6 +39,33 @@ def roundings(graph: DataflowGraph, nodes: NodeSet) -> dict[int, int]:
     return depth
 
 
+def is_quantised(graph: DataflowGraph, index: int) -> bool:
+    """Tell whether an 8-bit value stands for a float, and may be off by a step.
+
+    It does where it comes from a quantize call through operators that keep its type. A class or a
+    count that is turned into 8 bits stands for itself.
+
+    Args:
+        graph: The dataflow graph.
+        index: The node index of the value.
+    """
+    dtype = graph.nodes[index].type.dtype if not graph.nodes[index].is_tuple else ""
+    if dtype not in ("int8", "uint8"):
+        return False
+    waiting, seen = [index], {index}
+    while waiting:
+        node = graph.nodes[waiting.pop()]
+        if node.op == "quantize":
+            return True
+        for source in node.inputs:
+            if source not in seen and any(
+                kind.dtype == dtype for kind in graph.nodes[source].types
+            ):
+                seen.add(source)
+                waiting.append(source)
+    return False
+
+
 def most_steps(depth: int) -> int:
     """Return the largest difference from the truth, in steps, that so many roundings explain."""
     return 0 if depth == 0 else 1 if depth == 1 else int(1 + depth**0.5)

@@ -21,7 +21,8 @@ class RunTolerance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """By output: how far it moves when inputs and weights change in the last bit; only outputs for
     which a multiple of it is larger than the default."""
     by_output: dict[str, float] = {}
-    """By output: what it is allowed, where outputs are allowed different errors."""
+    """By output: what it is allowed, where outputs are allowed different errors; 0: it must be
+    equal, as whole numbers, booleans and texts must."""
 
     def of(self, output: str) -> float:
         """Return what an output is allowed."""

@@ -52,6 +52,7 @@ def export(open_model: OpenModel, *, run: Run, out: str | None) -> bytes | None:
         inputs=inputs,
         outputs=original_outputs(model, inputs),
         tolerance=tolerance.value,
+        by_output=tolerance.by_output,
         placement=run.placement,
         target=run.target,
         objective=settings.objective,

@@ -9,12 +9,17 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from collage_engine.lowering.accuracy import TOLERANCES, errors
+from collage_engine.lowering.accuracy import TOLERANCES, errors, is_exact, wrong_by
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.compiled import Compiled
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues, run_onnx
-from collage_engine.lowering.rounding import relative_bound, roundings, steps_apart
+from collage_engine.lowering.rounding import (
+    is_quantised,
+    relative_bound,
+    roundings,
+    steps_apart,
+)
 from collage_engine.lowering.rounding_noise import rounding_noise, widened
 from collage_engine.lowering.tensors import as_logical, as_stored
 from collage_engine.machine.device import last_level_cache_bytes
@@ -186,31 +191,26 @@ def check(
     depths = roundings(function.graph, function.nodes)
     for index, computed, true in zip(function.outputs, outputs, truth, strict=True):
         kind = function.graph.nodes[index].type
-        absolute, relative = errors(computed, true)
-        wrong = None
-        if absolute == float("inf"):
-            wrong = "not finite, or not finite in the same places"
-            if computed.shape != true.shape:
-                wrong = f"shape {list(computed.shape)} instead of {list(true.shape)}"
-        elif kind.dtype in ("int8", "uint8") and depths[index]:
-            wrong = steps_apart(computed, true, 1.0, depths[index])
-        elif (step := _step_of(function, index, depths[index])) is not None:
-            wrong = steps_apart(computed, true, step, depths[index])
-        elif kind.dtype in TOLERANCES:
-            bound = tolerance_of(function, kind.dtype, depths[index])
-            if relative > bound:
-                wrong = f"relative error {relative:.3g}, {bound:.3g} is allowed"
-        elif absolute > 0:
-            wrong = f"off by {absolute:g} in {kind.dtype}"
-        if wrong is not None and np.isfinite(absolute):
-            moved = noise(tolerance_of(function, "float32", depths[index])).get(index, 0.0)
-            if relative <= widened(0.0, moved):
+        error = errors(computed, true)
+        depth, exact = depths[index], is_exact(kind.dtype)
+        steps = 1.0 if depth and is_quantised(function.graph, index) else None
+        steps = steps or _step_of(function, index, depth)
+        if computed.shape != true.shape:
+            wrong: str | None = f"shape {list(computed.shape)} instead of {list(true.shape)}"
+        elif steps is not None and np.isfinite(error[0]):
+            wrong = steps_apart(computed, true, steps, depth)
+        else:
+            bound = 0.0 if exact else tolerance_of(function, kind.dtype, depth)
+            wrong = wrong_by(error, bound, kind.dtype)
+        if wrong is not None and np.isfinite(error[0]) and (steps is not None or not exact):
+            moved = noise(tolerance_of(function, "float32", depth)).get(index, 0.0)
+            if error[1] <= widened(0.0, moved):
                 wrong = None
         if wrong is not None:
             node = function.graph.nodes[function.graph.producer(index)]
             where = node.name or node.op
             raise MeasureError(f"{WRONG_NUMBERS} in the output of {where}: {wrong}")
-        largest = max(largest, relative)
+        largest = max(largest, error[1])
     return largest
 
 

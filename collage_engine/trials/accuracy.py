@@ -77,6 +77,8 @@ class TriedCover:
     cost_us: float
     burden: float
     max_rel_error: float | None
+    refused: bool = False
+    """Whether an output breaks its own bound, which may be below the tolerance of the others."""
     reason: str | None = None
     """Why there is no error: it could not be built or run."""
 
@@ -182,7 +184,8 @@ class _Bracketing:
         return KeptTolerance(tried=tried, within=tuple(within), full=careful)
 
     def _keeps(self, tried: TriedCover) -> bool:
-        return tried.max_rel_error is not None and tried.max_rel_error <= self.tolerance
+        error = tried.max_rel_error
+        return error is not None and error <= self.tolerance and not tried.refused
 
     def _full(self) -> CoverWithinBound | None:
         """Return the fastest cover without reduced precision."""
@@ -225,10 +228,11 @@ class _Bracketing:
 
     def _expected(self, tried: TriedCover, otherwise: float) -> float:
         """Return the burden that would just keep the tolerance if errors grew as its root."""
-        if not tried.max_rel_error or not math.isfinite(tried.max_rel_error):
+        error = tried.max_rel_error
+        if not error or not math.isfinite(error) or (error <= self.tolerance and tried.refused):
             return otherwise / self.settings.halved
         # A little above the exact bound: rounding must not keep out what keeps it just so.
-        return tried.burden * (self.tolerance / tried.max_rel_error) ** 2 * (1 + 1e-9)
+        return tried.burden * (self.tolerance / error) ** 2 * (1 + 1e-9)
 
     def _try(self, cover: CoverWithinBound, *, counted: bool = True) -> Proposer[Cover, TriedCover]:
         """Propose a cover, unless it was, and note its error."""
@@ -245,6 +249,7 @@ class _Bracketing:
             cost_us=cover.cost_us,
             burden=cover.squared_error,
             max_rel_error=error,
+            refused=trial.refused,
             reason=(trial.failure or "it has no error") if error is None else None,
         )
         return self.tried[key]

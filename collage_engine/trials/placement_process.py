@@ -18,6 +18,7 @@ import msgspec
 
 from collage_engine.build.build_job import BuildCover
 from collage_engine.build.built import MODULE_FILE, BuiltModule, attribute_kernels
+from collage_engine.lowering.accuracy import wrong_by
 from collage_engine.lowering.npz import write_npz
 from collage_engine.machine.time_limits import with_weights, within_budget
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout, unless_killed
@@ -420,15 +421,15 @@ class PlacementProcess:
 
     def _wrong_numbers(self, errors: OutputErrors) -> str | None:
         """Return which output is too far from the true one; None: all are near enough."""
-        bounds = self._files.bounds
+        bounds, dtypes = self._files.bounds, dict(self._files.model.outputs)
         if self._tolerance > max(bounds.values(), default=0.0):
             bounds = {}  # wherever larger errors are taken, they are taken of any output
         for name, error in errors.by_output.items():
             bound = min(self._tolerance, bounds.get(name, self._tolerance))
-            if not error <= bound:  # NaN is above every bound
+            wrong = wrong_by(error, bound, dtypes[name])
+            if wrong is not None:
                 what = NOT_ACCURATE if self.contender.reduced else WRONG_NUMBERS
-                of = f" of {name!r}" if len(errors.by_output) > 1 else ""
-                return f"{what}: max_rel_error{of} {error:.2g} is above {bound:.2g}"
+                return f"{what} in the output {name!r}: {wrong}"
         return None
 
     def _opening(self) -> OpenPlacement:

@@ -48,12 +48,14 @@ class Trial:
         partitions_us: microseconds of every partition by its candidate's id, where it was profiled.
         between_us: microseconds of the conversions and copies between partitions.
         max_rel_error: largest relative error of its outputs on all samples; None: not known.
+        refused: whether an output is farther from the true one than that output may be.
         failures: why something wanted is missing, as sentences.
     """
 
     partitions_us: Mapping[str, float] = field(default_factory=dict)
     between_us: float = 0.0
     max_rel_error: float | None = None
+    refused: bool = False
     failures: tuple[str, ...] = ()
 
     @property

@@ -168,7 +168,12 @@ class TrialRunner:
             if process.failure is None:
                 process.load()
             if process.failure is not None:
-                return Trial(max_rel_error=process.max_rel_error, failures=(process.failure,))
+                error = process.max_rel_error
+                return Trial(
+                    max_rel_error=error,
+                    refused=error is not None,
+                    failures=(process.failure,),
+                )
             return self._readings(process, proposal)
         finally:
             if process is not self.reference.process:

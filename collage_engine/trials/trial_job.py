@@ -98,8 +98,8 @@ class OutputErrors(msgspec.Struct, frozen=True, kw_only=True):
     max_abs: float
     max_rel: float
     """The largest ``max|y−r| / max|r|`` of any output."""
-    by_output: dict[str, float]
-    """The largest of each output."""
+    by_output: dict[str, tuple[float, float]]
+    """The largest absolute and the largest relative error of each output."""
 
 
 class KernelTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -424,7 +424,13 @@ def _worst_of(samples: list[dict[str, tuple[float, float]]]) -> OutputErrors:
     return OutputErrors(
         max_abs=max((absolute for absolute, _ in every), default=0.0),
         max_rel=max((relative for _, relative in every), default=0.0),
-        by_output={name: max(found[name][1] for found in samples) for name in samples[0]},
+        by_output={
+            name: (
+                max(found[name][0] for found in samples),
+                max(found[name][1] for found in samples),
+            )
+            for name in samples[0]
+        },
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,15 +45,15 @@ def cover(name: str, partitions: int = 1, precision: str = "float32") -> tuple[C
     return tuple(candidate_on(instance(name, precision), (k,)) for k in range(partitions))
 
 
-def trial_model() -> TrialModel:
-    """Returns a model of one input and one output; its file is this one."""
+def trial_model(outputs: Mapping[str, str] | None = None) -> TrialModel:
+    """Returns a model of one input and, by default, one output; its file is this one."""
     return TrialModel(
         path=__file__,
         shapes={},
         sha256="",
         weights_bytes=0,
         inputs=(("x", "float32"),),
-        outputs=(("y", "float32"),),
+        outputs=tuple((outputs or {"y": "float32"}).items()),
         write_onnx=lambda path: None,
     )
 
@@ -66,8 +66,10 @@ class Script:
         """µs of a call: a number, or a function of the round."""
         self.errors: dict[str, tuple[float, float]] = {}
         """Largest absolute and relative error."""
-        self.output_errors: dict[str, dict[str, float]] = {}
-        """Relative errors by output; absent: all of the only one."""
+        self.output_errors: dict[str, dict[str, tuple[float, float]]] = {}
+        """Absolute and relative errors by output; absent: all of the only one."""
+        self.outputs: dict[str, str] = {"y": "float32"}
+        """Element types by output."""
         self.refuse_build: dict[str, str] = {}
         self.hang_in_build: set[str] = set()
         """Placements whose build ends only when it is told to."""
@@ -111,7 +113,7 @@ class Script:
         """Returns a runner whose processes follow this script."""
         one = np.ones(1, "float32")
         return TrialRunner(
-            trial_model(),
+            trial_model(self.outputs),
             [sample or Sample({"x": one}, {"y": one})],
             tolerance,
             folder,
@@ -164,7 +166,7 @@ class ScriptedWorker:
             script.opened[self.name] += 1
             script.most_loaded = max(script.most_loaded, len(script.loaded))
             absolute, relative = script.errors.get(self.name, (1e-6, 1e-6))
-            by_output = script.output_errors.get(self.name, {"y": relative})
+            by_output = script.output_errors.get(self.name, {"y": (absolute, relative)})
             return OutputErrors(max_abs=absolute, max_rel=relative, by_output=by_output)
         assert self.name is not None and self.is_open, "a new process has to load it"
         self._be_killed(request, self.name)

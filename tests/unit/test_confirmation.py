@@ -297,7 +297,7 @@ def test_wrong_numbers_never_win_however_fast(script, tmp_path):
     script.errors["nan"] = (float("nan"), float("nan"))
     done = go(script, tmp_path, [contender("wrong"), contender("nan"), contender("right")])
     assert done.winner.contender.name == "right"
-    assert "max_rel_error 0.5 is above 0.0001" in done.results[0].reason
+    assert "relative error 0.5, 0.0001 is allowed" in done.results[0].reason
     assert done.results[0].measured_us is None
     assert done.results[1].reason is not None
 

@@ -118,7 +118,8 @@ def test_only_the_error_may_be_wanted(script: Script, tmp_path: Path) -> None:
         good, bad = (runner.run(Proposal(cover=cover(name))) for name in ("good", "bad"))
         assert good == Trial(max_rel_error=1e-6)
         assert bad.max_rel_error == 0.25
-        assert bad.failures == ("wrong numbers: max_rel_error 0.25 is above 0.0001",)
+        told = "wrong numbers in the output 'y': relative error 0.25, 0.0001 is allowed"
+        assert bad.refused and bad.failures == (told,)
         assert not script.loaded and not script.rounds
         assert not list(tmp_path.rglob("model.so"))
 
@@ -133,13 +134,22 @@ def test_a_proposal_may_bring_its_own_tolerance(script: Script, tmp_path: Path) 
 
 def test_every_output_is_held_to_its_own_bound(script: Script, tmp_path: Path) -> None:
     one = np.ones(1, "float32")
-    sample = Sample({"x": one}, {"y": one}, {"boxes": 1e-4, "scores": 1e-2})
-    script.errors = dict.fromkeys(("good", "bad"), (0.5, 5e-3))
-    script.output_errors["good"] = {"boxes": 5e-5, "scores": 5e-3}
-    script.output_errors["bad"] = {"boxes": 5e-3, "scores": 5e-3}
+    sample = Sample({"x": one}, {"y": one}, {"boxes": 1e-4, "scores": 1e-2, "ids": 0.0})
+    script.outputs = {"boxes": "float32", "scores": "float32", "ids": "int32"}
+    right = {"boxes": (5e-5, 5e-5), "scores": (5e-3, 5e-3), "ids": (0.0, 0.0)}
+    script.errors = dict.fromkeys(("good", "bad", "shifted"), (0.5, 5e-3))
+    script.output_errors["good"] = right
+    script.output_errors["bad"] = right | {"boxes": (5e-3, 5e-3)}
+    script.output_errors["shifted"] = right | {"ids": (14.0, 4.9e-8)}
     with script.runner(tmp_path, 1e-2, sample=sample) as runner:
         assert not runner.run(Proposal(cover=cover("good"))).failures
         (told,) = runner.run(Proposal(cover=cover("bad"))).failures
-        assert told == "wrong numbers: max_rel_error of 'boxes' 0.005 is above 0.0001"
+        assert (
+            told == "wrong numbers in the output 'boxes': relative error 0.005, 0.0001 is allowed"
+        )
+        shifted = runner.run(Proposal(cover=cover("shifted")))
+        assert shifted.refused and shifted.failures == (
+            "wrong numbers in the output 'ids': off by 14 in int32",
+        )
         # Whoever takes larger errors takes them of any output.
         assert not runner.run(Proposal(cover=cover("bad"), tolerance=1.0)).failures

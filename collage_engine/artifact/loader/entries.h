@@ -37,6 +37,7 @@ struct Value {
   std::string name;
   std::string dtype;
   Extents shape;
+  double tolerance = -1;  // an output's own; below 0: the entry's
 };
 
 struct Entry {
@@ -78,11 +79,22 @@ inline std::string TextOf(const json::Object& object, const char* key) {
   return std::string(Field(object, key).cast<ffi::String>());
 }
 
+inline double ToleranceOf(const json::Object& object) {
+  const ffi::Any tolerance = Field(object, "tolerance");
+  const bool number = tolerance.type_index() == ffi::TypeIndex::kTVMFFIFloat ||
+                      tolerance.type_index() == ffi::TypeIndex::kTVMFFIInt;
+  if (!number || !(tolerance.cast<double>() >= 0 && tolerance.cast<double>() <= 1)) {
+    throw std::runtime_error("the manifest's tolerance compares nothing");
+  }
+  return tolerance.cast<double>();
+}
+
 inline std::vector<Value> Values(const json::Object& object, const char* key) {
   std::vector<Value> values;
   for (const ffi::Any& each : Field(object, key).cast<json::Array>()) {
     const auto about = each.cast<json::Object>();
-    Value value{TextOf(about, "name"), TextOf(about, "dtype"), {}};
+    Value value{TextOf(about, "name"), TextOf(about, "dtype"), {}, -1};
+    if (Has(about, "tolerance")) value.tolerance = ToleranceOf(about);
     if (value.dtype == "string") {
       throw std::runtime_error("'" + value.name + "' holds texts, which only the loader in Python takes");
     }
@@ -110,16 +122,6 @@ inline std::vector<Value> Values(const json::Object& object, const char* key) {
     values.push_back(value);
   }
   return values;
-}
-
-inline double ToleranceOf(const json::Object& object) {
-  const ffi::Any tolerance = Field(object, "tolerance");
-  const bool number = tolerance.type_index() == ffi::TypeIndex::kTVMFFIFloat ||
-                      tolerance.type_index() == ffi::TypeIndex::kTVMFFIInt;
-  if (!number || !(tolerance.cast<double>() >= 0 && tolerance.cast<double>() <= 1)) {
-    throw std::runtime_error("the manifest's tolerance compares nothing");
-  }
-  return tolerance.cast<double>();
 }
 
 inline Entry EntryOf(const json::Object& object) {

@@ -220,13 +220,14 @@ def _check_entry(entry):
         isinstance(part, list) and all(isinstance(each, dict) for each in part) for part in parts
     ):
         raise Damaged("the manifest does not say what it requires")
-    tolerance = entry.get("tolerance")
-    if (
-        isinstance(tolerance, bool)
-        or not isinstance(tolerance, (int, float))
-        or not 0 <= tolerance <= _LARGEST_TOLERANCE
-    ):
-        raise Damaged(f"the manifest's tolerance is {tolerance!r:.40}, which compares nothing")
+    own = [about["tolerance"] for about in entry["outputs"] if "tolerance" in about]
+    for tolerance in (entry.get("tolerance"), *own):
+        if (
+            isinstance(tolerance, bool)
+            or not isinstance(tolerance, (int, float))
+            or not 0 <= tolerance <= _LARGEST_TOLERANCE
+        ):
+            raise Damaged(f"the manifest's tolerance is {tolerance!r:.40}, which compares nothing")
     pieces = entry["module"]["pieces"] if "module" in entry else ["model.so"]
     samples = beside("entries").sample_files(entry)
     return [*pieces, *samples, *(each.get("file") for part in parts for each in part)]
@@ -729,7 +730,10 @@ def compare(outputs, truth):
             if not np.array_equal(encoded(computed), encoded(true)):
                 return float("inf"), float("inf")
             continue
-        y, r = computed.astype(np.float64), true.astype(np.float64)
+        if true.dtype.kind in "iu" and true.dtype.itemsize == 8:  # beyond what float64 tells apart
+            y, r = computed.astype(np.longdouble), true.astype(np.longdouble)
+        else:
+            y, r = computed.astype(np.float64), true.astype(np.float64)
         finite = np.isfinite(r)
         same = (y == r) | (np.isnan(y) & np.isnan(r))
         if not same[~finite].all() or not np.isfinite(y[finite]).all():
@@ -740,6 +744,20 @@ def compare(outputs, truth):
             worst_abs = max(worst_abs, error)
             worst_rel = max(worst_rel, error / scale if scale > 0 else error)
     return worst_abs, worst_rel
+
+
+def wrong_output(outputs, truth, manifest):
+    """Return which output is farther from the truth than it may be; None: all are near enough."""
+    for about, computed, true in zip(manifest["outputs"], outputs, truth, strict=True):
+        absolute, relative = compare([computed], [true])
+        bound = about.get("tolerance", manifest["tolerance"])
+        if relative <= bound:
+            continue
+        name = printable(f"{about['name']:.80}")
+        if bound:
+            return f"max_rel_error of {name!r} {relative:.2g} is above {bound:.2g}"
+        return f"{name!r} is off by {absolute:.6g} in {about['dtype']}"
+    return None
 
 
 def time_calls(model, inputs, seconds=2.0, least=10):
@@ -862,7 +880,9 @@ def run_sample(folder, options, model, number):
     for name in names:
         if name not in sample:
             raise Damaged(f"the sample has no output {name!r:.80}")
-    worst_abs, worst_rel = compare(outputs, [sample[name] for name in names])
+    truth = [sample[name] for name in names]
+    worst_abs, worst_rel = compare(outputs, truth)
+    wrong = wrong_output(outputs, truth, manifest)
     report: dict = {
         "artifact": str(folder),
         "load_s": one.load_seconds,
@@ -872,8 +892,10 @@ def run_sample(folder, options, model, number):
         "max_abs_error": worst_abs,
         "max_rel_error": worst_rel,
         "tolerance": manifest["tolerance"],
-        "agrees": worst_rel <= manifest["tolerance"],
+        "agrees": wrong is None,
     }
+    if wrong is not None:
+        report["wrong"] = wrong
     if "dims" in manifest:
         report["dims"] = manifest["dims"]
     if options.benchmark and pooled:
@@ -946,7 +968,7 @@ def print_report(model, report):
     print(
         f"max_abs_error {report['max_abs_error']:.3g}  max_rel_error "
         f"{report['max_rel_error']:.3g}  (tolerance {report['tolerance']:.3g}): "
-        + ("agrees with the sample" if report["agrees"] else "DIFFERS")
+        + ("agrees with the sample" if report["agrees"] else f"DIFFERS: {report['wrong']}")
     )
     if report["memory_bytes"] is not None:
         print(f"{report['memory_bytes'] / 1e6:.1f} MB of memory, with what was loaded for it")

@@ -148,6 +148,7 @@ class ExportUnmeasured:
                 inputs=inputs.model_inputs,
                 outputs=original_outputs(model, inputs.model_inputs),
                 tolerance=tolerance.value,
+                by_output=tolerance.by_output,
                 placement=inputs.chosen,
                 target=inputs.menu.target_text,
                 versions={s.name: s.version or "" for s in inputs.menu.states if s.version},

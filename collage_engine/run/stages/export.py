@@ -85,6 +85,7 @@ class Export:
                 inputs=inputs.sample.inputs,
                 outputs=inputs.sample.truth,
                 tolerance=inputs.tolerance,
+                by_output=inputs.sample.bounds,
                 placement=inputs.chosen,
                 target=inputs.settings.target,
                 versions=inputs.menu.versions,

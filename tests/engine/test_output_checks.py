@@ -1,0 +1,260 @@
+"""Every output of a placement is held to what its own kind allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from collage_engine.artifact.artifact import ArtifactContents, write_artifact
+from collage_engine.artifact.artifact_run import run_artifact
+from collage_engine.candidates.inputs import own_tolerances, run_tolerance
+from collage_engine.lowering.accuracy import errors, wrong_by
+from collage_engine.lowering.reference import original_outputs, run_onnx
+from collage_engine.lowering.rounding_noise import rounding_noise
+from collage_engine.model.importer import ImportedModel, import_model
+from collage_engine.records.errors import ArtifactError
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.trials.contender import Contender, Sample
+from collage_engine.trials.placement_process import RoundSettings, TrialModel
+from collage_engine.trials.runner import TrialRunner, TrialSettings
+from tests.support.covers import candidate_on
+
+Importing = Callable[..., ImportedModel]
+FLOAT, HALF, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
+
+
+@pytest.fixture
+def imported(tmp_path: Path) -> Importing:
+    def make(
+        nodes: Sequence[onnx.NodeProto],
+        inputs: Mapping[str, tuple[int, Sequence[int]]],
+        outputs: Mapping[str, tuple[int, Sequence[int]]],
+        weights: Mapping[str, np.ndarray] | None = None,
+    ) -> ImportedModel:
+        values = [
+            [helper.make_tensor_value_info(name, *kind) for name, kind in of.items()]
+            for of in (inputs, outputs)
+        ]
+        tensors = [numpy_helper.from_array(array, name) for name, array in (weights or {}).items()]
+        graph = helper.make_graph(nodes, "m", *values, tensors)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+        model.ir_version = 10
+        path = tmp_path / "m.onnx"
+        onnx.save(model, path)
+        return import_model(str(path))
+
+    return make
+
+
+# -- what each output is allowed -------------------------------------------------------
+
+
+def test_each_output_has_the_tolerance_of_its_own_type_and_way(imported: Importing) -> None:
+    """One float16 value somewhere loosens nothing that does not come from it."""
+    node = helper.make_node
+    model = imported(
+        [
+            node("Relu", ["x"], ["plain"]),
+            node("Cast", ["x"], ["half"], to=HALF),
+            node("Exp", ["half"], ["narrow"]),
+            node("Cast", ["narrow"], ["wide"], to=FLOAT),
+            node("ArgMax", ["narrow"], ["class"], axis=1),
+            node("Greater", ["x", "zero"], ["mask"]),
+        ],
+        {"x": (FLOAT, [2, 5])},
+        {
+            "plain": (FLOAT, [2, 5]),
+            "narrow": (HALF, [2, 5]),
+            "wide": (FLOAT, [2, 5]),
+            "class": (INT64, [2, 1]),
+            "mask": (TensorProto.BOOL, [2, 5]),
+        },
+        {"zero": np.float32(0)},
+    )
+    expected = {"plain": 1e-4, "narrow": 1e-2, "wide": 1e-2, "class": 0.0, "mask": 0.0}
+    assert own_tolerances(model, RunSettings()) == expected
+    found = run_tolerance(model, RunSettings(), model.random_inputs(0))
+    assert found.by_output == expected and found.value == 1e-2
+    asked = run_tolerance(model, RunSettings(tolerance=0.3), model.random_inputs(0))
+    assert {name: asked.of(name) for name in expected} == {
+        name: 0.3 if bound else 0.0 for name, bound in expected.items()
+    }
+
+
+def test_only_what_stands_for_a_float_may_be_a_step_off(imported: Importing) -> None:
+    node = helper.make_node
+    model = imported(
+        [
+            node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
+            node("Transpose", ["q"], ["turned"], perm=[1, 0]),
+            node("DequantizeLinear", ["q", "scale", "zero"], ["d"]),
+            node("ArgMax", ["d"], ["arg"], axis=1, keepdims=0),
+            node("Cast", ["arg"], ["class"], to=TensorProto.UINT8),
+            node("Relu", ["x"], ["plain"]),
+        ],
+        {"x": (FLOAT, [3, 4])},
+        {
+            "turned": (TensorProto.UINT8, [4, 3]),
+            "d": (FLOAT, [3, 4]),
+            "class": (TensorProto.UINT8, [3]),
+            "plain": (FLOAT, [3, 4]),
+        },
+        {"scale": np.float32(0.05), "zero": np.uint8(128)},
+    )
+    found = own_tolerances(model, RunSettings())
+    assert found["class"] == 0.0 and found["plain"] == 1e-4
+    assert 1 / 255 < found["turned"] == found["d"] < 1e-2
+
+
+@pytest.mark.parametrize(
+    ("true", "came", "dtype", "wrong"),
+    [
+        ([1900000001, 7], [1900000015, 7], "int32", "off by 14 in int32"),
+        ([2**53 + 1], [2**53], "int64", "off by 1 in int64"),
+        ([49998], [49999], "int64", "off by 1 in int64"),
+        ([True, False], [True, True], "bool", "off by 1 in bool"),
+        ([b"a", b"b"], [b"a", b"c"], "S1", "another text"),
+        ([3, 4], [3, 4], "int32", None),
+        ([np.nan, -np.inf, 1.0], [np.nan, -np.inf, 1.0], "float32", None),
+        ([np.nan, 1.0], [np.inf, 1.0], "float32", "not finite in the same places"),
+        ([np.inf, 1.0], [-np.inf, 1.0], "float32", "not finite in the same places"),
+        ([1.0, 1.0], [np.nan, 1.0], "float32", "not finite in the same places"),
+        ([1.0], [1.001], "float32", "relative error 0.001, 0.0001 is allowed"),
+    ],
+)
+def test_the_judgement_of_one_output(
+    true: list[object], came: list[object], dtype: str, wrong: str | None
+) -> None:
+    truth, computed = np.array(true, dtype), np.array(came, dtype)
+    name = "string" if dtype.startswith("S") else dtype
+    bound = 1e-4 if name.startswith("float") else 0.0
+    said = wrong_by(errors(computed, truth), bound, name)
+    assert (said is None) if wrong is None else (said or "").startswith(wrong)
+
+
+# -- ties ------------------------------------------------------------------------------
+
+
+def test_exact_ties_are_no_rounding_noise() -> None:
+    """Of equal scores the first one counts, also after weights, and also among fractions."""
+    node = helper.make_node
+    scores = np.array([[3, 7, 7, 1, 7, 2], [0.3, 0.3, 0.1, 0.3, 0.2, 0.3]], np.float32)
+    graph = helper.make_graph(
+        [
+            node("Mul", ["s", "two"], ["m"]),
+            node("Add", ["m", "bias"], ["a"]),
+            node("ArgMax", ["a"], ["first"], axis=1),
+            node("TopK", ["a", "k"], ["v", "ids"], axis=1),
+            node("Hardmax", ["a"], ["hard"], axis=1),
+        ],
+        "ties",
+        [helper.make_tensor_value_info("s", FLOAT, [2, 6])],
+        [
+            helper.make_tensor_value_info(name, kind, None)
+            for name, kind in (("first", INT64), ("ids", INT64), ("hard", FLOAT))
+        ],
+        [
+            numpy_helper.from_array(np.float32(2), "two"),
+            numpy_helper.from_array(np.full(6, 0.1, np.float32), "bias"),
+            numpy_helper.from_array(np.array([3]), "k"),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    model.ir_version = 10
+    first, ids, _ = run_onnx(model, {"s": scores})
+    assert first.ravel().tolist() == [1, 0] and ids[0].tolist() == [1, 2, 4]
+    assert rounding_noise(model, {"s": scores}, 1e-4) == [0.0, 0.0, 0.0]
+
+
+def test_noise_never_loosens_a_whole_number(imported: Importing) -> None:
+    """Two scores that differ in the last bit only: the index moves, and must be right still."""
+    node = helper.make_node
+    model = imported(
+        [
+            node("MatMul", ["x", "w"], ["s"]),
+            node("ArgMax", ["s"], ["best"], axis=1),
+            node("Sub", ["s", "far"], ["apart"]),
+            node("Hardmax", ["s"], ["hard"], axis=1),
+        ],
+        {"x": (FLOAT, [4, 64])},
+        {"best": (INT64, [4, 1]), "hard": (FLOAT, [4, 8])},
+        {
+            "w": np.repeat(np.random.default_rng(3).standard_normal((64, 1)), 8, 1).astype("f4")
+            * (1 + np.arange(8, dtype="f4") * np.float32(1e-7)),
+            "far": np.float32(1),
+        },
+    )
+    found = run_tolerance(model, RunSettings(), model.random_inputs(0))
+    assert found.of("best") == 0.0 and "best" not in found.noise
+
+
+# -- whole placements ------------------------------------------------------------------
+
+
+def division(imported: Importing) -> tuple[ImportedModel, dict[str, np.ndarray]]:
+    """Row numbers by an integer division beside a float output, and inputs for it."""
+    node = helper.make_node
+    model = imported(
+        [node("Div", ["ids", "seven"], ["rows"]), node("Relu", ["x"], ["y"])],
+        {"ids": (TensorProto.INT32, [6]), "x": (FLOAT, [8])},
+        {"rows": (TensorProto.INT32, [6]), "y": (FLOAT, [8])},
+        {"seven": np.array(7, np.int32)},
+    )
+    large = [777777777, 1111111111, 1900000001, 123456789, 2000000003, 999999999]
+    return model, {"ids": np.array(large, np.int32), "x": np.linspace(-1, 1, 8, dtype=np.float32)}
+
+
+def test_a_placement_that_computes_whole_numbers_in_floats_is_refused(
+    imported: Importing, tmp_path: Path
+) -> None:
+    """OpenVINO divides int32 in float32: a relative error of 5e-8, and another row."""
+    model, inputs = division(imported)
+    truth = original_outputs(model, inputs)
+    assert truth["rows"].tolist() == [i // 7 for i in inputs["ids"].tolist()]
+    tolerance = run_tolerance(model, RunSettings(), inputs)
+    sample = Sample(inputs, truth, tolerance.by_output)
+    everything = tuple(range(len(model.graph.operators)))
+    settings = TrialSettings(round=RoundSettings(seconds=0.005), builders=1)
+    with TrialRunner(
+        TrialModel.of(model), [sample], tolerance.value, tmp_path / "work", settings=settings
+    ) as runner:
+        made = {}
+        for name in ("openvino", "onnxruntime"):
+            instance = ToolchainInstance(toolchain=name, threads=1)
+            one = Contender(
+                name=name, kind="whole-model", cover=(candidate_on(instance, everything),)
+            )
+            made[name] = runner.process(one)
+        runner.build(list(made.values()))
+        runner.load(list(made.values()))
+        assert made["onnxruntime"].failure is None and made["onnxruntime"].can_win
+        assert made["openvino"].failure is not None and not made["openvino"].can_win
+        assert made["openvino"].failure.startswith("wrong numbers in the output 'rows': off by ")
+        assert made["openvino"].failure.endswith(" in int32")
+        folder = made["onnxruntime"].folder
+        assert folder is not None
+        # The artifact's own check knows as much.
+        for shift, error in ((0, None), (14, "'rows' is off by 14 in int32")):
+            rows = truth["rows"] + np.array([0, 0, 0, 0, shift, 0], np.int32)
+            out = write_artifact(
+                model,
+                folder,
+                tmp_path / f"out{shift}",
+                ArtifactContents(
+                    inputs=inputs,
+                    outputs={**truth, "rows": rows},
+                    tolerance=tolerance.value,
+                    by_output=tolerance.by_output,
+                ),
+            )
+            if error is None:
+                assert run_artifact(out)["max_abs_error"] == 0.0
+            else:
+                with pytest.raises(ArtifactError, match=error):
+                    run_artifact(out)
