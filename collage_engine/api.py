@@ -217,17 +217,13 @@ def toolchains(*, anew: bool = False) -> tuple[ToolchainState, ...]:
         engine.close()
 
 
-def run_artifact(
-    folder: str | Path, *, benchmark: bool = False, verify: str | Path | None = None
-) -> dict[str, Any]:
+def run_artifact(folder: str | Path, *, benchmark: bool = False) -> dict[str, Any]:
     """Run an exported artifact in a process of its own and compare it with its sample.
 
     Args:
         folder: What ``place`` or ``export`` wrote. An artifact is code: run only those that you
             trust.
         benchmark: Time it too.
-        verify: A file with an Ed25519 public key in PEM format; the artifact is run only if its
-            manifest was signed with the private one.
 
     Returns:
         ``max_rel_error``, ``tolerance``, ``threads``, ``load_s``, ``first_result_s`` and, with
@@ -238,10 +234,7 @@ def run_artifact(
         ArtifactError: The folder is no artifact, was changed, or differs from its sample.
     """
     from collage_engine.artifact.artifact_run import run_artifact as run_in_child
-    from collage_engine.artifact.signature import verify_signature
 
-    if verify is not None:
-        verify_signature(_path(folder), _path(verify))
     return run_in_child(_path(folder), benchmark=benchmark)
 
 
@@ -250,17 +243,12 @@ class Session:
 
     Made by ``open_model`` and ``load_session``. It may be used from several threads; one run is
     under way at a time.
-
-    Attributes:
-        note: What the user should know, such as that the file is of a newer version and is open
-            for reading only; None if there is nothing.
     """
 
     def __init__(self, engine: Engine, opened: p.ModelAnswer) -> None:
         self._opened_on = engine
         self._handle = opened.document
         self._opened = engine.document(opened.document)
-        self.note = opened.note
 
     @classmethod
     def of_model(
@@ -335,13 +323,7 @@ class Session:
             held = f"it has {every}" if every else "it is of one shape"
             raise UsageError(f"the session has {how} with {text}: {held}")
         (entry,) = found
-        opened = p.ModelAnswer(
-            document=entry.document,
-            model=entry.model,
-            read_only=self._opened.read_only,
-            note=self.note,
-        )
-        return Session(self._engine, opened)
+        return Session(self._engine, p.ModelAnswer(document=entry.document, model=entry.model))
 
     @property
     def model(self) -> ModelRecord:
@@ -482,7 +464,6 @@ class Session:
             ArtifactError: The artifact cannot be written; the session holds the run.
         """
         engine, settings = self._engine, _settings(settings)
-        self._opened.must_be_writable()
         target = None
         if out is not None:
             from collage_engine.artifact.artifact import check_target_folder

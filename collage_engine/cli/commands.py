@@ -225,13 +225,8 @@ def _candidates(options: argparse.Namespace) -> int:
 
 
 def _open_session(engine: Engine, options: argparse.Namespace) -> Session:
-    """Open a session, for the shape that was asked for.
-
-    A note (written by another version) goes to standard error.
-    """
+    """Open a session, for the shape that was asked for."""
     session = Session.of_file(engine, options.session)
-    if session.note:
-        complain(f"note: {session.note}")
     return session.of_shape(dict(options.dim)) if options.dim else session
 
 
@@ -274,17 +269,8 @@ def _compare(options: argparse.Namespace) -> int:
 
 def _export(options: argparse.Namespace) -> int:
     from collage_engine.artifact.artifact import check_target_folder
-    from collage_engine.artifact.signature import Signer, verify_signature
 
-    out = Path(options.output)
-    if options.verify is not None:
-        verify_signature(out, Path(options.verify))
-        say(words.SIGNED_AS_IT_WAS.format(path=out, key=options.verify))
-        return 0
-    if options.session is None:
-        raise UsageError("collage export needs a session file (or --verify KEY)")
-    signer = None if options.sign is None else Signer(Path(options.sign))
-    check_target_folder(out)
+    check_target_folder(Path(options.output))
     with ProgressReport(ERR) as progress, interruptible_engine(progress) as engine:
         session = _open_session(engine, options)
         if not session.shapes or options.dim:
@@ -295,16 +281,12 @@ def _export(options: argparse.Namespace) -> int:
             raise UsageError("--run names a run of one shape: say with --dim of which one")
         else:
             session.export_shapes(options.output, nearest=options.nearest)
-    if signer is not None:
-        signer.sign(out)
-    say((words.ARTIFACT if signer is None else words.ARTIFACT_SIGNED).format(path=options.output))
+    say(words.ARTIFACT.format(path=options.output))
     return 0
 
 
 def _run(options: argparse.Namespace) -> int:
-    result: dict[str, Any] = run_artifact(
-        options.artifact, benchmark=options.benchmark, verify=options.verify
-    )
+    result: dict[str, Any] = run_artifact(options.artifact, benchmark=options.benchmark)
     if options.json:
         output.print_json(result)
         return 0

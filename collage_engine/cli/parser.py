@@ -296,20 +296,9 @@ def _add_compare_command(commands: Commands) -> None:
 
 def _add_export_command(commands: Commands) -> None:
     export = commands.add_parser("export", help="write a session's placement as an artifact")
-    export.add_argument(
-        "session", nargs="?", help="a session file; not needed with --verify, which writes nothing"
-    )
+    export.add_argument("session", help="a .collage file, as `collage place --session` writes")
     export.add_argument(
         "-o", "--output", required=True, metavar="DIR", help="folder of the compiled artifact"
-    )
-    keys = export.add_mutually_exclusive_group()
-    keys.add_argument(
-        "--sign", metavar="KEY", help="sign the artifact with an Ed25519 private key (PEM)"
-    )
-    keys.add_argument(
-        "--verify",
-        metavar="KEY",
-        help="only check that DIR was signed with the private key of this public one (PEM)",
     )
     export.add_argument(
         "--run", help="id, name or number of the run (default: last), where one shape is exported"
@@ -326,11 +315,6 @@ def _add_run_command(commands: Commands) -> None:
     run = commands.add_parser("run", help="run an artifact and check it against its sample")
     run.add_argument("artifact", metavar="DIR", help="folder that place or export wrote")
     run.add_argument("--benchmark", action="store_true", help="time it too")
-    run.add_argument(
-        "--verify",
-        metavar="KEY",
-        help="run it only if it was signed with the private key of this public one (PEM)",
-    )
     _add_json(run)
 
 

@@ -19,7 +19,6 @@ from collage_engine.kernels.cpu.runtime_matmul.rule import RuntimeProduct
 from collage_engine.kernels.cpu.winograd.rule import Winograd
 from collage_engine.kernels.cuda.direct.rule import DirectConvolution
 from collage_engine.kernels.cuda.product.rule import TiledProduct
-from collage_engine.kernels.old_plans import upgraded
 from collage_engine.kernels.rule import Decision, Registry
 
 RULES = Registry(
@@ -59,4 +58,4 @@ def decide(problem: Any, machine: Any) -> Decision[Any, Any] | None:
     default = RULES.default(problem, machine)
     if not record or default is None:
         return default
-    return RULES.decide(problem, machine, upgraded(record, default, RULES, machine))
+    return RULES.decide(problem, machine, record)

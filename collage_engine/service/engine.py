@@ -235,7 +235,6 @@ class Engine:
             raise UsageError(f"shapes.open needs 1 to {MOST_SHAPES} shapes")
         temporary = None
         if base is not None:
-            base.must_be_writable()
             if any(member.opened.running is not None for member in _members(base)):
                 raise UsageError("a run is under way: cancel it, or wait for it to end")
             path = Path(base.document.model.path)
@@ -315,14 +314,12 @@ class Engine:
         self,
         document: Document,
         *,
-        read_only: bool = False,
-        note: str | None = None,
         temporary: tempfile.TemporaryDirectory[str] | None = None,
     ) -> p.ModelAnswer:
         handle = "d" + uuid.uuid4().hex[:8]
-        opened = OpenDocument(handle, document, read_only=read_only, temporary=temporary)
+        opened = OpenDocument(handle, document, temporary=temporary)
         self._documents[handle] = opened
-        return p.ModelAnswer(document=handle, model=document.model, read_only=read_only, note=note)
+        return p.ModelAnswer(document=handle, model=document.model)
 
     def document_close(self, params: p.Document) -> None:
         """Forget a document and free what it takes; its run, if it has one, is stopped."""
@@ -360,14 +357,14 @@ class Engine:
         return list(opened.document.candidates)
 
     def session_open(self, params: p.SessionOpen) -> p.ModelAnswer:
-        """Open a session's file, for reading only if it is of a newer version."""
+        """Open a session's file."""
         from collage_engine.toolchains.registry import described_by_name
 
         path = user_path(params.path)
-        document, note = load_session(path)
+        document = load_session(path)
         document.toolchains = described_by_name(document.toolchains)
-        shapes, read_only = document.shapes, note is not None
-        answer = self._admit(document, read_only=read_only, note=note)
+        shapes = document.shapes
+        answer = self._admit(document)
         opened = self.document(answer.document)
         opened.goes_on_in(path, document)
         document.shapes = []
@@ -376,7 +373,7 @@ class Engine:
             for shape in shapes:
                 member = opened
                 if shape.document is not None:
-                    handle = self._admit(shape.document, read_only=read_only, note=note).document
+                    handle = self._admit(shape.document).document
                     member = self.document(handle)
                 member.shape_set = opened.shape_set
                 opened.shape_set.members.append(ShapeMember(shape.choice, member))
@@ -444,14 +441,13 @@ class Engine:
         answer, outcome = self._side_job(
             "preflight", **opened.model_arguments(), settings=params.settings
         )
-        if opened.running is None and not opened.read_only:
+        if opened.running is None:
             opened.take(outcome)
         return answer
 
     def run_start(self, params: p.RunStart) -> p.RunStarted:
         """Start a run in a thread of its own; UsageError while another is under way."""
         opened = self.document(params.document)
-        opened.must_be_writable()
         name = "r" + uuid.uuid4().hex[:8]
         with self._starting:
             if any(d.running is not None for d in list(self._documents.values())):
@@ -591,7 +587,6 @@ class Engine:
     def measure_now(self, params: p.MeasureNow) -> p.CandidatesAnswer:
         """Measure chosen operators as one partition; UsageError while a run is under way."""
         opened = self.document(params.document)
-        opened.must_be_writable()
         if not params.nodes:
             raise UsageError("measure.now needs the operators that are to be measured")
         for node in params.nodes:

@@ -39,7 +39,6 @@ class OpenDocument:
 
     handle: str
     document: Document
-    read_only: bool = False
     lock: threading.RLock = field(default_factory=threading.RLock)
     running: Ticket | None = None
     """Of the run under way."""
@@ -77,11 +76,6 @@ class OpenDocument:
             now.candidates = list(now.candidates)
             now.runs, now.pins = list(now.runs), list(now.pins)
             return now
-
-    def must_be_writable(self) -> None:
-        """Raise ``UsageError`` where the session was opened for reading only."""
-        if self.read_only:
-            raise UsageError("this session is open for reading only: save a copy to change it")
 
     def must_have(self, node: int) -> None:
         """Raise ``UsageError`` unless there is an operator of this number."""

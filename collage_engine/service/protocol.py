@@ -111,9 +111,6 @@ class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
     document: str
     """Handle of the open document, for all further requests."""
     model: ModelRecord
-    read_only: bool = False
-    note: str | None = None
-    """What the user must know, e.g. that the session is of another version."""
     shapes: tuple[ShapeEntry, ...] = ()
     """The shapes that a session holds together; empty: the document is alone."""
 

@@ -28,9 +28,6 @@ def earlier_session(path: str | Path) -> Document | None:
     except OSError as error:
         raise UsageError(f"the session {path} cannot be written: {error.strerror}") from error
     try:
-        earlier, note = load_session(target)
+        return load_session(target)
     except SessionError as error:
         raise UsageError(f"the session would overwrite a file: {error}") from error
-    if note is not None:
-        raise UsageError(f"the session {path} cannot be continued: {note}")
-    return earlier

@@ -19,7 +19,6 @@ import msgspec
 import sqlite_utils
 
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.checks import LARGEST_INTEGER
 from collage_engine.records.errors import SessionError
 from collage_engine.records.files import atomic_file, destination, is_special
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node
@@ -46,8 +45,6 @@ MOST_ROW_BYTES = 1 << 28
 MOST_ROWS = 2_000_000
 """Rows of the largest table that is read; chosen, some hundred times the candidates of a session of
 EfficientNet."""
-SHAPES = "shapes"
-"""The table of the shapes that are placed together; a file for one shape has none."""
 READ_S = 60.0
 """Seconds that reading a file may take; chosen, some hundred times what one of 5 MB takes."""
 
@@ -88,7 +85,7 @@ def save_session(
             return _save(document, path)
         with folder_locked(target.parent):
             if target.exists() and target.stat().st_size:
-                document = merged(document, load_session(target)[0], seen)
+                document = merged(document, load_session(target), seen)
             return _save(document, path)
     except (OSError, ValueError, sqlite3.Error) as error:  # ValueError: no name of a file
         raise SessionError(f"cannot write the session {path}: {error}") from error
@@ -114,16 +111,17 @@ def _fill(document: Document, database: sqlite_utils.Database) -> None:
         if rows:
             columns = dict(table.columns or {})
             database.table(table.name).insert_all(rows, pk=table.key, columns=columns)
-        elif table.name != SHAPES:
+        else:
             empty: dict[str, Any] = {table.key: str} if table.key else {}
             database.table(table.name).create({**empty, "json": str}, pk=table.key)
     database.conn.commit()
 
 
-def load_session(path: str | Path) -> tuple[Document, str | None]:
-    """Read a session; the second value is a note when it may only be read (another version).
+def load_session(path: str | Path) -> Document:
+    """Read a session.
 
-    Raises SessionError with a sentence when it is no session, or too new to be understood.
+    Raises:
+        SessionError: It is no session, or one of another version of this program.
     """
     path = Path(path)
     try:
@@ -138,7 +136,7 @@ def load_session(path: str | Path) -> tuple[Document, str | None]:
         connection = sqlite3.connect(_uri(path), uri=True)
         try:
             within_limits(connection, time.monotonic() + READ_S, MOST_ROW_BYTES)
-            document, note = _read(connection, path)
+            document = _read(connection, path)
         finally:
             connection.close()
         check_document(document)
@@ -150,7 +148,7 @@ def load_session(path: str | Path) -> tuple[Document, str | None]:
         if str(path) in str(error):
             raise
         raise SessionError(f"{path} is not a readable Collage session: {error}") from error
-    return document, note
+    return document
 
 
 def _uri(path: Path) -> str:
@@ -161,42 +159,29 @@ def _uri(path: Path) -> str:
     return path.resolve().as_uri() + "?mode=ro&immutable=1"
 
 
-def _read(connection: sqlite3.Connection, path: Path) -> tuple[Document, str | None]:
+def _read(connection: sqlite3.Connection, path: Path) -> Document:
     try:
         tables = plain_tables(connection)
         meta = dict(_rows(connection, "select key, value from meta"))
-        version = int(meta["format"])
-        if not 0 < version <= LARGEST_INTEGER:
-            raise ValueError("no version of this program writes such a format")
-    except (sqlite3.Error, KeyError, ValueError, TypeError, OverflowError) as error:
+        version = meta["format"]
+    except (sqlite3.Error, KeyError, TypeError) as error:
         raise SessionError(f"{path} is not a Collage session file") from error
+    if version != str(SESSION_FORMAT):
+        raise SessionError(
+            f"{path} has session format {shown(str(version))}, and this version of Collage "
+            f"Explorer reads format {SESSION_FORMAT} only: open it with the version that wrote it"
+        )
     unknown = tables - {table.name for table in TABLES}
-    if unknown and version <= SESSION_FORMAT:
+    if unknown:
         table = shown(min(unknown))
         raise SessionError(f"{path} is not a Collage session file: it has a table '{table}'")
     wrong = next((key for key, value in meta.items() if not isinstance(value, str)), None)
     if wrong is not None:
         name = shown(str(wrong))
         raise SessionError(f"{path} is not a readable Collage session: its '{name}' is no text")
-    note = None
-    if version > SESSION_FORMAT:
-        note = (
-            f"{path.name} was written by a newer Collage Explorer (session format {version}, this "
-            f"one writes {SESSION_FORMAT}); it is open for reading only, save a copy to change it"
-        )
-    try:
-        document = _decode(connection, meta)
-        if SHAPES in tables:
-            document.shapes = _shapes(connection)
-    except (sqlite3.Error, msgspec.MsgspecError, KeyError) as error:
-        if note is None:
-            raise
-        raise SessionError(
-            f"{path} has session format {version} and cannot be understood by this explorer, "
-            f"which reads format {SESSION_FORMAT}: open it with the version that wrote it "
-            f"({shown(meta.get('engine', 'unknown'))})"
-        ) from error
-    return document, note
+    document = _decode(connection, meta)
+    document.shapes = _shapes(connection)
+    return document
 
 
 def _decode(connection: sqlite3.Connection, meta: dict[str, str]) -> Document:
@@ -212,28 +197,23 @@ def _decode(connection: sqlite3.Connection, meta: dict[str, str]) -> Document:
         input_names=interface.input_names,
         output_names=interface.output_names,
     )
-    runs = all_of("runs", Run, "position")
-    if "toolchains" in meta:
-        toolchains = decode(meta["toolchains"], list[ToolchainState])
-    else:  # an older explorer kept them with the runs only
-        toolchains = list(runs[-1].toolchains) if runs else []
     return Document(
         model=decode(meta["model"], ModelRecord),
         graph=graph,
         candidates=all_of("candidates", CandidateRecord),
         without_candidates=decode(meta["not_offered"], dict[str, dict[int, str]]),
         pins=all_of("pins", Pin, "position"),
-        runs=runs,
+        runs=all_of("runs", Run, "position"),
         settings=decode(meta["settings"], RunSettings),
         constants=decode(meta["constants"], dict[str, float]),
-        toolchains=toolchains,
+        toolchains=decode(meta["toolchains"], list[ToolchainState]),
     )
 
 
 def _shapes(connection: sqlite3.Connection) -> list[PlacedShape]:
     found = []
-    for row in _rows(connection, f"select json from {SHAPES} order by position"):
-        stored = decode(_text(row[0], SHAPES), StoredShape)
+    for row in _rows(connection, "select json from shapes order by position"):
+        stored = decode(_text(row[0], "shapes"), StoredShape)
         document = None
         if stored.document is not None:
             document = Document(**msgspec.structs.asdict(stored.document))

@@ -24,8 +24,6 @@ from collage_engine.records.versions import SESSION_FORMAT
 from collage_engine.session.document import Document
 
 Row = dict[str, Any]
-FORMAT_OF_ONE_SHAPE = 1
-"""The format of a file without other shapes, which older programs read."""
 
 
 class StoredDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +77,7 @@ def _numbers(nodes: Iterable[int]) -> str:
 def _meta(document: Document) -> Iterator[Row]:
     graph = document.graph
     values = {
-        "format": str(SESSION_FORMAT if document.shapes else FORMAT_OF_ONE_SHAPE),
+        "format": str(SESSION_FORMAT),
         "engine": __version__,
         "model": as_json(document.model),
         "settings": as_json(document.settings),

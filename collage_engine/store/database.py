@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -15,7 +16,6 @@ from collage_engine.records.errors import MeasureError
 from collage_engine.records.locks import locked
 from collage_engine.records.sqlite import plain_tables, within_limits
 from collage_engine.records.versions import STORE_SCHEMA
-from collage_engine.store.migrations.migrate import migrate, version_of
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -27,6 +27,21 @@ that is asleep or full of other work takes seconds."""
 
 MOST_ROW_BYTES = 1 << 28
 """Bytes of the largest row, 256 MiB; chosen: tables of tuned kernels take some MB."""
+
+TABLES = """
+    create table measurements (
+        key text primary key, label text, toolchain text, instance text, threads integer,
+        device text, fingerprint text, versions text, model text, one_model integer, state text,
+        median_us real, low_us real, high_us real, cold_us real, count integer,
+        max_rel_error real, reason text, measured_at text, cost text, probe text,
+        reading_us real, reference_us real, normalised integer);
+    create index by_toolchain on measurements (toolchain);
+    create table constants (name text primary key, value text, measured_at text);
+    create table tuning (
+        key text primary key, context text, workload text, value text, stored_at text);
+    create index tuning_by_context on tuning (context);
+"""
+"""What a new store is made with. A column that is added or changed raises ``STORE_SCHEMA``."""
 
 
 def can_be_written(path: Path) -> bool:
@@ -45,14 +60,14 @@ def can_be_written(path: Path) -> bool:
 
 
 def open_database(path: Path, *, writes: bool) -> Database:
-    """Open a store and bring it to this version's schema.
+    """Open a store.
 
     Args:
         path: The file; for writing it is made if need be.
         writes: Whether the connection may change the file, which must then be possible.
 
     Raises:
-        MeasureError: The file is of a newer version, or is no store.
+        MeasureError: The file is of another version, or is no store.
         sqlite3.Error: The file is damaged, locked or cannot be opened.
     """
     from sqlite_utils import Database
@@ -60,20 +75,15 @@ def open_database(path: Path, *, writes: bool) -> Database:
     uri = f"{path.resolve().as_uri()}?mode={'rwc' if writes else 'ro'}"
     connection = sqlite3.connect(uri, uri=True, timeout=BUSY_S, check_same_thread=False)
     try:
-        within_limits(connection, None, MOST_ROW_BYTES)
-        plain_tables(connection)
-        version = version_of(connection)
-        if version > STORE_SCHEMA:
-            raise _newer(path)
-        if version < STORE_SCHEMA and writes:
+        if writes:
             # Going over to a WAL fails at once, whatever the timeout, while another does too.
             with locked(path.with_name(path.name + ".lock")):
-                _migrate(connection, path, wal=True)
-        elif version < STORE_SCHEMA:
-            connection = _migrated_copy(connection, path, writes=False)
-        if writes:
+                if _is_empty(connection):
+                    connection.execute("pragma journal_mode = wal")
+                    _make_tables(connection)
             # NORMAL: a killed process loses nothing; only a power cut may lose the last ones.
             connection.execute("pragma synchronous = normal")
+        _check(connection, path)
         return Database(connection)
     except BaseException:
         connection.close()
@@ -92,7 +102,7 @@ def copy_in_memory(path: Path, *, writes: bool) -> Database:
         writes: Whether the copy can be changed. What is written to it ends with the process.
 
     Raises:
-        MeasureError: The file is of a newer version, or is no store.
+        MeasureError: The file is of another version, or is no store.
         sqlite3.Error: The file is damaged.
         OSError: The file cannot be read.
     """
@@ -100,7 +110,7 @@ def copy_in_memory(path: Path, *, writes: bool) -> Database:
 
     if not path.exists():
         empty = sqlite3.connect(":memory:", check_same_thread=False)
-        _migrate(empty, path, wal=False)
+        _make_tables(empty)
         return Database(empty)
     try:
         with tempfile.TemporaryDirectory(prefix="collage-store-") as folder:
@@ -109,52 +119,63 @@ def copy_in_memory(path: Path, *, writes: bool) -> Database:
                 source = Path(f"{path}{end}")
                 if source.exists():
                     shutil.copyfile(source, f"{place}{end}")
-            connection = sqlite3.connect(place)
-            return Database(_loaded(connection, path, writes=writes))
+            return Database(_loaded(sqlite3.connect(place), path, writes=writes))
     except OSError:
         uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
         return Database(_loaded(sqlite3.connect(uri, uri=True), path, writes=writes))
 
 
 def _loaded(connection: sqlite3.Connection, path: Path, *, writes: bool) -> sqlite3.Connection:
-    """Check an open file and bring a copy of it to this version's schema."""
-    try:
-        within_limits(connection, None, MOST_ROW_BYTES)
-        plain_tables(connection)
-        if version_of(connection) > STORE_SCHEMA:
-            raise _newer(path)
-        return _migrated_copy(connection, path, writes=writes)
-    finally:
-        connection.close()
-
-
-def _newer(path: Path) -> MeasureError:
-    return MeasureError(
-        f"the measurement store {path} was written by a newer version of this program; update it, "
-        "or choose another folder with COLLAGE_CACHE_DIR"
-    )
-
-
-def _migrated_copy(
-    connection: sqlite3.Connection, path: Path, *, writes: bool
-) -> sqlite3.Connection:
-    copy = sqlite3.connect(":memory:", check_same_thread=False)
-    connection.backup(copy)
-    connection.close()
-    _migrate(copy, path, wal=False)
+    """Check an open file, close it, and return a copy of it in memory."""
+    with contextlib.closing(connection):
+        _check(connection, path)
+        copy = sqlite3.connect(":memory:", check_same_thread=False)
+        connection.backup(copy)
     if not writes:
         copy.execute("pragma query_only = on")
     return copy
 
 
-def _migrate(connection: sqlite3.Connection, path: Path, *, wal: bool) -> None:
+def _version_of(connection: sqlite3.Connection) -> int:
+    """Return the version of an open store; 0 for an empty file and other programs' databases."""
+    return int(connection.execute("pragma user_version").fetchone()[0])
+
+
+def _is_empty(connection: sqlite3.Connection) -> bool:
+    tables = connection.execute("select count(*) from sqlite_master").fetchone()[0]
+    return not tables and not _version_of(connection)
+
+
+def _make_tables(connection: sqlite3.Connection) -> None:
+    """Fill an empty database with the tables of a store, in one transaction.
+
+    Raises:
+        sqlite3.Error: It cannot be written; the file is empty still.
+    """
     try:
-        if wal and not version_of(connection):
-            connection.execute("select name from sqlite_master").fetchall()  # is it a database?
-            connection.execute("pragma journal_mode = wal")
-        migrate(connection)
-    except MeasureError as error:
-        raise MeasureError(f"{path}: {error}") from None
+        connection.executescript(
+            f"begin immediate; {TABLES} pragma user_version = {STORE_SCHEMA}; commit;"
+        )
+    except BaseException:
+        if connection.in_transaction:  # a full disk has ended it
+            connection.rollback()
+        raise
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse what is no store of this version, and what SQLite would run by itself."""
+    within_limits(connection, None, MOST_ROW_BYTES)
+    plain_tables(connection)
+    version = _version_of(connection)
+    if version == STORE_SCHEMA:
+        return
+    if not version:
+        raise MeasureError(f"{path}: it is no measurement store but some other database")
+    raise MeasureError(
+        f"the measurement store {path} has format {version}, and this version of Collage Explorer "
+        f"reads format {STORE_SCHEMA} only; run 'collage store clear', or choose another folder "
+        "with COLLAGE_CACHE_DIR"
+    )
 
 
 def in_words(error: Exception, path: Path) -> MeasureError:

@@ -13,10 +13,10 @@ import msgspec
 from collage_engine.records.checks import LARGEST_INTEGER, cost_fault
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.files import read_file
+from collage_engine.records.reasons import shown
 from collage_engine.records.typed import decode
 from collage_engine.records.versions import STORE_EXPORT
 from collage_engine.store.measurement import Measurement
-from collage_engine.store.normalising import raw_cost_of_version_1
 
 MOST_BYTES = 1 << 30
 """Bytes of the largest export that is read, 1 GiB; chosen, some hundred times the largest seen."""
@@ -48,9 +48,10 @@ def read_export(source: Path) -> Iterator[Measurement]:
         version = json.loads(next(lines))["collage_store"]
     except (ValueError, StopIteration, TypeError, KeyError, RecursionError):
         raise MeasureError(f"{source} is no export of a measurement store") from None
-    if type(version) is not int or not 1 <= version <= STORE_EXPORT:
+    if version != STORE_EXPORT or type(version) is not int:
         raise MeasureError(
-            f"{source} has format {version!r}; this version reads 1 to {STORE_EXPORT}"
+            f"{source} has format {shown(repr(version))}; this version reads format "
+            f"{STORE_EXPORT} only"
         )
     latest = latest_moment()
     for number, line in enumerate(lines, start=2):
@@ -63,9 +64,6 @@ def read_export(source: Path) -> Iterator[Measurement]:
         wrong = _fault(measurement, latest)
         if wrong:
             raise MeasureError(f"{source}, line {number}: {wrong}")
-        if version == 1:
-            cost = raw_cost_of_version_1(measurement.cost)
-            measurement = msgspec.structs.replace(measurement, cost=cost)
         yield measurement
 
 

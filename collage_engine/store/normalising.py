@@ -6,8 +6,7 @@ with the name of the probe and its reading, and normalises them when they are re
 that this store has for that probe, or, where it has none (the row came from another store), by the
 one where the row was measured. So a reference that is taken anew holds for all costs at once.
 
-Times that no probe was read beside (several threads, devices) are used as they are. So are those
-that an older version normalised without keeping the probe's reading.
+Times that no probe was read beside (several threads, devices) are used as they are.
 """
 
 from __future__ import annotations
@@ -69,17 +68,6 @@ def normalised_cost(raw: Cost, constant: Callable[[str], Any]) -> Cost:
         return raw
     slowness = slowness_at(raw.reading_us, reference_us)
     return _divided(raw, slowness, slowness=slowness, probe_us=reference_us)
-
-
-def raw_cost_of_version_1(cost: Cost) -> Cost:
-    """Return the raw cost of one that version 1 of the store's export holds, in normalised times.
-
-    Its probe's reading is its slowness times the reference. One that names no probe or reference
-    is returned as it is.
-    """
-    if not cost.usable or not cost.probe or not cost.probe_us:
-        return cost
-    return raw_cost(msgspec.structs.replace(cost, reading_us=cost.slowness * cost.probe_us))
 
 
 def _divided(cost: Cost, divisor: float, *, slowness: float, probe_us: float | None) -> Cost:

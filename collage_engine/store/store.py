@@ -55,7 +55,7 @@ class StoreReader:
     """Costs by key, and named constants of this machine. Safe to use from several threads.
 
     Every method raises ``MeasureError`` with one clear sentence when the file is damaged, is
-    no store, or comes from a newer version. Where there is no file, nothing is known.
+    no store, or is of another version. Where there is no file, nothing is known.
 
     Args:
         path: The file; by default the one in the user's cache folder.

@@ -63,9 +63,6 @@ class Document(QObject):
         self.scopes: dict[str, Group] = {}
         self.first_collapsed: frozenset[str] = frozenset()
         """Ids of the scopes that the first view draws as one box each."""
-        self.read_only = False
-        self.note: str | None = None
-        """What the engine says about the file, e.g. that it was written by another version."""
         self.unsaved = False
         self._then: Callable[[], None] | None = None
         """Called when the graph of another shape has arrived."""
@@ -286,8 +283,6 @@ class Document(QObject):
     def _admitted(self, answer: protocol.ModelAnswer) -> None:
         self.requests.handle = answer.document
         self.model = answer.model
-        self.read_only = answer.read_only
-        self.note = answer.note
         self.shapes.take(answer.shapes)
         self.title_changed.emit()
         params = protocol.Document(document=self.handle)
@@ -301,7 +296,7 @@ class Document(QObject):
         self.selection.reset()
         then, self._then = self._then, None
         keep, self._keep_pins = self._keep_pins, True
-        if self.pins.current and not answer.pins and not self.read_only and keep:
+        if self.pins.current and not answer.pins and keep:
             self.pins.send()
         else:
             self.pins.load(answer.pins)

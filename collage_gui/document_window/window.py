@@ -109,7 +109,6 @@ class DocumentWindow(QMainWindow):
     def _connect(self) -> None:
         document, panels = self.document, self.panels
         self._preferences.changed.connect(self._preference_changed)
-        document.graph_changed.connect(self._show_note)
         document.failed.connect(lambda reason: self.banner.show_message(reason, "error"))
         for view in (self.view, self.split_widget.other):
             view.menu_wanted.connect(self._open_menu)
@@ -239,12 +238,6 @@ class DocumentWindow(QMainWindow):
         menu = self.context_menu(box)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.popup(position)
-
-    def _show_note(self) -> None:
-        if self.document.note:
-            self.banner.show_message(self.document.note, "warning")
-        else:
-            self.banner.clear("")
 
     def _reopen(self, shapes: dict[str, tuple[int, ...]]) -> None:
         self.document.open_model(self.document.path, shapes)

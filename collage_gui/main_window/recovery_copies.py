@@ -77,7 +77,6 @@ class RecoveryCopies(QObject):
             or document not in self._watched
             or not self._preferences.get("autosave")
             or not document.handle
-            or document.read_only
             or self._client.connection.is_remote
             or self._client.state != "ready"
         ):

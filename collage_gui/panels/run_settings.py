@@ -369,7 +369,7 @@ class RunSettingsPanel(QWidget):
 
     def _enable(self) -> None:
         free = bool(self.document.handle) and not self.document.running
-        self.run.setEnabled(free and not self.document.read_only)
+        self.run.setEnabled(free)
         self.check.setEnabled(free)
         self.shapes.setEnabled(free and not self.document.shapes.several)
         self.dimensions.setEnabled(free)

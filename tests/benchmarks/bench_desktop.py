@@ -144,7 +144,7 @@ def click_times(session: str) -> dict[str, float]:
     from collage_engine.planning.explanation import explain_document
     from collage_engine.session.file import load_session
 
-    document, _ = load_session(session)
+    document = load_session(session)
     search, times = None, []
     operators = document.model.nodes
     for operator in range(0, operators, max(1, operators // CLICKS)):

@@ -126,7 +126,7 @@ def test_several_place_with_one_store_while_others_export_and_import_it(terminal
         terminal.ended_well(one)
         terminal.check_artifact(f"out{number}")
     terminal.check_store()
-    document, _ = load_session(terminal.folder / "both.collage")
+    document = load_session(terminal.folder / "both.collage")
     assert len(document.runs) == 2, "the session keeps the runs of both"
     heading, *measurements = terminal.run("store", "export", "/dev/stdout").splitlines()
     assert "collage_store" in json.loads(heading)

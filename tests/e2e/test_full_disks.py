@@ -86,7 +86,7 @@ def whole(folder: Path) -> bool:
 
 def runs_in(session: Path) -> dict[str, int]:
     """Shape → the number of its runs in a session."""
-    document, _ = load_session(session)
+    document = load_session(session)
     return {choice.text: len(each.runs) for choice, each in document.placed_shapes}
 
 
@@ -154,7 +154,7 @@ def test_a_run_for_one_shape_is_kept_where_its_artifact_finds_no_room(
     assert last.startswith("collage: ") and "No space left" in last
     assert f"the run is kept in {session}" in last
     assert not list(room.iterdir())
-    document, _ = load_session(session)
+    document = load_session(session)
     (run,) = document.runs
     assert run.placement is not None and run.artifact is None
     assert main(["export", str(session), "-o", str(tmp_path / "out")]) == 0

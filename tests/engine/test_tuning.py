@@ -17,7 +17,6 @@ import pytest
 
 from collage_engine.kernels.choices import Choices, using, write_table
 from collage_engine.kernels.marks import SCHEDULE
-from collage_engine.kernels.old_plans import upgraded
 from collage_engine.kernels.registry import RULES, decide
 from collage_engine.kernels.scheduler import kernel_for
 from collage_engine.kernels.target import cpu
@@ -145,63 +144,6 @@ def test_a_plan_that_does_not_suit_the_convolution_is_an_error(record: dict, rea
         pytest.raises(ToolchainError, match=reason),
     ):
         decide(problem, cpu(1))
-
-
-@pytest.mark.parametrize(
-    "name, old, new",
-    [
-        (
-            "conv3x3",
-            {"way": "channels", "block": 1, "chunk": 11, "rows": 1, "columns": 5, "inside": 1},
-            {"rule": "conv channels", "block": 1, "chunk": 11, "rows": 1, "columns": 5}
-            | {"inside": True},
-        ),
-        (
-            "conv3x3",
-            {"way": "winograd", "outputs": 2, "block": 1, "group": 2, "rows": 3},
-            {"rule": "conv winograd", "outputs": 2, "block": 1, "group": 2, "rows": 3},
-        ),
-        (
-            "conv few channels",
-            {"way": "spatial", "block": 5, "vectors": 2, "band": 24576},
-            {"rule": "conv spatial", "block": 5, "vectors": 2, "band": 24576},
-        ),
-        # Rows of 37 have three vectors: as the old writer did, the fourth is left out.
-        (
-            "depthwise",
-            {"way": "depthwise", "vectors": 4, "rows": 1, "planes": 8},
-            {"rule": "conv depthwise", "rows": 1, "planes": 8},
-        ),
-        (
-            "depthwise last",
-            {"way": "depthwise", "vectors": 1, "columns": 5},
-            {"rule": "conv depthwise last", "vectors": 1, "columns": 5},
-        ),
-        (
-            "packed",
-            {"block": 2, "chunk": 48, "rows": 5, "columns": 1},
-            {"rule": "matmul packed", "block": 2, "chunk": 48, "rows": 5, "columns": 1},
-        ),
-        ("one row", {"block": 3}, {"rule": "matmul row", "block": 3}),
-        (
-            "runtime",
-            {"block": 2, "rows": 5, "pack": 1},
-            {"rule": "matmul runtime", "block": 2, "rows": 5, "pack": True},
-        ),
-    ],
-)
-def test_a_choice_of_the_old_form_gives_its_kernel(name: str, old: dict, new: dict) -> None:
-    """Tables that sessions and artifacts name were written before plans had types."""
-    problem, machine = RULES.problem(DESCRIPTIONS[name]), cpu(1)
-    default = RULES.default(problem, machine)
-    assert default is not None
-    record = upgraded(old, default, RULES, machine)
-    assert record.items() >= new.items()
-    assert upgraded(record, default, RULES, machine) == record
-    with using(Choices({problem.workload(machine): old})):
-        found = decide(problem, machine)
-    assert found is not None and found.to_record() == record
-    KernelBench(problem, machine).make(found)
 
 
 def test_wrong_numbers_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -21,13 +20,20 @@ import msgspec
 import numpy as np
 from onnx import ModelProto, TensorProto, helper
 
+from collage_engine.records.versions import STORE_EXPORT
 from collage_engine.report.peers import PeerEntry, PeersResult, PeerTime
 from tests import zoo
 from tests.fuzz.mutations import mutate_bytes, mutate_database, mutate_json, mutate_model
-from tests.support.full_documents import BATCHES, full_session, loader_in_cpp, two_shapes
+from tests.support.full_documents import (
+    BATCHES,
+    SESSION,
+    full_session,
+    loader_in_cpp,
+    one_shape,
+    two_shapes,
+)
 from tests.support.search_instances import random_problem
 
-OLD = Path(__file__).resolve().parents[1] / "data" / "old_versions"
 MODELS = ("tiny", "several", "residual_block", "outputs", "qdq", "dynamic_batch")
 """Small models of the zoo that are mutated, beside one with a branch and a function."""
 
@@ -94,10 +100,7 @@ def _make_model(random: Random, folder: Path) -> Path:
 
 def _make_session(random: Random, folder: Path) -> Path:
     path = folder / "s.collage"
-    if random.random() < 0.3:
-        shutil.copyfile(OLD / "session_1.collage", path)
-    else:
-        path.write_bytes(full_session())
+    path.write_bytes(SESSION.read_bytes() if random.random() < 0.3 else full_session())
     mutate_database(random, path)
     return path
 
@@ -129,7 +132,7 @@ def _make_problem(random: Random, folder: Path) -> Path:
 def _export() -> list[Any]:
     """The lines of an exported store: every state that a cost can have."""
     cost = {"state": "measured", "median_us": 5.0, "low_us": 4.0, "high_us": 6.0, "count": 9}
-    rows: list[Any] = [{"collage_store": 1, "exported_at": "2026-01-01T00:00:00+00:00"}]
+    rows: list[Any] = [{"collage_store": STORE_EXPORT, "exported_at": "2026-01-01T00:00:00+00:00"}]
     for number, state in enumerate(("measured", "invalid", "unknown")):
         about = cost if state == "measured" else {"state": state, "reason": "wrong numbers"}
         rows.append({"key": f"{number:064x}", "cost": about, "measured_at": "2026-01-01T00:00:00"})
@@ -146,8 +149,7 @@ def _make_store(random: Random, folder: Path) -> Path:
 
 
 def _make_artifact(random: Random, folder: Path) -> Path:
-    path = folder / "artifact"
-    shutil.copytree(OLD / "artifact_1", path)
+    path = one_shape(folder / "artifact")
     manifest = json.loads((path / "manifest.json").read_bytes())
     text = json.dumps(mutate_json(random, manifest)).encode()
     (path / "manifest.json").unlink()

@@ -19,7 +19,7 @@ from collage_engine.records.shapes import ShapeChoice, ShapeRow, Sharing
 from collage_engine.records.tuning import TuneCounts
 from collage_engine.session.file import load_session, save_session
 
-OLD = Path(__file__).resolve().parents[1] / "data" / "old_versions"
+SESSION = Path(__file__).resolve().parents[1] / "data" / "mnist.collage"
 BATCHES = (1, 3)
 """Sizes of the batch for which the artifact for two shapes is made."""
 
@@ -109,7 +109,7 @@ def _full(run: Run, name: str) -> Run:
 @cache
 def full_session() -> bytes:
     """Returns a session of this version with two runs that have everything a run can have."""
-    document, _ = load_session(OLD / "session_1.collage")
+    document = load_session(SESSION)
     document.runs = [_full(document.runs[0], name) for name in ("r1", "r2")]
     with tempfile.TemporaryDirectory(prefix="collage-full-") as scratch:
         path = Path(scratch) / "s.collage"
@@ -149,6 +149,11 @@ def _made_once() -> Path:
 
 _kept: list[tempfile.TemporaryDirectory[str]] = []
 """Folders that are removed when the process ends."""
+
+
+def one_shape(folder: Path) -> Path:
+    """Copy an artifact for one shape."""
+    return Path(shutil.copytree(_made_once().with_name(f"artifact{BATCHES[0]}"), folder))
 
 
 def two_shapes(folder: Path) -> Path:

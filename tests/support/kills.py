@@ -336,7 +336,7 @@ class Campaign:
             self.known = set(keys)
         if self.session.exists():
             try:
-                document, _ = load_session(self.session)
+                document = load_session(self.session)
             except SessionError as error:
                 self.report.faults.append(f"{when}: {error}")
             else:

@@ -85,7 +85,7 @@ def test_each_figure_is_refused_or_shown(session: Path, field: str) -> None:
             holder[key] = type(before)(number) if math.isfinite(number) else number
             write_run(session, whole)
             try:
-                document, _ = load_session(session)
+                document = load_session(session)
                 for kind in KINDS:
                     render(document, kind)
             except SessionError:

@@ -61,7 +61,7 @@ def with_texts(path: Path, text: str) -> tuple[Document, int]:
                 connection.execute(statement, (json.dumps(record), row))
                 connection.commit()
     connection.close()
-    return load_session(path)[0], replaced
+    return load_session(path), replaced
 
 
 class Tags(HTMLParser):
@@ -94,7 +94,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Document:
 def honest(tmp_path_factory: pytest.TempPathFactory) -> Document:
     path = tmp_path_factory.mktemp("honest") / "s.collage"
     path.write_bytes(full_session())
-    return load_session(path)[0]
+    return load_session(path)
 
 
 def test_markup_in_a_session_is_text_in_its_page(hostile: Document, honest: Document) -> None:

@@ -162,17 +162,6 @@ MISFITS: dict[str, Callable[[Path], None]] = {
     "more elements than can be counted": lambda s: record(
         s, "nodes", lambda n: n.update(types=[{"shape": [10**400, 3], "dtype": "float32"}])
     ),
-    "a format that is infinite": lambda s: change(
-        s,
-        "create table other (key, value)",
-        "insert into other select * from meta",
-        "drop table meta",
-        "alter table other rename to meta",
-        "update meta set value = 9e999 where key = 'format'",
-    ),
-    "a format of 4,000 digits": lambda s: change(
-        s, f"update meta set value = '{'9' * 4000}' where key = 'format'"
-    ),
     "a table with a name of 70 KB": lambda s: change(s, f"create table {'t' * 70_000} (a)"),
     "a key of 70 KB": lambda s: change(
         s, f"insert into meta (key, value) values ('{'k' * 70_000}', x'00')"
@@ -226,7 +215,7 @@ def test_records_that_do_not_fit_each_other_are_refused_in_a_sentence(session, n
 def test_two_writers_of_one_session_keep_both_runs(session):
     import msgspec
 
-    first, second = load_session(session)[0], load_session(session)[0]
+    first, second = load_session(session), load_session(session)
     seen = {run.id for run in first.runs}
     for document, name, moment in ((first, "mine", "2030-01-02"), (second, "other", "2030-01-01")):
         run = msgspec.structs.replace(document.runs[0], id=name, started_at=moment)
@@ -234,21 +223,21 @@ def test_two_writers_of_one_session_keep_both_runs(session):
     save_session(first, session, seen)
     after = save_session(second, session, seen)
     assert [run.id for run in after.runs] == ["r1", "other", "mine"]
-    assert load_session(session)[0] == after
+    assert load_session(session) == after
 
 
 def test_a_run_that_was_deleted_does_not_come_back_by_merging(session):
-    document = load_session(session)[0]
+    document = load_session(session)
     document.runs.clear()
     assert save_session(document, session, {"r1"}).runs == []
-    assert load_session(session)[0].runs == []
+    assert load_session(session).runs == []
 
 
 def test_without_a_common_past_the_file_is_replaced(session, tmp_path):
     other = a_document()
     other.runs.clear()
     save_session(other, session)
-    assert load_session(session)[0].runs == []
+    assert load_session(session).runs == []
 
 
 def test_what_became_no_session_in_the_meantime_is_not_overwritten(session):

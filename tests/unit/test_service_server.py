@@ -290,12 +290,12 @@ def test_two_engines_that_save_to_one_session_keep_the_runs_of_both(tmp_path, ex
             opened.document.runs.append(run)
         for opened in (*documents, documents[0]):
             opened.save(path)
-        held = [run.id for run in load_session(path)[0].runs]
+        held = [run.id for run in load_session(path).runs]
         assert sorted(held) == ["new0", "new1", "r1"]
         assert [run.id for run in documents[0].document.runs] == held
         documents[0].document.runs.pop(0)
         documents[0].save(path)
-        assert sorted(run.id for run in load_session(path)[0].runs) == ["new0", "new1"]
+        assert sorted(run.id for run in load_session(path).runs) == ["new0", "new1"]
     finally:
         for engine in engines:
             engine.close()

@@ -19,11 +19,9 @@ from collage_engine.records import files
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.records.versions import STORE_EXPORT
-from collage_engine.store import import_file
-from collage_engine.store.database import in_words
+from collage_engine.records.versions import STORE_EXPORT, STORE_SCHEMA
+from collage_engine.store import database, import_file
 from collage_engine.store.measurement import Measurement
-from collage_engine.store.migrations import migrate as migrations
 from collage_engine.store.store import Store, StoreReader, remembered
 from tests.support.read_only_folder import read_only
 
@@ -111,7 +109,7 @@ def test_import_says_what_is_wrong_and_takes_nothing(store, tmp_path):
     with pytest.raises(MeasureError, match="no export of a measurement store"):
         store.import_(path)
     good = '{"key": "a", "cost": {"state": "measured", "median_us": 1.0}}'
-    path.write_text(f'{{"collage_store": 1}}\n{good}\n{{"key"\n')
+    path.write_text(f'{{"collage_store": {STORE_EXPORT}}}\n{good}\n{{"key"\n')
     with pytest.raises(MeasureError, match="line 3"):
         store.import_(path)
     assert store.get("a") is None
@@ -149,19 +147,24 @@ def test_damage_in_the_middle(tmp_path):
         store.get_many([f"k{i}" for i in range(2000)])
 
 
-def test_another_database_and_a_newer_version(tmp_path):
+def test_another_database_and_another_version(tmp_path):
     path = tmp_path / "other.db"
     with sqlite3.connect(path) as connection:
         connection.execute("create table poems (line text)")
     connection.close()
     with Store(path) as store, pytest.raises(MeasureError, match="no measurement store"):
         store.put(measured("a", 1))
-    newer = tmp_path / "newer.db"
-    with sqlite3.connect(newer) as connection:
-        connection.execute("pragma user_version=99")
-    connection.close()
-    with Store(newer) as store, pytest.raises(MeasureError, match="newer version"):
-        store.get("a")
+    for version in (STORE_SCHEMA - 1, STORE_SCHEMA + 1):
+        other = tmp_path / f"{version}.db"
+        with sqlite3.connect(other) as connection:
+            connection.execute(f"pragma user_version={version}")
+        connection.close()
+        for opened in (Store, StoreReader):
+            with opened(other) as store, pytest.raises(MeasureError, match=f"format {version},"):
+                store.get("a")
+        with Store(other) as store:
+            assert store.clear() == 0
+            store.put(measured("a", 1))
 
 
 def test_disk_full(store):
@@ -175,16 +178,15 @@ def test_disk_full(store):
 
 
 def test_a_disk_that_is_full_from_the_start_is_no_damage(tmp_path, monkeypatch):
-    def full(connection):
-        connection.execute("rollback")  # SQLite does so where a log cannot grow
-        raise sqlite3.OperationalError("database or disk is full")
-
-    monkeypatch.setattr(migrations, "STEPS", (full,))
-    connection = sqlite3.connect(tmp_path / "m.db", isolation_level=None)
-    with pytest.raises(sqlite3.OperationalError) as error:
-        migrations.migrate(connection)
-    connection.close()
-    assert "the disk is full" in str(in_words(error.value, tmp_path / "m.db"))
+    monkeypatch.setattr(
+        database, "TABLES", "pragma max_page_count = 1; create table a (b); create table c (d);"
+    )
+    with Store(tmp_path / "m.db") as store:
+        with pytest.raises(MeasureError, match="the disk is full"):
+            store.put(measured("a", 1))
+        monkeypatch.undo()
+        store.put(measured("a", 1))
+        assert store.get("a").median_us == 1
 
 
 def used_read_only(store):
@@ -321,7 +323,9 @@ def test_a_thread_count_that_sqlite_cannot_keep_is_not_imported(store, tmp_path)
         store.import_(path)
 
 
-@pytest.mark.parametrize("version", ["true", "1.0", '"1"', "null", "99"])
+@pytest.mark.parametrize(
+    "version", ["true", f"{STORE_EXPORT}.0", f'"{STORE_EXPORT}"', "null", "1", "99"]
+)
 def test_a_version_of_another_kind_is_refused(store, tmp_path, version):
     path = tmp_path / "all.jsonl"
     path.write_text(f'{{"collage_store": {version}}}\n')

@@ -6,7 +6,6 @@ import json
 import sqlite3
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from collage_engine.records.cost import Cost
@@ -119,55 +118,3 @@ def test_a_merged_cost_is_read_as_it_was(tmp_path: Path) -> None:
     assert found.repeats_us == pytest.approx(both.repeats_us)
     # The repeats of a known cost are found again, though they were in the store meanwhile.
     assert repeats_apart(PROBED, found) == (PROBED.repeats_us, later.repeats_us)
-
-
-def test_an_export_of_version_1_is_read_in_normalised_times(tmp_path: Path) -> None:
-    old = msgspec.structs.replace(PROBED, reading_us=None, measured_at="2026-01-02")
-    path = tmp_path / "old.jsonl"
-    line = msgspec.json.encode(Measurement(key="a", cost=old)).decode()
-    path.write_text('{"collage_store": 1}\n' + line + "\n")
-    with Store(tmp_path / "m.db") as store:
-        assert store.import_(path) == 1
-        (kept,) = store.measurements()
-        assert kept.cost.median_us == pytest.approx(15.0)
-        assert kept.cost.reading_us == pytest.approx(1.5 * REFERENCE_US)
-        store.export(tmp_path / "new.jsonl")
-        found = store.get("a")
-    assert found is not None and found.median_us == pytest.approx(10.0)
-    with Store(tmp_path / "other.db") as other:
-        assert other.import_(tmp_path / "new.jsonl") == 1
-        again = other.get("a")
-    assert again == found
-
-
-def test_rows_of_version_2_become_raw_and_older_ones_say_that_they_are_not(tmp_path: Path) -> None:
-    path = tmp_path / "m.db"
-    with Store(path) as store:
-        store.put_many([Measurement(key=key, cost=PROBED) for key in "ab"])
-    with sqlite3.connect(path) as connection:
-        old = {
-            "a": msgspec.structs.replace(PROBED, reading_us=None),
-            "b": measured(),
-            "c": Cost(state="invalid", reason="it crashed"),
-            "d": Cost(state="invalid", reason="wrong numbers in the output of conv1"),
-        }
-        for key, cost in old.items():
-            connection.execute(
-                "insert or replace into measurements (key, median_us, reason, cost) "
-                "values (?, ?, ?, ?)",
-                [key, cost.median_us, cost.reason, msgspec.json.encode(cost).decode()],
-            )
-        for column in ("probe", "reading_us", "reference_us", "normalised"):
-            connection.execute(f"alter table measurements drop column {column}")
-        connection.execute("pragma user_version = 2")
-    with Store(path) as store:
-        costs = store.get_many("abcd")
-    assert [costs[key].median_us for key in "ab"] == pytest.approx([10.0, 10.0])
-    assert costs["c"].state == "invalid"
-    assert "d" not in costs  # it may have been the model's own rounding
-    with sqlite3.connect(path) as connection:
-        rows = connection.execute(
-            "select median_us, reading_us, normalised from measurements order by key"
-        ).fetchall()
-    assert rows[0] == pytest.approx((15.0, 1.5 * REFERENCE_US, 0))
-    assert rows[1:] == [(10.0, None, 1), (None, None, 0)]

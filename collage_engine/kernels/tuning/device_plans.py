@@ -15,7 +15,6 @@ import msgspec
 
 from collage_engine.kernels.cuda.cuda_rule import CudaRule, bare_kernel
 from collage_engine.kernels.cuda.gpu import Gpu
-from collage_engine.kernels.old_plans import upgraded
 from collage_engine.kernels.registry import RULES
 from collage_engine.kernels.rule import Decision
 from collage_engine.kernels.tuning.device import Built, Device, OpenDevice
@@ -96,8 +95,7 @@ def tune(
     default = default_decision(task, gpu)
     best = default
     if known.choice:
-        choice = upgraded(known.choice, default, RULES, gpu)
-        best = RULES.decide(default.problem, gpu, choice) or default
+        best = RULES.decide(default.problem, gpu, known.choice) or default
     tried, failed = list(known.tried), list(known.failed)
     times = {"default_us": known.default_us, "tuned_us": known.tuned_us}
 

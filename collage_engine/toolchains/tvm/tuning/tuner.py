@@ -184,7 +184,6 @@ def _climb(
     about_to_try: Callable[[str], None],
     better: Callable[[TuneRecord], None],
 ) -> TuneRecord:
-    from collage_engine.kernels.old_plans import upgraded
     from collage_engine.kernels.registry import RULES
     from collage_engine.kernels.rule import Decision
     from collage_engine.kernels.target import cpu
@@ -233,8 +232,7 @@ def _climb(
 
     start = default
     if known.choice:
-        choice = upgraded(known.choice, default, RULES, machine)
-        start = RULES.decide(bench.problem, machine, choice) or default
+        start = RULES.decide(bench.problem, machine, known.choice) or default
     found = climb(
         start,
         lambda decision: RULES.neighbours(decision, machine),

@@ -1,1 +1,0 @@
-"""Has one module for each step from a version of the store's schema to the next."""
