@@ -92,7 +92,6 @@ REASON_OF_DEVICE = {
     "pin": "it is pinned there",
     "only": "nothing on another device takes it",
     "cost": "it costs least there, copies included",
-    "neighbour": "what it is joined to is pinned there",
     "default": "it is the default device, and nothing asks for another",
 }
 """Why a node is on its device, by the search's reason."""

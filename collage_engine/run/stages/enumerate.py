@@ -19,14 +19,14 @@ from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.drawing.palette import learn
 from collage_engine.planning.infeasible import raise_infeasible
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.copies import FREE
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError, ToolchainFault
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.problem_data import ProblemData
-from collage_engine.search.api import solve
-from collage_engine.search.small_cover import small_cover
+from collage_engine.search.api import Search, solve
 from collage_engine.toolchains.at_risk import asking, left_out
 from collage_engine.toolchains.registry import about
 from collage_engine.trials.baselines import check_placements
@@ -180,9 +180,30 @@ def _check_that_a_cover_exists(
             for c in usable
         }
     )
-    problem = data.with_constants(FREE).problem_of(usable, free)
-    if small_cover(problem) is not None:
+    data = data.with_constants(FREE)
+    smallest = data.problem_of(_smallest(usable, data.pins), free)
+    if Search(smallest).find(smallest.pins, regrets=False).cost is not None:
         return
-    answer = solve(problem)
+    answer = solve(data.problem_of(usable, free))
     if answer.infeasible is not None:
         raise_infeasible(data.graph, data.pins, answer, without_candidates)
+
+
+def _smallest(candidates: Sequence[Candidate], pins: Sequence[Pin]) -> list[Candidate]:
+    """Return the candidates among which there is most often a cover, if there is any.
+
+    They are the smallest ones of every operator, and all that hold a pinned one: for a model with
+    80,000 candidates a few thousand.
+    """
+    pinned = {operator for pin in pins for operator in pin.nodes}
+    least: dict[int, int] = {}
+    for candidate in candidates:
+        size = len(candidate.nodes)
+        for operator in candidate.nodes:
+            least[operator] = min(size, least.get(operator, size))
+    return [
+        candidate
+        for candidate in candidates
+        if not pinned.isdisjoint(candidate.nodes)
+        or any(len(candidate.nodes) == least[o] for o in candidate.nodes)
+    ]
