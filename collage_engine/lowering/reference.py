@@ -1,9 +1,9 @@
 """Finds the true value of every node of a model, for given inputs.
 
 The dataflow graph is written back to ONNX in segments of bounded size, every value of a segment
-is an output of it, and the toolchain that evaluates ONNX runs it as written (ONNX's own reference
-evaluator where there is none). What has no ONNX form runs through Relax,
-unscheduled, one operator at a time. A segment's values go to ``.npy`` files at once, one per node
+is an output of it, and the toolchain that evaluates ONNX runs it as written. An operator that it
+refuses ONNX's own reference evaluator computes, and what has no ONNX form runs through Relax,
+unscheduled. A segment's values go to ``.npy`` files at once, one per node
 index, so memory stays bounded by a segment; readers map the files.
 """
 
@@ -23,7 +23,8 @@ from collage_engine.lowering.tensors import from_numpy, to_numpy
 from collage_engine.model.index_set import members, node_set
 from collage_engine.model.mapped_weights import mapped_weights, with_own_weights
 from collage_engine.model.numpy_types import numpy_type
-from collage_engine.model.observed_types import evaluate_by_definition
+from collage_engine.model.observed_types import Evaluate, evaluate_by_definition
+from collage_engine.model.onnx_cleanup import plainly_written
 from collage_engine.records.errors import (
     Cancelled,
     CollageError,
@@ -155,8 +156,8 @@ class _Recorder:
     def segment(self, calls: Sequence[NodeIndex]) -> None:
         """Record the values of some calls.
 
-        Where ONNX cannot express or run them as a whole they are halved; a single one runs through
-        Relax then.
+        Where ONNX cannot express or run them as a whole they are halved; a single one ONNX's
+        reference evaluator computes then, or Relax.
 
         Raises:
             MeasureError: A call can be run neither by ONNX nor by Relax.
@@ -174,7 +175,7 @@ class _Recorder:
         )
         arrays = [self.load(index) for index in inputs]
         try:
-            results = self.by_onnx(nodes, inputs, outputs, arrays)
+            results = self.by_onnx(run_onnx, nodes, inputs, outputs, arrays)
         except _NoOnnxForm as error:
             if len(calls) > 1:
                 middle = len(calls) // 2
@@ -182,20 +183,15 @@ class _Recorder:
                 self.segment(calls[middle:])
                 return
             try:
-                results = self.relax(nodes, inputs, outputs, arrays)
-            except CollageError:
-                raise
-            except Exception as failure:
-                node = self.graph.nodes[calls[0]]
-                raise MeasureError(
-                    f"no true value for {node.op} ({node.name}): ONNX: {error}; "
-                    f"Relax: {short_reason(failure, line='first')}"
-                ) from failure
+                results = self.by_onnx(evaluate_onnx, nodes, inputs, outputs, arrays)
+            except _NoOnnxForm:
+                results = self.by_relax(nodes, inputs, outputs, arrays, str(error))
         for index, array in zip(outputs, results, strict=True):
             self.save(index, array)
 
     def by_onnx(
         self,
+        run: Evaluate,
         nodes: NodeSet,
         inputs: tuple[NodeIndex, ...],
         outputs: tuple[NodeIndex, ...],
@@ -204,6 +200,7 @@ class _Recorder:
         """Compute values with ONNX.
 
         Args:
+            run: What runs the operators as an ONNX model.
             nodes: The nodes between inputs and outputs.
             inputs: The node indices of the inputs.
             outputs: The node indices of the values that are wanted.
@@ -223,14 +220,40 @@ class _Recorder:
             raise _NoOnnxForm(str(error)) from error
         feeds = {f"v{index}": array for index, array in zip(inputs, arrays, strict=True)}
         try:
-            results = run_onnx(written, feeds)
-        except Exception as error:  # whatever the runtime cannot take, Relax may
+            results = run(written, feeds)
+        except Exception as error:  # whatever one cannot take, another may
             raise _NoOnnxForm(str(error)) from error
         by_name = dict(zip([o.name for o in written.graph.output], results, strict=True))
         return [
             shaped(np.asarray(by_name[f"v{index}"]), self.graph.nodes[index].type)
             for index in outputs
         ]
+
+    def by_relax(
+        self,
+        nodes: NodeSet,
+        inputs: tuple[NodeIndex, ...],
+        outputs: tuple[NodeIndex, ...],
+        arrays: list[np.ndarray],
+        refusal: str,
+    ) -> list[np.ndarray]:
+        """Compute the values of one call with Relax.
+
+        The arguments are those of ``by_onnx``, and why ONNX cannot run it.
+
+        Raises:
+            MeasureError: Relax cannot either.
+        """
+        try:
+            return self.relax(nodes, inputs, outputs, arrays)
+        except CollageError:
+            raise
+        except Exception as failure:
+            node = next(n for n in map(self.graph.nodes.__getitem__, members(nodes)) if n.op)
+            raise MeasureError(
+                f"no true value for {node.op} ({node.name}): ONNX: {refusal}; "
+                f"Relax: {short_reason(failure, line='first')}"
+            ) from failure
 
     def relax(
         self,
@@ -318,6 +341,14 @@ def evaluate_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarra
     return evaluate_by_definition(whole, feeds)
 
 
+def _by_either(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """Run a model that holds its weights; where the evaluating toolchain refuses, by definition."""
+    try:
+        return run_onnx(model, feeds)
+    except Exception:
+        return evaluate_by_definition(model, feeds)
+
+
 def run_relax(module: Any, inputs: Sequence[Any], outputs: int) -> list[np.ndarray]:
     """Build a Relax module with TVM's default pipeline, which is slow code, and run it once.
 
@@ -341,8 +372,9 @@ def original_outputs(
 ) -> dict[str, np.ndarray]:
     """Return what the *user's* file computes, untouched by clean-up and import.
 
-    The toolchain that evaluates ONNX runs the file; what it cannot take ONNX's reference evaluator
-    runs. The cleaned model stands in for a file that is gone.
+    The toolchain that evaluates ONNX runs the file. What it cannot take it is given again without
+    local functions and with recurrent nodes in the layout that all runtimes know; what it refuses
+    even so ONNX's reference evaluator runs. The cleaned model stands in for a file that is gone.
 
     Args:
         model: The imported model.
@@ -360,7 +392,11 @@ def original_outputs(
         results = run_onnx(source, inputs)
     except Exception as refusal:
         try:
-            results = evaluate_onnx(source, inputs)
+            whole = onnx.load(source) if isinstance(source, Path) else with_own_weights(source)
+            plain = plainly_written(whole)
+            for node in plain.graph.node:
+                node.name = ""  # nodes that replace another share its name, and names may be twice
+            results = _by_either(plain, inputs)
         except Exception as error:
             reasons = "; ".join(short_reason(e, line="first") for e in (refusal, error))
             raise ModelError(

@@ -26,6 +26,7 @@ from collage_engine.model.onnx_ranges import (
     check_recurrent,
     check_sizes,
 )
+from collage_engine.model.onnx_recurrent import steps_first
 from collage_engine.model.onnx_standard import check_inference, infer_loosely
 from collage_engine.records.errors import ModelError
 from collage_engine.records.graph import OPEN_SIZE
@@ -202,7 +203,7 @@ FINAL_PASSES = (
 def clean_up(model: ModelProto, path: str = "") -> CleanModel:
     """Cleans a checked model with known input sizes, which is changed in place."""
     order = tuple(dict.fromkeys(node_name(n) for n in model.graph.node))
-    draft = Draft(_inlined(model) if model.functions else model, path)
+    draft = Draft(plainly_written(model), path)
     if draft.opset < 7:
         raise ModelError(
             f"{path} uses ONNX operator set {draft.opset}: convert it to 7 or newer "
@@ -234,6 +235,16 @@ def _fold_to_fixed_point(draft: Draft) -> None:
         shapes_wait = any(op.type in ("Shape", "Size") for op in draft.ops)
         if not shapes_wait or (len(draft.ops), len(draft.types)) == before:
             break
+
+
+def plainly_written(model: ModelProto) -> ModelProto:
+    """Return the model without local functions, and with recurrent nodes in layout 0; or a copy.
+
+    No value is computed; every runtime that can take the model can take what is returned.
+    """
+    plain = _inlined(model) if model.functions else model
+    steps_first(plain.graph)
+    return plain
 
 
 def _inlined(model: ModelProto) -> ModelProto:

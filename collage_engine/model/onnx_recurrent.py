@@ -1,4 +1,4 @@
-"""Writes LSTM, GRU and RNN of constant weights out step by step (ONNX's definitions).
+"""Gives LSTM, GRU and RNN one layout, and writes those of constant weights out step by step.
 
 The products with the inputs of all steps are one product; a step is its slice of that, the
 product with the state, and the gates. Values keep three dimensions, (step, batch, features).
@@ -6,12 +6,14 @@ product with the state, and the gates. Values keep three dimensions, (step, batc
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+from onnx import GraphProto, NodeProto, helper
 
-from collage_engine.model.draft import Draft, Op
+from collage_engine.model.draft import Draft, Op, node_name
 
 MOST_STEPS = 8
 """Steps of both directions together, above which a recurrent node stays one operator, which oneDNN,
@@ -24,6 +26,64 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _DEFAULT = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
 _WRITTEN = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu"}
 _STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}
+
+
+_STEPS_FIRST = [1, 0, 2]
+"""Order of axes that swaps the batch with the steps of an input, or with the directions of a state;
+its own inverse."""
+_BATCH_FIRST = [2, 0, 1, 3]
+"""Order of axes of the states of all steps, [step, direction, batch, features], that puts the batch
+first (ONNX's definition of ``layout`` 1)."""
+
+
+def steps_first(graph: GraphProto) -> None:
+    """Replaces recurrent nodes whose batch comes first (``layout`` 1), in place and in branches.
+
+    They become nodes of layout 0, the only one that ONNX Runtime knows, between transposes of their
+    input, first states and results, which go by the node's name; in branches by none.
+    """
+    nodes = list(graph.node)
+    del graph.node[:]
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                steps_first(attribute.g)
+                _drop_names_that_stand_twice(attribute.g)
+        layout = next((a for a in node.attribute if a.name == "layout"), None)
+        if node.op_type not in GATES or node.domain not in ("", "ai.onnx") or layout is None:
+            graph.node.append(node)
+            continue
+        node.attribute.remove(layout)
+        graph.node.extend(_between_transposes(node) if layout.i else [node])
+
+
+def _drop_names_that_stand_twice(graph: GraphProto) -> None:
+    counts = Counter(node.name for node in graph.node)
+    for node in graph.node:
+        if counts[node.name] > 1:
+            node.name = ""
+
+
+def _between_transposes(node: NodeProto) -> list[NodeProto]:
+    own = node_name(node)
+    stem = next(o for o in node.output if o)
+
+    def transpose(value: str, result: str, order: list[int]) -> NodeProto:
+        return helper.make_node("Transpose", [value], [result], own, perm=order)
+
+    before, after = [], []
+    for place in (0, 5, 6):  # the input, and the first states
+        if place < len(node.input) and node.input[place]:
+            turned = f"{stem} input {place}, steps first"
+            before.append(transpose(node.input[place], turned, _STEPS_FIRST))
+            node.input[place] = turned
+    for place, value in enumerate(node.output):
+        if value:
+            turned = f"{value}, steps first"
+            after.append(transpose(turned, value, _STEPS_FIRST if place else _BATCH_FIRST))
+            node.output[place] = turned
+    node.name = own
+    return [*before, node, *after]
 
 
 def written_out(draft: Draft, op: Op) -> list[Op] | None:
@@ -47,7 +107,6 @@ def written_out(draft: Draft, op: Op) -> list[Op] | None:
         not all(activations)
         or op.attribute("clip") is not None
         or bool(op.attribute("input_forget", 0))
-        or bool(op.attribute("layout", 0))
         or (op.type == "LSTM" and bool(op.input(7)))  # peepholes
         or (bool(lengths) and bool(np.any(draft.constants[lengths] != shape[0])))
         or shape[0] * directions > MOST_STEPS
