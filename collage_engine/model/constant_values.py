@@ -169,6 +169,9 @@ def _reference(op: Op, values: Values, opset: int) -> Values:
         [helper.make_empty_tensor_value_info(o) for o in op.outputs if o],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    results = iter(ReferenceEvaluator(model).run(None, dict(inputs)))
+    found = list(ReferenceEvaluator(model).run(None, dict(inputs)))
+    if not all(isinstance(each, (np.ndarray, np.generic)) for each in found):
+        raise NotFoldable(f"{op.type} makes a sequence or an optional value")
+    results = iter(found)
     # An absent optional output keeps its place.
     return [np.asarray(next(results)) if o else np.empty(0) for o in op.outputs]

@@ -31,6 +31,7 @@ SAMPLE = (
     "test_reshape_negative_dim",
     "test_identity_opt",
     "test_sequence_insert_at_back",
+    "test_sequence_map_add_1_sequence_1_tensor_expanded",
     "test_string_concat_utf8",
     "test_top_k",
     "test_unique_sorted_with_axis",

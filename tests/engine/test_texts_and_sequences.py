@@ -19,6 +19,7 @@ from collage_engine.model.importer import import_model, import_onnx
 from collage_engine.model.texts import TEXT_TYPE, bytes_of, decoded, encoded, from_bytes
 from collage_engine.records.errors import ModelError, UsageError
 from tests.support.artifact_cases import cover_in_turn, sample_of
+from tests.zoo.net import Net
 
 TEXT, FLOAT = TensorProto.STRING, TensorProto.FLOAT
 
@@ -190,3 +191,16 @@ def test_a_sequence_that_becomes_longer_ends_the_call(tmp_path: Path) -> None:
         "except Exception as error:\n    print('ended:', 'out of' in str(error))",
     )
     assert said.split("\n")[:2] == ["[1. 1. 1.]", "ended: True"]
+
+
+def test_a_sequence_of_constants_stays_a_sequence() -> None:
+    """Their evaluation gives a list, which must not become a tensor of one more dimension."""
+    net = Net("constants", opset=17)
+    parts = [net.const(np.full((2, 3), k, np.float32)) for k in (5, 7)]
+    many = net.op("SequenceConstruct", *parts)
+    which = net.input("which", [], "int64")
+    net.output(net.op("SequenceAt", many, which), shape=[2, 3])
+    model = import_onnx(net.model(), evaluate=evaluate)
+    for k, wanted in ((0, 5), (1, 7)):
+        (found,) = evaluate(model.onnx, {"which": np.int64(k)})
+        np.testing.assert_array_equal(found, np.full((2, 3), wanted, np.float32))
