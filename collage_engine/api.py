@@ -401,23 +401,16 @@ class Session:
         wanted = p.RunsCompare(document=self._handle, a=before, b=after)
         return answers.runs_compare(self._opened, wanted)
 
-    def report(
-        self,
-        kind: p.ReportFormat,
-        run: str | None = None,
-        *,
-        peers: bytes | None = None,
-    ) -> bytes:
+    def report(self, kind: p.ReportFormat, run: str | None = None) -> bytes:
         """Return the content of a report's file.
 
         Args:
             kind: The file's format; ``csv`` lists the candidates, ``shapes`` (CSV, too) the
                 shapes that were placed for one artifact.
             run: Id, name or number of the run; the newest by default.
-            peers: Results of ``tests.benchmarks.peers``, shown as a table in HTML.
         """
         run = _typed("the run", run, str | None)
-        wanted = p.ExportReport(document=self._handle, run=run, format=kind, peers=peers)
+        wanted = p.ExportReport(document=self._handle, run=run, format=kind)
         return answers.export_report(self._opened, wanted).content or b""
 
     # -- what changes it ---------------------------------------------------------------

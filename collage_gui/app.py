@@ -21,17 +21,6 @@ LOAD_MS = 100
 is painted then."""
 
 
-def _seconds(text: str) -> int:
-    """Read the seconds of a duration on the command line."""
-    from collage_engine.records.durations import parse_duration
-    from collage_engine.records.errors import InvalidValue
-
-    try:
-        return max(1, round(parse_duration(text)))
-    except InvalidValue as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the program's arguments."""
     from collage_engine import __version__
@@ -53,26 +42,6 @@ def parser() -> argparse.ArgumentParser:
         help="open the files in a window of their own, not in the one that is open",
     )
     made.add_argument("--theme", choices=("system", "light", "dark", "contrast"))
-    made.add_argument("--run", action="store_true", help="run as soon as the model is open")
-    made.add_argument("--toolchains", default="", metavar="NAME,…")
-    made.add_argument(
-        "--budget",
-        type=_seconds,
-        metavar="TIME",
-        help="budget of the whole run: 30s, 10m, 1h (default: 10 minutes)",
-    )
-    made.add_argument(
-        "--screenshot", metavar="DIR", help="write overview.png, candidates.png and compare.png"
-    )
-    made.add_argument("--export", metavar="DIR", help="write artifact, report, graph and tables")
-    made.add_argument("--quit", action="store_true", help="end when all that is done")
-    made.add_argument(
-        "--limit",
-        type=float,
-        default=3600.0,
-        metavar="SECONDS",
-        help="give up after this time (with --quit)",
-    )
     made.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     return made
 
@@ -108,9 +77,6 @@ def main(arguments: list[str] | None = None) -> int:
     """
     made = parser()
     options = made.parse_args(arguments)
-    automatic = options.run or options.screenshot or options.export or options.quit
-    if automatic and len(options.files) != 1:
-        made.error("--run, --screenshot, --export and --quit need one model or session")
     from collage_gui.connections import parse_connection
 
     connection = None
@@ -122,18 +88,11 @@ def main(arguments: list[str] | None = None) -> int:
     if sys.platform.startswith("linux") and not (
         os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     ):
-        if not options.quit and "QT_QPA_PLATFORM" not in os.environ:
-            print(
-                "collage-explorer: there is no display (for use without one: --quit, or "
-                "QT_QPA_PLATFORM=offscreen)",
-                file=sys.stderr,
-            )
+        if "QT_QPA_PLATFORM" not in os.environ:
+            print("collage-explorer: there is no display", file=sys.stderr)
             return 1
-        os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
     import faulthandler
-    import shutil
     import signal
-    import tempfile
 
     faulthandler.enable()
     from PySide6.QtCore import QMargins, QTimer
@@ -148,18 +107,9 @@ def main(arguments: list[str] | None = None) -> int:
     assert isinstance(app, QApplication)
     app.setApplicationName("Collage Explorer")
     app.setDesktopFileName("collage-explorer")
-    settings = None
-    if automatic and options.quit:
-        # Pictures must not depend on how somebody arranged their window, nor rearrange it.
-        settings = os.path.join(tempfile.mkdtemp(prefix="collage-explorer-"), "settings.ini")
-    preferences = Preferences(settings)
+    preferences = Preferences()
     name = server_name(preferences.store.fileName())
-    if (
-        options.files
-        and not automatic
-        and not options.new_window
-        and hand_over(name, options.files)
-    ):
+    if options.files and not options.new_window and hand_over(name, options.files):
         return 0
     theme = Theme(preferences)
     if options.theme:
@@ -172,37 +122,17 @@ def main(arguments: list[str] | None = None) -> int:
     ticker.timeout.connect(lambda: None)
     ticker.start()
     available = window.screen().availableSize().shrunkBy(QMargins(0, 0, 0, FRAME_PX))
-    if not automatic and window.size().boundedTo(available) != window.size():
+    if window.size().boundedTo(available) != window.size():
         window.resize(window.size().boundedTo(available))
         window.showMaximized()
-    else:  # pictures have one size, whatever the screen
-        window.show()
-    automation = None
-    if automatic:
-        from collage_gui.automation import Automation
-
-        automation = Automation(
-            window,
-            path=options.files[0],
-            run=options.run,
-            toolchains=tuple(name for name in options.toolchains.split(",") if name),
-            screenshots=options.screenshot,
-            export=options.export,
-            quit_after=options.quit,
-            limit_s=options.limit,
-            budget_s=options.budget,
-        )
-        QTimer.singleShot(0, automation, automation.begin)
-        QTimer.singleShot(0, window, window.engine.start)
     else:
-        QTimer.singleShot(0, window, lambda: start_with_files(window, options.files))
-        Handover(name, window.open_and_raise, window)
+        window.show()
+    QTimer.singleShot(0, window, lambda: start_with_files(window, options.files))
+    Handover(name, window.open_and_raise, window)
     status = app.exec()
     window.closing = True
     window.close()
-    if settings is not None:
-        shutil.rmtree(os.path.dirname(settings), ignore_errors=True)
-    return automation.status if automation is not None and automation.status else status
+    return status
 
 
 if __name__ == "__main__":

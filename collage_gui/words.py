@@ -241,16 +241,6 @@ def no_connection(text: str) -> str:
     return f"{text!r}: a connection is local, ssh:HOST, python:PATH or command:…"
 
 
-def not_done_after(seconds: float) -> str:
-    """Says that what was asked for on the command line took too long."""
-    return f"not done after {seconds:.0f} s"
-
-
-def no_such_toolchain(unknown: Sequence[str], known: str) -> str:
-    """Says that the command line names a toolchain that is not here."""
-    return f"no such toolchain here: {', '.join(unknown)} (there are {known})"
-
-
 # -- document window: docks ---------------------------------------------------------
 
 WHY_AND_INSIDE = "Why and inside"

@@ -17,7 +17,7 @@ from collage_engine.api import Session, place_on, run_artifact
 from collage_engine.cli import output
 from collage_engine.cli.farm_command import farm, place_many
 from collage_engine.cli.interrupts import interruptible_engine
-from collage_engine.cli.options import file_bytes, settings_from, shape_choices
+from collage_engine.cli.options import settings_from, shape_choices
 from collage_engine.cli.print_run import print_run, print_shapes, run_document
 from collage_engine.cli.progress import ProgressReport
 from collage_engine.cli.screen import ERR, complain, say
@@ -340,14 +340,9 @@ def _report(options: argparse.Namespace) -> int:
         check_writable(path)
     except OSError as error:
         raise CollageError(f"cannot write {path}: {error.strerror}") from error
-    peers = None
-    if options.peers is not None:
-        if kind != "html":
-            raise UsageError("--peers is shown in .html reports only")
-        peers = file_bytes("--peers", options.peers)
     with interruptible_engine() as engine:
         session = _open_session(engine, options)
-        content = session.report(kind, options.run, peers=peers)  # type: ignore[arg-type]
+        content = session.report(kind, options.run)  # type: ignore[arg-type]
     try:
         write_atomically(path, content)
     except OSError as error:

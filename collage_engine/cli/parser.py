@@ -329,11 +329,6 @@ def _add_report_command(commands: Commands) -> None:
         help="ends in .html, .md, .csv (candidates), .shapes.csv, .json, .svg or .graphml",
     )
     report.add_argument("--run", help="id, name or number of the run (default: last)")
-    report.add_argument(
-        "--peers",
-        metavar="FILE",
-        help="with .html: results of `python -m tests.benchmarks.peers`, as a table",
-    )
 
 
 def _add_search_command(commands: Commands) -> None:

@@ -47,14 +47,6 @@ from collage_engine.records.text import printable, printable_json
 from collage_engine.report import sections
 from collage_engine.report.graphml import placement_graphml
 from collage_engine.report.markdown import run_markdown
-from collage_engine.report.peers import (
-    decode_peers,
-    groups,
-    headings,
-    notes,
-    table,
-    verdicts,
-)
 from collage_engine.session.document import Document
 from collage_engine.wording import report as words
 from collage_engine.wording.runs import EXPECTED, ISOLATED, LAST_RUN
@@ -131,16 +123,13 @@ RUN_COLUMNS = (
 )
 
 
-def render(
-    document: Document, kind: Format, run: Run | None = None, *, peers: bytes | None = None
-) -> bytes:
+def render(document: Document, kind: Format, run: Run | None = None) -> bytes:
     """Renders the report of a run.
 
     Args:
         document: The session's document.
         kind: The format of the report.
         run: The run; the newest by default.
-        peers: A results file of ``tests.benchmarks.peers``, for a table of its own (HTML).
 
     Returns:
         The bytes of the report's file.
@@ -174,7 +163,7 @@ def render(
     elif kind == "graphml":
         text = placement_graphml(document.graph, run.placement).decode()
     else:
-        text = _html(document, run, peers)
+        text = _html(document, run)
     # Names may hold what no XML file may, and what would move the terminal of whoever reads it.
     return printable(text, keep_lines=True).encode()
 
@@ -323,7 +312,7 @@ def graph_svg(document: Document, run: Run) -> str:
     return placement_svg(document.graph, run.placement)
 
 
-def _html(document: Document, run: Run, peers: bytes | None) -> str:
+def _html(document: Document, run: Run) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     from collage_engine.resources import resource
@@ -340,9 +329,7 @@ def _html(document: Document, run: Run, peers: bytes | None) -> str:
     environment.filters["spread"] = spread_text
     environment.filters["moment"] = moment_text
     environment.filters["capfirst"] = lambda text: text[:1].upper() + text[1:]
-    return environment.get_template(template.name).render(
-        **_context(document, run), peers=_peers(peers)
-    )
+    return environment.get_template(template.name).render(**_context(document, run))
 
 
 def _context(document: Document, run: Run) -> dict[str, Any]:
@@ -422,26 +409,6 @@ def _grouped(run: Run) -> dict[str, list[Fact]]:
         if fact.group in ("Limits", "Memory", "Tuning"):
             found.setdefault(fact.group, []).append(fact)
     return found
-
-
-def _peers(data: bytes | None) -> dict[str, Any] | None:
-    """Return the tables of a results file of the benchmark against other runtimes."""
-    if data is None:
-        return None
-    result = decode_peers(data, "the results file")
-    tables = []
-    for heading, entries in groups(result):
-        head, rows = table(entries)
-        tables.append(
-            {
-                "heading": heading,
-                "head": head,
-                "rows": rows,
-                "verdicts": verdicts(entries),
-                "notes": notes(entries),
-            }
-        )
-    return {"headings": headings(result), "tables": tables}
 
 
 def _bars(run: Run) -> list[dict[str, Any]]:

@@ -129,5 +129,5 @@ def export_report(opened: OpenDocument, params: p.ExportReport) -> p.Exported:
     from collage_engine.report.report import render
 
     run = opened.run(params.run) if params.run else None
-    content = render(opened.snapshot(), params.format, run, peers=params.peers)
+    content = render(opened.snapshot(), params.format, run)
     return p.Exported(content=content)

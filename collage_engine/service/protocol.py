@@ -294,8 +294,6 @@ class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
     format: ReportFormat = "html"
     """``csv``: all candidates; also as CSV, ``latencies``: the run beside its baselines,
     ``runs``: all runs, and ``shapes``: the shapes that were placed with this run's."""
-    peers: bytes | None = None
-    """For html: a results file of the benchmark against other runtimes, shown as a table."""
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

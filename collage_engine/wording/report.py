@@ -125,8 +125,6 @@ REASON = "reason"
 
 # -- the end -----------------------------------------------------------------------
 
-PEERS = "Against other runtimes, as their users run them"
-PEERS_TABLE = "{heading}, ms, median (20th–80th percentile of rounds)"
 HOW_FOUND = "How it was found"
 SECONDS = "The stages took: {stages}."
 VERSION = "version"

@@ -30,9 +30,9 @@ from typing import Any
 import onnx
 from onnx import ModelProto
 
-from collage_engine.report.peers import OURS
 from tests import zoo
 from tests.benchmarks.budgets import cache_without_measurements
+from tests.benchmarks.peers_report import OURS
 from tests.benchmarks.place import ROOT
 from tests.zoo.few_bits import float8_weights, int4_weights
 

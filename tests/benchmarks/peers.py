@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 
 from collage_engine.machine.device import device, physical_cores
-from collage_engine.report.peers import (
+from tests.benchmarks.peers_report import (
     FLOAT32,
     OURS,
     PeerEntry,

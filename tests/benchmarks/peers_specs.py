@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from collage_engine.records.toolchain import Target
-from collage_engine.report.peers import FLOAT32, OURS
 from collage_engine.toolchains.registry import get, probe_all
+from tests.benchmarks.peers_report import FLOAT32, OURS
 from tests.benchmarks.peers_run import PeerFailed
 from tests.benchmarks.place import ROOT, model_file
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collage_engine.report.peers import OURS, PeerTime
+from tests.benchmarks.peers_report import OURS, PeerTime
 
 RESAMPLES = 4000
 QUIET = 0.1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from collage_engine.drawing.formatting import time_text
 from collage_engine.records.errors import UsageError
-from collage_engine.report.peers import (
+from tests.benchmarks.peers_report import (
     PeerEntry,
     PeersResult,
     decode_peers,

@@ -16,12 +16,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import msgspec
 import numpy as np
 from onnx import ModelProto, TensorProto, helper
 
 from collage_engine.records.versions import STORE_EXPORT
-from collage_engine.report.peers import PeerEntry, PeersResult, PeerTime
 from tests import zoo
 from tests.fuzz.mutations import mutate_bytes, mutate_database, mutate_json, mutate_model
 from tests.support.full_documents import (
@@ -232,40 +230,6 @@ def _make_answer(random: Random, folder: Path) -> Path:
     return path
 
 
-def _make_peers(random: Random, folder: Path) -> Path:
-    path = folder / "peers.json"
-    (folder / "s.collage").write_bytes(full_session())
-    times = [
-        PeerTime(name=name, us=us, low_us=us - 1, high_us=us + 1, version="1", rounds=50)
-        for name, us in (("collage", 9.0), ("onnxruntime", 10.0))
-    ]
-    entry = PeerEntry(
-        model="m",
-        threads=1,
-        peers=tuple(times),
-        best_other="onnxruntime",
-        slowdown=-0.1,
-        slowdown_low=-0.12,
-        slowdown_high=-0.08,
-        best_float32="onnxruntime",
-        speedup=1.1,
-        speedup_low=1.0,
-        speedup_high=1.2,
-        estimated_us=9.0,
-        placed_us=9.1,
-        toolchains={"tvm": 2},
-        samples={"collage": [(9.0, 9.0)]},
-    )
-    result = PeersResult(machine="m", cores=2, versions={"tvm": "1"}, entries=(entry, entry))
-    path.write_text(json.dumps(mutate_json(random, msgspec.to_builtins(result))))
-    return path
-
-
-def _peers_commands(path: Path) -> list[list[str]]:
-    session, report = path.with_name("s.collage"), path.with_name("r.html")
-    return [["report", str(session), "--peers", str(path), "-o", str(report)]]
-
-
 SUBJECTS: dict[str, Subject] = {
     "model": Subject(_make_model, lambda path: [[IMPORT, str(path)]], 120),
     "session": Subject(_make_session, _session_commands, 60),
@@ -275,11 +239,6 @@ SUBJECTS: dict[str, Subject] = {
         _make_answer,
         lambda path: [["search", str(path.with_name("p.json")), "--check", str(path)]],
         100,
-    ),
-    "peers": Subject(
-        _make_peers,
-        _peers_commands,
-        60,
     ),
     "shapes": Subject(_make_shapes, lambda path: [[SHAPES, str(path)]], 100),
     "entries": Subject(_make_entries, _entries_commands, 25),

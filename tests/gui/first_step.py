@@ -2,7 +2,7 @@
 
 ``python first_step.py LIMIT_S TABS ARGUMENT…``: ends when TABS documents are drawn, when a message
 is shown and nothing is opened any more, or after LIMIT_S seconds. The program's own ``main`` runs;
-nothing of it is replaced, and its automation is not used.
+nothing of it is replaced.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ ROOMS = ("cli", "drawing", "planning", "report", "run", "search")
 ELSEWHERE = {
     *("cli/parser.py", "cli/options.py"),  # help texts and refusals stand beside the options
     "search/problem_json.py",  # says where a given document is malformed
-    "report/peers.py",  # says what a table of the benchmarks says
     "drawing/svg.py",  # draws, in SVG
 }
 """Modules with sentences of their own."""

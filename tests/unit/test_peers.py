@@ -10,11 +10,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from collage_engine.cli.main import main
 from collage_engine.records.errors import UsageError
-from collage_engine.report import peers as report
-from collage_engine.report.peers import PeerEntry, PeersResult, PeerTime
 from tests.benchmarks import peers, peers_stats, peers_table
+from tests.benchmarks import peers_report as report
+from tests.benchmarks.peers_report import PeerEntry, PeersResult, PeerTime
 
 
 def rounds(us: float, *, seed: int, count: int = 50, cpu: float = 1.0) -> list[tuple[float, float]]:
@@ -176,17 +175,3 @@ def test_results_survive_their_file_and_others_are_refused(result, tmp_path: Pat
         peers_table.read_peers(path)
     with pytest.raises(UsageError, match="No such file"):
         peers_table.read_peers(tmp_path / "absent.json")
-
-
-def test_the_report_shows_the_table(result, tmp_path, capsys):
-    from collage_engine.report.report import render
-    from tests.unit.test_session import a_document
-
-    data = msgspec.json.encode(result)
-    html = render(a_document(), "html", peers=data).decode()
-    assert "Against other runtimes" in html and "not on slow" in html
-    assert "Against other runtimes" not in render(a_document(), "html").decode()
-    with pytest.raises(UsageError, match="no results file"):
-        render(a_document(), "html", peers=b"[]")
-    status = main(["report", "s.collage", "-o", str(tmp_path / "x.csv"), "--peers", "r.json"])
-    assert status == 2 and "--peers" in capsys.readouterr().err

@@ -1,9 +1,16 @@
-"""Drives the window without a person (``--run … --quit``), for documentation and tests."""
+"""Drives the desktop without a person, for pictures and tests.
+
+    python -m tests.support.drive_desktop MODEL|SESSION [--run] [--screenshot DIR] [--export DIR]
+
+It opens the file, runs it, takes pictures, exports and ends: with status 0, or 1 and the reason.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,8 +18,11 @@ from PySide6.QtCore import QObject, QTimer
 from PySide6.QtWidgets import QApplication
 
 from collage_gui import words
+from collage_gui.connections import parse_connection
 from collage_gui.document_window.window import DocumentWindow
 from collage_gui.main_window.window import MainWindow
+from collage_gui.preferences import Preferences
+from collage_gui.theme import Theme
 
 SIZE = (1600, 1000)
 """Width and height of the window in pictures, in pixels; chosen."""
@@ -30,19 +40,17 @@ class Automation(QObject):
         toolchains: tuple[str, ...],
         screenshots: str | None,
         export: str | None,
-        quit_after: bool,
         limit_s: float,
-        budget_s: int | None = None,
+        budget_s: int | None,
     ) -> None:
         super().__init__(window)
         self.window, self.path, self.run = window, path, run
         self.toolchains, self.screenshots, self.export = toolchains, screenshots, export
-        self.quit_after = quit_after
         self.budget_s = budget_s
         self.status = 0
         self._ended = False
         self._limit = QTimer(self, singleShot=True)
-        self._limit.timeout.connect(lambda: self.fail(words.not_done_after(limit_s)))
+        self._limit.timeout.connect(lambda: self.fail(f"not done after {limit_s:g} s"))
         self._limit.start(int(limit_s * 1000))
         self.page: DocumentWindow | None = None
 
@@ -81,7 +89,7 @@ class Automation(QObject):
             unknown = self.page.panels.run_settings.choose(self.toolchains)
             if unknown:
                 known = ", ".join(s.name for s in self.window.engine.states if s.available)
-                self.fail(words.no_such_toolchain(unknown, known))
+                self.fail(f"no such toolchain here: {', '.join(unknown)} (here: {known})")
                 return
         if not self.run:
             self._pictures()
@@ -191,12 +199,9 @@ class Automation(QObject):
 
     def _quit(self) -> None:
         self._limit.stop()
-        if self.quit_after or self.status:
-            self.window.closing = True
-            self.window.close()
-            app = QApplication.instance()
-            if app is not None:
-                QTimer.singleShot(0, app, lambda: QApplication.exit(self.status))
+        self.window.closing = True
+        self.window.close()
+        QTimer.singleShot(0, QApplication.instance(), lambda: QApplication.exit(self.status))
 
     def _wait(self, ready: Callable[[], bool], then: Callable[[], None]) -> None:
         if self._ended:
@@ -205,3 +210,46 @@ class Automation(QObject):
             then()
         else:
             QTimer.singleShot(40, self, lambda: self._wait(ready, then))
+
+
+def main() -> int:
+    """Drive the desktop as the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file")
+    parser.add_argument("--engine", default="local")
+    parser.add_argument("--theme", default="light")
+    parser.add_argument("--run", action="store_true")
+    parser.add_argument("--toolchains", default="", metavar="NAME,…")
+    parser.add_argument("--budget", type=int, metavar="SECONDS")
+    parser.add_argument("--screenshot", metavar="DIR")
+    parser.add_argument("--export", metavar="DIR")
+    parser.add_argument("--limit", type=float, default=3600.0, metavar="SECONDS")
+    options = parser.parse_args()
+    os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+    QApplication(sys.argv[:1])
+    with tempfile.TemporaryDirectory(prefix="collage-explorer-") as folder:
+        # Pictures must not depend on how somebody arranged their window, nor rearrange it.
+        preferences = Preferences(os.path.join(folder, "settings.ini"))
+        theme = Theme(preferences)
+        theme.forced = options.theme
+        theme.apply()
+        window = MainWindow(preferences, theme, parse_connection(options.engine))
+        window.show()
+        automation = Automation(
+            window,
+            path=options.file,
+            run=options.run,
+            toolchains=tuple(name for name in options.toolchains.split(",") if name),
+            screenshots=options.screenshot,
+            export=options.export,
+            limit_s=options.limit,
+            budget_s=options.budget,
+        )
+        QTimer.singleShot(0, automation, automation.begin)
+        QTimer.singleShot(0, window, window.engine.start)
+        status = QApplication.exec()
+        return automation.status or status
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

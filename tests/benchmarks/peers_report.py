@@ -1,7 +1,6 @@
-"""Shows our artifact beside other runtimes: ``tests.benchmarks.peers``' results as a table.
+"""Results of ``tests.benchmarks.peers``, our artifact beside other runtimes, and their table.
 
-The file is one JSON document (:class:`PeersResult`); the benchmark writes it, and ``collage report
---peers FILE`` shows it in the HTML report.
+The results are one JSON document (:class:`PeersResult`).
 """
 
 from __future__ import annotations
