@@ -22,7 +22,6 @@ from typing import Literal
 import msgspec
 
 from collage_engine.records.counted import counted
-from collage_engine.records.errors import UsageError
 from collage_engine.wording import constraints as say
 
 LimitName = Literal["allow", "max_runtimes", "max_bytes", "licences"]
@@ -124,18 +123,3 @@ def only_limits(limits: RuntimeLimits, kept: Iterable[LimitName]) -> RuntimeLimi
         if name not in names:
             limits = without_limit(limits, name)
     return limits
-
-
-def check_limits(limits: RuntimeLimits) -> None:
-    """Check that the limits make sense.
-
-    Raises:
-        UsageError: A number is negative; the sentence names the field.
-    """
-    for name in ("max_runtimes", "max_bytes", "base_bytes"):
-        value = getattr(limits, name)
-        if value is not None and value < 0:
-            raise UsageError(f"constraints.{name}: {value} is negative")
-    for name, runtime in limits.runtimes.items():
-        if runtime.bytes < 0:
-            raise UsageError(f"constraints.runtimes.{name}.bytes: {runtime.bytes} is negative")

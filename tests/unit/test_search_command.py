@@ -57,7 +57,7 @@ def test_a_problem_comes_from_a_pipe(
     assert one.pop("seconds") >= 0 and other.pop("seconds") >= 0 and one == other
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"nodes": 7}')))
     _, said = collage(capsys, "-", status=2)
-    assert said == "collage: standard input: nodes: a list is expected here, not a whole number\n"
+    assert said.startswith("collage: standard input: the problem: ") and "$.nodes" in said
 
 
 def test_ranked_covers_are_listed(capsys: pytest.CaptureFixture[str], example: str) -> None:
@@ -151,9 +151,7 @@ def test_a_part_that_means_no_candidate_or_several_is_refused() -> None:
         main_check(text, json.dumps([{"nodes": [0], "toolchain": "a"}]))
     with pytest.raises(UsageError, match="no candidate has exactly nodes 0 on b"):
         main_check(text, json.dumps([{"nodes": [0], "toolchain": "b"}]))
-    with pytest.raises(
-        UsageError, match="the placement is not JSON: expected ',' or ']' in line 1, column 4"
-    ):
+    with pytest.raises(UsageError, match=r"the placement: .*byte 3"):
         main_check(text, b"[0 1]")
 
 
