@@ -495,7 +495,7 @@ ACTIONS: tuple[ActionSpec, ...] = (
         "Graph",
         ".picture.set_mode",
         ("8",),
-        "Each partition's time above its certified lower bound",
+        "Each partition's time above what the best rates seen allow",
         "graph",
         True,
         "colour",

@@ -277,7 +277,7 @@ LAYING_OUT = "Laying out the graph…"
 FOUND_WITHOUT_THE_PINS = "No placement satisfies the pins: this one was found without them."
 OLDER_THAN_THE_PINS = "This placement is older than the pins. Press Space to search again."
 NOT_PROFILED = "The shown placement was not profiled in a confirmed run."
-NO_CERTIFIED_BOUND = "No partition has a certified lower bound."
+NO_TIMES = "No partition has a time."
 NO_OTHER_RUN = "There is no other run to compare with."
 ONE_DEVICE = "Everything runs on one device."
 REFERENCE_WITHOUT_TIMES = "The reference has no measured time for the same operators."
@@ -686,7 +686,7 @@ def at_most_for_the_run(time: str) -> str:
 
 LEFT_TO_WIN = "Left to win"
 OF_THE_ROOFLINE = "Of roofline"
-ROOFLINE_TITLE = "Time above the certified bounds"
+ROOFLINE_TITLE = "Achieved rates"
 
 
 def time_of_last_run_or(expected: str) -> str:

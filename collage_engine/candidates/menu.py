@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from collage_engine.bounds.certified import machine_bounds
 from collage_engine.candidates.host_candidates import host_sources
 from collage_engine.candidates.refusals import plain_reason
 from collage_engine.machine.cuda import TargetChoice
@@ -29,7 +28,6 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
 from collage_engine.records.typed import convert
 from collage_engine.store.keys import KeyContext, KeyMaker
-from collage_engine.store.store import Store
 from collage_engine.toolchains.at_risk import (
     RULES_S,
     asked,
@@ -82,7 +80,7 @@ class Menu:
     candidates: tuple[Candidate, ...]
     """With measurement keys."""
     costs: CostTable
-    """Certified bounds of the candidates, and the costs that the store held."""
+    """The costs that the store held."""
     without_candidates: Mapping[str, Mapping[int, str]]
     """By instance id, the operators that it has no candidate for, with the reason."""
     keys: KeyContext
@@ -134,7 +132,6 @@ def threads_of(settings: RunSettings) -> int:
 
 def make_menu(
     model: ImportedModel,
-    store: Store,
     settings: RunSettings,
     target: TargetChoice,
     on_host: tuple[int, ...] = (),
@@ -144,7 +141,6 @@ def make_menu(
 
     Args:
         model: The imported model.
-        store: Where the machine's peaks are kept, on which certified bounds rest.
         settings: Toolchains, threads and precision.
         target: What the candidates are compiled for.
         on_host: Operator numbers that get candidates on the host too, in a run on a device.
@@ -156,7 +152,7 @@ def make_menu(
     """
     while True:
         try:
-            return _menu(model, store, settings, target, on_host, probing or Probing())
+            return _menu(model, settings, target, on_host, probing or Probing())
         except ToolchainFault as fault:
             if fault.toolchain in left_out():
                 raise
@@ -166,7 +162,6 @@ def make_menu(
 
 def _menu(
     model: ImportedModel,
-    store: Store,
     settings: RunSettings,
     target: TargetChoice,
     on_host: tuple[int, ...],
@@ -198,16 +193,11 @@ def _menu(
         msgspec.structs.replace(c, key=keys.key(makers.form_of(c), c.instance))
         for c in enumerate_candidates(graph, sources).candidates
     )
-    # What stays unmeasured then has at least a certified bound on its regret.
-    names = dict.fromkeys(source.instance.toolchain for source in sources)
-    direct = {name for name in names if get(name).about.direct_convolutions}
     return Menu(
         states=tuple(states),
         sources=tuple(sources),
         candidates=candidates,
-        costs=CostTable(
-            certified_bound_us=machine_bounds(graph, candidates, store, target.device, direct)
-        ),
+        costs=CostTable(),
         without_candidates=_without_candidates(graph, sources, candidates),
         keys=keys,
         target=target,

@@ -126,7 +126,7 @@ class OpenModel:
         key = _menu_key(settings, on_host)
         menu = self._menus.pop(key, None)
         if menu is None:
-            menu = make_menu(self.model, self.store, settings, target, on_host, probing)
+            menu = make_menu(self.model, settings, target, on_host, probing)
         if not menu.not_ready:
             self._menus[key] = menu
         while len(self._menus) > MENUS_KEPT:

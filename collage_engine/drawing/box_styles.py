@@ -299,11 +299,11 @@ class _Colouring:
         return self._by_share(style, share, time_text(self.total_us), style.value)
 
     def _by_roofline(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
-        """Colours a box by the time above the certified bounds, as a share of the latency."""
+        """Colours a box by the time above the roof, as a share of the latency."""
         roofs = self.data.roofs or {}
         left = [us for p in partitions if p.id in roofs and (us := roofs[p.id].left_us) is not None]
         if not left or not self.total_us:
-            return replace(style, tag="?"), "no certified bound"
+            return replace(style, tag="?"), "unknown"
         value = f"{time_text(max(left))} left" if style.value else ""
         return self._by_share(style, max(left) / self.total_us, time_text(self.total_us), value)
 

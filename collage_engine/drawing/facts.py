@@ -20,7 +20,6 @@ from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.accuracy import Accuracy
 from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.memory import MemoryUse
-from collage_engine.records.mixing import MixingBound
 from collage_engine.records.pin import PinVerdict
 from collage_engine.records.placement import CandidateCounts, Placement, Run
 from collage_engine.records.precision import FLOAT32, short
@@ -52,25 +51,7 @@ def run_facts(run: Run) -> list[Fact]:
         facts += placement_facts(run.placement)
     if run.tuning is not None:
         facts += _tuning(run.tuning)
-    if run.mixing is not None:
-        facts.append(mixing_fact(run.mixing))
     return facts + _candidates(run.candidates)
-
-
-def mixing_fact(mixing: MixingBound) -> Fact:
-    """Returns how much mixing toolchains could win over the best one alone, if all goes well."""
-    name = toolchain_title(mixing.toolchain)
-    assumed = words.MIXING_ASSUMES
-    if mixing.gain < SMALL_GAIN:
-        text = words.MIXING_CANNOT_WIN.format(toolchain=name, assumed=assumed)
-    else:
-        share = f"{100 * mixing.gain:.1f}"
-        text = words.MIXING_MAY_WIN.format(share=share, toolchain=name, assumed=assumed)
-    if not mixing.proves:
-        text = words.MIXING_UNPROVEN.format(text=text)
-    alone, bound = time_text(mixing.alone_us), time_text(mixing.bound_us)
-    about = words.ABOUT_MIXING.format(toolchain=name, alone=alone, bound=bound)
-    return Fact("Search", words.MIXING, text, about)
 
 
 def limit_facts(limits: Iterable[LimitVerdict]) -> list[Fact]:

@@ -239,13 +239,13 @@ def why_not_found(run: Run) -> str:
 
 
 def measured_share(counts: CandidateCounts) -> float:
-    """Returns the share, 0…1, of the distinct candidates that could matter and that have a cost.
+    """Returns the share, 0…1, of the candidates that could matter and that have a cost.
 
-    Those that were timed as whole models count on neither side: they are no part of the search.
+    Where the best cover was measured throughout, none of the others could.
     """
-    matter = counts.distinct - counts.proven - counts.assumed - counts.from_trials
-    known = counts.measured + counts.from_store + counts.invalid
-    return min(1.0, known / matter) if matter > 0 else 1.0
+    known = counts.measured + counts.from_store
+    matter = known + counts.unreached
+    return known / matter if matter else 1.0
 
 
 def candidate_counts(counts: CandidateCounts) -> list[tuple[str, str]]:
@@ -255,20 +255,13 @@ def candidate_counts(counts: CandidateCounts) -> list[tuple[str, str]]:
         counts: Those of a run, or of a stage under way.
 
     Returns:
-        A name and a number each; what is left unmeasured also says why. Only ``measured`` and
-        ``left unmeasured`` stand there with 0.
+        A name and a number each. Only ``measured`` and ``left unmeasured`` stand there with 0.
     """
-    left = number_text(counts.skipped)
-    if counts.proven or counts.assumed:
-        why = words.EXCLUDED.format(
-            proven=number_text(counts.proven), assumed=number_text(counts.assumed)
-        )
-        left = f"{left} ({why})"
     rows = [
         (words.MEASURED, number_text(counts.measured)),
         (words.AS_WHOLE_MODELS, number_text(counts.from_trials)),
         (words.FROM_STORE, number_text(counts.from_store)),
-        (words.LEFT_UNMEASURED, left),
+        (words.LEFT_UNMEASURED, number_text(counts.skipped)),
         (words.INVALID, number_text(counts.invalid)),
     ]
     always = (words.MEASURED, words.LEFT_UNMEASURED)
@@ -328,8 +321,7 @@ def enough_budget_s(run: Run) -> float | None:
         Whole minutes, in seconds: what the run took, and at its rate what it left out; None where
         it left nothing out or has no rate.
     """
-    counts = run.candidates
-    left = counts.skipped - counts.proven - counts.assumed
+    left = run.candidates.unreached
     more = measuring_s(run, left) if left > 0 else None
     if more is None:
         return None
@@ -338,7 +330,7 @@ def enough_budget_s(run: Run) -> float | None:
 
 
 def unmeasured_text(run: Run) -> str:
-    """Returns ``1 240 candidates are unmeasured: 178 cannot win, …``; empty where none is.
+    """Returns ``1 240 candidates are unmeasured: …`` with the reason; empty where none is.
 
     It is empty, too, for a quick confirmation, which measures no candidates.
     """
@@ -347,17 +339,7 @@ def unmeasured_text(run: Run) -> str:
         return ""
     are = "candidate is" if counts.skipped == 1 else "candidates are"
     text = words.UNMEASURED.format(candidates=f"{number_text(counts.skipped)} {are}")
-    reasons = []
-    if counts.proven:
-        reasons.append(words.CERTIFIED.format(count=number_text(counts.proven)))
-    if counts.assumed:
-        reasons.append(words.HEURISTIC.format(count=number_text(counts.assumed)))
-    rest = counts.skipped - counts.proven - counts.assumed
-    if rest > 0 and not reasons:
-        return f"{text}: {words.ALL_LEFT_OUT}"
-    if rest > 0:
-        reasons.append(words.LEFT_OUT.format(count=number_text(rest)))
-    return f"{text}: {', '.join(reasons)}" if reasons else text
+    return (words.LEFT_OUT if counts.unreached else words.NOT_NEEDED).format(text=text)
 
 
 def was_wanted_quickly(run: Run) -> bool:

@@ -7,7 +7,7 @@ known, and nothing is estimated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from collage_engine.records.graph import GraphRecord, Node
@@ -49,33 +49,48 @@ def partition_memory(graph: GraphRecord, placement: Placement) -> list[Partition
         graph: The dataflow graph.
         placement: A placement of it.
     """
-    nodes = {node.index: node for node in graph.nodes}
-    calls = [node for node in graph.nodes if node.form == "call"]
-    readers: dict[NodeIndex, set[NodeIndex]] = {}
-    for call in calls:
-        for source in _sources(nodes, call):
-            readers.setdefault(source, set()).add(call.index)
-    leaving = {source for index in graph.outputs for source in _through(nodes, index)}
-    return [_count(part, nodes, calls, readers, leaving) for part in placement.partitions]
+    counter = ValueBytes(graph)
+    return [counter.of_partition(part) for part in placement.partitions]
 
 
-def _count(
-    part: Partition,
-    nodes: Mapping[NodeIndex, Node],
-    calls: list[Node],
-    readers: Mapping[NodeIndex, set[NodeIndex]],
-    leaving: set[NodeIndex],
-) -> PartitionMemory:
-    own = {calls[number].index for number in part.nodes}
-    read = {source for index in own for source in _sources(nodes, nodes[index])}
-    out = {i for i in own if i in leaving or readers.get(i, set()) - own}
-    return PartitionMemory(
-        partition=part,
-        weights=sum(_bytes(nodes[i]) for i in read if nodes[i].form == "constant"),
-        inputs=sum(_bytes(nodes[i]) for i in read - own if nodes[i].form != "constant"),
-        outputs=sum(_bytes(nodes[i]) for i in out),
-        inside=sum(_bytes(nodes[i]) for i in own - out),
-    )
+class ValueBytes:
+    """Counts the bytes of the values that sets of operators of one graph read and write."""
+
+    def __init__(self, graph: GraphRecord) -> None:
+        self._nodes = {node.index: node for node in graph.nodes}
+        self._calls = [node for node in graph.nodes if node.form == "call"]
+        self._sources = {call.index: _sources(self._nodes, call) for call in self._calls}
+        self._readers: dict[NodeIndex, set[NodeIndex]] = {}
+        for reader, sources in self._sources.items():
+            for source in sources:
+                self._readers.setdefault(source, set()).add(reader)
+        self._leaving = {i for index in graph.outputs for i in _through(self._nodes, index)}
+
+    def of_partition(self, part: Partition) -> PartitionMemory:
+        """Return the bytes of a partition."""
+        nodes = self._nodes
+        own, read, out = self._values(part.nodes)
+        return PartitionMemory(
+            partition=part,
+            weights=sum(_bytes(nodes[i]) for i in read if nodes[i].form == "constant"),
+            inputs=sum(_bytes(nodes[i]) for i in read - own if nodes[i].form != "constant"),
+            outputs=sum(_bytes(nodes[i]) for i in out),
+            inside=sum(_bytes(nodes[i]) for i in own - out),
+        )
+
+    def across_border(self, operators: Iterable[int]) -> int:
+        """Return the bytes that a set of operators reads from outside, weights too, and gives."""
+        own, read, out = self._values(operators)
+        return sum(_bytes(self._nodes[i]) for i in (read - own) | out)
+
+    def _values(
+        self, operators: Iterable[int]
+    ) -> tuple[set[NodeIndex], set[NodeIndex], set[NodeIndex]]:
+        """Return the values that a set of operators makes, reads, and gives to others."""
+        own = {self._calls[number].index for number in operators}
+        read = {source for index in own for source in self._sources[index]}
+        out = {i for i in own if i in self._leaving or self._readers.get(i, set()) - own}
+        return own, read, out
 
 
 def toolchain_memory(parts: list[PartitionMemory], use: MemoryUse | None) -> list[ToolchainMemory]:

@@ -1,8 +1,9 @@
-"""Computes how much of each partition's time lies above its certified lower bound.
+"""Computes the rates that partitions achieve, and how far they are below the best ones seen.
 
-A certified bound rests on the bytes and operations of a partition and on the measured peaks of
-the machine (the roofline model; Williams, Waterman and Patterson, 2009): nothing that computes the
-same can be faster on it. A heuristic bound is not used here.
+A partition achieves so many operations and moves so many bytes a second. The *roof* is the best
+rate of each kind that any measured candidate of the model achieved on this machine, so nothing is
+measured for it. In the roofline model (Williams, Waterman and Patterson, 2009) arithmetic and
+memory overlap: at the roof a partition takes the longer of the two times.
 """
 
 from __future__ import annotations
@@ -11,81 +12,102 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from collage_engine.drawing.formatting import counted, time_text
+from collage_engine.drawing.memory_figures import ValueBytes
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Partition, Placement
+from collage_engine.records.work import work_of_operators
 from collage_engine.wording import runs as words
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionRoof:
-    """The time of a partition beside its certified lower bound."""
+    """The time of a partition beside what it would take at the roof."""
 
     partition: Partition
     us: float | None
     """The partition's time in µs in the last run, or else the expected one."""
-    bound_us: float | None
-    """The certified lower bound in µs; None where nothing is certified."""
+    operations: float
+    """Of its convolutions and matrix products."""
+    moved_bytes: int
+    """Bytes that it reads, weights included, and writes."""
+    roof_us: float
+    """What it would take at the roof, in µs; 0 where no candidate has a cost."""
+
+    @property
+    def gflops(self) -> float | None:
+        """Return the achieved GFLOP/s; None where the time is not known."""
+        return self.operations / self.us / 1e3 if self.us else None
+
+    @property
+    def gigabytes_per_s(self) -> float | None:
+        """Return the achieved GB/s; None where the time is not known."""
+        return self.moved_bytes / self.us / 1e3 if self.us else None
 
     @property
     def left_us(self) -> float | None:
-        """Return how much time is above the bound; never negative, since costs scatter."""
-        if self.us is None or self.bound_us is None:
-            return None
-        return max(0.0, self.us - self.bound_us)
+        """Return how much of its time lies above the roof; never negative, since costs scatter."""
+        return None if self.us is None else max(0.0, self.us - self.roof_us)
 
     @property
     def efficiency(self) -> float | None:
-        """Return the bound as a share of the time, 0…1."""
-        if not self.us or self.bound_us is None:
-            return None
-        return min(1.0, self.bound_us / self.us)
+        """Return its time at the roof as a share of its time, 0…1."""
+        return min(1.0, self.roof_us / self.us) if self.us else None
 
 
 def partition_roofs(
-    placement: Placement, candidates: Iterable[CandidateRecord]
+    graph: GraphRecord, placement: Placement, candidates: Iterable[CandidateRecord]
 ) -> list[PartitionRoof]:
-    """Return the time and the bound of each partition of a placement.
+    """Return the time and the roof of each partition of a placement.
 
     Args:
-        placement: The placement.
-        candidates: All candidates of the model. The bound of a partition is the least one of all
-            candidates on its operators, since some toolchains may compute them with less work
-            than others. Where one of them has no certified bound there is none: it may be faster.
+        graph: The dataflow graph.
+        placement: A placement of it.
+        candidates: All candidates of the model; the roof is the best of those that have a cost.
     """
-    bounds: dict[tuple[int, ...], float | None] = {}
+    work, values = work_of_operators(graph), ValueBytes(graph)
+
+    def amounts(nodes: tuple[int, ...]) -> tuple[float, int]:
+        return sum(work[number].operations for number in nodes), values.across_border(nodes)
+
+    most_operations = most_bytes = 0.0
     for candidate in candidates:
-        nodes, bound = tuple(candidate.nodes), candidate.lower_bound_us
-        known = bounds.get(nodes, bound)
-        bounds[nodes] = None if bound is None or known is None else min(known, bound)
-    return [
-        PartitionRoof(
-            partition=part,
-            us=part.in_place_us if part.in_place_us is not None else part.estimated_us,
-            bound_us=bounds.get(tuple(part.nodes)),
+        if candidate.cost.usable and candidate.cost.median_us:
+            operations, moved = amounts(candidate.nodes)
+            most_operations = max(most_operations, operations / candidate.cost.median_us)
+            most_bytes = max(most_bytes, moved / candidate.cost.median_us)
+    roofs = []
+    for part in placement.partitions:
+        operations, moved = amounts(part.nodes)
+        roofs.append(
+            PartitionRoof(
+                partition=part,
+                us=part.in_place_us if part.in_place_us is not None else part.estimated_us,
+                operations=operations,
+                moved_bytes=moved,
+                roof_us=max(
+                    operations / most_operations if most_operations else 0.0,
+                    moved / most_bytes if most_bytes else 0.0,
+                ),
+            )
         )
-        for part in placement.partitions
-    ]
+    return roofs
 
 
 def roofline_sentence(roofs: Iterable[PartitionRoof]) -> str:
-    """Return how much is left to win in all, and in how many partitions most of it lies.
+    """Return how much lies above the roof in all, and in how many partitions most of it lies.
 
     Args:
         roofs: The partitions of one placement.
     """
-    roofs = list(roofs)
     left = sorted((roof.left_us for roof in roofs if roof.left_us is not None), reverse=True)
     if not left:
         return words.NO_ROOFLINE
     total = sum(left)
-    taken = sum(roof.us or 0.0 for roof in roofs if roof.left_us is not None)
-    text = words.ABOVE_BOUNDS.format(left=time_text(total), taken=time_text(taken))
+    text = words.ABOVE_ROOF.format(left=time_text(total))
     needed, part = 0.0, 0
     while part < len(left) and needed < total / 2:
         needed, part = needed + left[part], part + 1
     if total and len(left) > 1:
         text += words.HALF_IN.format(partitions=counted(part, "partition"))
-    missing = len(roofs) - len(left)
-    if missing:
-        text += f". {counted(missing, 'partition')} {'has' if missing == 1 else 'have'} no bound"
     return f"{text}."

@@ -7,17 +7,15 @@ from functools import lru_cache
 from typing import Any
 
 from collage_engine.machine.device import cache_bytes, processor
-from collage_engine.machine.peaks import runs_in_halves
 from collage_engine.records.graph import item_bytes
 
 BYTES_PER_CYCLE = 5.0
 """Bytes that one core moves from or to memory in a cycle. Chosen: 15 to 20 GB/s at 3 to 4 GHz, what
 any server or desktop reaches. It decides whether Winograd's method is expected to pay where an
 image has so few tiles that the weight arrives more slowly than it is used, and from how much work
-on a kernel is shared among threads. The measured peaks (``machine/peaks.py``) are not used: a
-default plan is part of what an instance compiles, which every process, every machine of a pool and
-every later day has to compile alike, while peaks differ by some percent each time they are
-measured. Tuning compares what it decides between."""
+on a kernel is shared among threads. It is not measured: a default
+plan is part of what an instance compiles, which every process, every machine of a pool and every
+later day has to compile alike. Tuning compares what it decides between."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +78,15 @@ KNOWN_FEATURES: tuple[str, ...] = (
 )
 """Instruction sets, as LLVM names them, that are asked for where LLVM does not know the
 processor."""
+
+
+def runs_in_halves(model: str, flags: frozenset[str]) -> bool:
+    """Return whether a processor has AVX-512 on 256-bit pipes.
+
+    That is Zen 4, AMD's family 25 (Software Optimization Guide for the AMD Zen 4 Microarchitecture,
+    2.11: floating-point unit).
+    """
+    return "avx512f" in flags and "AuthenticAMD 25 " in model
 
 
 def _detected_features() -> set[str]:

@@ -143,7 +143,7 @@ def problem_candidate(
 
     Args:
         c: The candidate.
-        costs: Where its cost and its bounds stand.
+        costs: Where its cost stands.
         percentile: The percentile of the repeats' times that is its cost.
         besides_us: Microseconds that it costs in addition, whatever runs around it.
     """
@@ -152,7 +152,6 @@ def problem_candidate(
     if cost.usable and cost.low_us is not None and cost.high_us is not None:
         low_us, high_us = sorted((cost.low_us, cost.high_us))
         spread = (low_us + besides_us, high_us + besides_us)
-    bound_us = costs.bound_us(c.id)
     return ProblemCandidate(
         id=c.id,
         nodes=c.nodes,
@@ -160,7 +159,6 @@ def problem_candidate(
         cost_us=cost.at(percentile) + besides_us if cost.usable else None,
         state=cost.state,
         spread_us=spread,
-        lower_bound_us=None if bound_us is None else bound_us + besides_us,
         reason=cost.reason,
         device=c.device,
         takes=c.takes,

@@ -49,9 +49,4 @@ class CandidateRecord(Candidate, frozen=True, kw_only=True, omit_defaults=True):
     candidates and costs apart and joins them with ``records.cost_table.records_of``.
     """
 
-    lower_bound_us: float | None = None
-    """Certified: no run can be faster (bytes and FLOPs against measured peaks)."""
-    assumed_bound_us: float | None = None
-    """Heuristic: at least this under an assumption that ``cost.reason`` names, where that is more
-    than what is certified; set for what was left unmeasured."""
     cost: Cost = UNKNOWN

@@ -34,20 +34,15 @@ class InModelCost:
 
 @dataclass(frozen=True)
 class CostTable:
-    """Isolated costs, costs within the model and lower bounds of candidates, each by candidate id.
+    """Isolated costs and costs within the model of candidates, each by candidate id.
 
     A table never changes; the methods ``with_…`` return another one.
     """
 
     isolated: Mapping[str, Cost] = field(default_factory=dict)
-    """Costs measured by themselves. A candidate without an entry is unmeasured; an entry of state
-    ``unknown`` says why it was left unmeasured."""
+    """Costs measured by themselves. A candidate without an entry is unmeasured."""
     in_model: Mapping[str, InModelCost] = field(default_factory=dict)
     """Costs within a whole model, of candidates where they are known."""
-    certified_bound_us: Mapping[str, float] = field(default_factory=dict)
-    """Times that bytes and operations prove no run can beat."""
-    heuristic_bound_us: Mapping[str, float] = field(default_factory=dict)
-    """Times that no run beats under an assumption, where they exceed the certified ones."""
 
     @cached_property
     def _effective(self) -> dict[str, Cost]:
@@ -69,11 +64,6 @@ class CostTable:
         """Tell whether the candidate was measured, be it found invalid."""
         return self.isolated_cost(candidate).state != "unknown"
 
-    def bound_us(self, candidate: str) -> float | None:
-        """Return the larger of the lower bounds; None where there is none."""
-        found = self.heuristic_bound_us.get(candidate)
-        return self.certified_bound_us.get(candidate) if found is None else found
-
     def with_isolated(self, costs: Mapping[str, Cost]) -> CostTable:
         """Return this table with other isolated costs of some candidates, by id."""
         return replace(self, isolated={**self.isolated, **costs})
@@ -88,14 +78,6 @@ class CostTable:
         """Return this table with these costs within the model and no others."""
         return replace(self, in_model=dict(costs))
 
-    def with_certified_bounds(self, bounds_us: Mapping[str, float]) -> CostTable:
-        """Return this table with certified bounds of further candidates."""
-        return replace(self, certified_bound_us={**self.certified_bound_us, **bounds_us})
-
-    def with_heuristic_bounds(self, bounds_us: Mapping[str, float]) -> CostTable:
-        """Return this table with these heuristic bounds and no others."""
-        return replace(self, heuristic_bound_us=dict(bounds_us))
-
 
 _CANDIDATE_FIELDS = Candidate.__struct_fields__
 
@@ -105,8 +87,6 @@ def records_of(candidates: Iterable[Candidate], costs: CostTable) -> list[Candid
     return [
         CandidateRecord(
             **{name: getattr(c, name) for name in _CANDIDATE_FIELDS},
-            lower_bound_us=costs.certified_bound_us.get(c.id),
-            assumed_bound_us=costs.heuristic_bound_us.get(c.id),
             cost=costs.cost(c.id),
         )
         for c in candidates
@@ -118,12 +98,6 @@ def table_of(records: Sequence[CandidateRecord]) -> CostTable:
     return CostTable(
         isolated={r.id: r.cost.isolated() for r in records if r.cost != UNKNOWN},
         in_model=in_model_costs(records),
-        certified_bound_us={
-            r.id: r.lower_bound_us for r in records if r.lower_bound_us is not None
-        },
-        heuristic_bound_us={
-            r.id: r.assumed_bound_us for r in records if r.assumed_bound_us is not None
-        },
     )
 
 

@@ -11,7 +11,6 @@ from collage_engine.records.cost import Cost
 from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.machine_state import MachineState
 from collage_engine.records.memory import MemoryUse
-from collage_engine.records.mixing import MixingBound
 from collage_engine.records.pin import PinVerdict
 from collage_engine.records.settings import Objective
 from collage_engine.records.shapes import ShapeRow, Sharing
@@ -149,14 +148,10 @@ class CandidateCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Timed within a whole model before isolated measuring began, and not by themselves."""
     invalid: int = 0
     skipped: int = 0
-    """Left unmeasured: they could not matter, the budget was spent, or the graph is too wide for
-    the search to prove within its time that they cannot matter."""
-    proven: int = 0
-    """Of the skipped: cannot matter, as their bytes and operations prove."""
-    assumed: int = 0
-    """Of the skipped: cannot matter, under the assumption that the run's warnings name."""
+    """Left unmeasured: the best cover consists of others, or the budget was spent."""
     unreached: int = 0
-    """Of the skipped: could matter, but the run ended before they were measured."""
+    """Of the skipped: the run ended before its best cover was measured throughout, so these could
+    have changed it."""
 
 
 class Unmeasured(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,9 +226,6 @@ class Run(msgspec.Struct, kw_only=True):
     """Deployment constraints and their prices."""
     costs: dict[str, Cost] = {}
     """Candidate id → cost used in this run (not printed by ``place --json``)."""
-    mixing: MixingBound | None = None
-    """How much mixing toolchains could win over the best one alone; None: it is not known, or an
-    older version wrote the run."""
     rivals: list[Placement] = []
     """Runner-up covers, best first (not printed by ``place --json``)."""
     accuracy: Accuracy | None = None

@@ -15,7 +15,5 @@ class RunParts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Operator groups are profiled inside the model, and mixes that follow from that are tried."""
     isolated_costs: bool = True
     """Candidates are measured in isolation; without, a run rests on trials of whole models."""
-    heuristic_bounds: bool = True
-    """Heuristic bounds leave out candidates; without, certified ones alone do."""
     repeats: bool = True
     """Run-to-run drift is learnt from a second process, and costs are resampled."""

@@ -100,9 +100,6 @@ class ToolchainAbout(msgspec.Struct, frozen=True, kw_only=True):
     """Further variables for a process in which its threads must not spin between calls."""
     whole_model: bool = True
     """Whether a user could run a whole model with it; then it is a baseline."""
-    direct_convolutions: bool = False
-    """Whether it never convolves by Winograd's method or a transform, which makes the lower
-    bounds on its costs tighter."""
     mixes_precision: bool = False
     """Whether its reduced instances can leave chosen products of a partition in float32
     (``records.precision.careful``)."""

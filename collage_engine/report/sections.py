@@ -60,10 +60,10 @@ def about_latencies(run: Run) -> str:
 
 
 def roofline(document: Document, run: Run) -> dict[str, Any]:
-    """Returns the time of each partition beside its certified bound, the most to win first."""
+    """Returns the rates that each partition achieves, the most to win first."""
     if run.placement is None:
         return {}
-    roofs = partition_roofs(run.placement, document.candidates)
+    roofs = partition_roofs(document.graph, run.placement, document.candidates)
     known = [roof for roof in roofs if roof.left_us is not None]
     known.sort(key=lambda roof: -(roof.left_us or 0.0))
     rows = [
@@ -71,7 +71,9 @@ def roofline(document: Document, run: Run) -> dict[str, Any]:
             "id": roof.partition.id,
             "toolchain": toolchain_title(roof.partition.instance),
             "us": roof.us,
-            "bound": roof.bound_us,
+            "gflops": DASH if roof.gflops is None else f"{roof.gflops:.3g}",
+            "gbps": DASH if roof.gigabytes_per_s is None else f"{roof.gigabytes_per_s:.3g}",
+            "roof": roof.roof_us,
             "left": roof.left_us,
             "share": DASH if roof.efficiency is None else f"{100 * roof.efficiency:.0f} %",
         }

@@ -67,7 +67,7 @@ def first_contenders(open_model: OpenModel, menu: Menu, data: ProblemData) -> li
     ]
     first = list({one.key: one for one in [*whole, *greedy]}.values())
     if not any(one.eligible for one in first):
-        first += [one for one in known if one.eligible][:1] or _by_bounds(data)
+        first += [one for one in known if one.eligible][:1] or _few_partitions(data)
     return sorted(first, key=lambda one: _sort_key(one, menu, data))
 
 
@@ -107,11 +107,11 @@ def _preparation(menu: Menu, instance: ToolchainInstance) -> int:
     return 2 if menu.source(instance.id).lowers_to_tir else 1
 
 
-def _by_bounds(data: ProblemData) -> list[Contender]:
+def _few_partitions(data: ProblemData) -> list[Contender]:
     """Return a cover of few partitions that keeps the pins and limits, as a list of one contender.
 
-    Where a candidate has no cost it is taken to cost its bound and ``PARTITION_US``. The list is
-    empty where there is no such cover.
+    Where a candidate has no cost it is taken to cost ``PARTITION_US``. The list is empty where
+    there is no such cover.
     """
     usable = [c for c in data.candidates if data.costs.cost(c.id).state != "invalid"]
     guessed = data.costs.with_isolated(
@@ -119,7 +119,7 @@ def _by_bounds(data: ProblemData) -> list[Contender]:
             c.id: msgspec.structs.replace(
                 data.costs.isolated_cost(c.id),
                 state="measured",
-                median_us=PARTITION_US + (data.costs.bound_us(c.id) or 0.0),
+                median_us=PARTITION_US,
             )
             for c in usable
             if not data.costs.cost(c.id).usable

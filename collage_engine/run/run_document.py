@@ -9,12 +9,10 @@ from typing import Literal
 
 import msgspec
 
-from collage_engine.bounds.heuristic import ASSUMED, PROVEN
 from collage_engine.candidates.menu import Menu, threads_of
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.planning.deployment_limits import limit_verdicts, size_warning
-from collage_engine.planning.mixing import mixing_bound
 from collage_engine.planning.search_problem import pin_verdicts
 from collage_engine.records.accuracy import RunTolerance
 from collage_engine.records.counted import counted
@@ -142,7 +140,6 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
             {candidate.id: candidate.instance for candidate in data.candidates},
         ),
         costs={name: cost for name, cost in costs.items() if cost.state != "unknown"},
-        mixing=mixing_bound(data.with_costs(data.costs.with_in_model({})).problem()),
         rivals=runners_up(inputs.placements, confirmation),
         tuning=inputs.tuning,
         tied=tied_with_winner(confirmation),
@@ -180,12 +177,7 @@ def _unmeasured(inputs: DocumentInputs, control: RunControl) -> Unmeasured | Non
     distinct = {c.key for c in data.candidates}
     left: set[str] = set()
     if "measure" in control.cut_short:
-        left = {
-            c.key
-            for c in data.candidates
-            if not data.costs.known(c.id)
-            and data.costs.isolated_cost(c.id).reason not in (PROVEN, ASSUMED)
-        }
+        left = {c.key for c in data.candidates if not data.costs.known(c.id)}
     return Unmeasured(
         candidates=len(left),
         share=len(left) / max(1, len(distinct)),

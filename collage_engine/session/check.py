@@ -49,8 +49,6 @@ def _faults(document: Document) -> Iterator[str]:
         wrong = candidate_fault(candidate, calls) or cost_fault(candidate.cost)
         if candidate.id in named:
             wrong = "there are two of this name"
-        bounds = (candidate.lower_bound_us, candidate.assumed_bound_us)
-        wrong = wrong or times_fault(bounds)
         if wrong:
             yield f"the candidate '{shown(candidate.id)}': {wrong}"
         named.add(candidate.id)
@@ -188,8 +186,6 @@ def _figures_fault(run: Run) -> str | None:
     for way in run.deployments:
         times += [way.items_per_s, way.best_single_items_per_s]
         counts += [way.streams, way.threads]
-    if run.mixing is not None:
-        times += [run.mixing.alone_us, run.mixing.bound_us]
     if run.accuracy is not None:
         times += [run.accuracy.float32_us, *(trial.estimated_us for trial in run.accuracy.tried)]
     if run.unmeasured is not None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from msgspec.structs import replace
 
-from collage_engine.bounds.heuristic import ASSUMED, PROVEN
 from collage_engine.candidates.menu import Menu, threads_of
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
@@ -237,13 +235,7 @@ class Measuring:
             return costs
         groups = in_order(group_candidates(unknown), self._open_model.model.record.nodes)
         measured = self.wave(groups, deadline, len({c.key for c in unknown}))
-        found = costs.with_measured(candidates, measured)
-        reasons = {
-            c.key: found.isolated_cost(c.id).reason for c in candidates if not found.known(c.id)
-        }
-        left = Counter(reasons.values())
-        self.counts = replace(self.counts, proven=left[PROVEN], assumed=left[ASSUMED])
-        return found
+        return costs.with_measured(candidates, measured)
 
     def measure_groups(
         self, groups: Sequence[CandidateGroup], deadline: float | None, again: bool = False

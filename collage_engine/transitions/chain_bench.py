@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from collage_engine.bounds.heuristic import CALL
 from collage_engine.machine.constants import LONG, SHORT, measure_constants
 from collage_engine.machine.recurring import recurring
 from collage_engine.records.errors import CollageError, MeasureError
@@ -98,7 +97,7 @@ def run_job(
         bench = ChainBench(request, send)
     names = [instance.toolchain for instance in request.instances]
     with bench:
-        return measure_constants(names, bench.time_alone, bench.time_chains) | bench.time_calls()
+        return measure_constants(names, bench.time_alone, bench.time_chains)
 
 
 def chain_model(length: int, shape: tuple[int, ...] = SHAPE) -> ModelProto:
@@ -205,28 +204,6 @@ class ChainBench:
         if time.monotonic() - self.signalled_s > SIGN_OF_LIFE_S:
             self.signalled_s = time.monotonic()
             self.send(None)
-
-    def time_calls(self) -> dict[str, float]:
-        """Return what calling each toolchain takes at least: a partition on a single number.
-
-        Returns:
-            Microseconds by ``call:<toolchain>``, without toolchains that cannot take it.
-        """
-        from collage_engine.lowering.compile import compile_function
-        from collage_engine.lowering.extract import function_of
-        from collage_engine.model.importer import import_onnx
-
-        model = import_onnx(chain_model(SHORT, (1,)))
-        value = model.random_inputs(0)["v0"]
-        found = {}
-        for name, instance in self.instances.items():
-            with (
-                contextlib.suppress(Exception, SystemExit),
-                self._at_risk(name, name),
-                compile_function(function_of(model, instance, (1,), "call")) as compiled,
-            ):
-                found[CALL + name] = self._time([compiled.timer([value])], [(name, name)])[0]
-        return found
 
     def time_chains(self, chains: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
         """Return the microseconds of chains, all timed in the same rounds.

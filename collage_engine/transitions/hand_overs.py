@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from collage_engine.bounds.heuristic import CALL
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerError, WorkerTimeout
 from collage_engine.records.flag import Flag
 from collage_engine.records.hand_over_constants import PAIR, pair_name
@@ -93,7 +92,7 @@ def transition_constants(
         for n, i in sorted(default.items())
     ]
     about = [
-        "with calls, small values, fastest samples",  # what is measured, and how
+        "small values, fastest samples",  # what is measured, and how
         parts,
         context.tvm_version,
         context.target,
@@ -244,10 +243,7 @@ def spread(
         constants: Microseconds by name, measured with one instance of each toolchain.
         instances: All instances; each has the constants of its toolchain.
     """
-    found = {name: us for name, us in constants.items() if not name.startswith((PAIR, CALL))}
-    for a in instances:
-        if CALL + a.toolchain in constants:
-            found[CALL + a.id] = constants[CALL + a.toolchain]
+    found = {name: us for name, us in constants.items() if not name.startswith(PAIR)}
     for a in instances:
         for b in instances:
             us = constants.get(pair_name(a.toolchain, b.toolchain))

@@ -86,39 +86,6 @@ def burdens(
     }
 
 
-def efforts(
-    products: Mapping[OperatorNumber, NodeIndex],
-    candidates: Sequence[Candidate],
-    costs: CostTable,
-) -> dict[int, float]:
-    """Return what each product takes at least in float32.
-
-    About half of that is lost by leaving it in float32. It is the certified bound of the smallest
-    candidate with that product alone: a measured time would mostly tell of the borders of a
-    partition that is that small.
-
-    Args:
-        products: The graph index of each product, by operator number.
-        candidates: All candidates.
-        costs: Their certified bounds.
-
-    Returns:
-        Microseconds by operator number; the median of the others where no bound is known.
-    """
-    found: dict[int, tuple[int, float]] = {}
-    for candidate in candidates:
-        bound_us = costs.certified_bound_us.get(candidate.id)
-        if is_reduced(candidate.instance) or not bound_us:
-            continue
-        inside = [number for number in candidate.nodes if number in products]
-        if len(inside) != 1:
-            continue
-        here = len(candidate.nodes), bound_us
-        found[inside[0]] = min(found.get(inside[0], here), here)
-    usual = statistics.median([us for _, us in found.values()]) if found else 1.0
-    return {number: found[number][1] if number in found else usual for number in products}
-
-
 def left_full(
     inside: Iterable[int], burden: Mapping[int, float], effort: Mapping[int, float], share: float
 ) -> frozenset[int]:
@@ -131,7 +98,8 @@ def left_full(
     Args:
         inside: Operator numbers of the products in the partitions.
         burden: What rounding each of them does, by operator number.
-        effort: Microseconds that each of them takes in float32, by operator number.
+        effort: The operations of each of them, by operator number: about half of their time is lost
+            by leaving them in float32.
         share: Share of the burden of all of them that may be left.
 
     Returns:
@@ -177,7 +145,7 @@ def mixed_candidates(
         shares: Shares of the burden of all partitions together that may be left; there is a
             candidate of each partition for each of them.
         burden: What rounding each product does, by operator number.
-        effort: Microseconds that each product takes in float32, by operator number.
+        effort: The operations of each product, by operator number.
         key_of: Returns the measurement key of a canonical form on an instance.
 
     Returns:

@@ -2,8 +2,7 @@
 
 A candidate's *regret* is what the best placement with it costs above the best of all. Tuning could
 change the answer if it may save more than that; other candidates are not tuned. What tuning may
-save is what it was seen to save elsewhere, and never more than the candidate's certified lower
-bound allows.
+save is what it was seen to save elsewhere.
 """
 
 from __future__ import annotations
@@ -87,7 +86,6 @@ def remaining(task: TuneTask, record: TuneRecord | None) -> float:
 
 def optimistic_us(
     cost_us: float,
-    bound_us: float | None,
     tasks: Sequence[TuneTask] | None,
     records: Mapping[str, TuneRecord],
 ) -> float | None:
@@ -95,7 +93,6 @@ def optimistic_us(
 
     Args:
         cost_us: What it costs untuned.
-        bound_us: Its certified lower bound.
         tasks: What of it can be tuned; None: not known yet.
         records: What is known of workloads.
 
@@ -117,7 +114,7 @@ def optimistic_us(
         )
     if share <= 0.0:
         return None
-    return max(bound_us or 0.0, cost_us * (1.0 - share))
+    return cost_us * (1.0 - share)
 
 
 def by_work(tasks: Sequence[TuneTask]) -> list[list[TuneTask]]:

@@ -245,7 +245,6 @@ class Tuning:
         for candidate in mine:
             us = optimistic_us(
                 costs.cost(candidate.id).median_us or 0.0,
-                costs.certified_bound_us.get(candidate.id),
                 self._tasks.get(candidate.key),
                 self._known,
             )
@@ -411,7 +410,6 @@ class Tuning:
         instance = tuned_instance(self.instance, digest)
         have = {c.id: c for c in candidates}
         new: list[Candidate] = []
-        bounds: dict[str, float] = {}
         keys: set[str] = set()
         for plain in dict.fromkeys(p.candidate.id for p in promising):
             tuned = self._tuned(have[plain], instance, table)
@@ -421,8 +419,6 @@ class Tuning:
             known = have.get(tuned.id)
             if known is None or known.key != tuned.key:
                 new.append(tuned)
-                if plain in costs.certified_bound_us:
-                    bounds[tuned.id] = costs.certified_bound_us[plain]
         current = tuple(
             msgspec.structs.replace(c, instance=instance) if c.instance.id == instance.id else c
             for c in candidates
@@ -433,7 +429,7 @@ class Tuning:
             self._sources.append(replace(base, instance=instance))
         if not new:
             return current, costs
-        costs = costs.with_isolated({c.id: UNKNOWN for c in new}).with_certified_bounds(bounds)
+        costs = costs.with_isolated({c.id: UNKNOWN for c in new})
         costs = self.open_model.with_stored_costs(new, costs)
         self.report.progress(0, len(new), "measuring tuned candidates")
         costs = self.measuring.add(new, costs, deadline)

@@ -120,19 +120,6 @@ PIN_ON = "{kind} pin on {nodes}"
 PIN_DROPPED = "{pin}: none of its nodes is in this model; the pin is dropped"
 NODES_GONE = "{pin}: no longer in the model: {nodes}"
 
-# -- what was left unmeasured, and why ----------------------------------------------
-
-BUDGET_SPENT = "the budget was spent"
-TOO_WIDE_TO_PROVE = "the graph is too wide to prove in {seconds} s that they cannot matter"
-COST_AT_MOST_LESS = "{text}; by their bounds, a placement with them costs at most {gap} less"
-COULD_NOT_BE_MEASURED = "they could not be measured"
-LEFT_UNMEASURED_ONE = "{candidates} is left unmeasured: {reason}"
-LEFT_UNMEASURED = "{candidates} are left unmeasured: {reason}"
-LEFT_OF_ONE = "{left} of {candidates} is left unmeasured"
-LEFT_OF = "{left} of {candidates} are left unmeasured"
-BY_CERTIFIED_BOUNDS = "{count} are excluded by certified bounds (bytes and operations)"
-BY_HEURISTIC_BOUNDS = "{count} are excluded by heuristic bounds, {assumption}"
-
 # -- what is wrong with a placement that was given -------------------------------------
 
 IN_NO_CANDIDATE = "node {node} is in no candidate of the placement"

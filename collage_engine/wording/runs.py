@@ -62,10 +62,8 @@ FEW_MEASURED = (
     "and is no search. A larger budget makes it one."
 )
 UNMEASURED = "{candidates} unmeasured"
-CERTIFIED = "{count} cannot win by certified bounds"
-HEURISTIC = "{count} cannot win by heuristic bounds"
-LEFT_OUT = "{count} left out by the budget or the width of the graph"
-ALL_LEFT_OUT = "the budget or the width of the graph left them out"
+LEFT_OUT = "{text}: the budget ended before the best placement was measured throughout"
+NOT_NEEDED = "{text}: by what was measured, the best placement consists of others"
 RUN_GOES_ON = "This is the best placement so far: the run goes on."
 STOPPED = "The run was stopped, and its best placement so far was kept."
 BUDGET_ENDED = "The run ended with {left}."
@@ -95,14 +93,16 @@ NO_OTHER_LOAD = "no other load at the beginning and the end"
 
 # -- roofline and memory -----------------------------------------------------------
 
-ABOUT_BOUND = (
-    "The certified lower bound: the time that the bytes and operations of these operators take at "
-    "least at the measured peaks of this machine, whatever runs them"
+ABOUT_ROOF = (
+    "What these operators would take at the best rates, in operations and in bytes a second, that "
+    "any measured candidate of this model achieved"
 )
-ABOUT_LEFT = "The partition's time less its lower bound: the most that a better kernel could win"
-ABOUT_EFFICIENCY = "The lower bound as a share of the partition's time: 100 % is the roofline"
-NO_ROOFLINE = "No partition has both a time and a certified lower bound."
-ABOVE_BOUNDS = "{left} of {taken} are above the certified lower bounds"
+ABOUT_LEFT = "The partition's time less what it would take at those rates"
+ABOUT_EFFICIENCY = "The time at those rates as a share of the partition's time"
+ABOUT_GFLOPS = "Operations of convolutions and matrix products, computed directly, by the time"
+ABOUT_GBPS = "Bytes of inputs, weights and outputs, by the time"
+NO_ROOFLINE = "No partition has a time."
+ABOVE_ROOF = "{left} are above what the best rates seen in this model allow"
 HALF_IN = "; half of that is in {partitions}"
 ABOUT_WEIGHTS = "The bytes of the constants that these operators read, as the model stores them"
 ABOUT_INPUTS = "The bytes of the values that the partition takes from other partitions or inputs"
@@ -152,15 +152,6 @@ RUNS_PER_SECOND = ", {rate} runs per second"
 
 # -- facts -------------------------------------------------------------------------
 
-MIXING = "Mixing toolchains"
-MIXING_ASSUMES = "if no candidate runs faster in the model than by itself"
-MIXING_CANNOT_WIN = "cannot be faster than {toolchain} alone, {assumed}"
-MIXING_MAY_WIN = "at most {share} % faster than {toolchain} alone, {assumed}"
-MIXING_UNPROVEN = "{text}; what is not measured counts at its lower bound"
-ABOUT_MIXING = (
-    "By isolated costs {toolchain} alone takes {alone}. The fastest kernels of all toolchains, "
-    "with launches and hand-overs at no cost, take {bound}."
-)
 BORDERS_OF_FORMAT = "partitions that take or give {format}"
 CONVERTED = "values converted, once each"
 AT_NO_COST = "at no cost"
@@ -192,7 +183,6 @@ MEASURED, AS_WHOLE_MODELS, FROM_STORE, LEFT_UNMEASURED, INVALID = (
 )
 """What became of candidates; the first four add up to the distinct ones, and invalid ones are among
 the first three."""
-EXCLUDED = "{proven} excluded by certified bounds and {assumed} by heuristic bounds"
 
 # -- stages ----------------------------------------------------------------------
 

@@ -58,10 +58,6 @@ UNSCHEDULED = (
     "the exported placement runs {kernels} as TVM's plain loops, which are tens of times slower "
     "than scheduled kernels: none of our rules could write them"
 )
-BOUNDS_LOWERED = (
-    "a candidate took {share} % less than the bound that this machine's peaks gave it, so the "
-    "clock was low when the peaks were measured; all certified bounds were lowered by as much"
-)
 MEASURING_ENDED_EARLY = "measuring came to an early end: {error}"
 
 # -- why a run ends without a placement ------------------------------------------------

@@ -21,11 +21,8 @@ def mode_refusal(document: Document, mode: Mode) -> str:
     partitions = shown.placement.partitions
     if mode == "in-model" and all(p.in_place_us is None for p in partitions):
         return words.NOT_PROFILED
-    known = document.costs.candidates
-    if mode == "roofline" and not any(
-        p.candidate in known and known[p.candidate].lower_bound_us is not None for p in partitions
-    ):
-        return words.NO_CERTIFIED_BOUND
+    if mode == "roofline" and all(p.estimated_us is None for p in partitions):
+        return words.NO_TIMES
     if mode == "changes" and len(document.runs.visible) < 2:
         return words.NO_OTHER_RUN
     if mode == "device" and len({p.device for p in partitions}) < 2:

@@ -339,11 +339,12 @@ class PictureController(QObject):
         )
 
     def _roofs(self, shown: Shown | None) -> dict[str, PartitionRoof]:
-        """Returns, by partition, its time beside its certified bound."""
-        if shown is None:
+        """Returns, by partition, its time beside its time at the roof."""
+        graph = self._document.graph
+        if shown is None or graph is None:
             return {}
         candidates = self._document.costs.candidates.values()
-        roofs = partition_roofs(shown.placement, candidates)
+        roofs = partition_roofs(graph, shown.placement, candidates)
         return {roof.partition.id: roof for roof in roofs}
 
     def _weights(self, shown: Shown | None) -> dict[str, int]:

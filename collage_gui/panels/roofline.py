@@ -1,14 +1,20 @@
-"""Shows how much of each partition's time is above its certified lower bound."""
+"""Shows the rates that partitions achieve, and how far they are below the best ones seen."""
 
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
-from collage_engine.drawing.facts import mixing_fact
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.drawing.roofline import PartitionRoof, partition_roofs, roofline_sentence
-from collage_engine.wording.runs import ABOUT_BOUND, ABOUT_EFFICIENCY, ABOUT_EXPECTED, ABOUT_LEFT
+from collage_engine.wording.runs import (
+    ABOUT_EFFICIENCY,
+    ABOUT_EXPECTED,
+    ABOUT_GBPS,
+    ABOUT_GFLOPS,
+    ABOUT_LEFT,
+    ABOUT_ROOF,
+)
 from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.elided_label import plain
@@ -42,7 +48,9 @@ class RooflinePage(QWidget):
                     width=86,
                     about=words.time_of_last_run_or(ABOUT_EXPECTED),
                 ),
-                Column("Bound", lambda r: r.bound_us, "time", width=86, about=ABOUT_BOUND),
+                Column("GFLOP/s", lambda r: r.gflops, "number", width=86, about=ABOUT_GFLOPS),
+                Column("GB/s", lambda r: r.gigabytes_per_s, "number", width=86, about=ABOUT_GBPS),
+                Column("Roof", lambda r: r.roof_us, "time", width=86, about=ABOUT_ROOF),
                 Column(
                     words.OF_THE_ROOFLINE,
                     lambda r: None if r.efficiency is None else 100 * r.efficiency,
@@ -66,18 +74,15 @@ class RooflinePage(QWidget):
     def refresh(self) -> None:
         """Show the partitions of the shown placement."""
         shown = self.document.placement.shown
-        if shown is None:
+        graph = self.document.graph
+        if shown is None or graph is None:
             self.model.set_rows([])
             self.summary.setText(words.NO_PLACEMENT)
             return
-        roofs = partition_roofs(shown.placement, self.document.costs.candidates.values())
+        candidates = self.document.costs.candidates.values()
+        roofs = partition_roofs(graph, shown.placement, candidates)
         self.model.set_rows(roofs)
-        texts = [roofline_sentence(roofs)]
-        run = self.document.runs.find(shown.run or shown.found_by)
-        if run is not None and run.mixing is not None:
-            fact = mixing_fact(run.mixing)
-            texts.append(f"{fact.name}: {fact.value}.")
-        self.summary.setText(" ".join(texts))
+        self.summary.setText(roofline_sentence(roofs))
 
     def _operators(self, roof: PartitionRoof) -> str:
         graph = self.document.operators

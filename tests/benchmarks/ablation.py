@@ -1,7 +1,7 @@
 """What each part of a run earns: configurations of ever more parts, in equal time.
 
     python -m tests.benchmarks.ablation --models FILE … [--budget 40] [--threads 1]
-        [--configurations ambcde] [--core N] [--log ablation.jsonl] [--work FOLDER]
+        [--configurations ambde] [--core N] [--log ablation.jsonl] [--work FOLDER]
     python -m tests.benchmarks.ablation --table ablation.jsonl …
 
 The configurations, each with the parts of those before it:
@@ -9,7 +9,6 @@ The configurations, each with the parts of those before it:
 * a: whole models and their trials, then the confirmation;
 * m: + profiles of operator groups inside the model, and the mixes that follow from them;
 * b: + isolated costs, and the covers with the least of them;
-* c: + heuristic bounds, which leave out candidates that certified bounds do not;
 * d: + calibration within the model;
 * e: + run-to-run drift, learnt from a second process, and resampling.
 
@@ -63,12 +62,11 @@ Line = dict[str, Any]
 
 PARTS = {
     "a": (
-        RunParts(mixes=False, isolated_costs=False, heuristic_bounds=False, repeats=False),
+        RunParts(mixes=False, isolated_costs=False, repeats=False),
         False,
     ),
-    "m": (RunParts(isolated_costs=False, heuristic_bounds=False, repeats=False), False),
-    "b": (RunParts(heuristic_bounds=False, repeats=False), False),
-    "c": (RunParts(repeats=False), False),
+    "m": (RunParts(isolated_costs=False, repeats=False), False),
+    "b": (RunParts(repeats=False), False),
     "d": (RunParts(repeats=False), True),
     "e": (RunParts(), True),
 }
@@ -112,8 +110,6 @@ def place_here(given: Mapping[str, Any]) -> Line:
         "run_us": run.placement.measured_us,
         "estimates": rows_of(run),
         "pace": run.placement.pace,
-        "mixing_gain": run.mixing.gain if run.mixing is not None else None,
-        "mixing_proven": run.mixing.proves if run.mixing is not None else None,
         "ended": run.ended,
         "confirmation": run.confirmation,
         "busy": [state.busy for state in run.machine if state.busy],
@@ -356,7 +352,7 @@ def main() -> None:
     options.add_argument("--models", nargs="+", type=Path, default=[])
     options.add_argument("--budget", type=float, default=40.0, help="seconds of each run")
     options.add_argument("--threads", type=int, default=1)
-    options.add_argument("--configurations", default="ambcde")
+    options.add_argument("--configurations", default="ambde")
     options.add_argument("--core", type=int, help="bind everything to this processor")
     options.add_argument("--log", type=Path, default=Path("ablation.jsonl"))
     options.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "ablation")

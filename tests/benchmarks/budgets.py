@@ -38,7 +38,7 @@ BUDGETS = (30, 120, 600)
 """Seconds."""
 SLACK_SHARE, SLACK_S = 0.15, 10.0
 """By how much a budget may be exceeded: a share of it or seconds, whichever is more."""
-ONCE_PER_MACHINE = ("native", "peaks", "probes")
+ONCE_PER_MACHINE = ("native", "probes")
 """Folders of the cache that hold no measurements of candidates."""
 
 

@@ -17,7 +17,7 @@ def test_constants_are_small_and_complete(monkeypatch):
     found = run_job(HandoverRequest((ORT, PLAIN), QUICK))
     names = ("onnxruntime", "plain")
     pairs = {f"pair:{a}:{b}" for a in names for b in names}
-    assert set(found) == {"launch", *pairs, *(f"call:{name}" for name in names)}
+    assert set(found) == {"launch", *pairs}
     assert all(0 <= us < 1000 for us in found.values()), found
 
 
@@ -27,7 +27,7 @@ def test_a_toolchain_that_refuses_the_chain_is_left_out(monkeypatch):
     monkeypatch.setitem(registry.TOOLCHAINS, "picky", "tests.support.measure_real_targets:Picky")
     picky = ToolchainInstance(toolchain=Picky.name)
     found = run_job(HandoverRequest((ORT, picky), QUICK))
-    assert set(found) == {"launch", "pair:onnxruntime:onnxruntime", "call:onnxruntime"}
+    assert set(found) == {"launch", "pair:onnxruntime:onnxruntime"}
 
 
 def test_chains_compute_what_they_say(monkeypatch):

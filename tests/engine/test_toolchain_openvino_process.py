@@ -224,7 +224,6 @@ def test_convolutions_are_direct(toolchain: OpenVinoToolchain) -> None:
     steps = toolchain.inside(module)["steps"]
     kernels = [s["kernel"] for s in steps if s["what"] == "Convolution"]
     assert len(kernels) == 3 and not any("wino" in k.lower() for k in kernels), kernels
-    assert toolchain.about.direct_convolutions
 
 
 def test_thread_counts_live_side_by_side(toolchain: OpenVinoToolchain) -> None:

@@ -257,7 +257,6 @@ class World:
             label=label[:60],
             rule=f"{toolchain}.combine" if len(nodes) > 1 else f"{toolchain}.op",
             key=digest,
-            lower_bound_us=0.3 * sum(WORK.get(op, 10.0) for op in ops),
         )
         return self.candidates[id_]
 

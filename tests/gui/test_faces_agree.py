@@ -302,15 +302,14 @@ def test_what_became_of_the_candidates_is_counted_alike_on_every_face(session, c
         from_store=40,
         invalid=3,
         skipped=623,
-        proven=600,
+        unreached=23,
     )
     assert counts.distinct == 1312 + 5 + 40 + 623
     run = msgspec.structs.replace(session.runs[0], candidates=counts, model={"nodes": 19})
     text = figures.candidate_counts_text(counts)
     assert text == (
         "2,100 found, 1,980 distinct; 1,312 measured, 5 timed as whole models only, 40 from the "
-        "store, 623 left unmeasured (600 excluded by certified bounds and 0 by heuristic bounds), "
-        "3 invalid"
+        "store, 623 left unmeasured, 3 invalid"
     )
     cli.print_run(run)
     assert text in " ".join(capsys.readouterr().out.split())

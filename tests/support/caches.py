@@ -18,9 +18,9 @@ from collage_engine.store.store import FILE_NAME, Store
 SHARED = "COLLAGE_TESTS_CACHE"
 """Environment variable with the folder of what all tests of a command share; ``conftest.py`` sets
 it."""
-ONCE_PER_MACHINE = ("probes", "peaks")
+ONCE_PER_MACHINE = ("probes",)
 """What does not depend on measurements: which toolchains there are, and the compiled loops."""
-CONSTANTS = ("transitions:", "conversions:", "guard, ", "peaks ")
+CONSTANTS = ("transitions:", "conversions:", "guard, ")
 """How the names of those constants in a store begin that are measured once per machine: launches
 and hand-overs, conversions between formats, the speed probe's reference, and what no program can
 exceed. A store's drift is not among them: it is learned from the measurements beside it."""

@@ -13,7 +13,6 @@ from collage_engine.records.accuracy import Accuracy, AccuracyTrial, RunToleranc
 from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.machine_state import MachineState
 from collage_engine.records.memory import MemorySeen, MemoryUse
-from collage_engine.records.mixing import MixingBound
 from collage_engine.records.placement import Conversion, DeploymentRow, Residual, Run, Unmeasured
 from collage_engine.records.shapes import ShapeChoice, ShapeRow, Sharing
 from collage_engine.records.tuning import TuneCounts
@@ -83,7 +82,6 @@ def _full(run: Run, name: str) -> Run:
                 constraint="max_runtimes", text="at most 1 runtime", state="honoured", price_us=1.0
             )
         ],
-        mixing=MixingBound(toolchain="tvm", alone_us=12.0, bound_us=8.0, proves=False),
         accuracy=Accuracy(
             precision="bf16", tolerance=2e-2, samples=3, max_rel_error=1e-2, tried=(trial,)
         ),

@@ -24,7 +24,6 @@ FIELDS = (
     "memory",
     "tuning",
     "limits",
-    "mixing",
     "accuracy",
     "unmeasured",
     "deployments",

@@ -67,6 +67,7 @@ def a_run(store: Path, whole: Cost) -> tuple[MeasureInputs, ProblemData]:
         menu=cast("Any", None),
         data=data,
         model_inputs={},
+        profiled_covers=(),
         budget=RunBudget.of(settings),
         previous=None,
         exchange=None,

@@ -1,21 +1,16 @@
-"""What reduced precision changes in candidates, bounds and words."""
+"""What reduced precision changes in candidates and words."""
 
 from __future__ import annotations
 
 import msgspec
-import pytest
 
-from collage_engine.bounds.certified import certified_bounds
 from collage_engine.drawing.accuracy import accuracy_sentences
-from collage_engine.machine.peaks import Level, Peaks
 from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
 from collage_engine.records.accuracy import Accuracy, AccuracyTrial
-from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.placement import CandidateCounts, Partition, Placement, Run
 from collage_engine.records.precision import in_bfloat16
 from collage_engine.records.toolchain import ToolchainInstance
 from tests.support.graphs import resnet
-from tests.unit.test_certified_bounds import call, graph, value
 
 FULL = ToolchainInstance(toolchain="lib")
 NARROW = in_bfloat16(FULL)
@@ -37,23 +32,6 @@ def test_reduced_candidates_hold_a_product_and_all_others_are_offered_in_float32
     assert narrow == {nodes for nodes in full if products & set(nodes)}
     other = next(n for n in range(len(net.operators)) if n not in products)
     assert (other,) in full and (other,) not in narrow
-
-
-def test_bounds_know_that_bfloat16_products_are_faster_and_their_weights_smaller() -> None:
-    g = graph(value(0, 64, 8), value(1, 8, 16, form="constant"), call(2, "matmul", (0, 1), 64, 16))
-    peaks = Peaks(flops={"float32": 1e9, "bfloat16": 2e9}, levels=(Level(0, 1e15),), hertz=1e9)
-    records = [
-        CandidateRecord(id=str(k), instance=i, nodes=(0,), label="matmul")
-        for k, i in enumerate((FULL, NARROW))
-    ]
-    full, narrow = certified_bounds(g, records, peaks).values()
-    assert full == pytest.approx(2 * 64 * 8 * 16 / 1e3)
-    assert narrow == pytest.approx(full / 2)
-    slow = Peaks(flops={"float32": 1e30, "bfloat16": 1e30}, levels=(Level(0, 1e6),), hertz=1e9)
-    full, narrow = certified_bounds(g, records, slow).values()
-    # Inputs and outputs stay float32 (4096 bytes the larger way); weights may be kept in half.
-    assert full == pytest.approx(max(4 * (64 * 8 + 8 * 16), 4 * 64 * 16))
-    assert narrow == pytest.approx(max(4 * 64 * 8 + 2 * 8 * 16, 4 * 64 * 16))
 
 
 def run_of(precision: str, measured: float, accuracy: Accuracy | None) -> Run:

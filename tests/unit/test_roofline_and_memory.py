@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from collage_engine.drawing.memory_figures import partition_memory, toolchain_memory
 from collage_engine.drawing.roofline import partition_roofs, roofline_sentence
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.cost import Cost
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.memory import MemorySeen, MemoryUse
 from collage_engine.records.placement import Partition, Placement
@@ -22,41 +25,6 @@ def part(name: str, nodes: tuple[int, ...], us: float | None, last_us: float | N
         estimated_us=us,
         in_place_us=last_us,
     )
-
-
-def candidate(name: str, nodes: tuple[int, ...], bound: float | None) -> CandidateRecord:
-    return CandidateRecord(
-        id=name,
-        instance=ToolchainInstance(toolchain="tvm"),
-        nodes=nodes,
-        label="x",
-        lower_bound_us=bound,
-    )
-
-
-def test_what_is_left_is_the_time_above_the_least_certified_bound() -> None:
-    placement = Placement(
-        partitions=(part("p0", (0,), 100.0, 90.0), part("p1", (1, 2), 50.0), part("p2", (3,), 5.0)),
-        estimated_us=155.0,
-    )
-    bounds = [candidate("a", (0,), 40.0), candidate("b", (0,), 30.0), candidate("c", (1, 2), 60.0)]
-    first, second, third = partition_roofs(placement, bounds)
-    assert first.us == 90.0, "the last run rather than the expectation"
-    assert first.bound_us == 30.0 and first.left_us == 60.0 and first.efficiency == 30.0 / 90.0
-    assert second.left_us == 0.0 and second.efficiency == 1.0, "costs scatter below the bound"
-    assert third.bound_us is None and third.left_us is None and third.efficiency is None
-    told = roofline_sentence([first, second, third])
-    assert told.startswith("60.0 µs of 140 µs are above the certified lower bounds")
-    assert "half of that is in 1 partition" in told and "1 partition has no bound" in told
-    assert roofline_sentence([third]).startswith("No partition has both")
-
-
-def test_a_candidate_without_a_bound_may_be_faster_than_the_bounds_of_the_others() -> None:
-    placement = Placement(partitions=(part("p0", (0,), 61.0),), estimated_us=61.0)
-    for order in (slice(None), slice(None, None, -1)):
-        candidates = [candidate("openblas", (0,), 121.0), candidate("tvm", (0,), None)][order]
-        (roof,) = partition_roofs(placement, candidates)
-        assert roof.bound_us is None, "the bound of another toolchain's work was taken for its own"
 
 
 def network() -> GraphRecord:
@@ -83,6 +51,37 @@ def network() -> GraphRecord:
         node(7, "call", (1, 10), (6, 1)),
     )
     return GraphRecord(nodes=nodes, inputs=(0,), outputs=(7,))
+
+
+def test_the_roof_is_the_best_rate_of_any_measured_candidate() -> None:
+    graph = network()
+    placement = Placement(
+        partitions=(part("p0", (0, 1), 4.0, 2.0), part("p1", (2,), None)), estimated_us=None
+    )
+    # Two products: 2·20·10 and 2·10·20 operations; inputs 40, weights 2·800, output 40 bytes.
+    candidates = [
+        CandidateRecord(
+            id=name,
+            instance=ToolchainInstance(toolchain="tvm"),
+            nodes=nodes,
+            label="x",
+            cost=cost,
+        )
+        for name, nodes, cost in (
+            ("whole", (0, 1), Cost(state="measured", median_us=4.0)),
+            ("first", (0,), Cost(state="measured", median_us=1.0)),
+            ("wrong", (1,), Cost(state="invalid", reason="wrong")),
+        )
+    ]
+    first, second = partition_roofs(graph, placement, candidates)
+    assert first.us == 2.0, "the last run rather than the expectation"
+    assert (first.operations, first.moved_bytes) == (800.0, 1680)
+    assert first.gflops == 0.4 and first.gigabytes_per_s == 0.84
+    # "first" does 400 operations and moves 40 + 800 + 80 bytes in a microsecond.
+    assert first.roof_us == pytest.approx(max(800 / 400, 1680 / 920))
+    assert first.left_us == 0.0 and first.efficiency == 1.0
+    assert second.left_us is None and second.efficiency is None and second.gflops is None
+    assert roofline_sentence([second]) == "No partition has a time."
 
 
 def test_bytes_are_counted_from_the_types_of_values() -> None:

@@ -57,9 +57,7 @@ OTHER = ToolchainInstance(toolchain="onnxruntime")
 NODES = 4
 
 
-def record(
-    instance: ToolchainInstance, nodes: tuple[int, ...], us: float, bound: float | None = None
-) -> CandidateRecord:
+def record(instance: ToolchainInstance, nodes: tuple[int, ...], us: float) -> CandidateRecord:
     name = f"{instance.id}:{'-'.join(map(str, nodes))}"
     cost = Cost(state="measured", median_us=us, low_us=us, high_us=us)
     return CandidateRecord(
@@ -69,7 +67,6 @@ def record(
         label=name,
         key=f"key {name}",
         cost=cost,
-        lower_bound_us=bound,
     )
 
 
@@ -88,15 +85,14 @@ def problem_of(candidates: Sequence[Candidate], costs: CostTable) -> Problem:
                 toolchain=c.instance.id,
                 cost_us=costs.cost(c.id).median_us,
                 state=costs.cost(c.id).state,
-                lower_bound_us=costs.bound_us(c.id),
             )
             for c in candidates
         ),
     )
 
 
-def singles(us: float, other_us: float, bound: float | None = None) -> list[CandidateRecord]:
-    found = [record(TVM, (n,), us, bound) for n in range(NODES)]
+def singles(us: float, other_us: float) -> list[CandidateRecord]:
+    found = [record(TVM, (n,), us) for n in range(NODES)]
     return found + [record(OTHER, (n,), other_us) for n in range(NODES)]
 
 
@@ -127,7 +123,7 @@ def plain_of_tvm(one: CandidateRecord) -> bool:
 def optimistic(
     one: CandidateRecord, tasks: list[TuneTask] | None, known: dict[str, TuneRecord]
 ) -> float | None:
-    return optimistic_us(one.cost.median_us or 0.0, one.lower_bound_us, tasks, known)
+    return optimistic_us(one.cost.median_us or 0.0, tasks, known)
 
 
 def prospects_of(rows: list[CandidateRecord]) -> list[Prospect]:
@@ -146,10 +142,10 @@ def tunable(candidates: list[CandidateRecord], **known: TuneRecord) -> dict[str,
 
 def test_what_could_win_once_tuned_is_hoped_for_and_the_rest_is_not():
     near, far = record(TVM, (0,), 110.0), record(TVM, (1,), 500.0)
-    rest = [record(TVM, (2,), 110.0, 105.0), record(OTHER, (3,), 1.0)]
+    rest = [record(TVM, (2,), 150.0), record(OTHER, (3,), 1.0)]
     candidates = [near, far, *rest, *(record(OTHER, (n,), 100.0) for n in range(3))]
     found = prospects_of(candidates)
-    # 110 could become 77; 500 at best 350; the third is bound to take 105 whatever is done.
+    # 110 could become 77; 500 at best 350, and 150 at best 105.
     assert [h.candidate.id for h in found] == [near.id]
     assert found[0].gain_us == pytest.approx(100.0 - 77.0)
 
@@ -188,7 +184,6 @@ def test_hope_shrinks_with_what_is_known():
     assert optimistic(candidate, parts, broken_off) == pytest.approx(100 - 75 * 0.15)
     assert optimistic(candidate, [], {}) is None
     assert optimistic(candidate, [task("a", "trace")], {}) == pytest.approx(5.0)
-    assert optimistic(record(TVM, (0,), 100.0, 90.0), parts, {}) == 90.0
 
 
 def test_workloads_are_ranked_by_gain_in_all_places():

@@ -15,6 +15,7 @@ from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import Cancelled
 from collage_engine.records.placement import CandidateCounts, Placement
+from collage_engine.records.work import work_of_operators
 from collage_engine.run.problem_data import ProblemData, candidates_of
 from collage_engine.run.trials_of_run import trial_runner
 from collage_engine.search.problem import Problem
@@ -26,7 +27,6 @@ from collage_engine.trials.error_propagation import isolated_errors
 from collage_engine.trials.mixed_precision import (
     LEVELS,
     burdens,
-    efforts,
     mixed_candidates,
     products_of,
     to_mix,
@@ -221,7 +221,8 @@ class _WiderCandidates:
         alone = isolated_errors(candidates, costs)
         products = products_of(model)
         burden = burdens(products, candidates, alone, factors)
-        effort = efforts(products, candidates, costs)
+        work = work_of_operators(model.graph.record)
+        effort: dict[int, float] = {number: work[number].operations for number in products}
         able = [
             name
             for name in {c.instance.toolchain for c in candidates}

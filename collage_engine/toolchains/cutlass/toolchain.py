@@ -42,7 +42,6 @@ class CutlassToolchain(ProductToolchain):
         licence="BSD-3-Clause",
         targets=("cuda",),
         whole_model=False,
-        direct_convolutions=True,
         install="install the CUDA toolkit (nvcc), and pip install 'collage-explorer[cuda,cutlass]'",
         colour="#9cec74",
         letters="CU",

@@ -40,7 +40,6 @@ class ExampleToolchain(CppToolchain):
         colour="#4b3f72",
         letters="EX",
         pattern="grid",
-        direct_convolutions=True,
     )
     depends = ("collage_engine.partition.patterns",)
 

@@ -22,7 +22,6 @@ class MklToolchain(BlasToolchain):
         name="mkl",
         title="MKL",
         licence="LicenseRef-Intel-Simplified",
-        direct_convolutions=True,
         environment={"MKL_THREADING_LAYER": "SEQUENTIAL", "MKL_NUM_THREADS": "1"},
         install=f"pip install {PACKAGE} {HEADERS}",
         colour="#883824",

@@ -43,7 +43,6 @@ class OneDnnToolchain(CppToolchain):
         name="onednn",
         title="oneDNN",
         licence="Apache-2.0",
-        direct_convolutions=True,
         mixes_precision=True,
         environment={"OMP_NUM_THREADS": "{threads}", "OMP_DYNAMIC": "false"},
         passive_environment={"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"},

@@ -42,7 +42,6 @@ class OnnxRuntimeToolchain(CppToolchain):
         name="onnxruntime",
         title="ONNX Runtime",
         licence="MIT",
-        direct_convolutions=True,
         install="pip install onnxruntime",
         colour="#e69f00",
         letters="OR",

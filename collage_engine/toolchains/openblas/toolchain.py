@@ -20,7 +20,6 @@ class OpenBlasToolchain(BlasToolchain):
         name="openblas",
         title="OpenBLAS",
         licence="BSD-3-Clause",
-        direct_convolutions=True,
         environment={"OPENBLAS_NUM_THREADS": "1"},
         install=f"pip install {PACKAGE}",
         colour="#f0e442",

@@ -46,7 +46,6 @@ class OpenVinoToolchain(CppToolchain):
         name="openvino",
         title="OpenVINO",
         licence="Apache-2.0",
-        direct_convolutions=True,
         install="pip install openvino",
         colour="#56b4e9",
         letters="OV",

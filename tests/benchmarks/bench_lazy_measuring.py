@@ -1,11 +1,13 @@
-"""Lazy measuring proved by replay: measure everything once, then lazily against those costs.
+"""Lazy measuring replayed: measure everything once, then lazily against those costs.
 
-    python -m tests.benchmarks.bench_needed_candidates [MODEL …] [--threads N] [--budget TIME]
+    python -m tests.benchmarks.bench_lazy_measuring [MODEL …] [--threads N] [--budget TIME]
+        [--fusing-takes SHARE …]
 
 A model is a name of ``tests.zoo`` or an .onnx file. All of its candidates are measured into the
-store (or found there); then the pipeline's own code chooses what it would have measured, and gets
-the stored costs. Printed: how many distinct candidates stay unmeasured, whether the cover costs
-the same as with all of them measured, and how many bounds the costs contradict.
+store (or found there); then the run's own planner chooses what it would have measured, and gets the
+stored costs. Printed, for each value of ``planning.estimates.FUSING_TAKES``: how many distinct
+candidates are measured, whether the cover costs the same as with all of them measured, and what the
+cover cost after the first rounds.
 """
 
 from __future__ import annotations
@@ -24,20 +26,20 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.cli.options import duration
 from collage_engine.control.budget import Budget
 from collage_engine.control.run_control import RunControl
-from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.call_graph import call_graph
-from collage_engine.records.candidate import Candidate
+from collage_engine.planning import estimates
 from collage_engine.records.cost import Cost
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.settings import RunSettings
+from collage_engine.run.measurement_planner import MeasurementPlanner
 from collage_engine.run.problem_data import ProblemData
-from collage_engine.run.stages.needed import Needed
 from collage_engine.search.api import solve
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.measurer import CandidateGroup
 from collage_engine.transitions.transitions import transition_constants
-from collage_engine.trials.baselines import baselines
 from tests.benchmarks.place import MODELS, model_file
+
+EVERY = 4
+"""Waves between two looks at the best measured cover; chosen."""
 
 
 class Stored:
@@ -47,9 +49,14 @@ class Stored:
         self.costs = costs
         self.asked: set[str] = set()
         self.waves = 0
+        self.planner: MeasurementPlanner | None = None
+        self.after_us: dict[int, float] = {}
 
     def wave(self, groups: Sequence[CandidateGroup], deadline: float, left: int) -> dict[str, Cost]:
         self.waves += 1
+        if self.planner is not None and self.waves % EVERY == 0:
+            answer = solve(self.planner.data.problem(), with_bounds=False)
+            self.after_us[len(self.asked)] = answer.cost_us or math.inf
         keys = {c.key for group in groups for c in group.candidates}
         self.asked |= keys
         return {key: self.costs[key] for key in keys}
@@ -60,57 +67,43 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
     distinct: int
     asked: int
-    proven: int
-    assumed: int
     waves: int
     seconds: float
     lazy_us: float | None
     full_us: float | None
-    certified: bool
-    same_cover: bool
-    contradicted: int
-    """Left-out candidates that are faster than their bound."""
-
-    @property
-    def left_out(self) -> float:
-        return 1 - self.asked / self.distinct
+    is_measured: bool
+    """Whether it ended because the best cover was measured throughout."""
+    after_us: dict[int, float]
+    """Cost of the best measured cover, by the number of candidates measured until then."""
 
 
-def replay(graph: DataflowGraph, data: ProblemData, keep: Sequence[Candidate] = ()) -> Replay:
+def replay(data: ProblemData) -> Replay:
     """Choose what to measure as a run does, with the costs in ``data`` as answers."""
-    truth = {c.key: data.costs.cost(c.id) for c in data.candidates}
+    truth = {c.key: data.costs.isolated_cost(c.id) for c in data.candidates}
     full = solve(data.problem(), with_bounds=False)
+    operators = sum(node.form == "call" for node in data.graph.nodes)
+    whole = {c.id: truth[c.key] for c in data.candidates if len(c.nodes) == operators}
     stored = Stored(truth)
-    blank = data.with_costs(CostTable(certified_bound_us=data.costs.certified_bound_us))
     began = time.process_time()
-    needed = Needed(graph, blank, stored, math.inf, keep=keep)
-    found = blank.with_costs(needed.measure(audit=True))
+    planner = MeasurementPlanner(data.with_costs(CostTable(isolated=whole)), stored)
+    stored.planner = planner
+    is_measured = planner.measure(data.candidates, math.inf)
     seconds = time.process_time() - began
-    answer = solve(found.problem(), with_bounds=False)
-    contradicted = {
-        c.key
-        for c in found.candidates
-        if not found.costs.known(c.id)
-        and truth[c.key].usable
-        and (found.costs.bound_us(c.id) or 0.0) > (truth[c.key].median_us or 0)
-    }
+    answer = solve(planner.data.problem(), with_bounds=False)
     return Replay(
         distinct=len(truth),
         asked=len(stored.asked),
-        proven=len(needed.proven),
-        assumed=len(needed.assumed),
         waves=stored.waves,
         seconds=seconds,
         lazy_us=answer.cost_us,
         full_us=full.cost_us,
-        certified=needed.certified,
-        same_cover=set(answer.cover) == set(full.cover),
-        contradicted=len(contradicted),
+        is_measured=is_measured,
+        after_us=stored.after_us,
     )
 
 
-def measured(name: str, settings: RunSettings, folder: Path) -> Replay:
-    """Measure a model's candidates, all of them, and replay."""
+def measured(name: str, settings: RunSettings, folder: Path) -> ProblemData:
+    """Measure a model's candidates, all of them."""
     workspace = OpenModel(str(model_file(name, folder)), {})
     try:
         menu = workspace.menu(settings)
@@ -122,9 +115,7 @@ def measured(name: str, settings: RunSettings, folder: Path) -> Replay:
         if missing:
             raise SystemExit(f"{name}: {missing} candidates were not reached; give more --budget")
         constants = transition_constants(workspace, menu, settings, RunControl(), lambda now: None)
-        contenders = baselines(call_graph(workspace.model.graph), menu, settings, 0)
-        keep = [part for contender in contenders for part in contender.cover]
-        data = ProblemData(
+        return ProblemData(
             graph=workspace.model.graph.record,
             candidates=menu.candidates,
             costs=costs,
@@ -132,27 +123,25 @@ def measured(name: str, settings: RunSettings, folder: Path) -> Replay:
             pins=(),
             settings=settings,
         )
-        return replay(workspace.model.graph, data, keep)
     finally:
         workspace.close()
 
 
-def show(name: str, r: Replay) -> None:
-    same = "same" if r.same_cover else "equal cost" if r.lazy_us == r.full_us else "OTHER"
+def show(name: str, share: float, r: Replay) -> None:
+    after = ", ".join(f"{count}: {us:.1f}" for count, us in r.after_us.items())
     print(
-        f"| {name} | {r.distinct} | {r.asked} | {r.left_out:.1%} | {r.proven} | {r.assumed} "
-        f"| {r.waves} | {r.seconds:.1f} | {r.lazy_us:.2f} | {r.full_us:.2f} | {same} "
-        f"| {'yes' if r.certified else 'no'} | {r.contradicted} |",
+        f"| {name} | {share} | {r.distinct} | {r.asked} | {r.waves} | {r.seconds:.1f} "
+        f"| {r.lazy_us:.2f} | {r.full_us:.2f} | {'yes' if r.is_measured else 'no'} | {after} |",
         flush=True,
     )
 
 
 def head() -> None:
     print(
-        "| model | distinct | measured | left out | proven | assumed | waves | search s (CPU) "
-        "| cover µs | with all µs | cover | certified | bounds contradicted |"
+        "| model | fusing takes | distinct | measured | waves | s (CPU) | cover µs | with all µs "
+        "| measured throughout | cover µs after so many |"
     )
-    print("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|")
 
 
 def main() -> None:
@@ -160,12 +149,16 @@ def main() -> None:
     parser.add_argument("models", nargs="*", default=list(MODELS))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--budget", type=duration, default=1800.0)
+    parser.add_argument("--fusing-takes", type=float, nargs="*", default=[estimates.FUSING_TAKES])
     chosen = parser.parse_args()
     settings = RunSettings(threads=chosen.threads, budget_s=chosen.budget, measure="all")
     head()
     with tempfile.TemporaryDirectory() as folder:
         for name in chosen.models:
-            show(name, measured(name, settings, Path(folder)))
+            data = measured(name, settings, Path(folder))
+            for share in chosen.fusing_takes:
+                estimates.FUSING_TAKES = share
+                show(name, share, replay(data))
 
 
 if __name__ == "__main__":

@@ -1,1 +1,0 @@
-"""Lower bounds on latency: certified by bytes and operations, or resting on an assumption."""

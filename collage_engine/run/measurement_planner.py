@@ -1,0 +1,207 @@
+"""Decides which candidates are measured: those that could influence the placement.
+
+First come the heavy operators by themselves, on the toolchains that are fast on the whole model.
+Then the search finds the best cover, with unmeasured candidates priced at their optimistic
+estimates (``planning.estimates``); what that cover uses and is unmeasured is measured, which
+changes the estimates, and the search is asked again, until the best cover consists of measured
+candidates or the time is over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from collage_engine.planning.estimates import Estimates, Timed
+from collage_engine.records.candidate import Candidate
+from collage_engine.records.cost import Cost
+from collage_engine.run.problem_data import ProblemData
+from collage_engine.search.api import Search
+from collage_engine.search.problem import Problem
+from collage_engine.timing.measurer import CandidateGroup, group_candidates
+from collage_engine.trials.proposals import ProfiledCover
+
+FAST_ALONE = 1.3
+"""Operators are measured on the toolchains that are expected to take no more than so many times the
+fastest; chosen: what is slower on the whole model is rarely the fastest for a part that matters."""
+HEAVY_SHARE = 0.8
+"""Share of the model's time that the operators measured first take together; chosen."""
+ROUND = 16
+"""Operator sets that are measured before the search is asked again; chosen: a search takes less
+time than measuring so many, and what is measured changes the estimates of the others."""
+SEARCH_S = 3.0
+"""Seconds for one search of a graph that is too wide for exact search; chosen."""
+
+
+class MeasuresInWaves(Protocol):
+    """Measures some of the candidates that a run counts."""
+
+    def wave(
+        self, groups: Sequence[CandidateGroup], deadline: float, left: int
+    ) -> Mapping[str, Cost]:
+        """Measure groups of candidates.
+
+        Args:
+            groups: What is measured, in this order.
+            deadline: When to end, on the monotonic clock.
+            left: How many keys are unmeasured now.
+
+        Returns:
+            Isolated costs by measurement key.
+        """
+        ...
+
+
+class MeasurementPlanner:
+    """Decides which of a model's candidates are measured, and has them measured.
+
+    Attributes:
+        data: the candidates with what is known of their costs by now.
+    """
+
+    def __init__(
+        self,
+        data: ProblemData,
+        measuring: MeasuresInWaves,
+        profiled: Sequence[ProfiledCover] = (),
+    ) -> None:
+        """Begin with what is known of the costs.
+
+        Args:
+            data: The candidates with their costs so far.
+            measuring: Measures candidates.
+            profiled: Covers whose partitions were profiled within the model.
+        """
+        self.data = data
+        self._measuring = measuring
+        self._members: dict[str, list[Candidate]] = {}
+        for candidate in data.candidates:
+            self._members.setdefault(candidate.key, []).append(candidate)
+        self._estimates = Estimates(
+            data.graph,
+            (
+                Timed(part.instance.id, part.nodes, one.trial.partitions_us[part.id])
+                for one in profiled
+                for part in one.cover
+                if part.id in one.trial.partitions_us
+            ),
+        )
+        self._learn(data.candidates)
+
+    def measure(self, candidates: Sequence[Candidate], deadline: float) -> bool:
+        """Measure until the best cover of these candidates is measured or the time is over.
+
+        Args:
+            candidates: What covers may consist of.
+            deadline: When to end, on the monotonic clock.
+
+        Returns:
+            Whether it ended because the best cover is measured throughout, with the run's pins and
+            limits and, so that these have a price, without any.
+
+        Raises:
+            Cancelled: The user stopped it; ``data`` holds what is known.
+            MeasureError: The model cannot be opened for measuring; the same holds.
+        """
+        self._time(self._heavy(candidates), deadline)
+        own = self.data.problem_of((), self.data.costs)
+        cases = [(own.pins, own.limits), ((), None)]
+        for pins, limits in dict.fromkeys(cases):
+            while True:
+                problem = msgspec.structs.replace(
+                    self._problem(candidates), pins=pins, limits=limits
+                )
+                found = Search(problem, time_limit_s=SEARCH_S).find(pins, regrets=False)
+                if not found.decided:
+                    return False
+                wanted = self._beside([candidates[place] for place in found.cover], candidates)
+                if not wanted:
+                    break
+                if time.monotonic() >= deadline or not self._time(wanted, deadline):
+                    return False
+        return True
+
+    def _problem(self, candidates: Sequence[Candidate]) -> Problem:
+        """Return the search problem in which unmeasured candidates cost what is estimated."""
+        costs = self.data.costs
+        estimated = {
+            c.id: Cost(state="measured", median_us=self._estimates.us(c))
+            for c in candidates
+            if not costs.known(c.id)
+        }
+        return self.data.problem_of(candidates, costs.with_isolated(estimated))
+
+    def _heavy(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Return the heavy operators by themselves, on the instances that are fast alone.
+
+        Where no instance has run the whole model, it is all instances.
+        """
+        count = len(self._estimates.weights)
+        alone_us = {
+            c.instance.id: cost.median_us
+            for c in candidates
+            if len(c.nodes) == count
+            and (cost := self.data.costs.isolated_cost(c.id)).usable
+            and cost.median_us is not None
+        }
+        limit_us = FAST_ALONE * min(alone_us.values(), default=0.0)
+        heavy = set(self._estimates.heavy_operators(HEAVY_SHARE))
+        return [
+            c
+            for c in candidates
+            if len(c.nodes) == 1
+            and c.nodes[0] in heavy
+            and (not alone_us or alone_us.get(c.instance.id, limit_us + 1.0) <= limit_us)
+        ]
+
+    def _beside(
+        self, cover: Iterable[Candidate], candidates: Sequence[Candidate]
+    ) -> list[Candidate]:
+        """Return the unmeasured candidates of a cover, and others that may be as fast.
+
+        Those over the same operators are timed in the same rounds, so that the search compares
+        times of the same minute.
+        """
+        known = self.data.costs.known
+        wanted_us = {c.nodes: self._estimates.us(c) for c in cover if not known(c.id)}
+        # The heaviest operator sets, each as often as the model has it.
+        sets = sorted(wanted_us, key=lambda nodes: -wanted_us[nodes])[:ROUND]
+        limit_us = {nodes: FAST_ALONE * wanted_us[nodes] for nodes in sets}
+        return [
+            c
+            for c in candidates
+            if c.nodes in limit_us
+            and not known(c.id)
+            and self._estimates.us(c) <= limit_us[c.nodes]
+        ]
+
+    def _time(self, wanted: Iterable[Candidate], deadline: float) -> bool:
+        """Measure those of the candidates that have no cost; tell whether any was measured."""
+        costs = self.data.costs
+        new = {c.key: c for c in wanted if not costs.known(c.id)}
+        if not new or time.monotonic() >= deadline:
+            return False
+        groups = group_candidates(new.values())
+        groups.sort(key=self._decided_us, reverse=True)
+        left = sum(not costs.known(members[0].id) for members in self._members.values())
+        measured = self._measuring.wave(groups, deadline, left)
+        fresh = [c for key in measured for c in self._members[key]]
+        self.data = self.data.with_costs(costs.with_measured(fresh, measured))
+        self._learn(fresh)
+        return bool(fresh)
+
+    def _decided_us(self, group: CandidateGroup) -> float:
+        """Return how much of the model's time a group decides, wherever its work occurs."""
+        times = max(len(self._members[c.key]) for c in group.candidates)
+        return times * self._estimates.us(group.candidates[0])
+
+    def _learn(self, candidates: Iterable[Candidate]) -> None:
+        """Have the estimates rest on the isolated costs of these candidates, too."""
+        for candidate in candidates:
+            cost = self.data.costs.isolated_cost(candidate.id)
+            if cost.usable and cost.median_us is not None:
+                timed = Timed(candidate.instance.id, candidate.nodes, cost.median_us)
+                self._estimates.learn(timed)

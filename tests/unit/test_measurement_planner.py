@@ -1,0 +1,192 @@
+"""What a run measures and leaves out, with stored costs in place of a machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.cost import Cost, invalid
+from collage_engine.records.pin import Pin
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.run.measurement_planner import MeasurementPlanner
+from collage_engine.search.api import solve
+from collage_engine.timing.measurer import CandidateGroup
+from collage_engine.trials.proposals import ProfiledCover, Trial
+from tests.support.candidates import data_of
+from tests.support.graphs import chain
+
+FAST, SLOW = (ToolchainInstance(toolchain=name, threads=1) for name in ("fast", "slow"))
+BLOCKS = 10
+
+
+def records() -> list[CandidateRecord]:
+    found = []
+    for instance in (FAST, SLOW):
+        for block in range(BLOCKS):
+            conv, relu = 2 * block, 2 * block + 1
+            for nodes in ((conv,), (relu,), (conv, relu)):
+                name = f"{instance.id}:{'+'.join(map(str, nodes))}"
+                found.append(
+                    CandidateRecord(id=name, instance=instance, nodes=nodes, label=name, key=name)
+                )
+    return found
+
+
+def truth(slow_group_us: float) -> dict[str, Cost]:
+    costs = {}
+    for record in records():
+        fast = record.instance is FAST
+        if len(record.nodes) == 2:
+            us = 105.0 if fast else slow_group_us
+        elif record.nodes[0] % 2:
+            us = 10.0
+        else:
+            us = 100.0 if fast else 300.0
+        costs[record.key] = Cost(state="measured", median_us=us, low_us=us, high_us=us)
+    return costs
+
+
+class Stored:
+    """Answers with costs that are known, and remembers what was asked."""
+
+    def __init__(self, costs: dict[str, Cost]) -> None:
+        self.costs = costs
+        self.asked: set[str] = set()
+
+    def wave(self, groups: Sequence[CandidateGroup], deadline: float, left: int) -> dict[str, Cost]:
+        keys = {c.key for group in groups for c in group.candidates}
+        assert not keys & self.asked, "measured once"
+        self.asked |= keys
+        return {key: self.costs[key] for key in keys}
+
+
+GRAPH = chain(*["nn.conv2d", "nn.relu"] * BLOCKS)
+"""Convolution, activation, convolution, activation …"""
+
+
+WHOLE = tuple(range(2 * BLOCKS))
+
+
+def with_whole_models(fast_us: float, slow_us: float) -> list[CandidateRecord]:
+    """The candidates, and what both toolchains took alone on the whole model."""
+    alone = [
+        CandidateRecord(
+            id=f"{i.id}:whole",
+            instance=i,
+            nodes=WHOLE,
+            label=i.id,
+            key=f"{i.id}:whole",
+            cost=Cost(state="measured", median_us=us, low_us=us, high_us=us),
+        )
+        for i, us in ((FAST, fast_us), (SLOW, slow_us))
+    ]
+    return [*alone, *records()]
+
+
+def plan(
+    rows: list[CandidateRecord], costs: dict[str, Cost], **given: Any
+) -> tuple[Stored, MeasurementPlanner, bool]:
+    stored = Stored(costs)
+    planner = MeasurementPlanner(data_of(GRAPH, rows, settings=RunSettings(threads=1)), stored)
+    candidates = planner.data.candidates
+    return stored, planner, planner.measure(candidates, given.get("deadline", math.inf))
+
+
+def cover_of(planner: MeasurementPlanner) -> set[str]:
+    return {str(name) for name in solve(planner.data.problem()).cover}
+
+
+PAIRS = {(2 * k, 2 * k + 1) for k in range(BLOCKS)}
+"""The operators of the blocks."""
+
+
+def test_what_a_slow_toolchain_could_not_win_is_left_out() -> None:
+    stored, planner, is_measured = plan(
+        with_whole_models(1040.0, 3200.0), truth(slow_group_us=320.0)
+    )
+    assert is_measured and cover_of(planner) == {"fast:whole"}
+    assert not any(key.startswith("slow:") for key in stored.asked)
+    assert all(not planner.data.costs.known(r.id) for r in records() if r.instance is SLOW)
+
+
+@pytest.mark.parametrize("fast_us", [1000.0, 2000.0])
+def test_the_best_cover_is_found_and_measured_throughout(fast_us: float) -> None:
+    """Whatever the whole models say, a cover of pieces that is better is found."""
+    stored, planner, is_measured = plan(
+        with_whole_models(fast_us, 1.2 * fast_us), truth(slow_group_us=80.0)
+    )
+    assert is_measured
+    assert cover_of(planner) == {f"slow:{a}+{b}" for a, b in PAIRS}
+    everything = solve(
+        planner.data.with_costs(
+            planner.data.costs.with_measured(planner.data.candidates, stored.costs)
+        ).problem()
+    )
+    assert set(everything.cover) == cover_of(planner)
+
+
+def test_heavy_operators_come_first_on_toolchains_that_are_fast_alone() -> None:
+    waves: list[set[tuple[str, tuple[int, ...]]]] = []
+
+    class Noting(Stored):
+        def wave(
+            self, groups: Sequence[CandidateGroup], deadline: float, left: int
+        ) -> dict[str, Cost]:
+            waves.append({(c.instance.id, c.nodes) for group in groups for c in group.candidates})
+            return super().wave(groups, deadline, left)
+
+    rows = with_whole_models(1000.0, 1400.0)
+    data = data_of(GRAPH, rows, settings=RunSettings(threads=1))
+    planner = MeasurementPlanner(data, Noting(truth(slow_group_us=320.0)))
+    planner.measure(planner.data.candidates, math.inf)
+    assert {name for name, _ in waves[0]} == {FAST.id}
+    assert all(len(nodes) == 1 for _, nodes in waves[0])
+
+
+def test_profiles_within_the_model_price_what_was_not_measured() -> None:
+    """A toolchain whose partitions were seen to be slow in the model is not measured there."""
+    rows = records()
+    data = data_of(GRAPH, rows, settings=RunSettings(threads=1))
+    seen = {FAST: 110.0, SLOW: 500.0}
+    profiled = [
+        ProfiledCover(cover, Trial(partitions_us={part.id: seen[instance] for part in cover}))
+        for instance in seen
+        for cover in [
+            tuple(c for c in data.candidates if c.instance == instance and c.nodes in PAIRS)
+        ]
+    ]
+    stored = Stored(truth(slow_group_us=320.0))
+    planner = MeasurementPlanner(data, stored, profiled)
+    assert planner.measure(data.candidates, math.inf)
+    assert cover_of(planner) == {f"fast:{a}+{b}" for a, b in PAIRS}
+    assert not any(key.startswith("slow:") and "+" in key for key in stored.asked)
+
+
+def test_an_invalid_candidate_is_replaced_and_the_search_goes_on() -> None:
+    costs = truth(slow_group_us=320.0)
+    costs["fast:0+1"] = invalid("crashed")
+    _, planner, is_measured = plan(records(), costs)
+    assert is_measured
+    assert cover_of(planner) == {"fast:0", "fast:1"} | {
+        f"fast:{a}+{b}" for a, b in PAIRS - {(0, 1)}
+    }
+
+
+def test_without_time_nothing_is_measured_and_the_best_cover_is_not() -> None:
+    stored, _, is_measured = plan(records(), truth(slow_group_us=320.0), deadline=0.0)
+    assert not is_measured and not stored.asked
+
+
+def test_pins_have_a_price_since_the_best_cover_without_them_is_measured_too() -> None:
+    pin = Pin(kind="on", nodes=(0, 1), toolchain="slow", text="all=slow")
+    rows = records()
+    data = data_of(GRAPH, rows, (pin,), RunSettings(threads=1))
+    planner = MeasurementPlanner(data, Stored(truth(slow_group_us=320.0)))
+    assert planner.measure(data.candidates, math.inf)
+    known = {c.id for c in data.candidates if planner.data.costs.known(c.id)}
+    assert {"slow:0+1", "fast:0+1"} <= known
