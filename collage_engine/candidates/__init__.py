@@ -1,1 +1,1 @@
-"""The open model with its menu: candidates, their keys and certified bounds."""
+"""The open model with its menu: candidates and their keys."""

@@ -169,7 +169,7 @@ class ColouringData:
     changes: Mapping[int, str] | None = None
     """The change of each operator between two runs, by operator number: a key of ``CHANGES``."""
     roofs: Mapping[str, PartitionRoof] | None = None
-    """The time of each partition beside its certified bound, by partition id."""
+    """The time of each partition beside its time at the roof, by partition id."""
     weights: Mapping[str, int] | None = None
     """Bytes of the weights that each partition reads, by partition id."""
     ties: Mapping[str, str] | None = None

@@ -202,9 +202,7 @@ def _is_only_unmeasured(problem: Problem) -> bool:
     if all(candidate.state != "unknown" for candidate in problem.candidates):
         return False
     optimistic = tuple(
-        msgspec.structs.replace(c, state="measured", cost_us=c.lower_bound_us or 0.0)
-        if c.state == "unknown"
-        else c
+        msgspec.structs.replace(c, state="measured", cost_us=0.0) if c.state == "unknown" else c
         for c in problem.candidates
     )
     answer = solve(msgspec.structs.replace(problem, candidates=optimistic))

@@ -412,7 +412,7 @@ def test_panels_say_where_they_are_about_another_placement(drive, session) -> No
 def test_a_run_that_measured_next_to_nothing_says_that_it_is_no_search(session) -> None:
     run = session.runs[0]
     counts = msgspec.structs.replace(
-        run.candidates, distinct=1980, measured=5, from_store=0, invalid=0
+        run.candidates, distinct=1980, measured=5, from_store=0, invalid=0, unreached=1975
     )
     few = msgspec.structs.replace(run, candidates=counts)
     assert "only 5 of 1,980 candidates" in figures.few_measured_sentence(few)
