@@ -19,7 +19,7 @@ from collage_engine.records.numbering import NodeIndex, OperatorNumber
 from collage_engine.records.pin import Pin
 from collage_engine.records.precision import PRODUCTS
 from collage_engine.records.toolchain import Target, ToolchainInstance
-from collage_engine.toolchains.at_risk import asking
+from collage_engine.toolchains.asking import asking
 from collage_engine.toolchains.base import Toolchain
 
 HOST_DEVICE = "cpu"

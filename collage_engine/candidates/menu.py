@@ -22,19 +22,14 @@ from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import ToolchainError, ToolchainFault, UsageError
+from collage_engine.records.faults import FaultTracker
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.reasons import MOST_CHARACTERS, first_line
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
 from collage_engine.records.typed import convert
 from collage_engine.store.keys import KeyContext, KeyMaker
-from collage_engine.toolchains.at_risk import (
-    RULES_S,
-    asked,
-    asking,
-    leave_out,
-    left_out,
-)
+from collage_engine.toolchains.asking import RULES_S, asked, asking
 from collage_engine.toolchains.base import Toolchain
 from collage_engine.toolchains.capabilities import (
     CallsLibraries,
@@ -136,6 +131,7 @@ def make_menu(
     target: TargetChoice,
     on_host: tuple[int, ...] = (),
     probing: Probing | None = None,
+    faults: FaultTracker | None = None,
 ) -> Menu:
     """Enumerate the candidates of a model for a run's settings.
 
@@ -145,19 +141,21 @@ def make_menu(
         target: What the candidates are compiled for.
         on_host: Operator numbers that get candidates on the host too, in a run on a device.
         probing: How toolchains are looked for.
+        faults: Which toolchains are out of the run; takes those that fail when they are asked.
 
     Raises:
         UsageError: The settings name a toolchain that does not exist or has no such target.
         ToolchainError: No toolchain is available, or one that was asked for is not.
     """
+    faults = faults or FaultTracker()
     while True:
         try:
-            return _menu(model, settings, target, on_host, probing or Probing())
+            return _menu(model, settings, target, on_host, probing or Probing(), faults)
         except ToolchainFault as fault:
-            if fault.toolchain in left_out():
+            if fault.toolchain in faults.left_out:
                 raise
             _LOG.warning("%s is left out", fault.toolchain, exc_info=fault)
-            leave_out(fault.toolchain, str(fault))
+            faults.leave_out(fault.toolchain, str(fault))
 
 
 def _menu(
@@ -166,11 +164,13 @@ def _menu(
     target: TargetChoice,
     on_host: tuple[int, ...],
     probing: Probing,
+    faults: FaultTracker,
 ) -> Menu:
     """Enumerate the candidates, with the toolchains that were not left out; see ``make_menu``."""
     graph = model.graph
-    states = _states(settings, target, probing)
-    choice = _chosen_toolchains({state.name: state for state in states}, settings, target)
+    states = [_in_this_run(state, faults) for state in _states(settings, target, probing)]
+    by_name = {state.name: state for state in states}
+    choice = _chosen_toolchains(by_name, settings, target, faults)
     threads = threads_of(settings)
     sources = [
         source_of(graph, toolchain, instance)
@@ -235,6 +235,14 @@ def _states(settings: RunSettings, target: TargetChoice, probing: Probing) -> li
     return states
 
 
+def _in_this_run(state: ToolchainState, faults: FaultTracker) -> ToolchainState:
+    """Return the state of a toolchain, which is not available where it is out of the run."""
+    reason = faults.left_out.get(state.name)
+    if reason is None:
+        return state
+    return msgspec.structs.replace(state, available=False, reason=reason)
+
+
 @dataclass(frozen=True)
 class _Choice:
     """The toolchains of a run by where they run."""
@@ -245,7 +253,10 @@ class _Choice:
 
 
 def _chosen_toolchains(
-    by_name: Mapping[str, ToolchainState], settings: RunSettings, target: TargetChoice
+    by_name: Mapping[str, ToolchainState],
+    settings: RunSettings,
+    target: TargetChoice,
+    faults: FaultTracker,
 ) -> _Choice:
     """Return the toolchains that the settings name, or all that compile for the target."""
     serving = tuple(name for name, state in by_name.items() if state.serves(target.kind))
@@ -268,7 +279,7 @@ def _chosen_toolchains(
         wanted = bool(settings.toolchains) and target.device is None and target.kind != "cpu"
         if state.available or (wanted and state.builds):
             chosen.on_target.append(_loaded(name))
-        elif settings.toolchains and name not in left_out():
+        elif settings.toolchains and name not in faults.left_out:
             install = f" ({state.install})" if state.install else ""
             raise ToolchainError(f"toolchain {name} is not available here: {state.reason}{install}")
     return chosen

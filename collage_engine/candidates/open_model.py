@@ -19,6 +19,7 @@ from collage_engine.machine.cuda import choose_target
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost_table import CostTable
+from collage_engine.records.faults import FaultTracker
 from collage_engine.records.settings import RunSettings
 from collage_engine.store.store import Store
 
@@ -26,8 +27,9 @@ MENUS_KEPT = 8
 """Menus of one model kept in memory, the least recently used dropped first; chosen: a person
 compares a few settings, and a menu of a large model holds tens of megabytes."""
 
-MenuKey = tuple[tuple[str, ...], int, str, str, tuple[int, ...]]
-"""Toolchains, threads, precision, target, operators that have candidates on the host, too."""
+MenuKey = tuple[tuple[str, ...], int, str, str, tuple[int, ...], frozenset[str]]
+"""Toolchains, threads, precision, target, operators that have candidates on the host, too, and the
+toolchains that are out of the run."""
 
 
 class OpenModel:
@@ -108,6 +110,7 @@ class OpenModel:
         settings: RunSettings,
         on_host: tuple[int, ...] = (),
         probing: Probing | None = None,
+        faults: FaultTracker | None = None,
     ) -> Menu:
         """Return the menu for these settings, with the costs that the store holds now.
 
@@ -116,6 +119,7 @@ class OpenModel:
             on_host: Operator numbers that get candidates on the host too, in a run on a device.
             probing: How toolchains are looked for; those that are not ready are asked again when
                 the next menu is wanted.
+            faults: Which toolchains are out of the run; takes those that fail when they are asked.
 
         Raises:
             UsageError: The target, the precision or a toolchain does not exist.
@@ -123,19 +127,21 @@ class OpenModel:
         """
         target = choose_target(settings.target)
         check_precision(self.model, settings.precision, settings.target)
-        key = _menu_key(settings, on_host)
-        menu = self._menus.pop(key, None)
+        faults = faults or FaultTracker()
+        menu = self._menus.pop(_menu_key(settings, on_host, faults), None)
         if menu is None:
-            menu = make_menu(self.model, settings, target, on_host, probing)
+            menu = make_menu(self.model, settings, target, on_host, probing, faults)
         if not menu.not_ready:
-            self._menus[key] = menu
+            self._menus[_menu_key(settings, on_host, faults)] = menu
         while len(self._menus) > MENUS_KEPT:
             self._menus.pop(next(iter(self._menus)))
         return replace(menu, costs=self.with_stored_costs(menu.candidates, menu.costs))
 
-    def extend_menu(self, settings: RunSettings, candidates: Iterable[Candidate]) -> None:
+    def extend_menu(
+        self, settings: RunSettings, candidates: Iterable[Candidate], faults: FaultTracker
+    ) -> None:
         """Keep further candidates for later runs with these settings."""
-        key = _menu_key(settings, ())
+        key = _menu_key(settings, (), faults)
         menu = self._menus.get(key)
         if menu is not None:
             known = {candidate.id for candidate in menu.candidates}
@@ -148,11 +154,12 @@ class OpenModel:
         return costs.with_measured(candidates, self.store.get_many(keys, self.model.record.sha256))
 
 
-def _menu_key(settings: RunSettings, on_host: tuple[int, ...]) -> MenuKey:
+def _menu_key(settings: RunSettings, on_host: tuple[int, ...], faults: FaultTracker) -> MenuKey:
     return (
         settings.toolchains,
         threads_of(settings),
         settings.precision,
         settings.target,
         on_host,
+        frozenset(faults.left_out),
     )

@@ -6,6 +6,7 @@ from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.records.answers import PreflightAnswer
 from collage_engine.records.cost_table import records_of
+from collage_engine.records.faults import FaultTracker
 from collage_engine.records.results import RunUpdate
 from collage_engine.records.settings import RunSettings
 
@@ -16,12 +17,15 @@ SECONDS_FIXED = 25.0
 """Seconds to record activations, to build and to confirm, for the same expectation; chosen."""
 
 
-def preflight(open_model: OpenModel, settings: RunSettings) -> tuple[PreflightAnswer, RunUpdate]:
+def preflight(
+    open_model: OpenModel, settings: RunSettings, faults: FaultTracker
+) -> tuple[PreflightAnswer, RunUpdate]:
     """Count the candidates of a run, and find the operators that no chosen toolchain takes.
 
     Args:
         open_model: The model.
         settings: The run's settings.
+        faults: Which toolchains are left out; takes those that fail when they are asked.
 
     Returns:
         The counts with the time that the run may take, and the candidates with stored costs.
@@ -30,7 +34,7 @@ def preflight(open_model: OpenModel, settings: RunSettings) -> tuple[PreflightAn
         UsageError: The settings name a toolchain that does not exist or has no such target.
         ToolchainError: No toolchain is available.
     """
-    menu = open_model.menu(settings)
+    menu = open_model.menu(settings, faults=faults)
     held = {node for candidate in menu.candidates for node in candidate.nodes}
     keys = {candidate.key for candidate in menu.candidates}
     stored = {c.key for c in menu.candidates if menu.costs.known(c.id)}
@@ -45,9 +49,9 @@ def preflight(open_model: OpenModel, settings: RunSettings) -> tuple[PreflightAn
     return answer, menu_update(menu)
 
 
-def enumerate_only(open_model: OpenModel, settings: RunSettings) -> RunUpdate:
+def enumerate_only(open_model: OpenModel, settings: RunSettings, faults: FaultTracker) -> RunUpdate:
     """Return the candidates of a model with stored costs; nothing is measured."""
-    return menu_update(open_model.menu(settings))
+    return menu_update(open_model.menu(settings, faults=faults))
 
 
 def menu_update(menu: Menu) -> RunUpdate:

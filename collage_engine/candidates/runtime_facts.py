@@ -10,7 +10,7 @@ from pathlib import Path
 from collage_engine.records.errors import ToolchainFault
 from collage_engine.records.runtime_facts import BYTES, LICENCE, WEIGHTS
 from collage_engine.toolchains import registry
-from collage_engine.toolchains.at_risk import asking
+from collage_engine.toolchains.asking import asking
 
 _LOG = logging.getLogger(__name__)
 

@@ -74,7 +74,7 @@ class RunControl:
         self._part_ends_at = math.inf
         self.cut_short: list[StageName] = []
         self.warnings: list[str] = []
-        self.faults = FaultTracker(on_left_out=self._warn_of_left_out)
+        self.faults = FaultTracker(self._warn_of_left_out)
         self.seconds: dict[str, float] = {}
         self.first_answer_s: float | None = None
         self.peak_memory: Callable[[], int | None] = lambda: None

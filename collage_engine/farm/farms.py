@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from collage_engine.farm.admission import admission, remembered
 from collage_engine.farm.carrier import Address, DaskCarrier, connect, workers_of
@@ -23,6 +23,7 @@ from collage_engine.farm.pools import why_cannot_build
 from collage_engine.records.errors import ArtifactError, Cancelled, CollageError, FarmError
 from collage_engine.records.event import Log
 from collage_engine.records.farm import FarmMachine, FarmStatus
+from collage_engine.records.jobs import Answer, ExportJob, Job, RunJob
 from collage_engine.records.placement import Run
 from collage_engine.records.results import RunUpdate
 from collage_engine.records.settings import RunSettings
@@ -116,12 +117,11 @@ class FarmJobs:
 
     def job(
         self,
-        name: str,
+        job: Job[Answer],
         *,
         ticket: Ticket | None = None,
         on_event: Callable[[object], None] | None = None,
-        **arguments: Any,
-    ) -> Any:
+    ) -> Answer:
         """Do a run on the farm; other jobs are done by the engine's own children.
 
         Raises:
@@ -129,12 +129,13 @@ class FarmJobs:
             FarmError: The farm cannot be reached, or has lost its machines.
             CollageError: The run's own error.
         """
-        if name != "run":
-            raise FarmError(f"the job {name!r} is not done on a farm")
+        if not isinstance(job, RunJob):
+            raise FarmError(f"the job {job.name!r} is not done on a farm")
         ticket = ticket or Ticket()
         self._tickets.append(ticket)
         try:
-            return self._run(ticket, on_event or (lambda event: None), **arguments)
+            answer: Any = self._run(ticket, on_event or (lambda event: None), job)
+            return cast(Answer, answer)
         finally:
             self._tickets.remove(ticket)
 
@@ -142,15 +143,18 @@ class FarmJobs:
         self,
         ticket: Ticket,
         on_event: Callable[[object], None],
-        *,
-        path: str,
-        shapes: dict[str, tuple[int, ...]],
-        settings: RunSettings,
-        out: str | None,
-        **rest: Any,
+        job: RunJob,
     ) -> RunUpdate:
-        model, contents = model_files(path, shapes)
-        request = RunRequest(model=model, settings=settings, export=out is not None, **rest)
+        model, contents = model_files(job.path, job.shapes)
+        request = RunRequest(
+            model=model,
+            settings=job.settings,
+            export=job.out is not None,
+            pins=job.pins,
+            run_id=job.run_id,
+            previous=job.previous,
+            spent_s=job.spent_s,
+        )
         attempts = iter(RECONNECT_S)
         best: Placing | None = None
         while True:
@@ -159,7 +163,7 @@ class FarmJobs:
             try:
                 connection = self._connection()
                 pool = connection.coordinator.wait_for_pool(
-                    settings.pool, JOIN_S, _stopped(ticket, on_event)
+                    job.settings.pool, JOIN_S, _stopped(ticket, on_event)
                 ).name
                 placing = Placing(
                     connection.coordinator,
@@ -171,7 +175,7 @@ class FarmJobs:
                     ticket,
                     on_event,
                 )
-                return connection.place(placing, out)
+                return connection.place(placing, job.out)
             except FarmError as error:
                 if placing is not None and placing.answer is not None:
                     best = placing
@@ -181,7 +185,7 @@ class FarmJobs:
                 if pause_s is None:
                     if best is None:
                         raise
-                    return _ended_early(best, error, path, shapes, out)
+                    return _ended_early(best, error, job.path, job.shapes, job.out)
                 text = f"{error}; trying again in {pause_s:.0f} s, with all costs that have arrived"
                 on_event(Log(level="warning", text=text))
                 if ticket.cancelled.wait(pause_s):
@@ -295,7 +299,8 @@ def _built_here(
         return reason
     client = PipelineClient("export")
     try:
-        client.job("export", ticket=placing.ticket, path=path, shapes=shapes, run=run, out=out)
+        job = ExportJob(path=path, shapes=shapes, run=run, out=out)
+        client.job(job, ticket=placing.ticket)
     finally:
         client.close()
     return ""

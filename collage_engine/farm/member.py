@@ -56,6 +56,7 @@ from collage_engine.machine.recurring import recurring
 from collage_engine.machine.worker import JOB_MEMORY_SHARE, RemoteError, Worker, WorkerCrashed
 from collage_engine.records.errors import CollageError, FarmError
 from collage_engine.records.flag import FlagWhen
+from collage_engine.records.jobs import EnumerateJob, ExportJob, SharedRunJob
 from collage_engine.records.locks import HeldLock
 from collage_engine.records.results import RunUpdate
 from collage_engine.service.run_client import PipelineClient, Ticket
@@ -372,9 +373,7 @@ class Member:
     ) -> RunAnswer:
         model: dict[str, Any] = {"path": str(path), "shapes": request.model.shapes}
         began = time.monotonic()
-        found: RunUpdate = client.job(
-            "enumerate", ticket=ticket, settings=request.settings, **model
-        )
+        found = client.job(EnumerateJob(settings=request.settings, **model), ticket=ticket)
         keys = tuple({c.key for c in found.candidates or () if c.key})
         context.say(encode(News(lease=context.lease, update=_update(found), keys=keys)))
         known = exchange.wait_for_known(KNOWN_COSTS_S, lambda: not context.wanted())
@@ -404,10 +403,7 @@ class Member:
             context.say(encode(news))
 
         out = folder / "artifact"
-        update: RunUpdate = client.job(
-            "run_shared",
-            ticket=ticket,
-            on_event=on_event,
+        job = SharedRunJob(
             exchange=str(exchange.folder),
             known=known,
             settings=request.settings,
@@ -418,6 +414,7 @@ class Member:
             spent_s=request.spent_s + time.monotonic() - began,
             **model,
         )
+        update = client.job(job, ticket=ticket, on_event=on_event)
         sha256, size = self._keep_artifact(out) if request.export and out.is_dir() else ("", 0)
         return RunAnswer(
             update=_update(update),
@@ -437,14 +434,10 @@ class Member:
         try:
             with _watched(context, lambda: client.cancel(ticket)):
                 out = folder / "artifact"
-                client.job(
-                    "export",
-                    ticket=ticket,
-                    path=str(path),
-                    shapes=request.model.shapes,
-                    run=request.run,
-                    out=str(out),
+                job = ExportJob(
+                    path=str(path), shapes=request.model.shapes, run=request.run, out=str(out)
                 )
+                client.job(job, ticket=ticket)
                 sha256, size = self._keep_artifact(out)
         finally:
             client.close()

@@ -12,7 +12,9 @@ STEP_SHARE = 0.5
 is time for another one, and for exporting it."""
 
 
-def within_budget(limit_s: float, left_s: float, least_s: float) -> float:
+def within_budget(
+    limit_s: float, left_s: float, least_s: float, share: float = STEP_SHARE
+) -> float:
     """Return the seconds after which a step is ended and what it tried is out.
 
     Args:
@@ -20,8 +22,9 @@ def within_budget(limit_s: float, left_s: float, least_s: float) -> float:
         left_s: Seconds that the run has left.
         least_s: Seconds that it gets even where the run has less left: enough for one that does not
             hang, so that what began in time comes to its end.
+        share: Share of the time left that it may take.
     """
-    return min(limit_s, max(STEP_SHARE * left_s, least_s))
+    return min(limit_s, max(share * left_s, least_s))
 
 
 def with_weights(limit_s: float, weights_bytes: int, copies: int = 1) -> float:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from collage_engine.machine import logs
 from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.machine.child_process import ChildProcess
+from collage_engine.machine.risk_marker import RiskMarker
 from collage_engine.records import errors
 from collage_engine.records.errors import Cancelled, CollageError
 from collage_engine.records.flag import Flag
@@ -93,6 +94,7 @@ class Worker:
         memory_limit_bytes: Resident private memory above which the child is ended; None: a share
             of what the machine has.
         name: Name of the process, as ``ps`` and the log show it.
+        marker: Where the child notes what is at risk: it is ended when the time of that is over.
 
     Attributes:
         generation: How many children were started, so that a caller can tell that the state of
@@ -106,11 +108,13 @@ class Worker:
         env: Mapping[str, str] | None = None,
         memory_limit_bytes: int | None = None,
         name: str = "collage-worker",
+        marker: RiskMarker | None = None,
     ) -> None:
         self.target = target
         self.env = dict(env or {})
         self.memory_limit_bytes = memory_limit_bytes or int(memory_bytes() * MEMORY_SHARE)
         self.name = name
+        self.marker = marker
         self.generation = 0
         self._child: ChildProcess | None = None
         self._last_tail = ""
@@ -166,7 +170,8 @@ class Worker:
             What the target returned.
 
         Raises:
-            WorkerTimeout: A limit of time was passed; the child is ended.
+            WorkerTimeout: A limit of time was passed; the child is ended, and the marker says what
+                was at risk.
             WorkerCrashed: The child ended, or used too much memory; it is ended.
             Cancelled: ``cancel`` was set; the child is ended.
             CollageError: An error of the engine that the target raised; the child lives on.
@@ -175,8 +180,10 @@ class Worker:
         with self._lock:
             if cancel is not None and cancel.is_set():
                 raise Cancelled("stopped before the work began")
+            if self.marker is not None:
+                self.marker.clear()
             child = self._running_child()
-            limits = _Limits(timeout_s, silence_s, cancel, self.memory_limit_bytes)
+            limits = _Limits(timeout_s, silence_s, cancel, self.memory_limit_bytes, self.marker)
             try:
                 kind, body = self._converse(child, payload, limits, on_message)
             except BaseException as error:
@@ -257,11 +264,13 @@ class _Limits:
         silence_s: float | None,
         cancel: Flag | None,
         limit_bytes: int,
+        marker: RiskMarker | None,
     ) -> None:
         self._timeout_s = timeout_s
         self._silence_s = silence_s
         self._cancel = cancel
         self._limit_bytes = limit_bytes
+        self._marker = marker
         self._began = self._heard = time.monotonic()
         self._next_tree = self._began + TREE_FIRST_S
 
@@ -278,6 +287,9 @@ class _Limits:
             raise WorkerTimeout(self._timeout_s)
         if self._silence_s is not None and now - self._heard > self._silence_s:
             raise WorkerTimeout(self._silence_s)
+        late = self._marker.overdue() if self._marker is not None else None
+        if late is not None:
+            raise WorkerTimeout(late.limit_s)
         whole_tree = now >= self._next_tree
         if whole_tree:
             self._next_tree = now + TREE_EVERY_S

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from threading import Lock
 
 FAULTS = 2
@@ -22,17 +22,14 @@ class FaultTracker:
     """
 
     def __init__(
-        self,
-        left_out: Mapping[str, str] | None = None,
-        on_left_out: Callable[[str, str], None] = lambda toolchain, reason: None,
+        self, on_left_out: Callable[[str, str], None] = lambda toolchain, reason: None
     ) -> None:
         """Begin a run.
 
         Args:
-            left_out: Toolchains that are out of it from the beginning, with the reasons.
             on_left_out: Is told each toolchain that goes out, with the reason.
         """
-        self.left_out = dict(left_out or {})
+        self.left_out: dict[str, str] = {}
         self._on_left_out = on_left_out
         self._faults: Counter[str] = Counter()
         self._sound: set[str] = set()

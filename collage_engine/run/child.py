@@ -14,12 +14,16 @@ from typing import Any
 
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
+from collage_engine.machine.risk_marker import RiskMarker
+from collage_engine.records import jobs
+from collage_engine.records.answers import InsideAnswer, PreflightAnswer
+from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import CollageError
-from collage_engine.records.placement import Run
+from collage_engine.records.jobs import JobCall
 from collage_engine.records.results import Opened, RunUpdate
-from collage_engine.records.shapes import ShapeChoice
-from collage_engine.store.measurement import Measurement
+from collage_engine.records.shapes import Sharing
 from collage_engine.timing.exchange import Exchange, Stored
+from collage_engine.toolchains.asking import note_questions
 from collage_engine.wording import stages as say
 
 _LOG = logging.getLogger(__name__)
@@ -35,35 +39,41 @@ _open_models: dict[ModelKey, OpenModel] = {}
 """The least recently used model first."""
 
 
-def serve(payload: tuple[str, dict[str, Any]], send: Callable[[object], None]) -> Any:
+def serve(call: JobCall, send: Callable[[object], None]) -> Any:
     """Do one job in this process.
 
     Args:
-        payload: The job's name and its arguments.
+        call: The job, and what the parent knows of toolchains.
         send: Passes events to the engine. SIGUSR1 cancels the job; SIGUSR2 has a run end soon with
             the best placement that it has.
+
+    Returns:
+        The job's answer.
     """
     cancelled, keep = threading.Event(), threading.Event()
     control = RunControl(send, cancelled, keep)
     signal.signal(signal.SIGUSR1, lambda *_: cancelled.set())
     signal.signal(signal.SIGUSR2, lambda *_: keep.set())
-    name, arguments = payload
+    job = call.job
     began = time.perf_counter()
-    _LOG.info("job %s begins: %s", name, arguments.get("path", ""))
+    _LOG.info("job %s begins: %s", job.name, job.path)
+    note_questions(RiskMarker(call.marker) if call.marker else None, control.left_s)
+    for toolchain, reason in call.left_out.items():
+        control.faults.leave_out(toolchain, reason)
     try:
         with control:
-            return _JOBS[name](control=control, **arguments)
+            return DO[type(job)](job, control)
     except CollageError as error:
-        _LOG.info("job %s: %s", name, error)
+        _LOG.info("job %s: %s", job.name, error)
         raise
     except OSError as error:
-        _LOG.warning("job %s", name, exc_info=True)
+        _LOG.warning("job %s", job.name, exc_info=True)
         raise _in_words(error) from error
     except Exception:
-        _LOG.exception("job %s failed by a defect", name)
+        _LOG.exception("job %s failed by a defect", job.name)
         raise
     finally:
-        _LOG.info("job %s ends after %.1f s", name, time.perf_counter() - began)
+        _LOG.info("job %s ends after %.1f s", job.name, time.perf_counter() - began)
         for opened in _open_models.values():
             opened.empty()
 
@@ -92,9 +102,9 @@ def _opened(path: str, shapes: dict[str, tuple[int, ...]]) -> OpenModel:
     return opened
 
 
-def _open(control: RunControl, path: str, shapes: dict[str, tuple[int, ...]]) -> Opened:
+def _open(job: jobs.OpenModelJob, control: RunControl) -> Opened:
     started = time.perf_counter()
-    opened = _opened(path, shapes)
+    opened = _opened(job.path, job.shapes)
     return Opened(
         model=opened.model.record,
         graph=opened.model.graph.record,
@@ -102,133 +112,117 @@ def _open(control: RunControl, path: str, shapes: dict[str, tuple[int, ...]]) ->
     )
 
 
-def _resolve_shapes(
-    control: RunControl, path: str, choices: tuple[ShapeChoice, ...]
-) -> tuple[dict[str, tuple[int, ...]], ...]:
-    """Return the sizes of the inputs that each choice of dimensions gives; nothing is imported."""
-    from collage_engine.model.dimensions import input_shapes
-    from collage_engine.model.onnx_file import read_without_weights
-
-    model = read_without_weights(path)
-    return tuple(input_shapes(model, each.dims, each.shapes, path) for each in choices)
+def _prepare(job: jobs.PrepareJob, control: RunControl) -> None:
+    _opened(job.path, job.shapes)
 
 
-def _dimensions(control: RunControl, path: str) -> dict[str, tuple[str, ...]]:
-    """Return the inputs that have each dimension that a model names; nothing is imported."""
-    from collage_engine.model.dimensions import symbolic_dimensions
-    from collage_engine.model.onnx_file import read_without_weights
-
-    found = symbolic_dimensions(read_without_weights(path))
-    return {dim: tuple(dict.fromkeys(name for name, _ in at)) for dim, at in found.items()}
-
-
-def _prepare(control: RunControl, path: str, shapes: dict[str, tuple[int, ...]]) -> None:
-    """Have the model open for the job that follows."""
-    _opened(path, shapes)
-
-
-def _forget(control: RunControl, path: str) -> None:
-    """Close a model, with all shapes that it was opened with, and free its memory."""
-    for key in [key for key in _open_models if key[0] == path]:
+def _forget(job: jobs.ForgetJob, control: RunControl) -> None:
+    for key in [key for key in _open_models if key[0] == job.path]:
         _open_models.pop(key).close()
 
 
-def _preflight(control: RunControl, path: str, shapes: Any, settings: Any) -> Any:
+def _resolve_shapes(job: jobs.ResolveShapesJob, control: RunControl) -> tuple[jobs.Shapes, ...]:
+    from collage_engine.model.dimensions import input_shapes
+    from collage_engine.model.onnx_file import read_without_weights
+
+    model = read_without_weights(job.path)
+    return tuple(input_shapes(model, each.dims, each.shapes, job.path) for each in job.choices)
+
+
+def _dimensions(job: jobs.DimensionsJob, control: RunControl) -> dict[str, tuple[str, ...]]:
+    from collage_engine.model.dimensions import symbolic_dimensions
+    from collage_engine.model.onnx_file import read_without_weights
+
+    found = symbolic_dimensions(read_without_weights(job.path))
+    return {dim: tuple(dict.fromkeys(name for name, _ in at)) for dim, at in found.items()}
+
+
+def _preflight(job: jobs.PreflightJob, control: RunControl) -> tuple[PreflightAnswer, RunUpdate]:
     from collage_engine.candidates.preflight import preflight
 
-    return preflight(_opened(path, shapes), settings)
+    return preflight(_opened(job.path, job.shapes), job.settings, control.faults)
 
 
-def _run(control: RunControl, path: str, shapes: Any, **arguments: Any) -> RunUpdate:
+def _enumerate(job: jobs.EnumerateJob, control: RunControl) -> RunUpdate:
+    from collage_engine.candidates.preflight import enumerate_only
+
+    return enumerate_only(_opened(job.path, job.shapes), job.settings, control.faults)
+
+
+def _run(job: jobs.RunJob, control: RunControl, exchange: Exchange | None = None) -> RunUpdate:
     from collage_engine.run.run import run
 
-    return run(lambda: _opened(path, shapes), control=control, **arguments)
+    return run(
+        lambda: _opened(job.path, job.shapes),
+        control=control,
+        settings=job.settings,
+        pins=job.pins,
+        out=job.out,
+        run_id=job.run_id,
+        previous=job.previous,
+        spent_s=job.spent_s,
+        exchange=exchange,
+    )
 
 
-def _run_shared(
-    control: RunControl,
-    path: str,
-    shapes: Any,
-    exchange: str,
-    known: tuple[Measurement, ...],
-    **arguments: Any,
-) -> RunUpdate:
-    """Do a run as a machine of a farm, which keeps no costs beyond it.
-
-    Args:
-        control: Also takes the measurements as they are stored, and the groups for others.
-        path: The model.
-        shapes: Its input shapes.
-        exchange: The folder through which groups are shared with other machines.
-        known: Measurements that the farm's coordinator has stored.
-        arguments: Those of ``run``.
-    """
-    store = _opened(path, shapes).store
+def _run_shared(job: jobs.SharedRunJob, control: RunControl) -> RunUpdate:
+    """Do a run as a machine of a farm; ``control`` also takes the measurements as they come."""
+    store = _opened(job.path, job.shapes).store
     store.forget_measurements()
-    store.put_many(known)
+    store.put_many(job.known)
     store.on_put = lambda measurements: control.emit(Stored(measurements))
     try:
-        return _run(control, path, shapes, exchange=Exchange(exchange), **arguments)
+        return _run(job, control, Exchange(job.exchange))
     finally:
         store.on_put = None
 
 
-def _measure(control: RunControl, path: str, shapes: Any, **arguments: Any) -> Any:
+def _measure(job: jobs.MeasureJob, control: RunControl) -> list[CandidateRecord]:
     from collage_engine.run.measure_selection import measure_selection
 
-    return measure_selection(_opened(path, shapes), control=control, **arguments)
+    return measure_selection(
+        _opened(job.path, job.shapes),
+        control=control,
+        settings=job.settings,
+        nodes=job.nodes,
+        toolchains=job.toolchains,
+        longer=job.longer,
+    )
 
 
-def _inside(control: RunControl, path: str, shapes: Any, **arguments: Any) -> Any:
+def _inspect(job: jobs.InspectJob, control: RunControl) -> InsideAnswer:
     from collage_engine.run.inspect_candidate import inspect_candidate
 
-    return inspect_candidate(_opened(path, shapes), **arguments)
+    opened = _opened(job.path, job.shapes)
+    return inspect_candidate(opened, candidate=job.candidate, node=job.node)
 
 
-def _export(control: RunControl, path: str, shapes: Any, **arguments: Any) -> Any:
+def _export(job: jobs.ExportJob, control: RunControl) -> bytes | None:
     from collage_engine.run.export_again import export
 
-    return export(_opened(path, shapes), **arguments)
+    return export(_opened(job.path, job.shapes), run=job.run, out=job.out)
 
 
-def _export_shapes(
-    control: RunControl,
-    path: str,
-    members: tuple[tuple[dict[str, tuple[int, ...]], dict[str, int], Run], ...],
-    **arguments: Any,
-) -> Any:
-    """Write one artifact with an entry for each of several shapes.
-
-    Args:
-        control: Not used; exporting has no progress.
-        path: The model.
-        members: For each shape the sizes of the inputs, those of the named dimensions, and its run.
-        arguments: Those of ``run.export_again.export_together``.
-    """
+def _export_shapes(job: jobs.ExportShapesJob, control: RunControl) -> tuple[bytes | None, Sharing]:
     from collage_engine.run.export_again import export_together
 
-    entries = [(partial(_opened, path, shapes), dims, run) for shapes, dims, run in members]
-    return export_together(entries, **arguments)
+    entries = [(partial(_opened, job.path, shapes), dims, run) for shapes, dims, run in job.members]
+    return export_together(entries, out=job.out, nearest=job.nearest)
 
 
-def _enumerate(control: RunControl, path: str, shapes: Any, settings: Any) -> Any:
-    from collage_engine.candidates.preflight import enumerate_only
-
-    return enumerate_only(_opened(path, shapes), settings)
-
-
-_JOBS: dict[str, Callable[..., Any]] = {
-    "open": _open,
-    "shapes": _resolve_shapes,
-    "dimensions": _dimensions,
-    "prepare": _prepare,
-    "forget": _forget,
-    "preflight": _preflight,
-    "enumerate": _enumerate,
-    "run": _run,
-    "run_shared": _run_shared,
-    "measure": _measure,
-    "inside": _inside,
-    "export": _export,
-    "export_shapes": _export_shapes,
+DO: dict[type[jobs.Job[Any]], Callable[[Any, RunControl], Any]] = {
+    jobs.OpenModelJob: _open,
+    jobs.PrepareJob: _prepare,
+    jobs.ForgetJob: _forget,
+    jobs.ResolveShapesJob: _resolve_shapes,
+    jobs.DimensionsJob: _dimensions,
+    jobs.PreflightJob: _preflight,
+    jobs.EnumerateJob: _enumerate,
+    jobs.RunJob: _run,
+    jobs.SharedRunJob: _run_shared,
+    jobs.MeasureJob: _measure,
+    jobs.InspectJob: _inspect,
+    jobs.ExportJob: _export,
+    jobs.ExportShapesJob: _export_shapes,
 }
+"""What does each job."""

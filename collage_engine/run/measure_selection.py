@@ -58,7 +58,7 @@ def measure_selection(
     graph = open_model.model.graph
     operators = tuple(OperatorNumber(number) for number in sorted(set(nodes)))
     _check_convex(graph, operators)
-    menu = open_model.menu(settings)
+    menu = open_model.menu(settings, faults=control.faults)
     asked = _asked_for(open_model, menu, operators, toolchains)
     costs = CostTable()
     if asked.supported:
@@ -67,7 +67,7 @@ def measure_selection(
             groups = group_candidates(asked.supported)
             outcome = measuring.measure_groups(groups, None, again=longer)
         costs = costs.with_measured(asked.supported, outcome.costs)
-        open_model.extend_menu(settings, asked.supported)
+        open_model.extend_menu(settings, asked.supported, control.faults)
     return [*records_of(asked.supported, costs), *asked.refused]
 
 

@@ -20,6 +20,7 @@ import msgspec
 from collage_engine import __version__
 from collage_engine.machine.scratch import Scratch
 from collage_engine.planning.document_search import search_document
+from collage_engine.records import jobs
 from collage_engine.records.answers import InsideAnswer, PreflightAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import (
@@ -32,7 +33,7 @@ from collage_engine.records.errors import (
 from collage_engine.records.event import Done, Event, Measured, Probing, Provisional
 from collage_engine.records.farm import FarmStatus
 from collage_engine.records.placement import Run
-from collage_engine.records.results import Opened, RunUpdate
+from collage_engine.records.results import RunUpdate
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import MOST_SHAPES, ShapeChoice
 from collage_engine.records.versions import SERVICE_PROTOCOL
@@ -208,16 +209,14 @@ class Engine:
         return path, None
 
     def _imported(self, path: Path, shapes: dict[str, tuple[int, ...]]) -> Document:
-        opened: Opened = self._side_job("open", path=str(path.resolve()), shapes=shapes)
+        opened = self._side_job(jobs.OpenModelJob(path=str(path.resolve()), shapes=shapes))
         return Document(model=opened.model, graph=opened.graph)
 
     def model_dimensions(self, params: p.ModelOpen) -> p.Dimensions:
         """Name the dimensions of a model's inputs whose sizes it leaves open."""
         path, temporary = self._model_file(params)
         try:
-            found: dict[str, tuple[str, ...]] = self._side_job(
-                "dimensions", path=str(path.resolve())
-            )
+            found = self._side_job(jobs.DimensionsJob(path=str(path.resolve())))
         finally:
             if temporary is not None:
                 temporary.cleanup()
@@ -305,10 +304,9 @@ class Engine:
             UsageError: The model has no such dimension, or a value contradicts it.
             ModelError: The file is no model.
         """
-        found: tuple[dict[str, tuple[int, ...]], ...] = self._side_job(
-            "shapes", path=str(user_path(str(path)).resolve()), choices=tuple(choices)
+        return self._side_job(
+            jobs.ResolveShapesJob(path=str(user_path(str(path)).resolve()), choices=tuple(choices))
         )
-        return found
 
     def _admit(
         self,
@@ -350,9 +348,7 @@ class Engine:
     def enumerate(self, handle: str, settings: RunSettings) -> list[CandidateRecord]:
         """Find the document's candidates, with the costs that are stored; nothing is measured."""
         opened = self.document(handle)
-        outcome: RunUpdate = self._side_job(
-            "enumerate", **opened.model_arguments(), settings=settings
-        )
+        outcome = self._side_job(jobs.EnumerateJob(**opened.model_arguments(), settings=settings))
         opened.take(outcome)
         return list(opened.document.candidates)
 
@@ -437,9 +433,8 @@ class Engine:
     def run_preflight(self, params: p.RunStart) -> PreflightAnswer:
         """Say what a run would do, and find the candidates on the way."""
         opened = self.document(params.document)
-        answer: PreflightAnswer
         answer, outcome = self._side_job(
-            "preflight", **opened.model_arguments(), settings=params.settings
+            jobs.PreflightJob(**opened.model_arguments(), settings=params.settings)
         )
         if opened.running is None:
             opened.take(outcome)
@@ -515,10 +510,7 @@ class Engine:
         runner = self._farms.jobs(settings) if settings.farm else self._pipeline
         self._runs[ticket] = runner
         try:
-            outcome: RunUpdate = runner.job(
-                "run",
-                ticket=ticket,
-                on_event=on_event,
+            job = jobs.RunJob(
                 **opened.model_arguments(),
                 settings=settings,
                 pins=tuple(opened.document.pins),
@@ -527,6 +519,7 @@ class Engine:
                 previous=opened.last_measured_run(settings) if quick else None,
                 spent_s=spent_s,
             )
+            outcome = runner.job(job, ticket=ticket, on_event=on_event)
         finally:
             self._runs.pop(ticket, None)
             opened.provisional = None
@@ -598,16 +591,14 @@ class Engine:
             assert isinstance(event, Event)
             self._listener(opened.handle, event)
 
-        fresh: list[CandidateRecord] = self._pipeline.job(
-            "measure",
-            ticket=_TICKET.get(),
-            on_event=on_event,
+        job = jobs.MeasureJob(
             **opened.model_arguments(),
             settings=opened.document.settings,
             nodes=params.nodes,
             toolchains=params.toolchains,
             longer=params.longer,
         )
+        fresh = self._pipeline.job(job, ticket=_TICKET.get(), on_event=on_event)
         opened.put_measured(fresh)
         return p.CandidatesAnswer(candidates=tuple(fresh), total=len(fresh))
 
@@ -617,10 +608,9 @@ class Engine:
         if params.node is not None:
             opened.must_have(params.node)
         candidate = opened.candidate(params.candidate) if params.candidate is not None else None
-        answer: InsideAnswer = self._side_job(
-            "inside", **opened.model_arguments(), candidate=candidate, node=params.node
+        return self._side_job(
+            jobs.InspectJob(**opened.model_arguments(), candidate=candidate, node=params.node)
         )
-        return answer
 
     def export_artifact(self, params: p.ExportArtifact) -> p.Exported:
         """Write a run's placement to a folder, or return it as an archive's bytes."""
@@ -628,8 +618,8 @@ class Engine:
         run = opened.run(params.run)
         if run.placement is None:
             raise UsageError(f"run {params.run} has no placement to export")
-        content: bytes | None = self._side_job(
-            "export", **opened.model_arguments(), run=run, out=params.path
+        content = self._side_job(
+            jobs.ExportJob(**opened.model_arguments(), run=run, out=params.path)
         )
         return p.Exported(path=params.path, content=content)
 
@@ -646,8 +636,7 @@ class Engine:
         if len(placed) < 2:
             raise UsageError("the document is open for one shape only")
         content: bytes | None
-        content, sharing = self._side_job(
-            "export_shapes",
+        job = jobs.ExportShapesJob(
             path=opened.model_arguments()["path"],
             members=tuple(
                 (member.opened.document.model.shapes, member.choice.dims, run)
@@ -656,6 +645,7 @@ class Engine:
             out=params.path,
             nearest=params.nearest,
         )
+        content, sharing = self._side_job(job)
         for _, run in placed:
             run.sharing = sharing
         return p.Exported(path=params.path, content=content, sharing=sharing)
@@ -668,9 +658,9 @@ class Engine:
         """Show a farm's machines, pools and placements; FarmError where it cannot be reached."""
         return self._farms.status(params.address)
 
-    def _side_job(self, name: str, **arguments: Any) -> Any:
+    def _side_job(self, job: jobs.Job[jobs.Answer]) -> jobs.Answer:
         """Do a job of the request being served in a child that is idle, if there is one."""
-        return self._idle_client().job(name, ticket=_TICKET.get(), **arguments)
+        return self._idle_client().job(job, ticket=_TICKET.get())
 
     def _idle_client(self) -> PipelineClient:
         return self._side if self._pipeline.busy else self._pipeline

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from collage_engine.records.errors import FarmError
 from collage_engine.records.farm import FarmStatus
+from collage_engine.records.jobs import Answer, Job
 from collage_engine.records.settings import RunSettings
 from collage_engine.service.run_client import Ticket
 
@@ -16,13 +17,12 @@ class RunsJobs(Protocol):
 
     def job(
         self,
-        name: str,
+        job: Job[Answer],
         *,
         ticket: Ticket | None = None,
         on_event: Callable[[object], None] | None = None,
-        **arguments: Any,
-    ) -> Any:
-        """Run a job and return what it returns; see ``PipelineClient.job``."""
+    ) -> Answer:
+        """Have a job done and return its answer; see ``PipelineClient.job``."""
         ...
 
     def cancel(self, ticket: Ticket | None = None) -> bool:

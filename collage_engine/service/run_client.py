@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from collage_engine.machine.cgroups import memory_bytes
+from collage_engine.machine.risk_marker import RiskMarker
 from collage_engine.machine.scratch import Scratch
 from collage_engine.machine.whole_folder import tidy
 from collage_engine.machine.worker import (
@@ -23,35 +25,28 @@ from collage_engine.machine.worker import (
     WorkerTimeout,
 )
 from collage_engine.records.errors import Cancelled, CollageError, ModelError
-from collage_engine.toolchains.at_risk import LEFT_OUT, NOTE, read_note
+from collage_engine.records.jobs import (
+    Answer,
+    ForgetJob,
+    Job,
+    JobCall,
+    ModelJob,
+    PrepareJob,
+    RunJob,
+)
 
 _LOG = logging.getLogger(__name__)
 
 GRACE_S = 0.8
 """Seconds that a cancelled job may take to end by itself before its process is killed; chosen: a
 cancel is answered within a second."""
-OPEN_LIMIT_S = 300.0
-"""Seconds for opening a model; chosen, some ten times the largest seen."""
-_LIMITS_S = {
-    "open": OPEN_LIMIT_S,
-    "shapes": OPEN_LIMIT_S,
-    "dimensions": OPEN_LIMIT_S,
-    "prepare": OPEN_LIMIT_S,
-    "forget": 60.0,
-    "preflight": 1800.0,
-    "enumerate": 1800.0,
-    "inside": 1800.0,
-    "measure": 3600.0,
-    "export": 3600.0,
-    "export_shapes": 3600.0,
-}
-"""Seconds for each job but a run, which has its budget; chosen: some ten times the longest seen,
-with runtimes that have to be compiled first."""
-_SILENCE_S = {"run": 3600.0, "run_shared": 3600.0}
-"""Seconds without any event after which a job is given up; chosen: no stage of a run is that long
-without one unless something hangs."""
-_WITH_MODEL = {"preflight", "enumerate", "run", "run_shared", "measure", "inside", "export"}
-"""Jobs that need the model, which is opened first, within the limit of opening."""
+KILLED_FROM_OUTSIDE = (
+    "its process was ended twice by SIGKILL, which the system does when memory runs out, or a "
+    "person; that says nothing about the model: see that memory is free, and start again"
+)
+AGAIN_LEAST_S = 10.0
+"""Seconds of its budget that a run has at least when it is started again; chosen: what was measured
+is known, and one whole model is placed in that time."""
 
 
 class Ticket:
@@ -80,15 +75,18 @@ class PipelineClient:
         """
         self._scratch = Scratch()
         """Recorded values and built modules, up to gigabytes: gone with the child, even killed."""
+        self._marker = RiskMarker(self._scratch.note, create=True)
+        """Which toolchain the child is asking."""
         self._worker = Worker(
             "collage_engine.run.child:serve",
             name=name,
-            env={**(env or {}), "TMPDIR": str(self._scratch.path), NOTE: str(self._scratch.note)},
+            env={**(env or {}), "TMPDIR": str(self._scratch.path)},
             memory_limit_bytes=int(memory_bytes() * JOB_MEMORY_SHARE),
+            marker=self._marker,
         )
         self._turn = threading.Condition()  # reentrant: Ctrl-C's handler cancels where it strikes
-        self._killed: set[str] = set()
-        """Toolchains that were being asked when a child was killed from outside."""
+        self._left_out: dict[str, str] = {}
+        """Toolchains that ended a child when it asked them about a model, with the reasons."""
         self._queue: list[Ticket] = []
         """The job that runs, and those that wait for it."""
         self._closed = False
@@ -103,23 +101,25 @@ class PipelineClient:
         if self.busy or not self._worker.alive:
             return  # it keeps few models in any case
         with contextlib.suppress(CollageError):
-            self.job("forget", path=path)
+            self.job(ForgetJob(path=path))
 
     def job(
         self,
-        name: str,
+        job: Job[Answer],
         *,
         ticket: Ticket | None = None,
         on_event: Callable[[object], None] | None = None,
-        **arguments: Any,
-    ) -> Any:
-        """Run a job of ``run.child`` and return what it returns.
+    ) -> Answer:
+        """Have a job done by ``run.child`` and return its answer.
+
+        Where the child is killed from outside, or a toolchain that it asks about the model ends it
+        or does not answer, the job is done once more, in the time that it has left and without
+        that toolchain.
 
         Args:
-            name: The job.
+            job: The job.
             ticket: By which it can be cancelled, also before it begins.
             on_event: Takes the events and partial results on the way.
-            arguments: What the job takes.
 
         Raises:
             Cancelled: ``cancel`` was called.
@@ -127,89 +127,74 @@ class PipelineClient:
         """
         ticket = ticket or Ticket()
         self._wait_for_its_turn(ticket)
+        attempt, began, was_killed = job, time.monotonic(), False
+        step: Job[Any] = job
         try:
             while True:
                 try:
-                    if name in _WITH_MODEL:
-                        model = {key: arguments[key] for key in ("path", "shapes")}
-                        self._call("prepare", model, ticket, None)
+                    if isinstance(attempt, ModelJob):
+                        step = PrepareJob(path=job.path, shapes=attempt.shapes)
+                        self._call(step, ticket, None)
+                    step = attempt
                     if ticket.kept.is_set():  # the model was only being opened
                         raise Cancelled("cancelled before it began")
-                    return self._call(name, arguments, ticket, on_event)
-                except WorkerCrashed as error:
-                    if ticket.cancelled.is_set() or not self._without_culprit(error):
+                    return cast(Answer, self._call(attempt, ticket, on_event))
+                except (WorkerCrashed, WorkerTimeout) as error:
+                    from_outside = isinstance(error, WorkerCrashed) and error.from_outside
+                    if ticket.cancelled.is_set() or (from_outside and was_killed):
                         raise
-        except WorkerCrashed as error:
+                    if not from_outside and not self._leave_out_culprit(error):
+                        raise
+                    was_killed |= from_outside
+                    _LOG.warning("job %s is done again: %s", job.name, error)
+                    self._clear_up(job)
+                    attempt = _in_time_left(job, time.monotonic() - began)
+        except (WorkerCrashed, WorkerTimeout) as error:
             if ticket.cancelled.is_set():
                 # The signal came before the child could handle it.
                 raise Cancelled("cancelled; what was measured is kept") from None
-            if name in ("open", "shapes", "dimensions", "prepare"):
-                raise ModelError(f"{arguments['path']} cannot be opened: {error}") from error
-            raise CollageError(
-                f"the engine's pipeline process died during {name}: {error}; "
-                "what was measured is kept, start again to go on"
-            ) from error
+            raise _given_up(step, error) from error
         except RemoteError as error:
-            error.args = (f"a defect of Collage Explorer, in its step {name!r}: {error}",)
+            error.args = (f"a defect of Collage Explorer, in its step {job.name!r}: {error}",)
             raise
         finally:
-            if not self._worker.alive:
-                self._scratch.empty()
-                if arguments.get("out") is not None:
-                    tidy(Path(arguments["out"]))
+            self._clear_up(job)
             self._leave(ticket)
 
-    def _without_culprit(self, error: WorkerCrashed) -> bool:
-        """Leave out the toolchain that the child was asking when it died, from the next child on.
-
-        Where the child was killed from outside it is asked once more.
+    def _leave_out_culprit(self, error: WorkerCrashed | WorkerTimeout) -> bool:
+        """Leave out the toolchain that the child was asking when it ended, from the next child on.
 
         Returns:
             Whether there was one, so that the job is worth another attempt.
         """
-        toolchain = read_note(self._scratch.note)
-        known = json.loads(self._worker.env.get(LEFT_OUT, "{}"))
-        if not toolchain or toolchain in known:
+        at_risk = self._marker.get()
+        if at_risk is None or at_risk.who in self._left_out:
             return False
-        self._scratch.note.unlink(missing_ok=True)
-        if error.from_outside and toolchain not in self._killed:
-            self._killed.add(toolchain)
-            return True
-        _LOG.warning("the child died while it asked %s: %s", toolchain, error)
-        known[toolchain] = f"the process that asked it about the model ended: {error}"
-        self._worker.env[LEFT_OUT] = json.dumps(known)
+        self._left_out[at_risk.who] = f"the process that asked it about the model ended: {error}"
         return True
 
+    def _clear_up(self, job: Job[Any]) -> None:
+        """Remove what a child left that has ended."""
+        if not self._worker.alive:
+            self._scratch.empty()
+            out = getattr(job, "out", None)
+            if out is not None:
+                tidy(Path(out))
+
     def _call(
-        self,
-        name: str,
-        arguments: dict[str, Any],
-        ticket: Ticket,
-        on_event: Callable[[object], None] | None,
-    ) -> Any:
+        self, job: Job[Any], ticket: Ticket, on_event: Callable[[object], None] | None
+    ) -> object:
         """Do one job in the child, within its limits."""
         if ticket.cancelled.is_set():
             raise Cancelled("cancelled before it began")
-        try:
-            return self._worker.call(
-                (name, arguments),
-                timeout_s=_LIMITS_S.get(name),
-                silence_s=_SILENCE_S.get(name),
-                cancel=ticket.kill,
-                on_message=on_event,
-            )
-        except WorkerTimeout as error:
-            if name in ("open", "shapes", "dimensions", "prepare"):
-                raise ModelError(
-                    f"{arguments['path']} was not opened within {error.seconds:g} s and is given "
-                    "up: "
-                    "the file may be broken, or the machine too busy"
-                ) from None
-            raise CollageError(
-                f"the step {name!r} was ended after {error.seconds:g} s without an answer; what "
-                "was "
-                "measured is kept"
-            ) from None
+        answer: object = self._worker.call(
+            JobCall(job=job, left_out=dict(self._left_out), marker=str(self._marker.path)),
+            timeout_s=job.limit_s,
+            silence_s=job.silence_s,
+            cancel=ticket.kill,
+            on_message=on_event,
+        )
+        return answer
 
     def _wait_for_its_turn(self, ticket: Ticket) -> None:
         with self._turn:
@@ -291,4 +276,36 @@ class PipelineClient:
                 ticket.kill.set()
             self._turn.notify_all()
         self._worker.close()
+        self._marker.close()
         self._scratch.close()
+
+
+def _in_time_left(job: Job[Answer], spent_s: float) -> Job[Answer]:
+    """Return a job as it is done again: a run has less of its budget left by then."""
+    if not isinstance(job, RunJob):
+        return job
+    most_s = job.settings.budget_s + job.settings.tune_budget_s - AGAIN_LEAST_S
+    again = replace(job, spent_s=max(job.spent_s, min(job.spent_s + spent_s, most_s)))
+    return cast(Job[Answer], again)
+
+
+def _given_up(job: Job[Any], error: WorkerCrashed | WorkerTimeout) -> CollageError:
+    """Return why a job was not done whose child ended, or was ended."""
+    if isinstance(error, WorkerCrashed) and error.from_outside:
+        return CollageError(f"{job.path}, step {job.name!r}: {KILLED_FROM_OUTSIDE}")
+    if isinstance(error, WorkerTimeout):
+        if job.opens:
+            return ModelError(
+                f"{job.path} was not opened within {error.seconds:g} s and is given up: the file "
+                "may be broken, or the machine too busy"
+            )
+        return CollageError(
+            f"the step {job.name!r} was ended after {error.seconds:g} s without an answer; what "
+            "was measured is kept"
+        )
+    if job.opens:
+        return ModelError(f"{job.path} cannot be opened: {error}")
+    return CollageError(
+        f"the engine's pipeline process died during {job.name}: {error}; what was measured is "
+        "kept, start again to go on"
+    )

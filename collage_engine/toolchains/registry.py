@@ -33,7 +33,6 @@ from collage_engine.records.errors import ToolchainError, UsageError
 from collage_engine.records.reasons import last_line, short_reason
 from collage_engine.records.toolchain import ToolchainAbout, ToolchainState
 from collage_engine.records.typed import decode
-from collage_engine.toolchains.at_risk import left_out
 from collage_engine.toolchains.base import Toolchain
 from collage_engine.toolchains.capabilities import ConvertsFormats, EvaluatesOnnx
 from collage_engine.toolchains.probe_memory import Probed, files_in_use, keep, recall, surroundings
@@ -214,8 +213,6 @@ def probe(
             is ``NOT_READY``, for now.
     """
     _check(name)
-    if name in left_out():
-        return _unavailable(name, left_out()[name])
     with _probing:
         known = _probed.get(name)
     if known is None:

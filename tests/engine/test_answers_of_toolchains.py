@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +15,10 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.candidates.runtime_facts import runtime_facts
 from collage_engine.partition.patterns import anything, op
 from collage_engine.partition.rules import PatternRule
+from collage_engine.records.faults import FaultTracker
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
 from collage_engine.toolchains import registry
-from collage_engine.toolchains.at_risk import LEFT_OUT, left_out
 from collage_engine.toolchains.example.toolchain import ExampleToolchain
 from tests.support.toolchain_models import convolutions
 
@@ -102,17 +101,21 @@ def model(tmp_path: Path) -> Iterator[OpenModel]:
 
 
 @pytest.fixture
-def menu_with(model: OpenModel, monkeypatch: pytest.MonkeyPatch) -> Any:
+def faults() -> FaultTracker:
+    return FaultTracker()
+
+
+@pytest.fixture
+def menu_with(model: OpenModel, faults: FaultTracker, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return what makes the menu of a hostile toolchain and of TVM."""
 
     def menu(attribute: str = "", value: Any = None, cls: str = "Hostile") -> Menu:
         monkeypatch.setitem(registry.TOOLCHAINS, NAME, f"{__name__}:{cls}")
         state = ToolchainState(name=NAME, available=True, version="1", targets=("cpu",))
         monkeypatch.setitem(registry._probed, NAME, state)
-        monkeypatch.setenv(LEFT_OUT, "{}")
         if attribute:
             monkeypatch.setattr(Hostile, attribute, value)
-        return model.menu(RunSettings(toolchains=(NAME, "tvm")))
+        return model.menu(RunSettings(toolchains=(NAME, "tvm")), faults=faults)
 
     registry.get.cache_clear()
     yield menu
@@ -120,19 +123,20 @@ def menu_with(model: OpenModel, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_an_answer_that_is_none_leaves_the_toolchain_out_with_the_reason(menu_with, name):
+def test_an_answer_that_is_none_leaves_the_toolchain_out_with_the_reason(menu_with, faults, name):
     attribute, answer, says = ANSWERS[name]
     menu = menu_with(attribute, answer)
     assert set(menu.instances) == {"tvm"} and menu.candidates
     (state,) = (state for state in menu.states if state.name == NAME)
     assert not state.available and says in state.reason, state.reason
-    assert state.reason.isprintable() and left_out().keys() == {NAME}
+    assert state.reason.isprintable() and faults.left_out.keys() == {NAME}
 
 
-def test_a_class_that_ends_the_process_costs_itself_only(menu_with):
+def test_a_class_that_ends_the_process_costs_itself_only(menu_with, faults):
     menu = menu_with(cls="Unloadable")
     assert set(menu.instances) == {"tvm"}
-    assert "cannot be loaded" in left_out()[NAME] and "no licence found" in left_out()[NAME]
+    assert "cannot be loaded" in faults.left_out[NAME]
+    assert "no licence found" in faults.left_out[NAME]
 
 
 def test_a_reason_of_many_lines_becomes_one(menu_with):
@@ -145,10 +149,10 @@ def test_a_reason_of_many_lines_becomes_one(menu_with):
     [_raise, lambda *_: None, lambda *_: (_library("/nowhere.so"),), lambda *_: (5,)],
     ids=["raises", "none", "no file", "numbers"],
 )
-def test_libraries_that_are_none_end_no_run(menu_with, libraries):
+def test_libraries_that_are_none_end_no_run(menu_with, faults, libraries):
     menu_with("runtime_libraries", libraries)
     assert not any(NAME in fact for fact in runtime_facts([NAME, "tvm"], 8))
-    assert os.environ[LEFT_OUT] == "{}"
+    assert not faults.left_out
 
 
 def _library(file: str) -> RuntimeLibrary:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
@@ -12,6 +13,7 @@ from collage_engine.build.build_job import BuildCover, BuildJob
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.model.importer import import_model
 from collage_engine.records.errors import CollageError, ModelError
+from collage_engine.records.jobs import Job, JobCall
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run import child
 from collage_engine.timing.bench import ModelBench
@@ -38,24 +40,30 @@ class FakeModel:
 
 
 def test_a_job_leaves_no_modules_and_a_changed_file_no_folder(tmp_path, monkeypatch):
-    def build(control: object, fail: bool) -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class BuildJob(Job[None]):
+        path: str = ""
+        fail: bool
+        name = "build"
+
+    def build(job: BuildJob, control: object) -> None:
         folder = child._opened(tmp_path / "model.onnx", {}).folder
         (folder / "confirm-1").mkdir()
         (folder / "confirm-1" / "model.so").touch()
-        if fail:
+        if job.fail:
             raise CollageError("no")
 
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr(child, "_open_models", {})
     monkeypatch.setattr(child, "OpenModel", FakeModel)
-    monkeypatch.setitem(child._JOBS, "build", build)
-    child.serve(("build", {"fail": False}), lambda _: None)
+    monkeypatch.setitem(child.DO, BuildJob, build)
+    child.serve(JobCall(job=BuildJob(fail=False)), lambda _: None)
     with pytest.raises(CollageError):
-        child.serve(("build", {"fail": True}), lambda _: None)
+        child.serve(JobCall(job=BuildJob(fail=True)), lambda _: None)
     (first,) = tmp_path.iterdir()
     assert list(first.iterdir()) == []
     monkeypatch.setattr(FakeModel, "current", False)
-    child.serve(("build", {"fail": False}), lambda _: None)
+    child.serve(JobCall(job=BuildJob(fail=False)), lambda _: None)
     (second,) = tmp_path.iterdir()
     assert second != first
 

@@ -12,6 +12,7 @@ import pytest
 
 from collage_engine.records.errors import ArtifactError, UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord
+from collage_engine.records.jobs import Job, RunJob
 from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Run
 from collage_engine.records.results import Opened, RunUpdate
 from collage_engine.records.settings import RunSettings
@@ -31,8 +32,8 @@ class FakeClient:
         self.kept: list[Ticket | None] = []
         self.forgotten: list[str] = []
 
-    def job(self, name: str, **_: Any) -> Any:
-        self.jobs.append(name)
+    def job(self, job: Job[Any], **_: Any) -> Any:
+        self.jobs.append(job.name)
         model = ModelRecord(path="m.onnx", sha256="", nodes=0, weights_bytes=0, onnx_nodes=0)
         graph = GraphRecord(nodes=(), inputs=(), outputs=())
         return Opened(model=model, graph=graph, seconds=0.0)
@@ -145,13 +146,15 @@ def test_the_best_answer_so_far_is_exported_by_the_id_of_the_run(engine) -> None
 def test_a_run_whose_artifact_cannot_be_written_is_kept(engine, monkeypatch) -> None:
     opened = engine.document(engine.model_open(p.ModelOpen(path="m.onnx")).document)
 
-    def job(name: str, *, on_event: Callable[[object], None], **_: Any) -> None:
+    def job(job: RunJob, *, on_event: Callable[[object], None], **_: Any) -> None:
         on_event(RunUpdate(candidates=[]))
         on_event(RunUpdate(candidates=[], run=a_run("r1")))
         raise ArtifactError("there is no room for it")
 
     monkeypatch.setattr(engine._pipeline, "job", job)
-    monkeypatch.setattr(type(opened), "model_arguments", lambda self: {})  # there is no file
+    monkeypatch.setattr(
+        type(opened), "model_arguments", lambda self: {"path": "m.onnx", "shapes": {}}
+    )  # there is no file
     with pytest.raises(ArtifactError, match="no room"):
         engine.run(opened.handle, RunSettings(threads=3), out="out")
     assert [run.id for run in opened.document.runs] == ["r1"]

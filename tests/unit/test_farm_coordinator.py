@@ -36,6 +36,7 @@ from collage_engine.records.errors import (
     InfeasibleError,
 )
 from collage_engine.records.event import Log, Provisional
+from collage_engine.records.jobs import ExportJob, RunJob
 from collage_engine.records.placement import CandidateCounts, Partition, Placement, Run
 from collage_engine.records.results import RunUpdate
 from collage_engine.records.settings import RunSettings
@@ -566,10 +567,10 @@ class Exporter:
     def __init__(self, name: str) -> None:
         pass
 
-    def job(self, name: str, *, out: str, run: Run, **arguments: object) -> None:
-        assert name == "export" and run.placement is not None
-        Path(out).mkdir()
-        (Path(out) / "manifest.json").write_text("{}")
+    def job(self, job: ExportJob, **_: object) -> None:
+        assert job.run.placement is not None and job.out is not None
+        Path(job.out).mkdir()
+        (Path(job.out) / "manifest.json").write_text("{}")
 
     def close(self) -> None:
         pass
@@ -603,15 +604,8 @@ class LosingFarm:
         )
         settings = RunSettings(farm="fake")
         try:
-            update = FarmJobs(lambda: connection, settings).job(
-                "run",
-                on_event=self.events.append,
-                run_id="r1",
-                path=str(model),
-                shapes={},
-                settings=settings,
-                out=out,
-            )
+            job = RunJob(path=str(model), shapes={}, settings=settings, out=out, run_id="r1")
+            update = FarmJobs(lambda: connection, settings).job(job, on_event=self.events.append)
         finally:
             self.coordinator.close()
         assert update.run is not None
@@ -707,12 +701,10 @@ def test_a_run_that_waits_for_a_machine_says_so(tmp_path, monkeypatch) -> None:
     )
     events: list[Any] = []
     settings = RunSettings(farm="fake")
-    arguments = {"path": str(model), "shapes": {}, "settings": settings, "out": None}
+    job = RunJob(path=str(model), shapes={}, settings=settings, run_id="r1")
     try:
         with pytest.raises(FarmError, match="has no machine that works"):
-            FarmJobs(lambda: connection, settings).job(
-                "run", on_event=events.append, run_id="r1", **arguments
-            )
+            FarmJobs(lambda: connection, settings).job(job, on_event=events.append)
     finally:
         connection.coordinator.close()
     assert [event.text for event in events] == [WAITS]
@@ -740,9 +732,9 @@ def test_a_scheduler_that_is_back_at_once_is_tried_again(losing, tmp_path, monke
     settings = RunSettings(farm="fake")
     events: list[Any] = []
     jobs: Any = FarmJobs(lambda: back if gone.lost else gone, settings)  # type: ignore
-    arguments = {"path": str(model), "shapes": {}, "settings": settings, "out": None}
+    job = RunJob(path=str(model), shapes={}, settings=settings, run_id="r1")
     try:
-        assert jobs.job("run", on_event=events.append, run_id="r1", **arguments) is run
+        assert jobs.job(job, on_event=events.append) is run
     finally:
         gone.coordinator.close()
     assert "the scheduler is gone; trying again in 0 s" in events[0].text

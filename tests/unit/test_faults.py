@@ -41,8 +41,9 @@ def test_who_runs_elsewhere_is_not_to_blame_for_a_placement_of_several() -> None
     assert faults.left_out.keys() == {"evil", "tvm"}, "by itself it is to blame"
 
 
-def test_who_is_left_out_from_the_beginning_is_not_tried() -> None:
-    faults = FaultTracker({"evil": "it ended the process that asked it"})
+def test_who_cannot_be_asked_is_out_at_once() -> None:
+    faults = FaultTracker()
+    faults.leave_out("evil", "it ended the process that asked it")
     assert "ended the process" in (faults.reason_against(["evil"]) or "")
 
 

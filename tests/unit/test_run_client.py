@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 import threading
 import time
 
@@ -10,10 +11,13 @@ import pytest
 
 from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.machine.worker import RemoteError, Worker
+from collage_engine.records import jobs
 from collage_engine.records.errors import Cancelled, CollageError, ModelError
+from collage_engine.records.jobs import ForgetJob, JobCall, OpenModelJob, RunJob
+from collage_engine.records.settings import RunSettings
 from collage_engine.run import child
-from collage_engine.service import run_client
 from collage_engine.service.run_client import PipelineClient, Ticket
+from tests.unit.slow_jobs import AskJob, DieJob, LimitedSleepJob, SleepJob
 
 NO_ROOM = OSError(errno.ENOSPC, "No space left on device")
 
@@ -26,13 +30,13 @@ NO_ROOM = OSError(errno.ENOSPC, "No space left on device")
     ],
 )
 def test_what_the_system_refuses_is_a_sentence(monkeypatch, error, says):
-    def job(**_: object) -> None:
+    def do(job: object, control: object) -> None:
         raise error
 
-    monkeypatch.setitem(child._JOBS, "open", job)
+    monkeypatch.setitem(child.DO, ForgetJob, do)
     monkeypatch.setattr("signal.signal", lambda *_: None)
     with pytest.raises(CollageError, match=says) as raised:
-        child.serve(("open", {}), lambda _: None)
+        child.serve(JobCall(job=ForgetJob(path="/m.onnx")), lambda _: None)
     assert "Errno" not in str(raised.value)
 
 
@@ -40,8 +44,8 @@ def test_a_defect_is_called_one_and_leaves_no_scratch():
     client = PipelineClient("test")
     scratch = client._scratch.path.parent
     try:
-        with pytest.raises(RemoteError, match="a defect of Collage Explorer, in its step 'nope'"):
-            client.job("nope")
+        with pytest.raises(RemoteError, match="a defect of Collage Explorer, in its step 'sleep'"):
+            client.job(SleepJob(seconds=0))
     finally:
         client.close()
     assert not scratch.exists()
@@ -61,7 +65,7 @@ def client():
 class Asked(threading.Thread):
     """A job asked for by a thread of its own."""
 
-    def __init__(self, client: PipelineClient, seconds: float, **more: object) -> None:
+    def __init__(self, client: PipelineClient, seconds: float, **more: bool) -> None:
         super().__init__(daemon=True)
         self.client, self.seconds, self.more = client, seconds, more
         self.ticket = Ticket()
@@ -70,9 +74,8 @@ class Asked(threading.Thread):
 
     def run(self) -> None:
         try:
-            self.said = self.client.job(
-                "sleep", ticket=self.ticket, seconds=self.seconds, **self.more
-            )
+            job = SleepJob(seconds=self.seconds, **self.more)
+            self.said = self.client.job(job, ticket=self.ticket)
         except CollageError as error:
             self.said = error
 
@@ -94,11 +97,11 @@ def test_a_job_is_cancelled_while_its_child_is_only_starting(client):
     until(lambda: client.busy)
     assert client.cancel(asked.ticket)
     assert isinstance(asked.ended(), Cancelled)
-    assert client.job("sleep", seconds=0) == "slept"
+    assert client.job(SleepJob(seconds=0)) == "slept"
 
 
 def test_a_running_job_is_asked_to_end_and_keeps_its_child(client):
-    assert client.job("sleep", seconds=0) == "slept"
+    assert client.job(SleepJob(seconds=0)) == "slept"
     child = client._worker.pid
     asked = Asked(client, 60)
     until(lambda: client.busy)
@@ -117,7 +120,7 @@ def test_a_job_that_does_not_listen_is_killed(client):
 
 
 def test_a_running_job_is_told_to_keep_what_it_has(client):
-    assert client.job("sleep", seconds=0) == "slept"
+    assert client.job(SleepJob(seconds=0)) == "slept"
     asked = Asked(client, 60, keeps=True)
     until(lambda: client.busy)
     time.sleep(0.3)
@@ -126,7 +129,7 @@ def test_a_running_job_is_told_to_keep_what_it_has(client):
 
 
 def test_a_second_stop_ends_a_job_that_keeps_at_once(client):
-    assert client.job("sleep", seconds=0) == "slept"
+    assert client.job(SleepJob(seconds=0)) == "slept"
     asked = Asked(client, 60)
     until(lambda: client.busy)
     time.sleep(0.3)
@@ -162,7 +165,7 @@ def test_a_ticket_cancelled_beforehand_never_starts(client):
     ticket = Ticket()
     assert client.cancel(ticket)
     with pytest.raises(Cancelled):
-        client.job("sleep", ticket=ticket, seconds=60)
+        client.job(SleepJob(seconds=60), ticket=ticket)
     assert not client.busy and client._worker.generation == 0
 
 
@@ -179,31 +182,36 @@ def test_jobs_that_wait_at_the_close_start_no_child(client):
     client.close()
     assert isinstance(first.ended(), Cancelled) and isinstance(second.ended(), Cancelled)
     with pytest.raises(Cancelled):
-        client.job("sleep", seconds=0)
+        client.job(SleepJob(seconds=0))
     assert client._worker.generation == 1 and not client._worker.alive
     assert not scratch.exists()
 
 
-def test_a_job_beyond_its_time_is_ended_and_the_next_one_runs(client, monkeypatch):
-    monkeypatch.setitem(run_client._LIMITS_S, "sleep", 12.0)
-    stuck = Asked(client, 600, stubborn=True)
-    after = Asked(client, 0.0)
-    assert "'sleep' was ended after 12 s" in str(stuck.ended())
-    assert after.ended() == "slept"
+def test_a_job_beyond_its_time_is_ended_and_the_next_one_runs(client):
+    with pytest.raises(CollageError, match="'sleep' was ended after 12 s"):
+        client.job(LimitedSleepJob(seconds=600, stubborn=True))
+    assert client.job(SleepJob(seconds=0)) == "slept"
 
 
 def test_an_opening_that_takes_too_much_memory_is_ended_and_names_the_file(client):
     client._worker.memory_limit_bytes = 200 << 20
     with pytest.raises(ModelError, match=r"^/m\.onnx cannot be opened: used more than .* memory"):
-        client.job("open", path="/m.onnx")
+        client.job(OpenModelJob(path="/m.onnx", shapes={}))
     assert Asked(client, 0.0).ended() == "slept"
 
 
-def test_every_job_of_the_child_has_a_limit():
-    limited = run_client._LIMITS_S.keys() | run_client._SILENCE_S.keys()
-    assert child._JOBS.keys() - {"sleep", "ask", "die"} <= limited
-    measuring = Worker("").memory_limit_bytes
-    job = run_client.PipelineClient("test")._worker.memory_limit_bytes
+def test_every_job_is_done_and_has_a_limit():
+    kinds = {
+        kind
+        for kind in vars(jobs).values()
+        if isinstance(kind, type) and issubclass(kind, jobs.Job) and hasattr(kind, "name")
+    }
+    assert kinds == child.DO.keys()
+    assert all(kind.limit_s or kind.silence_s for kind in kinds)
+
+
+def test_the_process_of_the_run_may_take_more_memory_than_one_that_measures(client):
+    measuring, job = Worker("").memory_limit_bytes, client._worker.memory_limit_bytes
     assert measuring < job < memory_bytes(), "a candidate that takes too much costs only itself"
 
 
@@ -233,23 +241,54 @@ WAYS = ("abort", "segfault", "exit", "hang")
 def test_a_toolchain_that_ends_the_process_that_asks_it_is_left_out_and_the_job_goes_on(
     client, way
 ):
-    left_out = client.job("ask", toolchains=("good", way))
+    asked = AskJob(toolchains=("good", way))
+    left_out = client.job(asked)
     assert left_out.keys() == {way}
     assert "the process that asked it about the model ended" in left_out[way]
-    assert client.job("ask", toolchains=("good", way)) == left_out, "later jobs leave it out too"
-
-
-def test_a_child_that_is_killed_from_outside_costs_no_toolchain(client, tmp_path, monkeypatch):
-    monkeypatch.setenv("COLLAGE_TEST_MARK", str(tmp_path / "mark"))
-    assert client.job("ask", toolchains=("good", "killed")) == {}
-    assert (tmp_path / "mark").exists()
+    assert client.job(asked) == left_out, "later jobs leave it out too"
 
 
 def test_several_of_them_are_left_out_one_by_one(client):
-    assert client.job("ask", toolchains=WAYS).keys() == set(WAYS)
+    assert client.job(AskJob(toolchains=WAYS)).keys() == set(WAYS)
 
 
-def test_a_child_that_dies_while_no_toolchain_is_asked_ends_the_job(client):
-    client.job("ask", toolchains=("good",))
-    with pytest.raises(CollageError, match="pipeline process died during die"):
-        client.job("die")
+@pytest.fixture
+def mark(tmp_path, monkeypatch):
+    """Return a file with a letter for each child that came to a place where it may be killed."""
+    monkeypatch.setenv("COLLAGE_TEST_MARK", str(tmp_path / "mark"))
+    return tmp_path / "mark"
+
+
+def test_a_child_that_is_killed_from_outside_costs_no_toolchain(client, mark):
+    assert client.job(AskJob(toolchains=("good", "killed"))) == {}
+    assert len(mark.read_text()) == 2
+
+
+def test_a_child_that_dies_while_no_toolchain_is_asked_ends_the_job(client, mark):
+    client.job(AskJob(toolchains=("good",)))
+    with pytest.raises(CollageError, match="pipeline process died during die: killed by SIGABRT"):
+        client.job(DieJob())
+    assert len(mark.read_text()) == 1
+
+
+def test_a_child_that_is_killed_from_outside_does_its_job_once_more(client, mark):
+    client.job(DieJob(signal=signal.SIGKILL, times=1))
+    assert len(mark.read_text()) == 2
+    with pytest.raises(CollageError, match=r"says nothing about the model.*memory"):
+        client.job(DieJob(signal=signal.SIGKILL))
+    assert len(mark.read_text()) == 4
+
+
+def test_an_opening_that_is_killed_from_outside_does_not_blame_the_file(client):
+    with pytest.raises(CollageError, match=r"/killed\.onnx.* twice by SIGKILL") as told:
+        client.job(OpenModelJob(path="/killed.onnx", shapes={}))
+    assert "cannot be opened" not in str(told.value)
+
+
+@pytest.mark.parametrize(("budget_s", "most_s"), [(600.0, 600.0), (10.2, 0.3)])
+def test_a_run_that_is_killed_goes_on_within_its_budget(client, mark, budget_s, most_s):
+    settings = RunSettings(budget_s=budget_s)
+    job = RunJob(path="/m.onnx", shapes={}, settings=settings, run_id="r1", spent_s=0.1)
+    spent_s = client.job(job).constants["spent_s"]
+    assert 0.1 < spent_s <= most_s, "it is not given the time again, and has some seconds at least"
+    assert most_s < 1.0 or spent_s > 0.5

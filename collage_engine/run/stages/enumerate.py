@@ -27,7 +27,7 @@ from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.api import Search, solve
-from collage_engine.toolchains.at_risk import asking, left_out
+from collage_engine.toolchains.asking import asking
 from collage_engine.toolchains.registry import about
 from collage_engine.trials.baselines import check_placements
 from collage_engine.wording import stages as say
@@ -86,18 +86,21 @@ class Enumerate:
             ready_by = time.monotonic() + set_up_s(inputs.budget)
             while True:
                 probing = Probing(on_probe=on_probe, ready_by=ready_by, waited_for=waited_for)
-                menu = inputs.open_model.menu(settings, pinned_to_host(inputs.pins), probing)
+                menu = inputs.open_model.menu(
+                    settings, pinned_to_host(inputs.pins), probing, control.faults
+                )
                 learn(menu.states)  # what the run says names toolchains by their titles
                 missed = [n for n in menu.not_ready if _compiles_for(n, menu.target.kind)]
-                absent = [not_ready_in_words(missed)] if missed else []
-                absent += [
-                    say.LEFT_OUT.format(toolchain=n, reason=why) for n, why in left_out().items()
+                late = [not_ready_in_words(missed)] if missed else []
+                out = [
+                    say.LEFT_OUT.format(toolchain=n, reason=why)
+                    for n, why in control.faults.left_out.items()
                 ]
                 names = [toolchain.name for toolchain in menu.states]
                 check_placements(model.graph.record, model.record.folded, settings, names)
                 data = _problem_data(inputs, menu)
                 try:
-                    with naming_who_is_absent(absent):
+                    with naming_who_is_absent([*late, *out]):
                         _check_that_a_cover_exists(data, menu.without_candidates)
                 except InfeasibleError:
                     if not missed:
@@ -105,7 +108,7 @@ class Enumerate:
                     waited_for |= frozenset(missed)  # late is better than no answer
                 else:
                     break
-            for sentence in absent:
+            for sentence in late:
                 control.warn(sentence)
             distinct = len({candidate.key for candidate in menu.candidates})
             report.detail = f"{counted(len(menu.candidates), 'candidate')}, {distinct:,} distinct"

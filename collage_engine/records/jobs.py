@@ -1,0 +1,195 @@
+"""The jobs of the process of the run: requests, their answers, and how long each may take.
+
+A request is pickled to the process (``run.child``), which answers with an object of the type that
+the request's class names, ``Job[Answer]``. What a job is not done in is given up, and its process
+is ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
+
+from collage_engine.records.answers import InsideAnswer, PreflightAnswer
+from collage_engine.records.candidate import Candidate, CandidateRecord
+from collage_engine.records.pin import Pin
+from collage_engine.records.placement import Run
+from collage_engine.records.results import Opened, RunUpdate
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.shapes import ShapeChoice, Sharing
+
+Answer = TypeVar("Answer")
+Shapes = dict[str, tuple[int, ...]]
+"""Shapes of a model's inputs that the user chose, by name."""
+
+OPEN_LIMIT_S = 300.0
+"""Seconds for opening a model; chosen, some ten times the largest seen."""
+ASK_LIMIT_S, WORK_LIMIT_S = 1800.0, 3600.0
+"""Seconds for questions about a model, and for measuring or building parts of it; chosen, some ten
+times the longest seen, with runtimes that have to be compiled first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job(Generic[Answer]):
+    """A request for one job on a model."""
+
+    path: str
+    """The model's file."""
+
+    name: ClassVar[str]
+    """What the job is called in sentences and in the log."""
+    limit_s: ClassVar[float | None] = ASK_LIMIT_S
+    """Seconds for the whole job; None: a run, which has its budget."""
+    silence_s: ClassVar[float | None] = None
+    """Seconds without any event after which the job is given up."""
+    opens: ClassVar[bool] = False
+    """Whether the job only opens the model or reads its file: its end says that it cannot be."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelJob(Job[Answer]):
+    """A job on a model that is opened first, within the limit of opening."""
+
+    shapes: Shapes
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenModelJob(Job[Opened]):
+    """Import a model."""
+
+    shapes: Shapes
+    name = "open"
+    limit_s = OPEN_LIMIT_S
+    opens = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareJob(Job[None]):
+    """Have a model open for the job that follows."""
+
+    shapes: Shapes
+    name = "prepare"
+    limit_s = OPEN_LIMIT_S
+    opens = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolveShapesJob(Job[tuple[Shapes, ...]]):
+    """Find the sizes of the inputs that each choice of dimensions gives; nothing is imported."""
+
+    choices: tuple[ShapeChoice, ...]
+    name = "shapes"
+    limit_s = OPEN_LIMIT_S
+    opens = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class DimensionsJob(Job[dict[str, tuple[str, ...]]]):
+    """Find the inputs that have each dimension that a model names; nothing is imported."""
+
+    name = "dimensions"
+    limit_s = OPEN_LIMIT_S
+    opens = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForgetJob(Job[None]):
+    """Close a model, with all shapes that it was opened with, and free its memory."""
+
+    name = "forget"
+    limit_s = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreflightJob(ModelJob[tuple[PreflightAnswer, RunUpdate]]):
+    """Say what a run would do, with the candidates that were found on the way."""
+
+    settings: RunSettings
+    name = "preflight"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnumerateJob(ModelJob[RunUpdate]):
+    """Enumerate the candidates, with the costs that are stored."""
+
+    settings: RunSettings
+    name = "enumerate"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunJob(ModelJob[RunUpdate]):
+    """Do a whole run; see ``run.run``."""
+
+    settings: RunSettings
+    pins: tuple[Pin, ...] = ()
+    out: str | None = None
+    run_id: str
+    previous: Run | None = None
+    spent_s: float = 0.0
+    name = "run"
+    limit_s = None
+    silence_s = WORK_LIMIT_S
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedRunJob(RunJob):
+    """Do a run as a machine of a farm, which keeps no costs beyond it."""
+
+    exchange: str
+    """The folder through which groups are shared with other machines."""
+    known: tuple[Any, ...]
+    """Measurements (``store.measurement``) that the farm's coordinator has stored."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureJob(ModelJob[list[CandidateRecord]]):
+    """Measure some operators as one partition; see ``run.measure_selection``."""
+
+    settings: RunSettings
+    nodes: tuple[int, ...]
+    toolchains: tuple[str, ...] = ()
+    longer: bool = False
+    name = "measure"
+    limit_s = WORK_LIMIT_S
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectJob(ModelJob[InsideAnswer]):
+    """Show what a candidate was compiled to, or what a node holds."""
+
+    candidate: Candidate | None
+    node: int | None
+    name = "inside"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportJob(ModelJob[bytes | None]):
+    """Write a run's placement as an artifact, or answer with it as an archive."""
+
+    run: Run
+    out: str | None
+    name = "export"
+    limit_s = WORK_LIMIT_S
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportShapesJob(Job[tuple[bytes | None, Sharing]]):
+    """Write one artifact with an entry for each of several shapes."""
+
+    members: tuple[tuple[Shapes, dict[str, int], Run], ...]
+    """For each shape the sizes of the inputs, those of the named dimensions, and its run."""
+    out: str | None
+    nearest: bool
+    name = "export_shapes"
+    limit_s = WORK_LIMIT_S
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobCall:
+    """What the process is sent: a request, and what its parent knows of toolchains."""
+
+    job: Job[Any]
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Toolchains that ended the process when they were asked about a model, with the reasons."""
+    marker: str | None = None
+    """The file in which the process notes whom it asks (``machine.risk_marker``)."""

@@ -1,0 +1,96 @@
+"""Notes which toolchain this process is asking something, for its parent to read.
+
+Finding candidates asks toolchains in the process that has the model open. One that crashes there
+ends that process, and one that does not answer has the parent end it (``machine.risk_marker``); the
+parent starts another one that leaves the toolchain out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+from collage_engine.machine.risk_marker import RiskMarker
+from collage_engine.machine.time_limits import within_budget
+from collage_engine.records.errors import ToolchainFault
+from collage_engine.records.reasons import short_reason
+
+ANSWER_S = 60.0
+"""Seconds that a toolchain may take to answer one question about a model; chosen, some thousand
+times what any takes."""
+RULES_S = 600.0
+"""Seconds that finding candidates by a toolchain's rules may take; chosen: the largest models take
+a tenth on a machine that does other work beside."""
+LEAST_S = 5.0
+"""Seconds for either however little a run has left; chosen: the first question may load a library.
+"""
+SHARE = 0.25
+"""Share of the time that a run has left which one answer, or the rules, may take; chosen: the model
+is opened again afterwards, and placed without the toolchain."""
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
+
+
+@dataclass
+class _Process:
+    """Where this process notes whom it asks, and how long its job has left."""
+
+    marker: RiskMarker | None = None
+    left_s: Callable[[], float] = lambda: math.inf
+
+
+_process = _Process()
+
+
+def note_questions(marker: RiskMarker | None, left_s: Callable[[], float]) -> None:
+    """Say where questions are noted from now on.
+
+    Args:
+        marker: The file; None: nowhere.
+        left_s: Returns the seconds that the job has left.
+    """
+    _process.marker, _process.left_s = marker, left_s
+
+
+@contextlib.contextmanager
+def asking(toolchain: str, limit_s: float = ANSWER_S) -> Iterator[None]:
+    """Note during a block that a toolchain is asked; what it raises becomes a ``ToolchainFault``.
+
+    Blocks may be nested: the outer question is open again when the inner one is answered.
+
+    Args:
+        toolchain: Its name.
+        limit_s: Seconds after which the process is ended if the block has not been.
+    """
+    marker = _process.marker
+    before = marker.get() if marker is not None else None
+    if marker is not None:
+        marker.set(toolchain, "", within_budget(limit_s, _process.left_s(), LEAST_S, SHARE))
+    try:
+        yield
+    except ToolchainFault:
+        raise
+    except (Exception, SystemExit) as error:
+        reason = short_reason(error, with_type=True)
+        raise ToolchainFault(
+            f"{toolchain} failed when it was asked about the model: {reason}", toolchain
+        ) from error
+    finally:
+        if marker is not None:
+            marker.put(before)
+
+
+def asked(
+    toolchain: str, question: Callable[Arguments, Answer], limit_s: float = ANSWER_S
+) -> Callable[Arguments, Answer]:
+    """Return a function of a toolchain, with every call of it noted; see ``asking``."""
+
+    def ask(*arguments: Arguments.args, **options: Arguments.kwargs) -> Answer:
+        with asking(toolchain, limit_s):
+            return question(*arguments, **options)
+
+    return ask
