@@ -2,107 +2,173 @@
 
 from __future__ import annotations
 
-import io
 import math
-import zipfile
-from collections.abc import Callable, Mapping
-from typing import IO, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from collage_engine.lowering.accuracy import TOLERANCES, is_exact, tolerance
+from collage_engine.candidates.input_files import read_samples
+from collage_engine.lowering.accuracy import TOLERANCES, is_exact, share_not_finite, tolerance
+from collage_engine.lowering.reference import original_outputs, run_onnx
 from collage_engine.lowering.rounding import is_quantised, relative_bound, roundings
 from collage_engine.lowering.rounding_noise import rounding_noise, widened
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.importer import ImportedModel
-from collage_engine.model.texts import TEXT_TYPE, encoded
+from collage_engine.model.numpy_types import numpy_type
+from collage_engine.model.random_inputs import RANGES
 from collage_engine.records.accuracy import RunTolerance
-from collage_engine.records.errors import UsageError
 from collage_engine.records.numbering import NodeIndex, NodeSet
-from collage_engine.records.reasons import short_reason, shown
 from collage_engine.records.settings import RunSettings
 
-ArrayKind = tuple[tuple[int, ...], np.dtype]
-"""Shape and element type."""
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+@dataclass(frozen=True)
+class ModelSample:
+    """Inputs, and what the user's own file computes of them.
+
+    Attributes:
+        inputs: The inputs by name.
+        truth: The outputs by name.
+        not_finite: By output the share of its values that compare nothing, since they are NaN or
+            infinite; of a whole number, the share of the floats that it is decided by. Outputs all
+            of whose values are finite are left out.
+    """
+
+    inputs: Mapping[str, np.ndarray]
+    truth: Mapping[str, np.ndarray]
+    not_finite: Mapping[str, float]
+
+
+def model_samples(
+    model: ImportedModel, settings: RunSettings, further: int = 0
+) -> tuple[ModelSample, ...]:
+    """Return the inputs on which a run's outputs are checked, with the true outputs.
+
+    Args:
+        model: The model.
+        settings: The run's settings.
+        further: Random samples besides the first one, where the user gives none.
+
+    Returns:
+        The user's own samples, all of them; or random ones from the run's seed, each from the first
+        range of numbers in which every output is finite (else: the most values are).
+
+    Raises:
+        UsageError: The user's inputs do not fit the model; the message names the input.
+        ModelError: The model cannot be run.
+    """
+    given = _given(model, settings)
+    if given:
+        return tuple(_sample(model, inputs) for inputs in given)
+    return tuple(_random_sample(model, settings.seed + k) for k in range(1 + further))
 
 
 def representative_inputs(model: ImportedModel, settings: RunSettings) -> dict[str, np.ndarray]:
-    """Return the user's own inputs, or random ones from the run's seed.
+    """Return the inputs of the first sample, on which a run measures.
 
     Returns:
         One array per model input, by name.
 
     Raises:
         UsageError: The user's inputs do not fit the model; the message names the input.
+        ModelError: The model cannot be run.
     """
-    random = model.random_inputs(settings.seed)
-    if settings.inputs_npz is None:
-        return random
-    wanted = {name: (kind.shape, random[name].dtype) for name, kind in model.inputs}
-    given = _arrays(settings.inputs_npz, wanted)
-    for name in wanted:
-        if name not in given:
-            raise UsageError(f"--inputs: input {name!r} is missing")
-    return {name: given[name] for name in wanted}
+    given = _given(model, settings)
+    return given[0] if given else dict(_random_sample(model, settings.seed).inputs)
 
 
-def _arrays(content: bytes, wanted: Mapping[str, ArrayKind]) -> dict[str, np.ndarray]:
-    """Read the arrays of an .npz file; each one's kind is compared before its numbers are read.
+def unchecked(samples: Sequence[ModelSample]) -> dict[str, float]:
+    """Return the share of each output's values that compare nothing on any sample.
 
-    Raises:
-        UsageError: A member is no input of the model, of another kind, or not readable.
+    Outputs that one sample checks wholly are left out. A share of 1 means that the output is not
+    checked at all.
     """
-    found: dict[str, np.ndarray] = {}
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            for member in archive.infolist():
-                name = member.filename.removesuffix(".npy")
-                if name not in wanted:
-                    raise UsageError(
-                        f"--inputs: the model has no input {shown(name)!r}; it has "
-                        f"{', '.join(wanted)}"
-                    )
-                if name in found:
-                    raise UsageError(f"--inputs holds two arrays for the input {name!r}")
-                with archive.open(member) as stream:
-                    given = _kind_of(stream)
-                    is_text = wanted[name][1] == TEXT_TYPE and given[1].kind in "SU"
-                    _check_kind(name, (given[0], TEXT_TYPE) if is_text else given, wanted[name])
-                with archive.open(member) as stream:
-                    found[name] = np.lib.format.read_array(stream, allow_pickle=False)
-                if is_text:
-                    found[name] = encoded(found[name])
-    except UsageError:
-        raise
-    except Exception as error:  # an archive can be broken, encrypted or endless in many ways
-        reason = short_reason(error, line="first")
-        raise UsageError(f"--inputs holds what is no array of numbers: {reason}") from error
+    least: dict[str, float] = {}
+    for name in samples[0].not_finite:
+        least[name] = min(each.not_finite.get(name, 0.0) for each in samples)
+    return {name: share for name, share in least.items() if share}
+
+
+def _random_sample(model: ImportedModel, seed: int) -> ModelSample:
+    """Return random inputs from the first range that makes all outputs finite."""
+    best: ModelSample | None = None
+    for numbers in RANGES:
+        found = _sample(model, model.random_inputs(seed, numbers))
+        if best is None or sum(found.not_finite.values()) < sum(best.not_finite.values()):
+            best = found
+        if not found.not_finite:
+            break
+    assert best is not None
+    return best
+
+
+def _sample(model: ImportedModel, inputs: Mapping[str, np.ndarray]) -> ModelSample:
+    """Run the model on inputs, and find out which of its outputs compare something."""
+    truth = original_outputs(model, inputs)
+    shares = {name: share_not_finite(array) for name, array in truth.items()}
+    deciding = _deciding_floats(model)
+    if deciding:
+        names = sorted({name for each in deciding.values() for name in each})
+        try:
+            found = dict(zip(names, run_onnx(_giving(model.onnx, names), inputs), strict=True))
+        except Exception:  # whoever evaluates ONNX has error classes of its own
+            found = {}
+        for output, floats in deciding.items():
+            shares[output] = max(
+                (share_not_finite(found[name]) for name in floats if name in found), default=0.0
+            )
+    return ModelSample(inputs, truth, {name: share for name, share in shares.items() if share})
+
+
+def _deciding_floats(model: ImportedModel) -> dict[str, set[str]]:
+    """Return the ONNX names of the floats that each whole number, boolean or text is made of.
+
+    They are the computed floats from which it follows through values of other types alone: the
+    scores of an index, both sides of a comparison.
+    """
+    graph = model.graph
+    known = {name for node in model.onnx.graph.node for name in node.output}
+    found: dict[str, set[str]] = {}
+    for (name, kind), index in zip(model.outputs, graph.record.outputs, strict=True):
+        if not is_exact(kind.dtype):
+            continue
+        seen, waiting = {index}, [index]
+        while waiting:
+            node = graph.nodes[waiting.pop()]
+            is_float = not all(is_exact(each.dtype) for each in node.types)
+            if is_float and node.index != index and node.onnx_value in known:
+                found.setdefault(name, set()).add(str(node.onnx_value))
+                continue
+            waiting.extend(set(node.inputs) - seen)
+            seen.update(node.inputs)
     return found
 
 
-def _kind_of(stream: IO[bytes]) -> ArrayKind:
-    """Read the shape and the element type from the header of an array."""
-    version = np.lib.format.read_magic(stream)
-    if version == (1, 0):
-        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
-    elif version == (2, 0):
-        shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
-    else:
-        raise ValueError(f"version {version[0]}.{version[1]} of the format is for records")
-    return shape, dtype
+def _giving(model: ModelProto, names: Sequence[str]) -> ModelProto:
+    """Return a copy of a model that gives these values instead of its outputs."""
+    from onnx import ModelProto, ValueInfoProto
+
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    del copy.graph.output[:]
+    copy.graph.output.extend(ValueInfoProto(name=name) for name in names)
+    return copy
 
 
-def _check_kind(name: str, given: ArrayKind, wanted: ArrayKind) -> None:
-    """Raise ``UsageError`` where an array is not what the model takes."""
-    if given[0] != wanted[0]:
-        raise UsageError(
-            f"--inputs: {name!r} has shape {shown(str(list(given[0])))}, the model wants "
-            f"{list(wanted[0])}"
-        )
-    if given[1] != wanted[1]:
-        raise UsageError(
-            f"--inputs: {name!r} is {shown(str(given[1]))}, the model wants {wanted[1]}"
-        )
+def _given(model: ImportedModel, settings: RunSettings) -> list[dict[str, np.ndarray]]:
+    """Return the user's own samples; none: there are none.
+
+    Raises:
+        UsageError: They do not fit the model; the message names the input.
+    """
+    if settings.inputs_npz is None:
+        return []
+    wanted = {name: (tuple(kind.shape), numpy_type(kind.dtype)) for name, kind in model.inputs}
+    return read_samples(settings.inputs_npz, wanted)
 
 
 def own_tolerances(model: ImportedModel, settings: RunSettings) -> dict[str, float]:

@@ -8,6 +8,8 @@ import json
 import math
 import re
 import zipfile
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -290,6 +292,39 @@ def file_bytes(option: str, path: str) -> bytes:
         raise UsageError(f"{option} {path}: {error.strerror}") from error
 
 
+def _inputs(paths: Sequence[str]) -> bytes | None:
+    """Return the samples that ``--inputs`` names in one archive, unread; None: there are none.
+
+    Raises:
+        UsageError: A path is neither an .npz file nor a folder of ONNX test data.
+    """
+    if not paths:
+        return None
+    found = {}
+    for number, path in enumerate(paths):
+        if not Path(path).is_dir():
+            found[f"{number}.npz"] = file_bytes("--inputs", path)
+            if not zipfile.is_zipfile(io.BytesIO(found[f"{number}.npz"])):
+                raise UsageError(
+                    f"--inputs {path} is no .npz file: write it with numpy.savez(FILE, INPUT=array)"
+                )
+            continue
+        folder = Path(path)
+        tensors = [*folder.glob("input_*.pb"), *folder.glob("test_data_set_*/input_*.pb")]
+        if not tensors:
+            raise UsageError(f"--inputs {path}: there is no test_data_set_*/input_*.pb in it")
+        for each in tensors:
+            name = f"{number}/{each.relative_to(folder).as_posix()}"
+            found[name] = file_bytes("--inputs", str(each))
+    if list(found) == ["0.npz"]:
+        return found["0.npz"]
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for name, content in found.items():
+            archive.writestr(name, content)
+    return made.getvalue()
+
+
 def add_limit_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for what is deployed; each limit gets a verdict with its price."""
     group = parser.add_argument_group("what the artifact may hold")
@@ -344,14 +379,6 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
                 raise UsageError(
                     f"{option}: there is no toolchain {name!r}; known are {', '.join(known)}"
                 )
-    inputs = None
-    if getattr(options, "inputs", None):
-        inputs = file_bytes("--inputs", options.inputs)
-        if not zipfile.is_zipfile(io.BytesIO(inputs)):
-            raise UsageError(
-                f"--inputs {options.inputs} is no .npz file: write it with "
-                "numpy.savez(FILE, INPUT=array)"
-            )
     placements = tuple(_placement(path) for path in getattr(options, "placement", None) or ())
     return RunSettings(
         toolchains=tuple(options.toolchains),
@@ -368,7 +395,8 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
         precision={"bf16": "bfloat16", "fp16": "float16"}.get(options.precision, options.precision),
         tolerance=getattr(options, "tolerance", None),
         strict=getattr(options, "strict", False),
-        inputs_npz=inputs,
+        inputs_npz=_inputs(getattr(options, "inputs", None) or ()),
+        unchecked=getattr(options, "unchecked", False),
         placements=placements,
         allow_runtimes=tuple(allowed),
         max_runtimes=getattr(options, "max_runtimes", 0),

@@ -170,8 +170,17 @@ def _add_place_command(commands: Commands) -> None:
     _add_budgets(place)
     place.add_argument(
         "--inputs",
-        metavar="FILE.npz",
-        help="representative inputs, one array for each input's name (default: random ones)",
+        action="append",
+        metavar="FILE.npz|DIR",
+        help="representative inputs: an .npz file with one array for each input's name, or several "
+        "samples along one more leading axis; or a folder of ONNX test data "
+        "(test_data_set_*/input_*.pb); may be repeated; outputs are checked on all samples, times "
+        "are those of the first (default: random ones, on which outputs are finite)",
+    )
+    place.add_argument(
+        "--unchecked",
+        action="store_true",
+        help="export also where no output can be checked, since none of its true values is finite",
     )
     place.add_argument(
         "--tolerance",

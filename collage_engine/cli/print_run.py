@@ -12,7 +12,11 @@ from rich.table import Table
 
 from collage_engine.cli.screen import Columns, columns, say, show
 from collage_engine.drawing import objective
-from collage_engine.drawing.accuracy import accuracy_sentences, tolerance_sentences
+from collage_engine.drawing.accuracy import (
+    accuracy_sentences,
+    checked_on,
+    tolerance_sentences,
+)
 from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.figures import (
     candidate_counts_text,
@@ -189,7 +193,8 @@ def _print_estimate(placement: Placement) -> None:
 
 def _print_accuracy(run: Run) -> None:
     if run.accuracy is None and run.max_rel_error is not None:
-        say(words.MODEL_ERROR.format(error=f"{run.max_rel_error:.1e}"))
+        checked = checked_on(run.samples)
+        say(words.MODEL_ERROR.format(error=f"{run.max_rel_error:.1e}", inputs=checked))
     for sentence in (*tolerance_sentences(run), *accuracy_sentences(run)):
         say(sentence)
 

@@ -83,15 +83,18 @@ def _error(about: Accuracy) -> str:
     if about.max_rel_error is None:
         return words.ERROR_NOT_KNOWN.format(tolerance=tolerance)
     return words.ERROR_OF_MODEL.format(
-        inputs=inputs_text(about), error=f"{about.max_rel_error:.1e}", tolerance=tolerance
+        inputs=inputs_text(about.samples), error=f"{about.max_rel_error:.1e}", tolerance=tolerance
     )
 
 
-def inputs_text(about: Accuracy) -> str:
-    """Returns on which inputs the error was found, in words."""
-    if about.samples == 1:
-        return words.GIVEN_INPUTS
-    return words.SETS_OF_INPUTS.format(count=about.samples)
+def inputs_text(samples: int) -> str:
+    """Return in words on how many sets of inputs outputs were compared."""
+    return words.ONE_INPUT if samples == 1 else words.SETS_OF_INPUTS.format(count=samples)
+
+
+def checked_on(samples: int) -> str:
+    """Return an addition to an error that says on how many inputs; empty where it is not known."""
+    return words.CHECKED_ON.format(inputs=inputs_text(samples)) if samples else ""
 
 
 def _gain(about: Accuracy, placement: Placement) -> list[str]:

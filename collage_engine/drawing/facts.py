@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from collage_engine.drawing.accuracy import inputs_text, tolerance_sentences
+from collage_engine.drawing.accuracy import checked_on, inputs_text, tolerance_sentences
 from collage_engine.drawing.figures import candidate_counts
 from collage_engine.drawing.formatting import (
     bytes_text,
@@ -158,7 +158,7 @@ def _accuracy(run: Run) -> list[Fact]:
             Fact(
                 "Accuracy",
                 words.MODEL_ERROR,
-                f"{error:.1e}",
+                f"{error:.1e}{checked_on(run.samples)}",
                 words.ABOUT_MODEL_ERROR,
             )
         )
@@ -170,7 +170,7 @@ def _promise(about: Accuracy, placement: Placement | None) -> list[Fact]:
         Fact(
             "Accuracy",
             "tolerance",
-            f"{about.tolerance:g}, kept on {inputs_text(about)}",
+            f"{about.tolerance:g}, kept on {inputs_text(about.samples)}",
         )
     ]
     full = about.float32_us

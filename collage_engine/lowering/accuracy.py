@@ -55,6 +55,18 @@ def wrong_by(error: tuple[float, float], bound: float, dtype: str) -> str | None
     return f"relative error {relative:.3g}, {bound:.3g} is allowed"
 
 
+def share_not_finite(truth: np.ndarray) -> float:
+    """Return the share of true values that are NaN or infinite; 0 of what is no float."""
+    if not truth.size or truth.dtype.kind in "biuSU":
+        return 0.0
+    return 1.0 - float(np.isfinite(truth.astype(np.float64)).mean())
+
+
+def compares(truth: np.ndarray) -> bool:
+    """Tell whether a comparison with these true values says anything: one of them is finite."""
+    return share_not_finite(truth) < 1.0
+
+
 def errors(computed: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
     """Return the largest absolute and the largest relative error of an output.
 

@@ -106,9 +106,9 @@ class ImportedModel:
         """Return the ONNX nodes of an opaque operator; None where Relax has the operator."""
         return self._opaque.get(index)
 
-    def random_inputs(self, seed: int) -> dict[str, np.ndarray]:
-        """Returns a random array for every input: normal floats, integers that readers admit."""
-        return random_inputs(self.graph, self.inputs, seed)
+    def random_inputs(self, seed: int, numbers: str = "normal") -> dict[str, np.ndarray]:
+        """Returns a random array for every input: floats of a range, integers as readers admit."""
+        return random_inputs(self.graph, self.inputs, seed, numbers)
 
     @cached_property
     def onnx_index(self) -> OnnxIndex:

@@ -1,8 +1,15 @@
-"""Draws random inputs that a model can digest: normal floats, integers in range, texts."""
+"""Draws random inputs that a model can digest: floats, integers in range, texts.
+
+Floats are drawn from one of several ranges, since many models are defined on some numbers only: a
+logarithm of negative ones is not finite, and what is not finite checks nothing. What has the shape
+of an image gets a smooth picture, since white noise drives networks for pictures into chaos: their
+outputs then depend on the last bit.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 import numpy as np
 
@@ -12,6 +19,22 @@ from collage_engine.records.graph import TensorType
 
 WORDS = np.array([b"a", b"collage", b"monday", "naïve".encode(), b"x@example.org", b"two words"])
 """Texts that inputs are drawn from; chosen: short ones of several kinds."""
+RANGES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "normal": lambda x: x,
+    "positive": np.abs,
+    "0 to 1": lambda x: 1 / (1 + np.exp(-x)),
+    "above 1": lambda x: 1 + np.abs(x),
+    "near 0": lambda x: 0.01 * x,
+}
+"""By name, how floats of a range follow from normally distributed ones, in the order of trying;
+chosen: domains of logarithm and root, of inverse sine, of probabilities, of inverse hyperbolic
+cosine, and of powers that overflow."""
+SMALLEST_PICTURE = 32
+"""Height and width from which on one or three channels are taken for a picture; chosen: the size of
+the smallest pictures in common use."""
+BLOBS, GRAIN = 7, 0.5
+"""Independent values along each side of a picture, and the share of white noise on top; the values
+of the study behind the choice of reduced precision (issue 26)."""
 _HAND_ON = {
     "astype",
     "broadcast_to",
@@ -61,13 +84,35 @@ def _index_limit(graph: DataflowGraph, start: int) -> int | None:
     return limit
 
 
-def random_inputs(
-    graph: DataflowGraph, inputs: tuple[tuple[str, TensorType], ...], seed: int
-) -> dict[str, np.ndarray]:
-    """Return one array per input, the same for the same seed and name.
+def _normal(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Return normally distributed floats; a smooth picture where the shape is that of one."""
+    is_picture = len(shape) == 4 and shape[1] in (1, 3) and min(shape[2:]) >= SMALLEST_PICTURE
+    if not is_picture:
+        return random.standard_normal(shape, dtype=np.float32)
+    from scipy.ndimage import zoom  # takes 0.2 s to import
 
-    Integers that index something stay within it; other wide integers are 0 or 1 (masks,
-    lengths); 8-bit ones take all their values.
+    coarse = random.standard_normal((*shape[:2], BLOBS, BLOBS), dtype=np.float32)
+    sides = (shape[2] / BLOBS, shape[3] / BLOBS)
+    smooth = zoom(coarse, (1, 1, *sides), order=3, mode="nearest", grid_mode=True)
+    return np.asarray(smooth + GRAIN * random.standard_normal(shape, dtype=np.float32))
+
+
+def random_inputs(
+    graph: DataflowGraph,
+    inputs: tuple[tuple[str, TensorType], ...],
+    seed: int,
+    numbers: str = "normal",
+) -> dict[str, np.ndarray]:
+    """Return one array per input, the same for the same seed, range and name.
+
+    Integers that index something stay within it; other wide integers are 0 or 1 (masks, lengths),
+    and 1 for another range than the normal one; 8-bit ones take all their values.
+
+    Args:
+        graph: The model.
+        inputs: Name and type of each of its inputs.
+        seed: Of all of them.
+        numbers: The range of floats, one of ``RANGES``.
     """
     made = {}
     for (name, kind), index in zip(inputs, graph.record.inputs, strict=True):
@@ -86,8 +131,8 @@ def random_inputs(
                 bounds = np.iinfo(kind.dtype)
                 values = random.integers(bounds.min, bounds.max + 1, kind.shape)
             else:
-                values = random.integers(0, 2, kind.shape)
+                values = random.integers(0 if numbers == "normal" else 1, 2, kind.shape)
         else:
-            values = random.standard_normal(kind.shape, dtype=np.float32)
+            values = RANGES[numbers](_normal(random, kind.shape))
         made[name] = np.asarray(values).astype(numpy_type(kind.dtype))
     return made

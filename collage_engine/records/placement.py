@@ -219,6 +219,12 @@ class Run(msgspec.Struct, kw_only=True):
     """What the tuning stage did; None: there was none."""
     tolerance: RunTolerance | None = None
     """How far outputs may be from the true ones, and why; None: an older version did not say."""
+    samples: int = 0
+    """Sets of inputs on which outputs were compared with the true ones; 0: none were, or an older
+    version did not say."""
+    not_finite: dict[str, float] = {}
+    """By output the share of its true values that compare nothing, since on every sample they are
+    NaN or infinite (for a whole number: the floats that it is made of); 1: it was not checked."""
     machine: list[MachineState] = []
     """Clocks and load at the begin of the run and after its last measurement."""
     warnings: list[str] = []

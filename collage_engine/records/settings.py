@@ -52,7 +52,10 @@ class RunSettings(Checked, frozen=True, kw_only=True, omit_defaults=True):
     percentile: int = 50
     seed: int = 0
     inputs_npz: bytes | None = None
-    """Representative inputs: the bytes of an .npz file, keyed by input name."""
+    """Representative inputs: the bytes of an .npz file, keyed by input name; or of an archive of
+    such files and of ONNX test data sets (``candidates/input_files.py``)."""
+    unchecked: bool = False
+    """Export also where no output could be checked, since none has a finite true value."""
     placements: tuple[dict[str, str], ...] = ()
     """The user's own placements: ONNX node name → toolchain; each becomes a baseline."""
     allow_runtimes: tuple[str, ...] = ()

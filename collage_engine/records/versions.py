@@ -11,6 +11,7 @@ MEASURING_PROTOCOL     How costs are measured. It is part of every measurement's
                        all stored costs unknown, so raise it only when old costs no longer compare.
                        (Keys also hold the hash of a toolchain's sources and the versions of its
                        library: changing those invalidates that toolchain's costs alone.)
+                       Version 5 admits no candidate whose outputs could not be compared.
 SESSION_FORMAT         The tables and records of ``*.collage`` (``session/rows.py``).
 ARTIFACT_FORMAT        The exported folder. An artifact carries its own loaders, so it runs without
                        this program and beside any version of it.
@@ -21,7 +22,7 @@ SERVICE_PROTOCOL       The requests and answers of the service. Both sides must 
 
 STORE_SCHEMA = 3
 STORE_EXPORT = 2
-MEASURING_PROTOCOL = 4
+MEASURING_PROTOCOL = 5
 SESSION_FORMAT = 2
 ARTIFACT_FORMAT = 2
 SERVICE_PROTOCOL = 1

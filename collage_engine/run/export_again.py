@@ -15,15 +15,15 @@ from collage_engine.artifact.artifact import (
 )
 from collage_engine.artifact.combine import combine_artifacts, sharing_of
 from collage_engine.build.build import build_cover, write_module
-from collage_engine.candidates.inputs import representative_inputs, run_tolerance
+from collage_engine.candidates.inputs import model_samples, run_tolerance, unchecked
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.lowering.reference import original_outputs
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import Sharing
 from collage_engine.records.typed import convert
 from collage_engine.run.candidates_of_run import candidates_of_run
 from collage_engine.run.stages.compile_only import UNMEASURED
+from collage_engine.run.tolerance_warnings import refuse_unchecked
 from collage_engine.tuning.tables import put_tables_back
 
 
@@ -40,17 +40,21 @@ def export(open_model: OpenModel, *, run: Run, out: str | None) -> bytes | None:
 
     Raises:
         ToolchainError: A table of tuned kernels that the run keeps was changed.
+        MeasureError: No output can be checked, and the settings do not allow that.
     """
     assert run.placement is not None
     model = open_model.model
     settings = convert(run.settings, RunSettings)
     put_tables_back(run)
     cover = candidates_of_run(model.graph, run)
-    inputs = representative_inputs(model, settings)
-    tolerance = run.tolerance or run_tolerance(model, settings, inputs)
+    sample, *_ = samples = model_samples(model, settings)
+    # A run on the user's inputs, which it does not keep, has checked outputs that these may not.
+    not_finite = run.not_finite if run.samples else unchecked(samples)
+    refuse_unchecked([name for name, _ in model.outputs], not_finite, settings)
+    tolerance = run.tolerance or run_tolerance(model, settings, sample.inputs)
     contents = ArtifactContents(
-        inputs=inputs,
-        outputs=original_outputs(model, inputs),
+        inputs=sample.inputs,
+        outputs=sample.truth,
         tolerance=tolerance.value,
         by_output=tolerance.by_output,
         placement=run.placement,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -65,6 +65,7 @@ class DocumentInputs:
     """The covers that were confirmed, in the order of their contenders."""
     further_samples: tuple[Sample, ...]
     run_tolerance: RunTolerance
+    not_finite: Mapping[str, float]
     kept: KeptTolerance | None
     confirmation: Confirmation
     confirmed_how: Literal["full", "quick", "trial"]
@@ -123,6 +124,8 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         memory=memory,
         unscheduled=winner.built.unscheduled if winner.built is not None else None,
         tolerance=inputs.run_tolerance,
+        samples=1 + len(inputs.further_samples),
+        not_finite=dict(inputs.not_finite),
         machine=[inputs.machine_before, inputs.machine_after],
         warnings=[
             *tolerance_warnings(inputs.run_tolerance, confirmation.results),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from collage_engine.lowering.accuracy import TOLERANCES, errors, is_exact, wrong_by
+from collage_engine.lowering.accuracy import TOLERANCES, compares, errors, is_exact, wrong_by
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.compiled import Compiled
 from collage_engine.lowering.extract import function_of
@@ -39,7 +39,9 @@ EVICT_LIMIT_BYTES = 1 << 30
 class PreparedCandidate:
     """A compiled candidate bound to its true inputs; see ``messages.Prepared``."""
 
-    def __init__(self, compiled: Compiled, inputs: list[np.ndarray], max_rel_error: float) -> None:
+    def __init__(
+        self, compiled: Compiled, inputs: list[np.ndarray], max_rel_error: float | None
+    ) -> None:
         self._compiled = compiled
         self._inputs = inputs
         self.max_rel_error = max_rel_error
@@ -174,8 +176,10 @@ def check(
     outputs: list[np.ndarray],
     truth: list[np.ndarray],
     noise: Callable[[float], Mapping[int, float]] = lambda bound: {},
-) -> float:
+) -> float | None:
     """Return the largest ``max|y−r| / max|r|`` of a candidate's outputs.
+
+    It is None where no true value is finite, so that nothing was compared.
 
     Args:
         function: What the candidate computes.
@@ -187,7 +191,7 @@ def check(
     Raises:
         MeasureError: An output is wrong, and not by rounding that the sub-graph amplifies.
     """
-    largest = 0.0
+    largest: float | None = None
     depths = roundings(function.graph, function.nodes)
     for index, computed, true in zip(function.outputs, outputs, truth, strict=True):
         kind = function.graph.nodes[index].type
@@ -210,7 +214,8 @@ def check(
             node = function.graph.nodes[function.graph.producer(index)]
             where = node.name or node.op
             raise MeasureError(f"{WRONG_NUMBERS} in the output of {where}: {wrong}")
-        largest = max(largest, error[1])
+        if compares(true):
+            largest = max(largest or 0.0, error[1])
     return largest
 
 

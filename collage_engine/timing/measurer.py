@@ -410,7 +410,8 @@ class _MeasureCall:
         self.outcome.measured += 1
         self.outcome.invalid += cost.state == "invalid"
         store = self.measurer.store
-        if store is not None:
+        if store is not None and (cost.max_rel_error is not None or not cost.usable):
+            # What could not be compared may be wrong on the numbers of another run.
             name = candidate.instance.toolchain
             versions = self.measurer.versions
             store.put(

@@ -67,7 +67,8 @@ class Prepared(Protocol):
     """A compiled candidate whose numbers were right."""
 
     time: TimedCall
-    max_rel_error: float
+    max_rel_error: float | None
+    """None: no true value is finite, so that nothing was compared."""
 
     def warm_inputs(self) -> None:
         """Read the inputs, so that they lie in the caches."""

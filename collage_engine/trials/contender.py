@@ -31,11 +31,13 @@ class Sample:
         truth: the outputs, by name.
         bounds: what error an output is allowed on these inputs, where outputs are allowed
             different ones; by name.
+        unchecked: the outputs that no sample checks, since they have no finite true value.
     """
 
     inputs: Mapping[str, np.ndarray]
     truth: Mapping[str, np.ndarray]
     bounds: Mapping[str, float] = field(default_factory=dict)
+    unchecked: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -187,6 +187,8 @@ class TrialFiles:
             write_npz(place / "outputs.npz", sample.truth)
         self.bounds = dict(samples[0].bounds) if samples else {}
         """What error an output is allowed, where outputs are allowed different ones."""
+        self.unchecked = samples[0].unchecked if samples else frozenset()
+        """The outputs whose errors say nothing."""
 
     def onnx_file(self) -> str:
         """Return the user's own file; where that is gone, what was imported."""
@@ -207,7 +209,8 @@ class PlacementProcess:
         failure: Why it cannot be built, loaded or run, or which numbers are wrong; None: it can.
         folder: Where its module lies; None: it has none.
         built: What the builder says of the module.
-        max_abs_error: The largest absolute error of its outputs on the samples.
+        max_abs_error: The largest absolute error of its outputs on the samples; None: it is not
+            known, or nothing was checked.
         max_rel_error: The largest relative error, ``max|y-r| / max|r|``.
         memory: How much memory its process was seen to take, once asked.
         over_memory: Why its memory bars it from winning; None: it does not.
@@ -345,7 +348,10 @@ class PlacementProcess:
             errors: OutputErrors = self._open()
             self.load_s = time.monotonic() - began
             self._faults.runs(self.toolchains)
-            self.max_abs_error, self.max_rel_error = errors.max_abs, errors.max_rel
+            skipped = self._files.unchecked
+            checked = [each for name, each in errors.by_output.items() if name not in skipped]
+            self.max_abs_error = max((absolute for absolute, _ in checked), default=None)
+            self.max_rel_error = max((relative for _, relative in checked), default=None)
             self.failure = self._wrong_numbers(errors)
             if self._most_memory_bytes and self.failure is None and self.contender.eligible:
                 self._keep_to_memory()

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collage_engine.control.run_control import RunControl
-from collage_engine.lowering.reference import original_outputs
 from collage_engine.records.accuracy import Accuracy, AccuracyTrial
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost_table import CostTable
@@ -60,26 +59,6 @@ candidates, and their costs."""
 def is_promised(settings: RunSettings) -> bool:
     """Tell whether covers are built for their error before the confirmation."""
     return settings.precision != FLOAT32 or settings.tolerance is not None
-
-
-def further_samples(model: ImportedModel, settings: RunSettings) -> tuple[Sample, ...]:
-    """Return random inputs other than the run's, on which the tolerance must be kept as well.
-
-    Args:
-        model: The model.
-        settings: The run's settings.
-
-    Returns:
-        ``MORE_SAMPLES`` samples; none where nothing is promised, where the user gives the inputs,
-        or where the model has no inputs.
-    """
-    if not is_promised(settings) or settings.inputs_npz is not None or not model.inputs:
-        return ()
-    found = []
-    for number in range(1, MORE_SAMPLES + 1):
-        inputs = model.random_inputs(settings.seed + number)
-        found.append(Sample(inputs, original_outputs(model, inputs)))
-    return tuple(found)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -95,9 +95,6 @@ Request = OpenPlacement | RunRound | ProfilePlacement | PeakMemory
 class OutputErrors(msgspec.Struct, frozen=True, kw_only=True):
     """How far the outputs of a placement are from the true ones, the worst over all samples."""
 
-    max_abs: float
-    max_rel: float
-    """The largest ``max|y−r| / max|r|`` of any output."""
     by_output: dict[str, tuple[float, float]]
     """The largest absolute and the largest relative error of each output."""
 
@@ -420,10 +417,7 @@ def _errors(
 
 def _worst_of(samples: list[dict[str, tuple[float, float]]]) -> OutputErrors:
     """Return the largest errors over samples."""
-    every = [pair for found in samples for pair in found.values()]
     return OutputErrors(
-        max_abs=max((absolute for absolute, _ in every), default=0.0),
-        max_rel=max((relative for _, relative in every), default=0.0),
         by_output={
             name: (
                 max(found[name][0] for found in samples),

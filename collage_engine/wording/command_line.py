@@ -23,7 +23,7 @@ EXPECTED = (
     "Expected: {us}, the sum of its partitions, launches and hand-overs; measured, it takes {off} "
     "{direction}{pace}."
 )
-MODEL_ERROR = "Largest error against the model's own result: {error} (relative)"
+MODEL_ERROR = "Largest error against the model's own result: {error} (relative){inputs}"
 MEASURED_ON = "Measured on {machine}, a machine of the farm"
 CLOCKS = "Processor clocks at the beginning and the end: {clocks}"
 MEMORY = "Memory: {memory}"

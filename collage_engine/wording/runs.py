@@ -119,7 +119,8 @@ ABOUT_PACKED = (
 
 # -- accuracy ----------------------------------------------------------------------
 
-GIVEN_INPUTS = "the given inputs"
+ONE_INPUT = "one input only"
+CHECKED_ON = ", checked on {inputs}"
 SETS_OF_INPUTS = "{count} sets of inputs"
 ALL_IN_FULL = "precision: every partition computes as the model says, none in less"
 SOME_REDUCED = "precision: {reduced} of {partitions} ({nodes}) in {precisions}{error}"

@@ -49,6 +49,32 @@ AMPLIFIES_ROUNDING = (
     "change in the last bit, and the given tolerance of {tolerance} is hardly more; what only "
     "computes in another order may be refused"
 )
+LARGE_TOLERANCE = "errors of {which} up to {bound} of its largest value are taken for right: {why}"
+OF_OUTPUT = "{output!r}"
+OF_OUTPUTS = "an output"
+BY_ROUNDING = "the model amplifies rounding (--tolerance sets another bound)"
+BY_PRECISION = "as much is explained by roundings to the precision of its values"
+NOT_CHECKED = (
+    "not checked: {outputs}: on no range of random inputs is any of the true values finite; give "
+    "inputs that the model is made for with --inputs, since wrong results would not be noticed"
+)
+NOT_CHECKED_GIVEN = (
+    "not checked: {outputs}: on the given inputs all of the true values are NaN or infinite, so "
+    "that wrong results would not be noticed; give others with --inputs"
+)
+PARTLY_CHECKED = (
+    "not checked: {shares}: on random inputs these values are NaN or infinite; inputs that the "
+    "model is made for (--inputs) may check them"
+)
+NOTHING_CHECKED = (
+    "no output could be checked: on no range of random inputs is any of the true values finite; "
+    "give inputs that the model is made for with --inputs FILE.npz, or export it as it is with "
+    "--unchecked"
+)
+NOTHING_CHECKED_GIVEN = (
+    "no output could be checked: on the given inputs all of the true values are NaN or infinite; "
+    "give others with --inputs FILE.npz, or export it as it is with --unchecked"
+)
 MANY_REFUSED = (
     "{refused} of {ran} contenders were refused because their outputs differ from the reference's "
     "by {least} to {most}, more than the tolerance of {tolerance}; what is left may be much slower "

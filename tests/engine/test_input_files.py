@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 
-from collage_engine.candidates.inputs import representative_inputs
+from collage_engine.candidates.inputs import model_samples, representative_inputs
+from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import ImportedModel, import_onnx
 from collage_engine.records.errors import UsageError
 from collage_engine.records.settings import RunSettings
@@ -118,6 +120,65 @@ def test_an_archive_that_swells_is_refused_by_its_header(model: ImportedModel) -
         assert tracemalloc.get_traced_memory()[1] < 1 << 24
     finally:
         tracemalloc.stop()
+
+
+def tensor(array: np.ndarray) -> bytes:
+    return numpy_helper.from_array(array).SerializeToString()
+
+
+def mixed(**members: bytes) -> bytes:
+    """An archive of archives and tensors, whose names are written with ``__`` and ``_dot_``."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as file:
+        for name, content in members.items():
+            file.writestr(name.replace("__", "/").replace("_dot_", "."), content)
+    return stream.getvalue()
+
+
+def sample(value: float) -> np.ndarray:
+    return np.full((1, 4), value, np.float32)
+
+
+def test_several_samples_come_along_an_axis_in_files_or_as_test_data(model: ImportedModel) -> None:
+    stacked = archive(x=npy(np.stack([sample(1), sample(2), sample(3)])))
+    data = mixed(
+        a__test_data_set_2__input_0_dot_pb=tensor(sample(2)),
+        a__test_data_set_10__input_0_dot_pb=tensor(sample(3)),
+        b_dot_npz=archive(x=npy(sample(1))),
+    )
+    for content in (stacked, data):
+        settings = RunSettings(inputs_npz=content)
+        found = model_samples(model, settings, further=3)
+        assert [each.inputs["x"].tolist() for each in found] == [
+            sample(k).tolist() for k in (1, 2, 3)
+        ]
+        for each in found:  # each with its own true outputs
+            (name,) = each.truth
+            np.testing.assert_array_equal(
+                each.truth[name], original_outputs(model, each.inputs)[name]
+            )
+        assert representative_inputs(model, settings)["x"].tolist() == sample(1).tolist()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (archive(x=npy(np.ones((0, 1, 4), np.float32))), "size 0"),
+        (archive(x=npy(np.ones((101, 1, 4), np.float32))), "up to 100 samples"),
+        (mixed(a_dot_npz=archive()), "input 'x' is missing"),
+        (mixed(a_dot_npz=b"PK nothing"), "no array of numbers"),
+        (mixed(s__input_1_dot_pb=tensor(sample(1))), "input 'x' is missing"),
+        (mixed(s__input_0_dot_pb=tensor(np.ones((1, 4)))), "'x' is float64"),
+        (mixed(s__input_0_dot_pb=tensor(np.ones((2, 2), np.float32))), r"has shape \[2, 2\]"),
+        (mixed(s__input_0_dot_pb=b"\xff" * 40), "no array of numbers"),
+        (mixed(s__input_0_dot_pb=bytes(1 << 20)), "larger than the input"),
+    ],
+)
+def test_samples_that_do_not_fit_get_a_sentence(
+    model: ImportedModel, content: bytes, says: str
+) -> None:
+    with pytest.raises(UsageError, match=says):
+        model_samples(model, RunSettings(inputs_npz=content))
 
 
 def test_inputs_that_fit_are_taken_compressed_or_not(model: ImportedModel) -> None:

@@ -12,16 +12,26 @@ from onnx import TensorProto, helper, numpy_helper
 
 from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
-from collage_engine.candidates.inputs import own_tolerances, run_tolerance
+from collage_engine.candidates.inputs import (
+    model_samples,
+    own_tolerances,
+    representative_inputs,
+    run_tolerance,
+    unchecked,
+)
 from collage_engine.lowering.accuracy import errors, wrong_by
+from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import original_outputs, run_onnx
 from collage_engine.lowering.rounding_noise import rounding_noise
 from collage_engine.model.importer import ImportedModel, import_model
-from collage_engine.records.errors import ArtifactError
+from collage_engine.records.errors import ArtifactError, MeasureError
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.run.tolerance_warnings import refuse_unchecked, sample_warnings
+from collage_engine.timing.bench import check
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.placement_process import RoundSettings, TrialModel
+from collage_engine.trials.proposals import Proposal
 from collage_engine.trials.runner import TrialRunner, TrialSettings
 from tests.support.covers import candidate_on
 
@@ -192,6 +202,99 @@ def test_noise_never_loosens_a_whole_number(imported: Importing) -> None:
     )
     found = run_tolerance(model, RunSettings(), model.random_inputs(0))
     assert found.of("best") == 0.0 and "best" not in found.noise
+
+
+# -- samples that check something ------------------------------------------------------
+
+
+def defined_on_some(imported: Importing, operators: Sequence[str], *more: str) -> ImportedModel:
+    """A model of unary operators in a row, whose last value is also turned into whole numbers."""
+    node = helper.make_node
+    values = ["x", *(f"v{k}" for k in range(len(operators)))]
+    last = values[-1]
+    nodes = [node(op, [a], [b]) for op, a, b in zip(operators, values, values[1:], strict=False)]
+    given = {"class": node("ArgMax", [last], ["class"], axis=1), "x2": node("Neg", ["x"], ["x2"])}
+    kinds = {"class": (INT64, [2, 1]), "x2": (FLOAT, [2, 6]), last: (FLOAT, [2, 6])}
+    outputs = {name: kinds[name] for name in (*more, last)}
+    return imported([*nodes, *(given[name] for name in more)], {"x": (FLOAT, [2, 6])}, outputs)
+
+
+@pytest.mark.parametrize(
+    "operators",
+    [["Log"], ["Sqrt", "Log"], ["Neg", "Exp", "Log"], ["Acos"], ["Acosh"], ["Asin", "Log"]],
+)
+def test_random_inputs_are_drawn_until_every_output_is_finite(
+    imported: Importing, operators: list[str]
+) -> None:
+    model = defined_on_some(imported, operators, "class")
+    (found,) = model_samples(model, RunSettings())
+    assert not found.not_finite
+    assert all(np.isfinite(array).all() for array in found.truth.values())
+    again = representative_inputs(model, RunSettings())
+    np.testing.assert_array_equal(again["x"], found.inputs["x"])
+    other, more = model_samples(model, RunSettings(), further=1)
+    assert not more.not_finite and (other.inputs["x"] != more.inputs["x"]).all()
+
+
+def test_what_no_range_makes_finite_is_known_by_name(imported: Importing) -> None:
+    """The logarithm of what is below zero: its class is an index, and checks as little."""
+    model = defined_on_some(imported, ["Exp", "Neg", "Log"], "class", "x2")
+    samples = model_samples(model, RunSettings())
+    assert unchecked(samples) == {"v2": 1.0, "class": 1.0}
+    (told,) = sample_warnings(unchecked(samples), RunSettings())
+    assert "'v2', 'class'" in told or "'class', 'v2'" in told
+    assert "--inputs" in told
+    names = [name for name, _ in model.outputs]
+    refuse_unchecked(names, unchecked(samples), RunSettings())  # x2 is checked
+    refuse_unchecked(["v2"], {"v2": 1.0}, RunSettings(unchecked=True))
+    with pytest.raises(MeasureError, match="--unchecked"):
+        refuse_unchecked(["v2", "class"], unchecked(samples), RunSettings())
+
+
+def test_a_second_sample_may_check_what_the_first_does_not(
+    imported: Importing, tmp_path: Path
+) -> None:
+    model = defined_on_some(imported, ["Log"])
+    both = np.stack([np.full((2, 6), -1, np.float32), np.full((2, 6), 2, np.float32)])
+    np.savez(tmp_path / "i.npz", x=both)
+    settings = RunSettings(inputs_npz=(tmp_path / "i.npz").read_bytes())
+    samples = model_samples(model, settings)
+    assert [each.not_finite for each in samples] == [{"v0": 1.0}, {}]
+    assert unchecked(samples) == {}
+    half = np.where(np.arange(12).reshape(2, 6) < 3, -1, 2).astype(np.float32)
+    np.savez(tmp_path / "i.npz", x=half)
+    settings = RunSettings(inputs_npz=(tmp_path / "i.npz").read_bytes())
+    assert unchecked(model_samples(model, settings)) == {"v0": 0.25}
+    assert sample_warnings({"v0": 0.25}, settings) == []  # the user knows these inputs
+    assert "25%" in sample_warnings({"v0": 0.25}, RunSettings())[0]
+
+
+def test_no_error_is_told_of_outputs_that_were_not_checked(
+    imported: Importing, tmp_path: Path
+) -> None:
+    model = defined_on_some(imported, ["Log"], "x2")
+    inputs = {"x": np.full((2, 6), -1, np.float32)}
+    truth = original_outputs(model, inputs)
+    everything = tuple(range(len(model.graph.operators)))
+    instance = ToolchainInstance(toolchain="onnxruntime", threads=1)
+    cover = (candidate_on(instance, everything),)
+    for unseen, error in ((frozenset({"v0"}), 0.0), (frozenset({"v0", "x2"}), None)):
+        sample = Sample(inputs, truth, {}, unseen)
+        with TrialRunner(TrialModel.of(model), [sample], 1e-4, tmp_path / str(error)) as runner:
+            found = runner.run(Proposal(cover=cover))
+        assert (found.max_rel_error, found.failures, found.refused) == (error, (), False)
+
+
+def test_a_candidate_whose_values_are_all_nan_has_no_error(imported: Importing) -> None:
+    model = defined_on_some(imported, ["Log"])
+    function = function_of(model, ToolchainInstance(toolchain="tvm"), (0,), "log")
+    nothing = np.full((2, 6), np.nan, np.float32)
+    assert check(function, [nothing], [nothing]) is None
+    one = nothing.copy()
+    one[0, 0] = 1.0
+    assert check(function, [one], [one]) == 0.0
+    with pytest.raises(MeasureError, match="not finite in the same places"):
+        check(function, [one], [nothing])
 
 
 # -- whole placements ------------------------------------------------------------------

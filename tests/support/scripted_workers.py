@@ -167,7 +167,7 @@ class ScriptedWorker:
             script.most_loaded = max(script.most_loaded, len(script.loaded))
             absolute, relative = script.errors.get(self.name, (1e-6, 1e-6))
             by_output = script.output_errors.get(self.name, {"y": (absolute, relative)})
-            return OutputErrors(max_abs=absolute, max_rel=relative, by_output=by_output)
+            return OutputErrors(by_output=by_output)
         assert self.name is not None and self.is_open, "a new process has to load it"
         self._be_killed(request, self.name)
         if isinstance(request, RunRound):

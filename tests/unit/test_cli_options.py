@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
+import zipfile
 
 import numpy as np
 import pytest
@@ -110,7 +112,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch, option):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     for name, says in (
-        ("folder", "Is a directory"),
+        ("folder", "Is a directory" if option == "--placement" else "no test_data_set_"),
         ("pipe", "nothing was written to the pipe"),
         ("circle", "Too many levels"),
         ("absent", "No such file"),
@@ -118,6 +120,25 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch, option):
         with pytest.raises(UsageError, match=says) as refused:
             settings_from(place(option, str(tmp_path / name)))
         assert str(refused.value).startswith(f"{option} {tmp_path / name}: ")
+
+
+def test_inputs_may_be_several_files_and_folders_of_test_data(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.ones(3, np.float32))
+    for number in (0, 1):
+        folder = tmp_path / "data" / f"test_data_set_{number}"
+        folder.mkdir(parents=True)
+        (folder / "input_0.pb").write_bytes(b"tensor %d" % number)
+        (folder / "output_0.pb").write_bytes(b"not read")
+    given = place("--inputs", str(tmp_path / "a.npz"), "--inputs", str(tmp_path / "data"))
+    with zipfile.ZipFile(io.BytesIO(settings_from(given).inputs_npz)) as archive:
+        assert {name: archive.read(name) for name in archive.namelist()} == {
+            "0.npz": (tmp_path / "a.npz").read_bytes(),
+            "1/test_data_set_0/input_0.pb": b"tensor 0",
+            "1/test_data_set_1/input_0.pb": b"tensor 1",
+        }
+    one = place("--inputs", str(tmp_path / "data" / "test_data_set_1"))
+    with zipfile.ZipFile(io.BytesIO(settings_from(one).inputs_npz)) as archive:
+        assert archive.namelist() == ["0/input_0.pb"]
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"\x80\x02}q\x00.", b"\x93NUMPY", b"x" * 5000])

@@ -14,7 +14,7 @@ from collage_engine.model.einsum import matmul_plan
 from collage_engine.model.index_set import members
 from collage_engine.model.op_pattern import kind_of
 from collage_engine.model.post_dominators import post_dominators
-from collage_engine.model.random_inputs import random_inputs
+from collage_engine.model.random_inputs import RANGES, random_inputs
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.placement import Partition, Placement
@@ -183,6 +183,36 @@ def _embedding() -> DataflowGraph:
         ),
     )
     return DataflowGraph(GraphRecord(nodes=nodes, inputs=(0, 1), outputs=(4,)))
+
+
+def _drawn(shape: tuple[int, ...], numbers: str = "normal") -> np.ndarray:
+    node = Node(index=0, form="parameter", types=(TensorType(shape, "float32"),), is_output=True)
+    graph = DataflowGraph(GraphRecord(nodes=(node,), inputs=(0,), outputs=(0,)))
+    return random_inputs(graph, (("x", node.type),), 5, numbers)["x"]
+
+
+def test_random_floats_come_from_the_range_that_is_asked_for() -> None:
+    found = {numbers: _drawn((40, 50), numbers) for numbers in RANGES}
+    assert found["normal"].min() < -2 < 2 < found["normal"].max()
+    assert found["positive"].min() >= 0 and found["positive"].max() > 2
+    assert 0 < found["0 to 1"].min() < 0.1 < 0.9 < found["0 to 1"].max() < 1
+    assert 1 <= found["above 1"].min() < found["above 1"].max()
+    assert 0 < np.abs(found["near 0"]).max() < 0.1
+    assert {array.dtype for array in found.values()} == {np.dtype(np.float32)}
+
+
+def test_images_are_smooth_pictures_and_other_shapes_white_noise() -> None:
+    """Neighbouring pixels are alike; neighbours in white noise have nothing in common."""
+
+    def alike(values: np.ndarray) -> float:
+        return float(np.corrcoef(values[..., 1:].ravel(), values[..., :-1].ravel())[0, 1])
+
+    for shape in ((1, 3, 224, 160), (2, 1, 32, 33)):
+        picture = _drawn(shape)
+        assert picture.shape == shape and 0.5 < alike(picture) < 0.95
+    assert _drawn((1, 3, 64, 64), "0 to 1").min() > 0
+    for shape in ((1, 64, 56, 56), (1, 3, 8, 8), (64, 256)):
+        assert abs(alike(_drawn(shape))) < 0.2
 
 
 def test_random_integers_stay_within_the_table_they_index() -> None:

@@ -12,18 +12,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.build.build_job import BuildCover
 from collage_engine.build.built import BuiltModule
 from collage_engine.candidates.host_candidates import pinned_to_host
-from collage_engine.candidates.inputs import representative_inputs, run_tolerance
+from collage_engine.candidates.inputs import (
+    ModelSample,
+    model_samples,
+    run_tolerance,
+    unchecked,
+)
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.candidates.pins import breaks_pin
 from collage_engine.control.run_control import RunControl
-from collage_engine.lowering.reference import original_outputs
 from collage_engine.machine.worker import Worker
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.records.candidate import Candidate
@@ -31,6 +33,7 @@ from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError, ToolchainError
 from collage_engine.records.placement import Placement
 from collage_engine.run.problem_data import ProblemData
+from collage_engine.run.tolerance_warnings import refuse_unchecked, sample_warnings
 from collage_engine.trials.baselines import unmeasured_choices
 from collage_engine.trials.contender import Contender
 from collage_engine.wording import stages as say
@@ -48,6 +51,7 @@ class CompileOnlyInputs:
     open_model: OpenModel
     menu: Menu
     data: ProblemData
+    out: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +66,8 @@ class CompileOnlyResult:
     refused: dict[str, str]
     """Why choices before it could not be built, by name."""
     module_folder: Path
-    model_inputs: dict[str, np.ndarray]
-    """The run's inputs, by name."""
+    sample: ModelSample
+    """The run's inputs and the true outputs, which the artifact is compared with."""
     chosen: Placement
 
 
@@ -78,6 +82,7 @@ class CompileOnly:
 
         Raises:
             InfeasibleError: No choice honours the pins.
+            MeasureError: No output could ever be checked, and an artifact is wanted.
             ToolchainError: No choice can be built.
         """
         opened, menu, data = inputs.open_model, inputs.menu, inputs.data
@@ -89,7 +94,13 @@ class CompileOnly:
             call_graph(opened.model.graph), menu, data.settings, pinned_to_host(data.pins)
         )
         possible = _possible(contenders, data)
-        model_inputs = representative_inputs(opened.model, data.settings)
+        sample, *_ = samples = model_samples(opened.model, data.settings)
+        not_finite = unchecked(samples)
+        if inputs.out is not None:
+            outputs = [name for name, _ in opened.model.outputs]
+            refuse_unchecked(outputs, not_finite, data.settings)
+        for sentence in sample_warnings(not_finite, data.settings):
+            control.warn(sentence)
         with control.stage("build") as report:
             chosen, folder, built, refused = _build_first(opened, possible, control)
             report.detail = f"{chosen.name}, {counted(len(built.parts), 'partition')}"
@@ -105,7 +116,7 @@ class CompileOnly:
             built=chosen,
             refused=refused,
             module_folder=folder,
-            model_inputs=model_inputs,
+            sample=sample,
             chosen=data.placement([candidate.id for candidate in cover], problem),
         )
 
@@ -119,7 +130,7 @@ class ExportUnmeasuredInputs:
     data: ProblemData
     out: str | None
     module_folder: Path
-    model_inputs: dict[str, np.ndarray]
+    sample: ModelSample
     chosen: Placement
 
 
@@ -142,11 +153,12 @@ class ExportUnmeasured:
         if inputs.out is None:
             return ExportUnmeasuredResult(artifact=None)
         model, settings = inputs.open_model.model, inputs.data.settings
-        tolerance = run_tolerance(model, settings, inputs.model_inputs)
+        sample = inputs.sample
+        tolerance = run_tolerance(model, settings, sample.inputs)
         with control.stage("export") as report:
             contents = ArtifactContents(
-                inputs=inputs.model_inputs,
-                outputs=original_outputs(model, inputs.model_inputs),
+                inputs=sample.inputs,
+                outputs=sample.truth,
                 tolerance=tolerance.value,
                 by_output=tolerance.by_output,
                 placement=inputs.chosen,

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collage_engine.candidates.inputs import representative_inputs, run_tolerance
+from collage_engine.candidates.inputs import model_samples, run_tolerance, unchecked
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
-from collage_engine.lowering.reference import original_outputs
 from collage_engine.records.accuracy import RunTolerance
 from collage_engine.run.problem_data import ProblemData
+from collage_engine.run.tolerance_warnings import refuse_unchecked, sample_warnings
 from collage_engine.trials.contender import Sample
-from collage_engine.trials.tolerance import further_samples
+from collage_engine.trials.tolerance import MORE_SAMPLES, is_promised
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +23,7 @@ class SampleInputs:
 
     open_model: OpenModel
     data: ProblemData
+    out: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +34,13 @@ class SampleResult:
     """The run's inputs, by name."""
     sample: Sample
     further_samples: tuple[Sample, ...]
-    """Other inputs on which a promised tolerance must hold too; empty where none was promised."""
+    """The user's other samples; or random ones, on which a promised tolerance must hold too."""
     tolerance: float
     """The bound on the error of any of the model's outputs, as ``max|y-r| / max|r|``."""
     run_tolerance: RunTolerance
     """The same of every output, and where it comes from."""
+    not_finite: Mapping[str, float]
+    """By output the share of its true values that compare nothing on any sample."""
 
 
 class DrawSamples:
@@ -50,14 +53,29 @@ class DrawSamples:
     inputs = SampleInputs
 
     def run(self, inputs: SampleInputs, control: RunControl) -> SampleResult:
-        """Compute the true outputs."""
+        """Compute the true outputs.
+
+        Raises:
+            MeasureError: None of them checks anything, and an artifact is wanted.
+        """
         model, settings = inputs.open_model.model, inputs.data.settings
-        given = representative_inputs(model, settings)
+        samples = model_samples(model, settings, MORE_SAMPLES if is_promised(settings) else 0)
+        not_finite = unchecked(samples)
+        if inputs.out is not None:
+            refuse_unchecked([name for name, _ in model.outputs], not_finite, settings)
+        for sentence in sample_warnings(not_finite, settings):
+            control.warn(sentence)
+        given = samples[0].inputs
         tolerance = run_tolerance(model, settings, given, control.cancelled.is_set)
+        nowhere = frozenset(name for name, share in not_finite.items() if share == 1.0)
+        first, *further = (
+            Sample(each.inputs, each.truth, tolerance.by_output, nowhere) for each in samples
+        )
         return SampleResult(
             model_inputs=given,
-            sample=Sample(given, original_outputs(model, given), tolerance.by_output),
-            further_samples=further_samples(model, settings),
+            sample=first,
+            further_samples=tuple(further),
             tolerance=tolerance.value,
             run_tolerance=tolerance,
+            not_finite=not_finite,
         )

@@ -1,0 +1,161 @@
+"""Reads the samples that a user gives: arrays of numpy, or tensors as ONNX's test data has them.
+
+They come as one archive. An archive with arrays (``.npz``) holds one sample, or several along a
+leading axis that the model's inputs do not have. An archive with other archives and with folders of
+tensors (``test_data_set_0/input_0.pb``) holds a sample for each of these.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import IO
+
+import numpy as np
+
+from collage_engine.model.texts import TEXT_TYPE, encoded
+from collage_engine.records.errors import UsageError
+from collage_engine.records.reasons import short_reason, shown
+
+ArrayKind = tuple[tuple[int, ...], np.dtype]
+"""Shape and element type."""
+Arrays = dict[str, np.ndarray]
+
+MOST_SAMPLES = 100
+"""Samples at most, chosen: each takes a run of the model for each of some ten contenders."""
+MOST_BYTES_AROUND = 1 << 16
+"""Bytes that a tensor's file may have besides its values, for names and sizes; chosen."""
+_TENSOR = re.compile(r"(?:(.*)/)?input_(\d{1,6})\.pb")
+
+
+def read_samples(content: bytes, wanted: Mapping[str, ArrayKind]) -> list[Arrays]:
+    """Return the samples of an archive; each array's kind is compared before its numbers are read.
+
+    Args:
+        content: The archive.
+        wanted: Shape and element type of each input by name, in the model's order.
+
+    Raises:
+        UsageError: A member is no input of the model, of another kind, or not readable.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            samples = _samples_of(archive, wanted)
+    except UsageError:
+        raise
+    except Exception as error:  # an archive can be broken, encrypted or endless in many ways
+        reason = short_reason(error, line="first")
+        raise UsageError(f"--inputs holds what is no array of numbers: {reason}") from error
+    if len(samples) > MOST_SAMPLES:
+        raise UsageError(f"--inputs holds {len(samples)} samples; at most {MOST_SAMPLES} are taken")
+    return samples
+
+
+def _samples_of(archive: zipfile.ZipFile, wanted: Mapping[str, ArrayKind]) -> list[Arrays]:
+    members = archive.infolist()
+    nested = [each for each in members if each.filename.endswith(".npz")]
+    tensors: dict[str, dict[int, zipfile.ZipInfo]] = defaultdict(dict)
+    for each in members:
+        if found := _TENSOR.fullmatch(each.filename):
+            tensors[found[1] or ""][int(found[2])] = each
+    if not nested and not tensors:
+        return _along_first_axis(_arrays(archive, wanted), wanted)
+    samples = []
+    for each in nested:
+        with zipfile.ZipFile(io.BytesIO(archive.read(each))) as inner:
+            samples += _along_first_axis(_arrays(inner, wanted), wanted)
+    for folder in sorted(tensors, key=lambda name: (len(name), name)):
+        found_here = {
+            name: _tensor(archive, tensors[folder][number], name, wanted[name])
+            for number, name in enumerate(wanted)
+            if number in tensors[folder]
+        }
+        samples += _along_first_axis(found_here, wanted)
+    return samples
+
+
+def _along_first_axis(arrays: Arrays, wanted: Mapping[str, ArrayKind]) -> list[Arrays]:
+    """Return one sample, or several where arrays have one more axis than the inputs."""
+    for name in wanted:
+        if name not in arrays:
+            raise UsageError(f"--inputs: input {name!r} is missing")
+    several = {name for name, (shape, _) in wanted.items() if arrays[name].ndim > len(shape)}
+    counts = {name: len(arrays[name]) for name in sorted(several)}
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{count} for {name!r}" for name, count in counts.items())
+        raise UsageError(f"--inputs holds unequal numbers of samples: {told}")
+    count = min(counts.values(), default=1)
+    if count < 1:
+        raise UsageError("--inputs holds no sample: the leading axis has size 0")
+    return [
+        {name: arrays[name][k] if name in several else arrays[name] for name in wanted}
+        for k in range(count)
+    ]
+
+
+def _arrays(archive: zipfile.ZipFile, wanted: Mapping[str, ArrayKind]) -> Arrays:
+    """Read the arrays of an archive, each for one input, with or without an axis of samples."""
+    found: Arrays = {}
+    for member in archive.infolist():
+        name = member.filename.removesuffix(".npy")
+        if name not in wanted:
+            raise UsageError(
+                f"--inputs: the model has no input {shown(name)!r}; it has {', '.join(wanted)}"
+            )
+        if name in found:
+            raise UsageError(f"--inputs holds two arrays for the input {name!r}")
+        with archive.open(member) as stream:
+            given = _kind_of(stream)
+            is_text = wanted[name][1] == TEXT_TYPE and given[1].kind in "SU"
+            _check_kind(name, (given[0], TEXT_TYPE) if is_text else given, wanted[name])
+        with archive.open(member) as stream:
+            array = np.lib.format.read_array(stream, allow_pickle=False)
+        found[name] = encoded(array) if is_text else array
+    return found
+
+
+def _tensor(
+    archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, wanted: ArrayKind
+) -> np.ndarray:
+    """Read one tensor of an ONNX test data set; each set holds one sample."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    values = int(np.prod(wanted[0], dtype=object)) * wanted[1].itemsize
+    if member.file_size > MOST_SAMPLES * values + MOST_BYTES_AROUND:
+        raise UsageError(f"--inputs: {shown(member.filename)} is larger than the input {name!r}")
+    tensor = TensorProto.FromString(archive.read(member))
+    is_text = tensor.data_type == TensorProto.STRING
+    dtype = TEXT_TYPE if is_text else helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    _check_kind(name, (tuple(tensor.dims), dtype), wanted)
+    if tensor.data_location == TensorProto.EXTERNAL:
+        raise UsageError(f"--inputs: {shown(member.filename)} keeps its values in another file")
+    array = numpy_helper.to_array(tensor)
+    return encoded(array) if is_text else array
+
+
+def _kind_of(stream: IO[bytes]) -> ArrayKind:
+    """Read the shape and the element type from the header of an array."""
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+    elif version == (2, 0):
+        shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
+    else:
+        raise ValueError(f"version {version[0]}.{version[1]} of the format is for records")
+    return shape, dtype
+
+
+def _check_kind(name: str, given: ArrayKind, wanted: ArrayKind) -> None:
+    """Raise ``UsageError`` where an array is neither what the model takes nor several of these."""
+    shape, dtype = given
+    several = len(shape) == len(wanted[0]) + 1 and shape[1:] == wanted[0]
+    if shape != wanted[0] and not (several and shape[0] <= MOST_SAMPLES):
+        raise UsageError(
+            f"--inputs: {name!r} has shape {shown(str(list(shape)))}, the model wants "
+            f"{list(wanted[0])}, or up to {MOST_SAMPLES} samples of it along one more axis"
+        )
+    if dtype != wanted[1]:
+        raise UsageError(f"--inputs: {name!r} is {shown(str(dtype))}, the model wants {wanted[1]}")
