@@ -23,7 +23,7 @@ from collage_engine.artifact.loader.run_artifact import FORMAT, MANIFEST
 from collage_engine.artifact.manifest import check_environment, is_artifact, sha256
 from collage_engine.build.built import BUILT_FILE, MODULE_FILE, BuiltModule
 from collage_engine.lowering.npz import write_npz
-from collage_engine.machine.whole_folder import leftovers, real, write_whole
+from collage_engine.machine.whole_folder import why_not_replaceable, write_whole
 from collage_engine.records.errors import ArtifactError
 from collage_engine.records.files import why_not_writable
 from collage_engine.records.placement import Placement
@@ -86,15 +86,14 @@ def check_target_folder(folder: Path) -> None:
         if not folder.is_dir():
             raise ArtifactError(f"{folder} is a file: choose another folder for the artifact")
         try:
-            mine = leftovers(folder)
-            empty = all(entry in mine for entry in real(folder).iterdir())
+            empty = not any(folder.iterdir())
         except OSError as error:
             raise ArtifactError(f"{folder} cannot be read: {error.strerror}") from error
         if not empty and not is_artifact(folder):
             raise ArtifactError(
                 f"{folder} is not empty and holds no artifact: choose another folder"
             )
-        why = why_not_writable(folder)
+        why = why_not_replaceable(folder) or why_not_writable(folder)
         if why is not None:
             raise ArtifactError(f"{folder} cannot be written: {why}")
         return
@@ -142,7 +141,7 @@ def put_artifact(out: Path, fill: Callable[[Path], None]) -> None:
         ArtifactError: The folder cannot be written; what was there is still there.
     """
     try:
-        write_whole(out, fill, last=MANIFEST)
+        write_whole(out, fill)
     except OSError as error:
         raise ArtifactError(
             f"the artifact cannot be written to {out}: {error.strerror or error}"

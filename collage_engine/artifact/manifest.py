@@ -11,14 +11,14 @@ from typing import Any
 from collage_engine.artifact.loader import run_artifact
 from collage_engine.artifact.loader.run_artifact import FORMAT, LARGEST_MANIFEST, MANIFEST
 from collage_engine.records.errors import ArtifactError, UsageError
+from collage_engine.records.files import read_file
 from collage_engine.records.reasons import one_sentence
-from collage_engine.records.regular_file import read_regular
 
 
 def is_artifact(folder: Path) -> bool:
     """Return whether a folder holds an artifact (of any version)."""
     try:
-        manifest = json.loads(read_regular(folder / MANIFEST, LARGEST_MANIFEST))
+        manifest = json.loads(read_file(folder / MANIFEST, LARGEST_MANIFEST))
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(manifest, dict) and manifest.get("format") == FORMAT

@@ -33,11 +33,7 @@ from collage_engine.records.errors import (
     UsageError,
 )
 from collage_engine.records.event import SHOWN
-from collage_engine.records.files import (
-    check_writable,
-    is_standard_output,
-    write_atomically,
-)
+from collage_engine.records.files import check_writable, write_atomically
 from collage_engine.records.operator_titles import operator_titles
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
@@ -347,13 +343,8 @@ def _report(options: argparse.Namespace) -> int:
         write_atomically(path, content)
     except OSError as error:
         raise CollageError(f"cannot write {path}: {error.strerror}") from error
-    _say_written(f"report: {path}", path)
+    say(f"report: {path}")
     return 0
-
-
-def _say_written(text: str, path: str | Path) -> None:
-    """Say what was written, on standard error where the content itself went to standard output."""
-    (complain if is_standard_output(path) else say)(text)
 
 
 def _store(options: argparse.Namespace) -> int:
@@ -369,7 +360,7 @@ def _store(options: argparse.Namespace) -> int:
             output.print_store(info)
     elif options.action == "export":
         count = StoreReader().export(Path(options.file))
-        _say_written(f"{counted(count, 'measurement')} written to {options.file}", options.file)
+        say(f"{counted(count, 'measurement')} written to {options.file}")
     elif options.action == "import":
         count = Store().import_(Path(options.file))
         say(f"{counted(count, 'new measurement')} taken from {options.file}")

@@ -24,7 +24,7 @@ from collage_engine.farm.member_calls import beside as run_beside
 from collage_engine.farm.member_calls import call as run_call
 from collage_engine.machine import logs
 from collage_engine.records.errors import FarmError
-from collage_engine.records.regular_file import read_regular
+from collage_engine.records.files import read_file
 
 _LOG = logging.getLogger(__name__)
 
@@ -198,7 +198,7 @@ def _in_file(path: Path) -> str:
         FarmError: It is no such file.
     """
     try:
-        address = json.loads(read_regular(path, MOST_FILE_BYTES))["address"]
+        address = json.loads(read_file(path, MOST_FILE_BYTES))["address"]
     except (OSError, ValueError, RecursionError, LookupError, TypeError):
         address = None
     if not isinstance(address, str):

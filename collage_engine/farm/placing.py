@@ -699,7 +699,7 @@ class Placing:
                     members.extractall(folder, filter="data")
 
             try:
-                write_whole(out, fill, last="manifest.json")
+                write_whole(out, fill)
             except tarfile.TarError as error:
                 raise FarmError(f"the artifact arrived damaged: {error}") from error
             except OSError as error:

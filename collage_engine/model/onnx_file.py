@@ -14,8 +14,8 @@ from onnx import ModelProto, TensorProto, numpy_helper
 from collage_engine.model.mapped_weights import is_mapped, mapped_array
 from collage_engine.model.onnx_external import load_external_data
 from collage_engine.records.errors import ModelError, UsageError
+from collage_engine.records.files import SpecialFileError, open_regular
 from collage_engine.records.reasons import short_reason
-from collage_engine.records.regular_file import SpecialFileError, open_regular
 
 _LENGTH_DELIMITED = 2
 """Protobuf's wire type of strings and messages."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from collage_engine.records.errors import SessionError, UsageError
-from collage_engine.records.files import check_writable, destination, is_special
+from collage_engine.records.files import check_writable
 from collage_engine.session.document import Document
 from collage_engine.session.file import load_session
 
@@ -23,7 +23,7 @@ def earlier_session(path: str | Path) -> Document | None:
         if target.is_dir():
             raise UsageError(f"the session {path} is a folder")
         check_writable(target)
-        if is_special(destination(target)) or not target.exists() or not target.stat().st_size:
+        if not target.exists() or not target.stat().st_size:
             return None
     except OSError as error:
         raise UsageError(f"the session {path} cannot be written: {error.strerror}") from error

@@ -20,7 +20,7 @@ import sqlite_utils
 
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import SessionError
-from collage_engine.records.files import atomic_file, destination, is_special
+from collage_engine.records.files import atomic_file
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node
 from collage_engine.records.locks import folder_locked
 from collage_engine.records.numbering import NodeIndex
@@ -80,12 +80,11 @@ def save_session(
     """
     path = Path(path)
     try:
-        target = destination(path)
-        if seen is None or isinstance(target, int) or is_special(target):
+        if seen is None:
             return _save(document, path)
-        with folder_locked(target.parent):
-            if target.exists() and target.stat().st_size:
-                document = merged(document, load_session(target), seen)
+        with folder_locked(path.resolve().parent):
+            if path.exists() and path.stat().st_size:
+                document = merged(document, load_session(path), seen)
             return _save(document, path)
     except (OSError, ValueError, sqlite3.Error) as error:  # ValueError: no name of a file
         raise SessionError(f"cannot write the session {path}: {error}") from error

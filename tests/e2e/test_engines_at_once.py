@@ -128,7 +128,8 @@ def test_several_place_with_one_store_while_others_export_and_import_it(terminal
     terminal.check_store()
     document = load_session(terminal.folder / "both.collage")
     assert len(document.runs) == 2, "the session keeps the runs of both"
-    heading, *measurements = terminal.run("store", "export", "/dev/stdout").splitlines()
+    terminal.run("store", "export", "exported.json")
+    heading, *measurements = (terminal.folder / "exported.json").read_text().splitlines()
     assert "collage_store" in json.loads(heading)
     assert len(measurements) == terminal.measured() > 0
 

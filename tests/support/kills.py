@@ -359,9 +359,10 @@ class Campaign:
         """Names what killed processes left, and a run that began then did not remove.
 
         What was younger than ``YOUNG_S`` at that time may have belonged to a process that lives.
+        Unfinished files stay for an hour (``UNFINISHED_S``), unfinished folders do not.
         """
         tmp = self.folder / "tmp"
-        unfinished = [*self.folder.glob(".*.partial"), *self.folder.glob(".*.old")]
+        unfinished = [*self.folder.glob(".*.partial/"), *self.folder.glob(".*.old")]
         left = []
         for path in [*(tmp.iterdir() if tmp.exists() else ()), *unfinished]:
             with contextlib.suppress(FileNotFoundError):

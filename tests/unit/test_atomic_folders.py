@@ -1,4 +1,4 @@
-"""A folder is written whole or not at all, also where it can only be changed from inside."""
+"""A folder is written whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.machine import whole_folder
+from collage_engine.artifact.artifact import check_target_folder
 from collage_engine.machine.whole_folder import tidy, write_whole
+from collage_engine.records.errors import ArtifactError
 
 
 def filling(text: str, *names: str) -> Callable[[Path], None]:
@@ -25,64 +26,53 @@ def content(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.iterdir()}
 
 
-@pytest.fixture(params=["beside", "inside", "mounted"])
-def place(request, tmp_path, monkeypatch) -> Path:
-    """Where a folder goes: one to be renamed; one whose parent is not ours; one that turns out to
-    be a mount point only when it is renamed (a bind mount of the same file system)."""
-    place = tmp_path / "room" / "out"
-    if request.param == "inside":
-        monkeypatch.setattr(whole_folder, "only_inside", lambda _: True)
-    if request.param == "mounted":
-        rename = Path.rename
-
-        def busy(self: Path, target: Path) -> Path:
-            if self == place:
-                raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(self))
-            return rename(self, target)
-
-        monkeypatch.setattr(Path, "rename", busy)
-    return place
+@pytest.fixture
+def place(tmp_path) -> Path:
+    return tmp_path / "room" / "out"
 
 
 def test_a_new_one_an_empty_one_and_a_full_one(place):
-    write_whole(place, filling("1", "a", "last"), "last")
+    write_whole(place, filling("1", "a", "last"))
     assert content(place) == {"a": "1", "last": "1"}
-    write_whole(place, filling("2", "b", "last"), "last")
+    write_whole(place, filling("2", "b", "last"))
     assert content(place) == {"b": "2", "last": "2"}
     assert os.listdir(place.parent) == ["out"]
 
 
 def test_what_was_there_stays_when_filling_fails(place):
-    write_whole(place, filling("1", "a", "last"), "last")
+    write_whole(place, filling("1", "a", "last"))
 
     def full(folder: Path) -> None:
         (folder / "a").write_text("2")
         raise OSError(errno.ENOSPC, "full")
 
     with pytest.raises(OSError, match="full"):
-        write_whole(place, full, "last")
+        write_whole(place, full)
     assert content(place) == {"a": "1", "last": "1"}
     assert os.listdir(place.parent) == ["out"]
 
 
-def test_what_was_there_comes_back_when_moving_fails(tmp_path, monkeypatch):
-    monkeypatch.setattr(whole_folder, "only_inside", lambda _: True)
-    place = tmp_path / "out"
-    write_whole(place, filling("1", "a", "b", "last"), "last")
-    write_whole(place, filling("1", "a", "b", "last"), "last")
-    rename, moves = Path.rename, []
+def test_what_was_there_comes_back_when_moving_fails(place, monkeypatch):
+    write_whole(place, filling("1", "a"))
+    rename = Path.rename
 
     def failing(self: Path, target: Path) -> Path:
-        moves.append(self.name)
-        if len(moves) == 5:
+        if self.suffix == ".partial":
             raise OSError(errno.EIO, "broken")
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", failing)
     with pytest.raises(OSError, match="broken"):
-        write_whole(place, filling("2", "a", "c", "last"), "last")
-    assert moves[0] == "last", "what counts leaves first"
-    assert content(place) == {"a": "1", "b": "1", "last": "1"}
+        write_whole(place, filling("2", "a"))
+    assert content(place) == {"a": "1"} and os.listdir(place.parent) == ["out"]
+
+
+def test_a_folder_that_is_mounted_by_itself_is_refused_before_the_work(place, monkeypatch):
+    place.mkdir(parents=True)
+    monkeypatch.setattr(os.path, "ismount", lambda path: Path(path) == place)
+    with pytest.raises(ArtifactError, match="it is mounted by itself: name a folder inside it"):
+        check_target_folder(place)
+    check_target_folder(place / "inside")
 
 
 def test_a_link_stays_a_link(tmp_path):
@@ -90,8 +80,8 @@ def test_a_link_stays_a_link(tmp_path):
     link = tmp_path / "room" / "out"
     link.parent.mkdir()
     link.symlink_to(tmp_path / "elsewhere")
-    write_whole(link, filling("1", "last"), "last")
-    write_whole(link, filling("2", "last"), "last")
+    write_whole(link, filling("1", "last"))
+    write_whole(link, filling("2", "last"))
     assert link.is_symlink() and content(tmp_path / "elsewhere") == {"last": "2"}
     assert os.listdir(link.parent) == ["out"]
 

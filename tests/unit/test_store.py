@@ -15,7 +15,6 @@ import msgspec
 import pytest
 
 from collage_engine.machine.folders import cache_folder
-from collage_engine.records import files
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.toolchain import ToolchainInstance
@@ -344,13 +343,6 @@ def test_an_import_replaces_what_a_wrong_clock_dated_in_the_future(store, tmp_pa
     store.put(measured("a", 9.0, when="2099-01-01T00:00:00+00:00"))
     assert store.import_(exported(tmp_path, {})) == 1
     assert store.get("a").median_us == 5.0
-
-
-def test_importing_from_a_pipe_that_nobody_writes_to_ends(store, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "PIPE_WAIT_S", 0.2)
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(MeasureError, match="nothing was written to the pipe"):
-        store.import_(tmp_path / "pipe")
 
 
 def test_several_processes_and_threads_write_at_once(store):
