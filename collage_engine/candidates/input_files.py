@@ -7,14 +7,16 @@ tensors (``test_data_set_0/input_0.pb``) holds a sample for each of these.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import zipfile
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import IO
 
 import numpy as np
+from onnx import TensorProto
 
 from collage_engine.model.texts import TEXT_TYPE, encoded
 from collage_engine.records.errors import UsageError
@@ -77,6 +79,32 @@ def _samples_of(archive: zipfile.ZipFile, wanted: Mapping[str, ArrayKind]) -> li
     return samples
 
 
+def stated_sizes(content: bytes, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Return the sizes of the arrays of the first sample, by name of the input.
+
+    Args:
+        content: The archive.
+        names: The model's inputs, in order.
+
+    Returns:
+        The sizes as they stand, an axis of samples among them. What cannot be read is left out;
+        ``read_samples`` says what is wrong with it.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    with contextlib.suppress(Exception), zipfile.ZipFile(io.BytesIO(content)) as archive:
+        for member in archive.infolist():
+            tensor = _TENSOR.fullmatch(member.filename)
+            with contextlib.suppress(Exception), archive.open(member) as stream:
+                if member.filename.endswith(".npz"):
+                    found = stated_sizes(stream.read(), names) | found
+                elif tensor:
+                    dims = TensorProto.FromString(stream.read()).dims
+                    found.setdefault(names[int(tensor[2])], tuple(dims))
+                else:
+                    found[member.filename.removesuffix(".npy")] = _kind_of(stream)[0]
+    return found
+
+
 def _along_first_axis(arrays: Arrays, wanted: Mapping[str, ArrayKind]) -> list[Arrays]:
     """Return one sample, or several where arrays have one more axis than the inputs."""
     for name in wanted:
@@ -121,7 +149,7 @@ def _tensor(
     archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, wanted: ArrayKind
 ) -> np.ndarray:
     """Read one tensor of an ONNX test data set; each set holds one sample."""
-    from onnx import TensorProto, helper, numpy_helper
+    from onnx import helper, numpy_helper
 
     values = int(np.prod(wanted[0], dtype=object)) * wanted[1].itemsize
     if member.file_size > MOST_SAMPLES * values + MOST_BYTES_AROUND:

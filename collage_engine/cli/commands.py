@@ -85,8 +85,9 @@ def _place(options: argparse.Namespace) -> int:
     not_saved: SessionError | None = None
     not_written: ArtifactError | None = None
     with ProgressReport(ERR) as progress, interruptible_engine(progress, keep=True) as engine:
-        if choices:
-            (shapes,) = engine.input_shapes(model, choices)
+        if choices or settings.inputs_npz is not None:
+            wanted = choices or (ShapeChoice(shapes=settings.shapes),)
+            (shapes,) = engine.input_shapes(model, wanted, settings.inputs_npz)
             settings = msgspec.structs.replace(settings, shapes=shapes)
         session = Session.of_model(engine, model, settings.shapes)
         if options.session:

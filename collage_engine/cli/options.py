@@ -120,8 +120,6 @@ def dimension(text: str) -> tuple[str, tuple[int, ...]]:
     if not equals or not name or not all(re.fullmatch(r"\d+", part) for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is no dimension: write NAME=1,4,16")
     values = tuple(int(part) for part in parts)
-    if any(value <= 0 for value in values):
-        raise argparse.ArgumentTypeError(f"{text!r}: sizes must be positive")
     if max(values) > MOST_ELEMENTS:
         raise argparse.ArgumentTypeError(f"{text!r} is larger than any memory")
     if len(set(values)) < len(values):

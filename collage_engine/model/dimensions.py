@@ -1,13 +1,33 @@
-"""Finds the symbolic dimensions of a model's inputs, and the shapes that values for them give."""
+"""Finds the sizes of a model's inputs: what the file leaves open, and what the user says of it.
+
+Exporters name dimensions. Some names are sums or products of others (``past_sequence_length +
+sequence_length``): their sizes are computed, and compared with what is given for them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+import operator
+import shlex
+from collections.abc import Callable, Mapping
 
-from onnx import ModelProto, ValueInfoProto
+from onnx import ModelProto, TensorShapeProto, TypeProto, ValueInfoProto, shape_inference
 
 from collage_engine.records.counted import counted
-from collage_engine.records.errors import UsageError
+from collage_engine.records.errors import ModelError, UsageError
+
+Shapes = dict[str, tuple[int, ...]]
+"""Sizes of inputs by name."""
+
+_LONGEST_EXPRESSION = 200
+"""Characters of a dimension's name that is read as a computation, at most. Chosen: exporters' have
+some tens, and Python's parser is not to be given anything endless."""
+_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
 
 
 def open_inputs(model: ModelProto) -> dict[str, ValueInfoProto]:
@@ -20,14 +40,102 @@ def symbolic_dimensions(model: ModelProto) -> dict[str, list[tuple[str, int]]]:
     """Returns the dimensions that the model names, in the order of its inputs.
 
     Returns:
-        For each name, the inputs and axes, as (input, axis), that have it.
+        For each name, the inputs and axes, as (input, axis), that have it. Names that are computed
+        from others are left out.
     """
+    return {
+        name: places
+        for name, places in _places(open_inputs(model)).items()
+        if not _NamedSizes(open_inputs(model)).is_computed(name)
+    }
+
+
+def _places(inputs: Mapping[str, ValueInfoProto]) -> dict[str, list[tuple[str, int]]]:
     found: dict[str, list[tuple[str, int]]] = {}
-    for name, value in open_inputs(model).items():
+    for name, value in inputs.items():
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if dim.dim_param:
                 found.setdefault(dim.dim_param, []).append((name, axis))
     return found
+
+
+class _NamedSizes:
+    """The named dimensions of a model's inputs, and the sizes that are known of them."""
+
+    def __init__(self, inputs: Mapping[str, ValueInfoProto]) -> None:
+        self._names = set(_places(inputs))
+        self._trees = {name: tree for name in self._names if (tree := self._computation(name))}
+        self._given: dict[str, tuple[int, str]] = {}
+        """Size of each dimension that the user names, with the option that says so."""
+
+    def _computation(self, name: str) -> ast.expr | None:
+        """Return a name as an expression over other names; None where it is no such thing."""
+        if len(name) > _LONGEST_EXPRESSION:
+            return None
+        try:
+            tree = ast.parse(name.strip(), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError):
+            return None
+        if not isinstance(tree, ast.BinOp):
+            return None
+        allowed = (ast.BinOp, ast.Name, ast.Constant, ast.Load, *_OPERATORS)
+        for part in ast.walk(tree):
+            if not isinstance(part, allowed):
+                return None
+            if isinstance(part, ast.Constant) and type(part.value) is not int:
+                return None
+            if isinstance(part, ast.Name) and part.id not in self._names:
+                return None
+        return tree
+
+    def is_computed(self, name: str) -> bool:
+        """Tell whether the name is a sum or product of others that have a place of their own."""
+        return name in self._trees
+
+    def give(self, name: str, size: int, option: str) -> None:
+        """Take the size that an option states; UsageError where another one states another."""
+        before = self._given.setdefault(name, (size, option))
+        if before[0] != size:
+            raise UsageError(f"{option} contradicts {before[1]} about '{name}'.")
+
+    def check(self) -> None:
+        """Raise ``UsageError`` where a given size is not the one that is computed."""
+        for name, tree in self._trees.items():
+            computed = self._value(tree)
+            if computed is not None and computed < 0:
+                raise UsageError(f"the dimension '{name}' would have the size {computed}.")
+            if name in self._given and computed not in (None, self._given[name][0]):
+                size, option = self._given[name]
+                raise UsageError(
+                    f"{option} makes '{name}' {size}, and the sizes given for its parts make it "
+                    f"{computed}."
+                )
+
+    def size(self, name: str) -> int | None:
+        """Return a dimension's size, given or computed; None where it is not known."""
+        if name in self._given:
+            return self._given[name][0]
+        return self._value(self._trees[name]) if name in self._trees else None
+
+    def missing(self, name: str) -> list[str]:
+        """Return the names to give so that the size of this one is known."""
+        if self.size(name) is not None:
+            return []
+        if name not in self._trees:
+            return [name]
+        parts = [p.id for p in ast.walk(self._trees[name]) if isinstance(p, ast.Name)]
+        return [missing for part in parts for missing in self.missing(part)]
+
+    def _value(self, tree: ast.expr) -> int | None:
+        if isinstance(tree, ast.Constant):
+            return int(str(tree.value))
+        if isinstance(tree, ast.Name):
+            return self.size(tree.id)
+        assert isinstance(tree, ast.BinOp)
+        left, right = self._value(tree.left), self._value(tree.right)
+        if left is None or right is None or (isinstance(tree.op, ast.FloorDiv) and not right):
+            return None
+        return _OPERATORS[type(tree.op)](left, right)
 
 
 def input_shapes(
@@ -35,7 +143,8 @@ def input_shapes(
     dims: Mapping[str, int],
     shapes: Mapping[str, tuple[int, ...]],
     path: str,
-) -> dict[str, tuple[int, ...]]:
+    arrays: Mapping[str, tuple[int, ...]] | None = None,
+) -> Shapes:
     """Return the sizes of inputs that follow from values for the model's symbolic dimensions.
 
     Args:
@@ -43,49 +152,253 @@ def input_shapes(
         dims: Dimension → size.
         shapes: Input → all its sizes, as ``--shape`` gives them.
         path: The model's file, for messages.
+        arrays: Input → sizes of the array that ``--inputs`` holds for it; they say what the file
+            and ``shapes`` leave open.
 
     Returns:
         Sizes of every input that has one of the dimensions and all of whose sizes are known now,
-        and those of ``shapes``.
+        and those of ``shapes`` and ``arrays``.
 
     Raises:
-        UsageError: The model has no such dimension, a size contradicts what ``--shape`` says, or
-            an input has a dimension beside these that is still open.
+        UsageError: The model has no such dimension, a size contradicts another one, or an input
+            has a dimension beside these that is still open.
     """
-    known = symbolic_dimensions(model)
     inputs = open_inputs(model)
+    places, names = _places(inputs), _NamedSizes(inputs)
     for name in dims:
-        if name not in known:
-            raise UsageError(f"--dim {name}: {path} has no such dimension ({_has(model, known)}).")
+        if name not in places:
+            raise UsageError(f"--dim {name}: {path} has no such dimension ({_has(inputs, names)}).")
     found = {name: tuple(sizes) for name, sizes in shapes.items()}
-    for dim, size in dims.items():
-        for name, axis in known[dim]:
-            given = found.get(name)
-            if given is not None and axis < len(given) and given[axis] != size:
-                raise UsageError(
-                    f"--dim {dim}={size} contradicts --shape {name}={','.join(map(str, given))}: "
-                    f"'{dim}' is dimension {axis} of the input '{name}'."
-                )
-    wanted = {name for dim in dims for name, _ in known[dim]} - found.keys()
-    for name in (each for each in inputs if each in wanted):
-        sizes = []
-        for axis, dim in enumerate(inputs[name].type.tensor_type.shape.dim):
-            size = dims.get(dim.dim_param, dim.dim_value)
-            if size < 1:
-                what = f"'{dim.dim_param}'" if dim.dim_param else f"{axis}, which has no name,"
-                option = f"--dim {dim.dim_param}=…" if dim.dim_param else f"--shape {name}=…"
-                raise UsageError(
-                    f"{path}: dimension {what} of the input '{name}' is still open: give it with "
-                    f"{option}"
-                )
-            sizes.append(size)
-        found[name] = tuple(sizes)
+    options = {name: _shape_option(name, sizes) for name, sizes in found.items()}
+    for name, sizes in (arrays or {}).items():
+        if name in inputs and name not in found and not _is_fixed(inputs[name]):
+            found[name] = _without_samples(inputs[name], sizes)
+            options[name] = f"--inputs with '{name}' of the sizes {list(sizes)}"
+    for name, option in options.items():
+        if name in inputs:
+            _check_shape(inputs[name], found[name], names, option)
+    for dim_name, size in dims.items():
+        names.give(dim_name, size, f"--dim {dim_name}={size}")
+    names.check()
+    left = {name: _sizes(value, names) for name, value in inputs.items() if name not in found}
+    named = {
+        name
+        for name, sizes in left.items()
+        for dim, size in zip(inputs[name].type.tensor_type.shape.dim, sizes, strict=True)
+        if dim.dim_param and size is not None
+    }
+    if any(None in left[name] for name in named):
+        unknown = {name: sizes for name, sizes in left.items() if None in sizes}
+        raise UsageError(_unknown_sizes(inputs, unknown, names, path))
+    for name in left:
+        if name in named:
+            found[name] = tuple(size for size in left[name] if size is not None)
     return found
 
 
-def _has(model: ModelProto, known: Mapping[str, list[tuple[str, int]]]) -> str:
+def _shape_option(name: str, sizes: tuple[int, ...]) -> str:
+    return f"--shape {name}={','.join(map(str, sizes))}"
+
+
+def _is_fixed(value: ValueInfoProto) -> bool:
+    tensor = value.type.tensor_type
+    return tensor.HasField("shape") and all(map(_known, tensor.shape.dim))
+
+
+def _without_samples(value: ValueInfoProto, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return an array's sizes without the leading axis along which there may be samples."""
+    tensor = value.type.tensor_type
+    several = tensor.HasField("shape") and len(sizes) == len(tensor.shape.dim) + 1
+    return tuple(sizes[1:] if several else sizes)
+
+
+def _sizes(value: ValueInfoProto, names: _NamedSizes) -> list[int | None]:
+    """Return an input's sizes as far as the file and the names tell."""
+    return [
+        dim.dim_value if _known(dim) else names.size(dim.dim_param) if dim.dim_param else None
+        for dim in value.type.tensor_type.shape.dim
+    ]
+
+
+def _known(dim: TensorShapeProto.Dimension) -> bool:
+    # Exporters write 0 (or less) for "unknown" as often as they leave the size out.
+    return bool(dim.HasField("dim_value") and dim.dim_value > 0)
+
+
+def _has(inputs: Mapping[str, ValueInfoProto], names: _NamedSizes) -> str:
     """Return what the model has instead, in words."""
+    known = [name for name in _places(inputs) if not names.is_computed(name)]
     if known:
         return "it has " + ", ".join(f"'{name}'" for name in known)
-    inputs = open_inputs(model)
     return f"all sizes of its {counted(len(inputs), 'input')} are fixed or have no name"
+
+
+def set_shapes(model: ModelProto, shapes: Mapping[str, tuple[int, ...]], path: str) -> Shapes:
+    """Give every graph input its sizes, in place.
+
+    A size given for one input also holds for the same named dimension of the others, and for the
+    names that are computed from it. A size of 0 that is given is meant as it stands.
+
+    Returns:
+        The shapes that were given.
+
+    Raises:
+        UsageError: A shape does not fit the model, or contradicts another one.
+        ModelError: Sizes are still unknown; the sentence names options that give them.
+    """
+    inputs = open_inputs(model)
+    names = _NamedSizes(inputs)
+    for name, shape in shapes.items():
+        if name not in inputs:
+            known = ", ".join(f"'{n}'" for n in inputs) or "none"
+            raise UsageError(f"--shape {name}: {path} has no such input (it has {known}).")
+        _check_shape(inputs[name], shape, names, _shape_option(name, shape))
+    names.check()
+    unknown: dict[str, list[int | None] | None] = {}
+    for name, value in inputs.items():
+        tensor = value.type.tensor_type
+        sizes = _sizes(value, names)
+        if name not in shapes and (None in sizes or not tensor.HasField("shape")):
+            unknown[name] = sizes if tensor.HasField("shape") else None
+    empty = any(map(_says_zero, inputs.values())) and _has_empty_inputs(model)
+    for name in [name for name in unknown if _says_zero(inputs[name], of_all=True)]:
+        if not empty:
+            raise ModelError(_no_elements(inputs[name], path))
+        del unknown[name]
+    if unknown:
+        raise ModelError(_unknown_sizes(inputs, unknown, names, path))
+    for name, value in inputs.items():
+        given = shapes[name] if name in shapes else _sizes(value, names)
+        dims = value.type.tensor_type.shape.dim
+        while len(dims) < len(given):
+            dims.add()
+        for dim, size in zip(dims, given, strict=True):
+            if size is not None:
+                dim.dim_value = size
+    return {name: tuple(shape) for name, shape in shapes.items()}
+
+
+def _check_shape(
+    value: ValueInfoProto, shape: tuple[int, ...], names: _NamedSizes, option: str
+) -> None:
+    """Check the sizes that an option gives for an input, and learn those of its dimensions."""
+    tensor = value.type.tensor_type
+    if any(size < 0 for size in shape):
+        raise UsageError(f"{option}: sizes must not be negative.")
+    if not tensor.HasField("shape"):
+        return
+    dims = tensor.shape.dim
+    if len(dims) != len(shape):
+        raise UsageError(
+            f"{option}: the input '{value.name}' has {counted(len(dims), 'dimension')}."
+        )
+    for place, (dim, size) in enumerate(zip(dims, shape, strict=True)):
+        if _known(dim) and dim.dim_value != size:
+            raise UsageError(
+                f"{option}: dimension {place} of the input '{value.name}' is fixed to "
+                f"{dim.dim_value}."
+            )
+        if dim.dim_param:
+            names.give(dim.dim_param, size, option)
+
+
+def _says_zero(value: ValueInfoProto, *, of_all: bool = False) -> bool:
+    """Tell whether the file states a size of 0; ``of_all``: and leaves no other size open."""
+    dims = value.type.tensor_type.shape.dim
+    zeros = [d for d in dims if d.HasField("dim_value") and d.dim_value == 0]
+    left = [d for d in dims if not _known(d)]
+    return bool(zeros) and (len(left) == len(zeros) or not of_all)
+
+
+def _no_elements(value: ValueInfoProto, path: str) -> str:
+    dims = value.type.tensor_type.shape.dim
+    as_stated = tuple(d.dim_value for d in dims)
+    example = tuple(max(size, 1) for size in as_stated)
+    return (
+        f"{path}: the input '{value.name}' has the size {list(as_stated)} and so no elements: "
+        "there is nothing to compute. Give its size: where 0 stands for one that is left open, for "
+        f"example {_quoted_shape(value.name, example)}; where there are no elements indeed, "
+        f"{_quoted_shape(value.name, as_stated)}"
+    )
+
+
+def _unknown_sizes(
+    inputs: Mapping[str, ValueInfoProto],
+    unknown: Mapping[str, list[int | None] | None],
+    names: _NamedSizes,
+    path: str,
+) -> str:
+    """Return the sentence about open sizes, with options that can be given as they stand."""
+    open_names = list(
+        dict.fromkeys(
+            missing
+            for name in unknown
+            for dim in inputs[name].type.tensor_type.shape.dim
+            if dim.dim_param
+            for missing in names.missing(dim.dim_param)
+        )
+    )
+    for name in open_names:
+        names.give(name, 1, "the example")
+    said, options, nameless = [], [], False
+    for name, sizes in unknown.items():
+        if sizes is None:
+            said.append(f"'{name}' is of unknown rank")
+            options.append(_quoted_shape(name, (1, 1)))
+            nameless = True
+            continue
+        dims = inputs[name].type.tensor_type.shape.dim
+        shown = [
+            str(size) if size is not None else dim.dim_param or "?"
+            for dim, size in zip(dims, sizes, strict=True)
+        ]
+        said.append(f"'{name}' is [{', '.join(shown)}]")
+        nameless = nameless or any(
+            s is None and not d.dim_param for d, s in zip(dims, sizes, strict=True)
+        )
+        example = [1 if size is None else size for size in _sizes(inputs[name], names)]
+        options.append(_quoted_shape(name, tuple(example)))
+    advice = " ".join(options)
+    if open_names and not nameless:
+        advice += " or " + " ".join(f"--dim {shlex.quote(f'{name}=1')}" for name in open_names)
+    return (
+        f"{path} has inputs of unknown size ({'; '.join(said)}): give them, for example {advice}; "
+        "`collage place` also takes them from --inputs"
+    )
+
+
+def _quoted_shape(name: str, sizes: tuple[int, ...]) -> str:
+    return f"--shape {shlex.quote(name + '=' + ','.join(map(str, sizes)))}"
+
+
+def _has_empty_inputs(model: ModelProto) -> bool:
+    """Return whether an input size of 0 is meant, and does not stand for one that is left open.
+
+    It is where the sizes of all outputs are declared, none is 0, and nothing that follows from the
+    inputs' sizes as they stand contradicts them.
+    """
+    declared = {o.name: o.type.tensor_type.shape for o in model.graph.output}
+    if not all(
+        o.type.tensor_type.HasField("shape") and all(map(_known, o.type.tensor_type.shape.dim))
+        for o in model.graph.output
+    ):
+        return False
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    for output in copy.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    try:
+        inferred = shape_inference.infer_shapes(copy, data_prop=True).graph.output
+    except (shape_inference.InferenceError, ValueError):
+        return False
+    return all(_fits(o.type.tensor_type, declared[o.name]) for o in inferred)
+
+
+def _fits(inferred: TypeProto.Tensor, declared: TensorShapeProto) -> bool:
+    """Return whether what is inferred of a value's sizes does not contradict what is declared."""
+    if not inferred.HasField("shape"):
+        return True
+    return len(inferred.shape.dim) == len(declared.dim) and all(
+        not a.HasField("dim_value") or a.dim_value == b.dim_value
+        for a, b in zip(inferred.shape.dim, declared.dim, strict=True)
+    )

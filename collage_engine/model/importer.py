@@ -20,9 +20,10 @@ import tvm
 from tvm import relax
 
 from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.dimensions import set_shapes
 from collage_engine.model.frontend import Frontend, UnknownType
 from collage_engine.model.observed_types import Evaluate, evaluate_by_definition
-from collage_engine.model.onnx_checks import check_graph, set_shapes
+from collage_engine.model.onnx_checks import check_graph
 from collage_engine.model.onnx_cleanup import CleanModel, clean_up
 from collage_engine.model.onnx_file import read_model
 from collage_engine.model.onnx_index import OnnxIndex

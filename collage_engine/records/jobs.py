@@ -78,6 +78,8 @@ class ResolveShapesJob(Job[tuple[Shapes, ...]]):
     """Find the sizes of the inputs that each choice of dimensions gives; nothing is imported."""
 
     choices: tuple[ShapeChoice, ...]
+    inputs_npz: bytes | None = None
+    """The user's representative inputs, which say what the choices leave open."""
     name = "shapes"
     limit_s = OPEN_LIMIT_S
     opens = True

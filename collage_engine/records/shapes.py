@@ -88,9 +88,7 @@ def listed(data: Any, option: str) -> tuple[ShapeChoice, ...]:
                     raise UsageError(f"{option}: {name} = {size} is larger than any memory")
                 shapes[name] = tuple(size)
             else:
-                raise UsageError(
-                    f"{option}: {name!r} is neither a positive size nor a list of positive sizes"
-                )
+                raise UsageError(f"{option}: {name!r} is neither a size nor a list of sizes")
         found.append(ShapeChoice(dims=dims, shapes=shapes))
     for place, choice in enumerate(found):
         if not choice.dims and not choice.shapes:
@@ -105,7 +103,7 @@ def _is_shape(value: Any) -> bool:
 
 
 def _is_size(value: Any) -> bool:
-    return type(value) is int and 0 < value <= MOST_ELEMENTS
+    return type(value) is int and 0 <= value <= MOST_ELEMENTS
 
 
 def _check_count(count: int, option: str) -> None:

@@ -122,11 +122,16 @@ def _forget(job: jobs.ForgetJob, control: RunControl) -> None:
 
 
 def _resolve_shapes(job: jobs.ResolveShapesJob, control: RunControl) -> tuple[jobs.Shapes, ...]:
-    from collage_engine.model.dimensions import input_shapes
+    from collage_engine.candidates.input_files import stated_sizes
+    from collage_engine.model.dimensions import input_shapes, open_inputs
     from collage_engine.model.onnx_file import read_without_weights
 
     model = read_without_weights(job.path)
-    return tuple(input_shapes(model, each.dims, each.shapes, job.path) for each in job.choices)
+    content = job.inputs_npz
+    arrays = stated_sizes(content, list(open_inputs(model))) if content is not None else {}
+    return tuple(
+        input_shapes(model, each.dims, each.shapes, job.path, arrays) for each in job.choices
+    )
 
 
 def _dimensions(job: jobs.DimensionsJob, control: RunControl) -> dict[str, tuple[str, ...]]:

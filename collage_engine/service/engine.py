@@ -289,13 +289,17 @@ class Engine:
         return found
 
     def input_shapes(
-        self, path: str | Path, choices: Sequence[ShapeChoice]
+        self,
+        path: str | Path,
+        choices: Sequence[ShapeChoice],
+        inputs_npz: bytes | None = None,
     ) -> tuple[dict[str, tuple[int, ...]], ...]:
         """Return the sizes of a model's inputs that values for its symbolic dimensions give.
 
         Args:
             path: The model's file.
             choices: What the user asked for.
+            inputs_npz: The user's representative inputs, which say what the choices leave open.
 
         Returns:
             For each choice the sizes of inputs by name, as ``model.open`` takes them.
@@ -305,7 +309,11 @@ class Engine:
             ModelError: The file is no model.
         """
         return self._side_job(
-            jobs.ResolveShapesJob(path=str(user_path(str(path)).resolve()), choices=tuple(choices))
+            jobs.ResolveShapesJob(
+                path=str(user_path(str(path)).resolve()),
+                choices=tuple(choices),
+                inputs_npz=inputs_npz,
+            )
         )
 
     def _admit(

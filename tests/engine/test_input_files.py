@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 
+from collage_engine.candidates.input_files import stated_sizes
 from collage_engine.candidates.inputs import model_samples, representative_inputs
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import ImportedModel, import_onnx
@@ -186,3 +187,16 @@ def test_inputs_that_fit_are_taken_compressed_or_not(model: ImportedModel) -> No
         given = archive(compression, x=GOOD)
         found = representative_inputs(model, RunSettings(inputs_npz=given))
         np.testing.assert_array_equal(found["x"], np.ones((1, 4), np.float32))
+
+
+def test_the_sizes_of_the_first_sample_are_read_from_headers_alone() -> None:
+    arrays = archive(x=header((2**40, 3)), y=npy(np.ones((), np.int64)), z=b"no array")
+    assert stated_sizes(arrays, ["x", "y"]) == {"x": (2**40, 3), "y": ()}
+    data = mixed(
+        s_0__input_1_dot_pb=tensor(np.ones((5, 0), np.float32)),
+        s_0__input_0_dot_pb=tensor(sample(1)),
+        s_0__input_7_dot_pb=tensor(sample(1)),
+    )
+    assert stated_sizes(data, ["x", "y"]) == {"x": (1, 4), "y": (5, 0)}
+    assert stated_sizes(mixed(a_dot_npz=arrays), ["x"]) == {"x": (2**40, 3), "y": ()}
+    assert stated_sizes(b"PK nothing", ["x"]) == {}

@@ -9,7 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from collage_engine.model.onnx_checks import check_graph, set_shapes
+from collage_engine.model.dimensions import set_shapes
+from collage_engine.model.onnx_checks import check_graph
 from collage_engine.model.onnx_cleanup import clean_up
 from collage_engine.model.onnx_file import read_model
 from collage_engine.records.errors import ModelError, UsageError
@@ -186,7 +187,7 @@ def test_unknown_sizes_ask_for_the_option_that_gives_them() -> None:
         ({"img": (1, 3, 8, 8)}, "no such input"),
         ({"image": (1, 3, 8)}, "has 4 dimensions"),
         ({"image": (1, 4, 8, 8)}, "dimension 1 of the input 'image' is fixed to 3"),
-        ({"image": (0, 3, 8, 8)}, "must be positive"),
+        ({"image": (-1, 3, 8, 8)}, "must not be negative"),
     ],
 )
 def test_wrong_shape_option_is_wrong_usage(shapes: dict, said: str) -> None:

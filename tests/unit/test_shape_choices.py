@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import shlex
 
+import onnx
 import pytest
 
-from collage_engine.cli.options import dimension, shape_choices
+from collage_engine.cli.options import dimension, shape, shape_choices
 from collage_engine.cli.parser import build_parser
 from collage_engine.drawing.shape_table import shape_cells, sharing_sentences
-from collage_engine.model.dimensions import input_shapes, symbolic_dimensions
-from collage_engine.records.errors import UsageError
+from collage_engine.model.dimensions import input_shapes, set_shapes, symbolic_dimensions
+from collage_engine.records.errors import ModelError, UsageError
 from collage_engine.records.shapes import (
     MOST_SHAPES,
     ShapeChoice,
@@ -43,7 +46,7 @@ def test_dimensions_are_read_as_written():
     assert dimension("a=b=2") == ("a=b", (2,))
 
 
-@pytest.mark.parametrize("text", ["batch", "batch=", "=1", "batch=x", "batch=0", "b=1,1", "b=1x2"])
+@pytest.mark.parametrize("text", ["batch", "batch=", "=1", "batch=x", "batch=-1", "b=1,1", "b=1x2"])
 def test_what_is_no_dimension_is_refused(text):
     with pytest.raises(argparse.ArgumentTypeError):
         dimension(text)
@@ -80,9 +83,9 @@ def test_a_file_lists_combinations_and_whole_inputs(tmp_path):
         ({"batch": 1}, "a list of objects"),
         ([], "a list of objects"),
         ([{}], "names no dimension"),
-        ([{"batch": 0}], "'batch' is neither a positive size"),
-        ([{"batch": True}], "'batch' is neither a positive size"),
-        ([{"x": [1, "y"]}], "'x' is neither a positive size"),
+        ([{"batch": -1}], "'batch' is neither a size"),
+        ([{"batch": True}], "'batch' is neither a size"),
+        ([{"x": [1, "y"]}], "'x' is neither a size"),
         ([{"x": [2**30, 2**30]}], "larger than any memory"),
         ([{"batch": 1}, {"batch": 1}], "batch=1 is listed twice"),
         ([{"batch": k + 1} for k in range(MOST_SHAPES + 1)], f"at most {MOST_SHAPES}"),
@@ -94,7 +97,7 @@ def test_wrong_lists_say_what_is_wrong(data, says):
 
 
 def test_an_input_with_a_million_sizes_is_refused_at_once():
-    with pytest.raises(UsageError, match="neither a positive size") as error:
+    with pytest.raises(UsageError, match="neither a size") as error:
         listed([{"x": [2**30] * 1_000_000}], "--shapes s.json")
     assert len(str(error.value)) < 200
 
@@ -118,6 +121,99 @@ def test_options_that_contradict_each_other_are_refused(tmp_path):
         place("--dim", "batch=1", "--dim", "batch=2")
 
 
+def decoder() -> onnx.ModelProto:
+    """A step of a decoder: the mask's length is the sum of two named lengths."""
+    net = Net("decoder", opset=17)
+    ids = net.input("ids", ["batch", "seq"])
+    past = net.input("past.0", ["batch", "past_len", 8])
+    mask = net.input("mask", ["batch", "past_len + seq"])
+    pairs = net.input("pairs", ["2*seq*batch"])
+    for value in (ids, past, mask, pairs):
+        net.output(net.op("Neg", value))
+    return net.model()
+
+
+def sizes_of(model: onnx.ModelProto) -> dict[str, list[int]]:
+    return {i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in model.graph.input}
+
+
+@pytest.mark.parametrize("past", [0, 5])
+def test_names_that_are_sums_and_products_are_computed(past: int) -> None:
+    model = decoder()
+    assert list(symbolic_dimensions(model)) == ["batch", "seq", "past_len"]
+    wanted = {"ids": [3, 6], "past.0": [3, past, 8], "mask": [3, past + 6], "pairs": [36]}
+    found = input_shapes(model, {"batch": 3, "seq": 6, "past_len": past}, {}, "m.onnx")
+    assert {name: [*sizes] for name, sizes in found.items()} == wanted
+    # What is given for two inputs alone holds for the others, too.
+    set_shapes(model, {"ids": (3, 6), "past.0": (3, past, 8)}, "m.onnx")
+    assert sizes_of(model) == wanted
+
+
+@pytest.mark.parametrize(
+    ("shapes", "says"),
+    [
+        ({"ids": (1, 6), "past.0": (1, 0, 8), "mask": (1, 7)}, "makes 'past_len [+] seq' 7.* 6"),
+        ({"ids": (1, 6), "pairs": (6,)}, "makes '2[*]seq[*]batch' 6.* 12"),
+        ({"ids": (1, 6), "mask": (2, 6)}, "about 'batch'"),
+    ],
+)
+def test_sums_that_do_not_add_up_are_refused(shapes: dict, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        set_shapes(decoder(), shapes, "m.onnx")
+    with pytest.raises(UsageError, match=says):
+        input_shapes(decoder(), {}, shapes, "m.onnx")
+
+
+def test_arrays_say_the_sizes_that_are_left_open() -> None:
+    arrays = {"ids": (1, 2), "past.0": (1, 0, 8), "mask": (1, 2), "pairs": (4,), "other": (9,)}
+    found = input_shapes(decoder(), {}, {}, "m.onnx", arrays)
+    assert found == {name: sizes for name, sizes in arrays.items() if name != "other"}
+    # Several samples stand along one more axis.
+    several = {name: (7, *sizes) for name, sizes in arrays.items()}
+    assert input_shapes(decoder(), {}, {}, "m.onnx", several) == found
+    with pytest.raises(UsageError, match="--dim seq=3 contradicts --inputs"):
+        input_shapes(decoder(), {"seq": 3}, {}, "m.onnx", arrays)
+    with pytest.raises(UsageError, match=r"makes 'past_len \+ seq' 9"):
+        input_shapes(decoder(), {}, {}, "m.onnx", arrays | {"mask": (1, 9)})
+
+
+def advised(sentence: str) -> tuple[list[str], list[str]]:
+    """Return the arguments after ``--shape`` and ``--dim`` in a sentence, as a shell reads them."""
+    words = shlex.split(sentence[sentence.index("for example") :].split("; `")[0])
+    pairs = list(itertools.pairwise(words))
+    by_shape, by_dim = ([w for o, w in pairs if o == option] for option in ("--shape", "--dim"))
+    return by_shape, by_dim
+
+
+def test_the_advice_can_be_given_as_it_stands() -> None:
+    net = Net("odd", opset=17)
+    for name, sizes in (
+        ("x", ["batch", 3, "a length", 4]),
+        ("it's", ["batch", "rows;cols"]),
+        ("sum", ["batch + batch"]),
+    ):
+        net.output(net.op("Neg", net.input(name, sizes)))
+    with pytest.raises(ModelError) as refusal:
+        set_shapes(net.model(), {}, "m.onnx")
+    by_shape, by_dim = advised(str(refusal.value))
+    set_shapes(net.model(), dict(map(shape, by_shape)), "m.onnx")
+    dims = {name: size for name, (size,) in map(dimension, by_dim)}
+    assert dims == {"batch": 1, "a length": 1, "rows;cols": 1}
+    found = input_shapes(net.model(), dims, {}, "m.onnx")
+    assert found == dict(map(shape, by_shape)) == {"x": (1, 3, 1, 4), "it's": (1, 1), "sum": (2,)}
+
+
+@pytest.mark.parametrize(
+    "name", ["batch-size", "seq/2", "f(seq)", "seq + gap", "9", "2**seq", "a b"]
+)
+def test_names_that_only_look_like_computations_are_names(name: str) -> None:
+    net = Net("odd", opset=17)
+    net.output(net.op("Neg", net.input("x", ["seq", name])))
+    assert list(symbolic_dimensions(net.model())) == ["seq", name]
+    found = input_shapes(net.model(), {"seq": 2, name: 7}, {}, "m.onnx")
+    assert found == {"x": (2, 7)}
+
+
 def test_a_models_dimensions_give_the_shapes_of_all_its_inputs():
     model = text_model()
     assert symbolic_dimensions(model) == {
@@ -135,7 +231,7 @@ def test_a_models_dimensions_give_the_shapes_of_all_its_inputs():
     ("dims", "shapes", "says"),
     [
         ({"batsch": 1}, {}, r"no such dimension \(it has 'batch', 'sequence'\)"),
-        ({"batch": 2}, {}, "dimension 'sequence' of the input 'ids' is still open"),
+        ({"batch": 2}, {}, r"'ids' is \[2, sequence\].*--dim sequence=1"),
         ({"batch": 2}, {"ids": (1, 7)}, "--dim batch=2 contradicts --shape ids=1,7"),
     ],
 )

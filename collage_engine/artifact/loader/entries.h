@@ -168,7 +168,7 @@ inline std::vector<Entry> EntriesOf(const tvm::ffi::json::Object& manifest) {
       Entry& entry = entries.back();
       for (const auto& [key, value] : Field(about, "dims").cast<json::Object>()) {
         const int64_t size = value.cast<int64_t>();
-        if (size < 1) throw std::runtime_error("the manifest does not describe its entries");
+        if (size < 0) throw std::runtime_error("the manifest does not describe its entries");
         entry.dims[key.cast<ffi::String>()] = size;
       }
       const auto sample = Field(about, "sample").cast<json::Object>();

@@ -255,7 +255,7 @@ def _is_entry(entry):
         and isinstance(sample, dict)
         and all(isinstance(sample.get(kind), str) for kind in ("inputs", "outputs"))
         and isinstance(dims, dict)
-        and all(type(size) is int and size > 0 for size in dims.values())
+        and all(type(size) is int and size >= 0 for size in dims.values())
     )
 
 
