@@ -125,12 +125,6 @@ BUDGET_CHECK_MASK = 255
 """Work and time are checked at every state whose number has none of these bits (chosen)."""
 CLOCK_CHECK_LABELS = 256
 """Labels of one state from which on the time is checked within it too (a count; chosen)."""
-EXTRAPOLATE_FROM_S = 3.0
-"""Seconds after which the time of a pass is extrapolated to its end (chosen: the beginning of a
-short pass says little)."""
-BOTH_PASSES_FACTOR = 1.5
-"""By how much a backward pass is extrapolated beyond its own end, since the forward pass takes
-about as long again (chosen)."""
 
 
 class LabelSetting:
@@ -144,7 +138,6 @@ class LabelSetting:
         *,
         limit: int | None = None,
         deadline: float | None = None,
-        states: list[State] | None = None,
     ) -> None:
         """Prepare the passes.
 
@@ -154,7 +147,6 @@ class LabelSetting:
             allowed: Per candidate whether it may be chosen.
             limit: The most steps of work (moves and labels).
             deadline: The latest time to end, in :func:`time.monotonic` seconds.
-            states: The states to use, in an order in which moves lead forward; by default all.
 
         Raises:
             SearchLimitExceeded: Exploring the space exceeds its limits.
@@ -168,44 +160,14 @@ class LabelSetting:
             for nodes in space.node_sets
         ]
         """Per node set the candidates that may be chosen."""
-        self.representatives = [self._representatives(eligible) for eligible in self.eligible]
-        """Per node set the cheapest of each group of candidates with the same transitions."""
         self.deadline = deadline
-        self.began = time.monotonic()
-        self.states = space.explore() if states is None else states
+        self.states = space.explore()
         self.backward_labels: list[list[BackwardLabel]] = [[] for _ in range(len(space.states))]
         """Per state (by index) its undominated backward labels, the cheapest first."""
         self.forward_labels: list[list[ForwardLabel]] = [[] for _ in range(len(space.states))]
         """Per state (by index) its undominated forward labels, the cheapest first."""
         self.least_through: dict[int, int] = {}
         """Candidate to the least cost of any cover through it; absent when it is in no cover."""
-
-    def _representatives(self, eligible: list[int]) -> list[int]:
-        if len(eligible) < 2:
-            return eligible
-        weights = self.weights
-        cheapest: dict[object, int] = {}
-        for c in eligible:
-            transitions = (weights.demands[c], weights.prices[c])
-            known = cheapest.get(transitions)
-            if known is None or weights.cost[c] < weights.cost[known]:
-                cheapest[transitions] = c
-        return list(cheapest.values())
-
-    def complete_node_set(self, index: int) -> None:
-        """Set ``least_through`` of a node set's candidates that are not representatives.
-
-        It is that of their representative, plus the difference in cost.
-        """
-        eligible, representatives = self.eligible[index], self.representatives[index]
-        if len(eligible) == len(representatives):
-            return
-        weights, through = self.weights, self.least_through
-        by_transitions = {(weights.demands[c], weights.prices[c]): c for c in representatives}
-        for c in eligible:
-            cheapest = by_transitions[weights.demands[c], weights.prices[c]]
-            if c != cheapest and cheapest in through:
-                through[c] = through[cheapest] + weights.cost[c] - weights.cost[cheapest]
 
     # -- backward ----------------------------------------------------------------------------
 
@@ -257,11 +219,11 @@ class LabelSetting:
         """Carry the backward labels of a move's target back over the move.
 
         Returns:
-            Per representative of the move's node set and per label: (candidate, demands, cost).
+            Per candidate of the move's node set and per label: (candidate, demands, cost).
         """
         nodes = move.node_set
         assert nodes is not None
-        eligible = self.representatives[nodes.index]
+        eligible = self.eligible[nodes.index]
         cost_of = self.weights.cost
         if not move.target.live and not move.consumed:
             return [
@@ -351,8 +313,6 @@ class LabelSetting:
                 self.extend_forward(labels, move, there)
                 if move.node_set is not None:
                     self.update_least_through(move, labels)
-        for nodes in self.space.node_sets:
-            self.complete_node_set(nodes.index)
 
     def extend_forward(
         self, labels: list[ForwardLabel], move: Move, there: dict[Values, int]
@@ -370,7 +330,7 @@ class LabelSetting:
                 if known is None or cost < known:
                     there[values] = cost
             return
-        eligible = self.representatives[move.node_set.index]
+        eligible = self.eligible[move.node_set.index]
         self.work += len(eligible) * len(labels)
         weights = self.weights
         gather, consumed = move.gather_values, move.consumed
@@ -405,7 +365,7 @@ class LabelSetting:
         through, cost_of = self.least_through, self.weights.cost
         cheapest = labels[0][1]
         floor = cheapest + self.backward_labels[move.target.index][0][1]
-        for c in self.representatives[move.node_set.index]:
+        for c in self.eligible[move.node_set.index]:
             if floor + cost_of[c] < through.get(c, IMPOSSIBLE):
                 break
         else:
@@ -428,9 +388,6 @@ class LabelSetting:
                     least = total
             if least < IMPOSSIBLE:
                 through[c] = least
-
-    def release_base(self) -> None:
-        """Forget the labels that these were computed from, if any."""
 
     # -- covers ------------------------------------------------------------------------------
 
@@ -489,7 +446,7 @@ class LabelSetting:
             raise SearchLimitExceeded("out of time")
 
     def check_budget(self, done: int) -> None:
-        """Stop early when work or time, extrapolated over all states, will exceed their limits.
+        """Stop when time is over, or when the work for all states will exceed its limit.
 
         Args:
             done: How many states the pass has dealt with.
@@ -497,16 +454,8 @@ class LabelSetting:
         Raises:
             SearchLimitExceeded: They will.
         """
+        self.check_clock()
         share = max(done / max(len(self.states), 1), 1e-9)
-        if self.deadline is not None:
-            now = time.monotonic()
-            spent = now - self.began
-            if now > self.deadline or (
-                spent > EXTRAPOLATE_FROM_S
-                and share < 1.0
-                and self.began + BOTH_PASSES_FACTOR * spent / share > self.deadline
-            ):
-                raise SearchLimitExceeded("out of time")
         if self.limit is not None and (
             self.work > self.limit
             or (self.work > self.limit // 20 and self.work / share > 2 * self.limit)

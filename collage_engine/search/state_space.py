@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from collage_engine.search.problem import Problem
 
 StateKey = tuple[int, int] | tuple[int, int, tuple[int, ...]]
-Arc = tuple[State, Move]
-"""A move with the state that it starts from."""
 
 
 class StateSpace:
@@ -91,7 +89,6 @@ class StateSpace:
         self.values: list[Value | None] = [None] * self.count
         """Filled by :mod:`weights`; None where no transition of the value costs anything."""
         self.states: dict[StateKey, State] = {}
-        self._arcs: tuple[list[list[Arc]], list[list[Arc]]] | None = None
         self.ordered: list[State] | None = None
         """All states that can be reached, in an order in which moves lead forward; None until
         :meth:`explore` has found them."""
@@ -122,12 +119,6 @@ class StateSpace:
                 for member in nodes.members:
                     self._containing[member].append(nodes)
         return self._containing[position]
-
-    def clear_states(self) -> None:
-        """Forget all states; who still holds some must not use them with new ones."""
-        self.states.clear()
-        self.ordered = None
-        self._arcs = None
 
     # -- states and moves --------------------------------------------------------------------
 
@@ -296,24 +287,6 @@ class StateSpace:
         move.gather_demands = tuple_selector(
             tuple(slot_there.get(position, there) for position in state.live)
         )
-
-    def arcs(self) -> tuple[list[list[Arc]], list[list[Arc]]]:
-        """Return the arcs of the explored space, grouped in two ways.
-
-        Returns:
-            Per state the arcs that lead to it, and per node set the arcs that apply it.
-        """
-        if self._arcs is None:
-            assert self.ordered is not None
-            leading: list[list[Arc]] = [[] for _ in self.states]
-            applying: list[list[Arc]] = [[] for _ in self.node_sets]
-            for state in self.ordered:
-                for move in self.moves(state):
-                    leading[move.target.index].append((state, move))
-                    if move.node_set is not None:
-                        applying[move.node_set.index].append((state, move))
-            self._arcs = leading, applying
-        return self._arcs
 
     # -- exploration -------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -59,12 +60,7 @@ def _select_nothing(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return ()
 
 
-SELECTORS_KEPT = 20_000
-"""Selectors that are kept for reuse (a count; chosen: some megabytes). On wide graphs hardly any
-two moves need the same one."""
-_SELECTORS: dict[tuple[int, ...], Callable[[tuple[Any, ...]], tuple[Any, ...]]] = {}
-
-
+@lru_cache(maxsize=20_000)  # some megabytes; on wide graphs hardly any two moves share one
 def tuple_selector(places: tuple[int, ...]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
     """Return a function that takes these places of a tuple, as a tuple.
 
@@ -73,21 +69,10 @@ def tuple_selector(places: tuple[int, ...]) -> Callable[[tuple[Any, ...]], tuple
     """
     if not places:
         return _select_nothing
-    known = _SELECTORS.get(places)
-    if known is not None:
-        return known
-    if len(_SELECTORS) > SELECTORS_KEPT:
-        _SELECTORS.clear()
-    selector: Callable[[tuple[Any, ...]], tuple[Any, ...]]
     if len(places) == 1:
         place = places[0]
-
-        def selector(values: tuple[Any, ...]) -> tuple[Any, ...]:
-            return (values[place],)
-    else:
-        selector = itemgetter(*places)
-    _SELECTORS[places] = selector
-    return selector
+        return lambda values: (values[place],)
+    return itemgetter(*places)
 
 
 class Move:
