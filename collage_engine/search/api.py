@@ -15,13 +15,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from collage_engine.search.check import check_cover
 from collage_engine.search.conflicts import explain_infeasible
-from collage_engine.search.limit_verdicts import verdicts_of_limits
-from collage_engine.search.pin_verdicts import verdicts_of_pins
 from collage_engine.search.problem import Answer, CandidateId, Problem
 from collage_engine.search.ranked_covers import RankedCover, best_covers
 from collage_engine.search.search import Search
+from collage_engine.search.verdicts import verdicts_of_limits, verdicts_of_pins
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,13 +30,7 @@ if TYPE_CHECKING:
     from collage_engine.search.problem import ProblemPin
     from collage_engine.search.solver import Solution
 
-__all__ = [
-    "Search",
-    "check",
-    "k_best",
-    "reuse",
-    "solve",
-]
+__all__ = ["Search", "check", "k_best", "reuse", "solve"]
 
 
 SOLVE_TIME_SHARE = 0.75
@@ -124,15 +119,7 @@ def reuse(
     """
     if previous is not None and not previous.optimistic:
         old = previous.problem
-        same = (
-            old.nodes == problem.nodes
-            and old.candidates == problem.candidates
-            and old.outputs == problem.outputs
-            and old.transitions == problem.transitions
-            and old.priority == problem.priority
-            and old.limits == problem.limits
-        )
-        if same:
+        if msgspec.structs.replace(problem, pins=old.pins, drift=old.drift) == old:
             if time_limit_s is not None:
                 previous.solver.time_limit_s = time_limit_s
             return previous
@@ -200,7 +187,7 @@ def _regret_bounds_of_unmeasured(
     if not wanted or solution.cost is None:
         return {}
     limit = min(search.solver.time_limit_s, OPTIMISTIC_TIME_LIMIT_S)
-    optimistic = search.with_unmeasured(limit)
+    optimistic = Search(problem, optimistic=True, time_limit_s=limit)
     best = optimistic.find(problem.pins)
     least = search.to_us(solution.cost)
     bounds: dict[CandidateId, float] = {}

@@ -61,25 +61,11 @@ class Search:
         self._forbidden: dict[ProblemPin, list[int]] = {}
         self._restricted: dict[tuple[frozenset[ProblemPin], frozenset[int]], Solution] = {}
         """What was found under pins without some candidates lately, without labels."""
-        self._with_unmeasured: Search | None = None
 
     def reprice(self, costs_us: Mapping[int, float | None]) -> None:
         """Give candidates other costs; see :meth:`Solver.reprice`."""
         self._restricted.clear()
-        self._with_unmeasured = None
         self.solver.reprice(costs_us)
-
-    def with_unmeasured(self, time_limit_s: float) -> Search:
-        """Return the search of the same problem in which unmeasured candidates count.
-
-        It is made once, since building its state space takes longer than one solve.
-
-        Args:
-            time_limit_s: Time limit of one solve, in seconds.
-        """
-        if self._with_unmeasured is None:
-            self._with_unmeasured = Search(self.problem, optimistic=True, time_limit_s=time_limit_s)
-        return self._with_unmeasured
 
     def forbidden(self, pin: ProblemPin) -> list[int]:
         """Return the indices of the candidates that a pin rules out."""

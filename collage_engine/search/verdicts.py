@@ -1,0 +1,97 @@
+"""What each pin and each limit on runtimes costs.
+
+That is the least cost with it less the least cost without it, the others kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from collage_engine.search.limited_search import RuntimeSets, solve_within_limits
+from collage_engine.search.limits import RuntimeLimitVerdict, limits_in_words, without_limit
+from collage_engine.search.pins import describe
+from collage_engine.search.problem import Verdict
+from collage_engine.wording import constraints as say
+from collage_engine.wording.amounts import time_text
+
+if TYPE_CHECKING:
+    from collage_engine.search.problem import ProblemPin
+    from collage_engine.search.search import Search
+    from collage_engine.search.solver import Solution
+
+
+def verdicts_of_pins(
+    search: Search, pins: Sequence[ProblemPin], solution: Solution
+) -> tuple[Verdict, ...]:
+    """Return what every pin costs.
+
+    Args:
+        search: A search of the problem.
+        pins: The pins that hold.
+        solution: The least-cost cover under all pins and limits.
+    """
+    verdicts = []
+    # On wide graphs all of them together may take as long again as one search.
+    limit = search.solver.time_limit_s / max(len(pins), 1) if search.solver.too_wide else None
+    for index, pin in enumerate(pins):
+        price, outcome = None, say.TOO_WIDE_FOR_A_PRICE
+        if solution.optimal:
+            rest = [*pins[:index], *pins[index + 1 :]]
+            free = search.find(rest, regrets=False, time_limit_s=limit)
+            price, outcome = _price(search, solution, free)
+        reason = say.VERDICT.format(what=describe(pin), outcome=outcome)
+        verdicts.append(Verdict(pin=index, state="honoured", price_us=price, reason=reason))
+    return tuple(verdicts)
+
+
+def verdicts_of_limits(
+    search: Search, pins: Sequence[ProblemPin], solution: Solution
+) -> tuple[RuntimeLimitVerdict, ...]:
+    """Return what every limit costs.
+
+    Args:
+        search: A search of the problem.
+        pins: The pins that hold.
+        solution: The least-cost cover under all pins and limits.
+    """
+    sets = search.runtime_sets
+    if sets is None:
+        return ()
+    verdicts = []
+    for name, text in limits_in_words(sets.limits).items():
+        price, outcome = None, say.TOO_WIDE_FOR_A_PRICE
+        if solution.optimal:
+            rest = RuntimeSets(search.problem, without_limit(sets.limits, name))
+            free = solve_within_limits(search.restricted(pins), rest, regrets=False)
+            price, outcome = _price(search, solution, free, as_share=True)
+        reason = say.VERDICT.format(what=text, outcome=outcome)
+        verdicts.append(
+            RuntimeLimitVerdict(
+                limit=name, text=text, state="honoured", price_us=price, reason=reason
+            )
+        )
+    return tuple(verdicts)
+
+
+def _price(
+    search: Search, solution: Solution, free: Solution, *, as_share: bool = False
+) -> tuple[float | None, str]:
+    """Return what a constraint costs in microseconds, None where it is not known, and in words.
+
+    Args:
+        search: The search.
+        solution: The least-cost cover with the constraint.
+        free: What was found without it.
+        as_share: Whether the words name the price's share of the least cost without it, too.
+    """
+    if solution.cost is None or free.cost is None or not free.optimal:
+        return None, say.NO_TIME_FOR_A_PRICE
+    price, total = search.difference_us(solution.cost, free.cost), search.to_us(free.cost)
+    if price <= 0:
+        same = set(solution.cover) == set(free.cover)
+        return price, say.HONOURED_ANYWAY if same else say.HONOURED_FREE
+    if as_share and total > 0:
+        share = f"{100 * price / total:.1f}"
+        return price, say.HONOURED_AT_SHARE.format(price=time_text(price), share=share)
+    return price, say.HONOURED_AT.format(price=time_text(price))
