@@ -290,9 +290,10 @@ def _requirements(libraries: Sequence[RuntimeLibrary]) -> list[dict[str, str]]:
             "module": library.python,
             "version": library.version,
             "file": library.name,
+            "licence": library.licence,
             "reason": (
-                f"{library.toolchain} runs through its Python module {library.python} "
-                f"{library.version}, since it was built without its C++ headers"
+                f"{library.toolchain} runs through the Python module {library.python} "
+                f"{library.version}"
             ),
         }
         for library in libraries
@@ -306,9 +307,14 @@ def _licence_texts(libraries: Sequence[RuntimeLibrary]) -> dict[str, list[Path]]
     found: dict[str, list[Path]] = {}
     if not wanted:
         return found
+    names = {path.name for path in wanted}
     for distribution in metadata.distributions():
         files = distribution.files or []
-        owned = [file for file in files if file.suffix.startswith(".so") or ".so." in file.name]
+        owned = [
+            file
+            for file in files
+            if file.name in names or file.suffix.startswith(".so") or ".so." in file.name
+        ]
         for file in owned:
             name = wanted.get(Path(str(distribution.locate_file(file))).resolve())
             if name is not None and name not in found:

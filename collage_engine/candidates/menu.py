@@ -154,7 +154,7 @@ def make_menu(
         except ToolchainFault as fault:
             if fault.toolchain in faults.left_out:
                 raise
-            _LOG.warning("%s is left out", fault.toolchain, exc_info=fault)
+            _LOG.warning("%s is left out", fault.toolchain)
             faults.leave_out(fault.toolchain, str(fault))
 
 
@@ -325,7 +325,7 @@ def _asked_spec(name: str, spec: PartitionSpec, graph: DataflowGraph) -> Partiti
     Patterns are matched here, once for all, since greedy covers ask several toolchains in turn.
     """
     if not isinstance(spec, PartitionSpec):
-        raise TypeError(f"its partition spec is {spec!r:.40}")
+        raise ToolchainError(f"its partition spec is {spec!r:.40}")
     with asking(name, RULES_S):
         for _, rule in spec.rule.patterns():
             rule.matches(graph)
@@ -346,7 +346,9 @@ def _asked_reason(
             if reason is None:
                 return None
             if not isinstance(reason, str):
-                raise TypeError(f"it says {reason!r:.40} about an operator")
+                raise ToolchainError(
+                    f"it says {reason!r:.40} about an operator: None, or why it does not take it"
+                )
             return first_line(reason, "it gives no reason")[:MOST_CHARACTERS]
 
     return ask
@@ -365,18 +367,19 @@ def _checked(name: str, instances: tuple[ToolchainInstance, ...]) -> tuple[Toolc
     """Check a toolchain's instances, and return them.
 
     Raises:
-        TypeError: They are no tuple of instances.
-        ValueError: They are too many, alike, or another toolchain's.
+        ToolchainError: They are no tuple of instances, too many, alike, or another toolchain's.
     """
     if not isinstance(instances, tuple | list):
-        raise TypeError(f"its instances are {instances!r:.40}")
+        raise ToolchainError(f"its instances are {instances!r:.40}")
     if len(instances) > MOST_INSTANCES:
-        raise ValueError(f"it has {len(instances)} instances; at most {MOST_INSTANCES} are taken")
+        raise ToolchainError(
+            f"it has {len(instances)} instances; at most {MOST_INSTANCES} are taken"
+        )
     found = tuple(convert(msgspec.to_builtins(each), ToolchainInstance) for each in instances)
     if any(each.toolchain != name for each in found):
-        raise ValueError("it has an instance of another toolchain")
+        raise ToolchainError("it has an instance of another toolchain")
     if len({each.id for each in found}) < len(found):
-        raise ValueError("two of its instances have one name")
+        raise ToolchainError("two of its instances have one name")
     return found
 
 

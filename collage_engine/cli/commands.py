@@ -113,7 +113,7 @@ def _place(options: argparse.Namespace) -> int:
     if options.json:
         output.print_json(run_document(run))
     else:
-        print_run(run)
+        print_run(run, progress.warned)
     if not_saved is not None:
         return not_saved.exit_status
     return Cancelled.exit_status if run.ended == "stopped" else 0
@@ -144,7 +144,7 @@ def _place_shapes(
         runs = [run_document(run) for run in placed.runs]
         output.print_json({**placed.document(), "runs": runs})
     else:
-        print_shapes(placed)
+        print_shapes(placed, progress.warned)
     if placed.not_saved is not None:
         complain(f"collage: {placed.not_saved}")
         return placed.not_saved.exit_status
@@ -173,7 +173,9 @@ def _save(session: Session, path: str | None) -> SessionError | None:
 
 def _toolchains(options: argparse.Namespace) -> int:
     if options.action == "check":
-        return _check_toolchain(options)
+        return _check_toolchains(options)
+    if options.all:
+        raise UsageError("toolchains: --all belongs to `toolchains check`")
     # The first time on a machine this builds the toolchains' runtimes: most of a minute.
     with ERR.status(words.LOOKING_AT_MACHINE), interruptible_engine() as engine:
         states = engine.toolchains(anew=True).toolchains
@@ -184,29 +186,36 @@ def _toolchains(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check_toolchain(options: argparse.Namespace) -> int:
+def _check_toolchains(options: argparse.Namespace) -> int:
     """Exit status 0 where every check passed or says nothing here, 1 where one failed."""
+    from collage_engine.conformance.checks import CHECKS
     from collage_engine.conformance.run import Finding, check_toolchain
+    from collage_engine.toolchains.registry import all_names
 
-    if not options.name:
-        raise UsageError("toolchains check: name the toolchain to check")
+    names = all_names() if options.all else options.names
+    if not names:
+        raise UsageError("toolchains check: name the toolchains to check, or give --all")
 
     def show(finding: Finding) -> None:
         if not options.json:
             say(f"{finding.outcome}  {finding.check}: {finding.text}")
 
-    found = check_toolchain(options.name, show)
-    failed = [finding for finding in found if finding.outcome == "failed"]
+    documents = []
+    for name in names:
+        found = check_toolchain(name, show)
+        made = {finding.check for finding in found}
+        outcomes = [finding.outcome for finding in found]
+        not_made = [check for check in CHECKS if check not in made]
+        documents.append({"toolchain": name, "findings": found, "not_made": not_made})
+        if not options.json:
+            if not_made:
+                say(words.NOT_CHECKED.format(checks=", ".join(not_made)))
+            passed, failed = outcomes.count("passed"), outcomes.count("failed")
+            say(words.CHECKS.format(name=name, passed=passed, checks=len(found), failed=failed))
     if options.json:
-        output.print_json({"toolchain": options.name, "findings": found})
-    else:
-        passed = sum(finding.outcome == "passed" for finding in found)
-        say(
-            words.CHECKS.format(
-                name=options.name, passed=passed, checks=len(found), failed=len(failed)
-            )
-        )
-    return 1 if failed else 0
+        output.print_json(documents[0] if len(documents) == 1 else {"checked": documents})
+    every = [finding for document in documents for finding in document["findings"]]
+    return 1 if any(finding.outcome == "failed" for finding in every) else 0
 
 
 def _candidates(options: argparse.Namespace) -> int:

@@ -277,7 +277,10 @@ def _add_toolchains_command(commands: Commands) -> None:
         choices=("check",),
         help="check: examine whether a toolchain keeps what the engine expects of it",
     )
-    toolchains.add_argument("name", nargs="?", metavar="NAME", help="the toolchain to check")
+    toolchains.add_argument("names", nargs="*", metavar="NAME", help="the toolchains to check")
+    toolchains.add_argument(
+        "--all", action="store_true", help="check every toolchain that is used unasked"
+    )
     _add_json(toolchains)
 
 

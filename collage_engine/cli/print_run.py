@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,12 +45,14 @@ if TYPE_CHECKING:
     from collage_engine.deployment.shapes import ShapesPlaced
 
 
-def print_shapes(placed: ShapesPlaced) -> None:
-    """Print the table of shapes that were placed together, and what their artifact shares."""
+def print_shapes(placed: ShapesPlaced, warned: Collection[str] = ()) -> None:
+    """Print the table of shapes that were placed together, and what their artifact shares.
+
+    ``warned``: warnings that were shown before; they are not said again.
+    """
     for run in placed.runs:
         learn(run.toolchains)
-    for warning in dict.fromkeys(text for run in placed.runs for text in run.warnings):
-        say(words.WARNING.format(text=warning), style="yellow")
+    _print_warnings(placed.runs, warned)
     print_shape_table(placed.rows, placed.sharing)
     if placed.session is not None:
         say(words.SESSION.format(path=placed.session))
@@ -82,17 +84,22 @@ def run_document(run: Run) -> dict[str, Any]:
     return data
 
 
-def print_run(run: Run) -> None:
-    """Print what a run chose, what it was compared with, and how far to trust that."""
+def print_run(run: Run, warned: Collection[str] = ()) -> None:
+    """Print what a run chose, what it was compared with, and how far to trust that.
+
+    Args:
+        run: The run.
+        warned: Warnings that were shown while it went on; they are not said again.
+    """
     learn(run.toolchains)
     placement = run.placement
     if placement is None:
         say(words.NO_PLACEMENT)
         return
     if placement.measured_us is None and run.winner == "unmeasured":
-        _print_unmeasured(run, placement)
+        _print_unmeasured(run, placement, warned)
         return
-    _print_warnings(run)
+    _print_warnings([run], warned)
     _print_choice(run, placement)
     _print_latencies(run)
     _print_objective(run)
@@ -113,9 +120,9 @@ def print_run(run: Run) -> None:
     _print_artifact(run)
 
 
-def _print_unmeasured(run: Run, placement: Placement) -> None:
+def _print_unmeasured(run: Run, placement: Placement, warned: Collection[str]) -> None:
     """Print a placement that was compiled for a device that is not here."""
-    _print_warnings(run)
+    _print_warnings([run], warned)
     say(
         words.COMPILED.format(
             target=run.target,
@@ -218,10 +225,11 @@ def _print_constraints(run: Run) -> None:
         say(words.BARRED.format(reason=reason, names=", ".join(names)))
 
 
-def _print_warnings(run: Run) -> None:
-    """Print what is to be known before any number is read."""
-    for warning in run.warnings:
-        say(words.WARNING.format(text=warning), style="yellow")
+def _print_warnings(runs: Sequence[Run], warned: Collection[str]) -> None:
+    """Print what is to be known before any number is read, once, unless it was shown before."""
+    for warning in dict.fromkeys(text for run in runs for text in run.warnings):
+        if warning not in warned:
+            say(words.WARNING.format(text=warning), style="yellow")
 
 
 def _print_artifact(run: Run) -> None:

@@ -53,6 +53,8 @@ class ProgressReport:
             expand=True,
         )
         self._tasks: dict[str, TaskID] = {}
+        self.warned: set[str] = set()
+        """The warnings that were shown: whoever sums up the run need not say them again."""
 
     def __enter__(self) -> Self:
         if self._live:
@@ -72,6 +74,8 @@ class ProgressReport:
         elif isinstance(event, ev.Provisional):
             self._provisional(event.run)
         elif isinstance(event, ev.Log):
+            if event.level == "warning":
+                self.warned.add(event.text)
             style = {"error": "red", "warning": "yellow"}.get(event.level, "dim")
             self._console.print(
                 printable(event.text, keep_lines=True), style=style, markup=False, highlight=False

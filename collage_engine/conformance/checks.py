@@ -74,7 +74,10 @@ def probe_answers(subject: Subject) -> str:
         demand(state.devices, "it is available and names no device")
         return f"version {state.version}, devices {', '.join(state.devices)}"
     demand(state.reason, "it is not available and gives no reason")
-    demand(state.install, "it is not available and says nothing of how to install it")
+    demand(
+        state.install,
+        f"it is not available ({state.reason}) and says nothing of how to install it",
+    )
     raise NotApplicable(f"it is not available here: {state.reason}")
 
 
@@ -128,6 +131,11 @@ def supports_gives_reasons(subject: Subject) -> str:
                 taken += reason is None
                 refused += reason is not None
                 if reason is not None:
+                    demand(
+                        isinstance(reason, str),
+                        f"{op}: supports() says {reason!r:.40}, which is neither None (it takes "
+                        "the operator) nor a text (why it does not)",
+                    )
                     good = reason.strip() and "\n" not in reason
                     demand(
                         good and len(reason) <= MOST_CHARACTERS,
@@ -298,9 +306,9 @@ CHECKS: dict[str, Check] = {
     "probe answers": probe_answers,
     "sources have a hash": sources_have_a_hash,
     "instances are distinct": instances_are_distinct,
+    "libraries are there": libraries_are_there,
     "supports gives reasons": supports_gives_reasons,
     "candidates are valid": candidates_are_valid,
-    "libraries are there": libraries_are_there,
     "results are right": results_are_right,
     "calls repeat": calls_repeat,
     "threads are kept": threads_are_kept,
@@ -312,3 +320,12 @@ CHECKS: dict[str, Check] = {
     "artifacts move": artifacts_move,
 }
 """Name, as it is printed → the check, in the order in which they run."""
+
+FOUNDATIONS = (
+    "probe answers",
+    "instances are distinct",
+    "supports gives reasons",
+    "candidates are valid",
+    "results are right",
+)
+"""Checks on which all after them rest: where one fails, the others would fail for its cause."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from collage_engine.conformance.checks import CHECKS
+from collage_engine.conformance.checks import CHECKS, FOUNDATIONS
 from collage_engine.conformance.subject import Nonconformance, NotApplicable, Subject
 from collage_engine.machine.worker import Worker, WorkerError
 from collage_engine.records.errors import CollageError, ToolchainError
-from collage_engine.records.reasons import short_reason
+from collage_engine.records.reasons import fault_reason, short_reason
 from collage_engine.timing.child import measuring_environment
 from collage_engine.toolchains import registry
 
@@ -49,7 +49,7 @@ def examine(check: str, subject: Subject) -> Finding:
         lacking = isinstance(error, ToolchainError) and not subject.state.available
         return Finding(check, "skipped" if lacking else "failed", str(error))
     except Exception as error:  # a defect of the toolchain, whatever its type
-        return Finding(check, "failed", f"it raises {short_reason(error, with_type=True)}")
+        return Finding(check, "failed", f"it raises {fault_reason(error)}")
 
 
 def check_toolchain(name: str, on_finding: Callable[[Finding], None]) -> list[Finding]:
@@ -60,20 +60,23 @@ def check_toolchain(name: str, on_finding: Callable[[Finding], None]) -> list[Fi
         on_finding: Is called with every finding, as soon as it is there.
 
     Returns:
-        All findings. Where the toolchain ends the child process, the check that ran then has
-        failed, and those after it were not run.
+        All findings. Where one of ``FOUNDATIONS`` has failed, or the toolchain has ended the child
+        process, the checks after it were not made.
 
     Raises:
         UsageError: There is no such toolchain.
-        ToolchainError: It cannot be imported.
     """
-    registry.get(name)
     found: list[Finding] = []
 
     def keep(finding: Finding) -> None:
         found.append(finding)
         on_finding(finding)
 
+    try:
+        registry.get(name)
+    except ToolchainError as error:
+        keep(Finding(next(iter(CHECKS)), "failed", str(error)))
+        return found
     env = measuring_environment([name], 2)
     with Worker(JOB, env=env, name="collage-check") as worker:
         try:
@@ -85,8 +88,11 @@ def check_toolchain(name: str, on_finding: Callable[[Finding], None]) -> list[Fi
 
 
 def run_checks(name: str, send: Callable[[Finding], None]) -> None:
-    """Makes every check in turn in the child process, and sends each finding at once."""
+    """Makes the checks in turn in the child process, and sends each finding at once."""
     with tempfile.TemporaryDirectory(prefix="collage-check-") as folder:
         subject = Subject(name, Path(folder))
         for check in CHECKS:
-            send(examine(check, subject))
+            finding = examine(check, subject)
+            send(finding)
+            if finding.outcome == "failed" and check in FOUNDATIONS:
+                return

@@ -23,7 +23,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from collage_engine.machine.logs import for_children
@@ -35,7 +34,7 @@ from collage_engine.machine.processes import (
     tree_private_bytes,
 )
 from collage_engine.machine.worker_child import HEADER, pack_message
-from collage_engine.records.reasons import MOST_CHARACTERS, last_line
+from collage_engine.records.reasons import MOST_CHARACTERS, last_line, place_in_file
 
 TAIL_BYTES = 16384
 """Bytes of the child's output that are kept; chosen: a long stack trace fits."""
@@ -257,5 +256,4 @@ def last_words(text: str) -> str:
     frame = FRAME.search(after.partition("Current thread")[2] or after) if fatal else None
     if last or frame is None:
         return last
-    where = "/".join(Path(frame["file"]).parts[-2:])
-    return f"in {frame['name']} ({where}, line {frame['line']})"
+    return f"in {frame['name']} ({place_in_file(frame['file'], frame['line'])})"

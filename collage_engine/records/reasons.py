@@ -6,10 +6,15 @@ one line of it; which one, the place that calls the library knows.
 
 from __future__ import annotations
 
+import logging
 import re
+import traceback
+from pathlib import Path
 from typing import Literal
 
 from collage_engine.records.errors import CollageError
+
+_LOG = logging.getLogger(__name__)
 
 MOST_CHARACTERS = 300
 """Length of a reason in characters, at most; chosen so that it fits into two lines of a terminal
@@ -72,28 +77,47 @@ def last_line(text: str, otherwise: str = "") -> str:
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), otherwise)
 
 
-def short_reason(
-    error: BaseException, *, line: Literal["first", "last"] = "last", with_type: bool = False
-) -> str:
+def short_reason(error: BaseException, *, line: Literal["first", "last"] = "last") -> str:
     """Say in one line why something failed.
 
     Args:
         error: What was raised. The sentence of an error of our own is given whole.
         line: Which line of a library's message says what happened: libraries that write a trace
             say it last, libraries that write advice say it first.
-        with_type: Put the exception's type before a library's line, as in ``ValueError: …``.
 
     Returns:
         The line, cut to ``MOST_CHARACTERS``; the exception's type where it has no message.
     """
-    text, name = str(error).strip(), type(error).__name__
+    text = str(error).strip()
     if isinstance(error, CollageError) and text:
         return text
     said = first_line(text) if line == "first" else last_line(text)
-    if with_type and said:
-        said = said.removeprefix(name).lstrip(": ")
-        return f"{name}: {said[:MOST_CHARACTERS]}" if said else name
-    return said[:MOST_CHARACTERS] or name
+    return said[:MOST_CHARACTERS] or type(error).__name__
+
+
+def fault_reason(error: BaseException) -> str:
+    """Say in one line what code of others raised, and where: ``KeyError: 'x' (a/b.py, line 4)``.
+
+    The whole traceback goes to the log, which ``-v`` shows.
+
+    Args:
+        error: What was raised. The sentence of an error of our own is given whole, and says where
+            by itself.
+    """
+    text, name = str(error).strip(), type(error).__name__
+    if isinstance(error, CollageError) and text:
+        return text
+    _LOG.info("%s", name, exc_info=error)
+    said = last_line(text).removeprefix(name).lstrip(": ")[:MOST_CHARACTERS]
+    inner = traceback.extract_tb(error.__traceback__)[1:]  # the first is whoever caught it
+    files = [f for f in inner if not f.filename.startswith("<") and "/importlib/" not in f.filename]
+    where = f" ({place_in_file(files[-1].filename, files[-1].lineno)})" if files else ""
+    return (f"{name}: {said}" if said else name) + where
+
+
+def place_in_file(file: str, line: int | str | None) -> str:
+    """Return a place in a file as a sentence names it: ``folder/file.py, line 4``."""
+    return f"{'/'.join(Path(file).parts[-2:])}, line {line}"
 
 
 def compiler_reason(log: str, otherwise: str = "no message") -> str:

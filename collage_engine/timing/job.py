@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from collage_engine.machine.cuda_runtime import LOST_DEVICE, DeviceFault
 from collage_engine.records.cost import invalid
 from collage_engine.records.errors import MeasureError
-from collage_engine.records.reasons import short_reason
+from collage_engine.records.reasons import fault_reason
 from collage_engine.store.measurement import now_text
 from collage_engine.store.normalising import geometric_mean_us
 from collage_engine.timing.clock import undisturbed
@@ -126,7 +126,7 @@ def run_group(
             except DeviceFault as fault:
                 end_process(fault)
             except (Exception, SystemExit) as error:
-                send(TimingReply(place, invalid(short_reason(error, with_type=True))))
+                send(TimingReply(place, invalid(fault_reason(error))))
             marker.clear()
         while ready:
             failed = _GroupTiming(bench, request, opened, ready, marker, send, probe).run()
@@ -199,9 +199,7 @@ class _GroupTiming:
             readings = list(self.readings)
             cold = self.cold_times(places)
         except _CandidateFailed as failure:
-            self.send(
-                TimingReply(failure.place, invalid(short_reason(failure.cause, with_type=True)))
-            )
+            self.send(TimingReply(failure.place, invalid(fault_reason(failure.cause))))
             return failure.place
         finally:
             self.marker.clear()

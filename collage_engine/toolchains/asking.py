@@ -16,7 +16,7 @@ from typing import ParamSpec, TypeVar
 from collage_engine.machine.risk_marker import RiskMarker
 from collage_engine.machine.time_limits import within_budget
 from collage_engine.records.errors import ToolchainFault
-from collage_engine.records.reasons import short_reason
+from collage_engine.records.reasons import fault_reason
 
 ANSWER_S = 60.0
 """Seconds that a toolchain may take to answer one question about a model; chosen, some thousand
@@ -75,7 +75,7 @@ def asking(toolchain: str, limit_s: float = ANSWER_S) -> Iterator[None]:
     except ToolchainFault:
         raise
     except (Exception, SystemExit) as error:
-        reason = short_reason(error, with_type=True)
+        reason = fault_reason(error)
         raise ToolchainFault(
             f"{toolchain} failed when it was asked about the model: {reason}", toolchain
         ) from error

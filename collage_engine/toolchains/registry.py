@@ -19,6 +19,7 @@ import re
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -30,7 +31,7 @@ import msgspec
 
 from collage_engine.drawing.palette import with_looks
 from collage_engine.records.errors import ToolchainError, UsageError
-from collage_engine.records.reasons import last_line, short_reason
+from collage_engine.records.reasons import fault_reason, last_line
 from collage_engine.records.toolchain import ToolchainAbout, ToolchainState
 from collage_engine.records.typed import decode
 from collage_engine.toolchains.base import Toolchain
@@ -151,8 +152,7 @@ def get(name: str) -> Toolchain:
     except (Exception, SystemExit) as error:
         owner = _foreign().packages.get(name, "Collage Explorer")
         raise ToolchainError(
-            f"the toolchain {name} of {owner} cannot be loaded from {target}: "
-            f"{short_reason(error, with_type=True)}"
+            f"the toolchain {name} of {owner} cannot be loaded from {target}: {fault_reason(error)}"
         ) from error
     return made
 
@@ -318,6 +318,7 @@ def _probe_in_child(name: str, limits: ProbeLimits) -> ToolchainState:
         return probed.state
     if status < 0:
         return _unavailable(name, f"it crashed when loaded (signal {-status})")
+    _LOG.info("the probe of %s said: %s", name, said)
     return _unavailable(name, last_line(said, f"its probe ended with {status}"))
 
 
@@ -364,8 +365,10 @@ def _main(name: str) -> None:
     else:
         try:
             found = toolchain.probe()
-        except ToolchainError as error:  # no answer, which is not kept
-            sys.exit(str(error))
+        except Exception as error:  # no answer, which is not kept
+            if not isinstance(error, ToolchainError):
+                traceback.print_exc()
+            sys.exit(fault_reason(error))
         state = described(found, toolchain.about)
     probed = Probed(state=state, files=files_in_use())
     sys.stdout.write("\n" + msgspec.json.encode(probed).decode() + "\n")

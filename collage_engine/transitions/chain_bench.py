@@ -21,7 +21,7 @@ from collage_engine.machine.constants import LONG, SHORT, measure_constants
 from collage_engine.machine.recurring import recurring
 from collage_engine.records.errors import CollageError, MeasureError
 from collage_engine.records.graph import TensorType
-from collage_engine.records.reasons import short_reason
+from collage_engine.records.reasons import fault_reason
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.timing.messages import Marker, Phase
 from collage_engine.timing.protocol import ProtocolSettings, TimedCall, time_interleaved
@@ -173,7 +173,7 @@ class ChainBench:
         except CollageError as error:
             raise KeyError(name) from error
         except (Exception, SystemExit) as error:
-            self._leave_out(name, f"failed: {short_reason(error, with_type=True)}")
+            self._leave_out(name, f"failed: {fault_reason(error)}")
             raise KeyError(name) from error
         if us > SLOWEST_US:
             self._leave_out(name, f"took {us / 1000:.0f} ms for a call of some microseconds")

@@ -92,6 +92,7 @@ RUN_IS_KEPT = (
 )
 CANCELLED = "cancelled; what was measured is kept"
 LOOKING_AT_MACHINE = "looking at what is on this machine"
+NOT_CHECKED = "not made, since they rest on what failed: {checks}"
 CHECKS = "{name}: {passed} of {checks} checks passed, {failed} failed"
 SAMPLE_ERROR = "largest error against the sample: {error} (relative)"
 THROUGHPUT = "throughput: {rate} runs per second by {instances} with {threads} each"

@@ -66,11 +66,6 @@ def test_a_broken_package_costs_itself_only(states: dict[str, Any]) -> None:
     assert states["onednn"]["title"] == "oneDNN"
 
 
-def test_it_passes_the_checks(installed: Installed) -> None:
-    said = installed.collage("toolchains", "check", "tango")
-    assert "0 failed" in said
-
-
 def test_place_uses_it_explains_it_and_exports_it(installed: Installed) -> None:
     session = installed.folder / "s.collage"
     run = installed.json(
@@ -120,7 +115,37 @@ def test_place_uses_it_explains_it_and_exports_it(installed: Installed) -> None:
     report = installed.json("run", moved, COLLAGE_BUILD_DIR=str(installed.folder / "empty"))
     assert report["max_rel_error"] < 1e-4
     manifest = json.loads((moved / "manifest.json").read_text())
-    assert any("collage_tango" in library["file"] for library in manifest["libraries"])
+    (library,) = [each for each in manifest["libraries"] if each["toolchain"] == "tango"]
+    (part,) = manifest["requires"]
+    # The runtime is compiled from the package's source, so it has the package's licence.
+    assert "collage_tango" in library["file"] and library["licence"] == "MIT-0"
+    assert part["file"] == "tango_part.py" and part["licence"] == "Zlib"
+    assert part["reason"] == "tango runs through the Python module math 0.3"
+
+
+def test_its_licences_count_where_licences_are_limited(installed: Installed) -> None:
+    limited = ("--toolchains", "tvm,tango", "--pin", "relu=tango", "--threads", "1")
+    command = ("place", installed.model, "-o", installed.folder / "limited", *limited)
+    done = installed.run(*command, "--licences", "Apache-2.0,MIT")
+    assert done.returncode == 1 and "MIT-0" in done.stderr and "Zlib" in done.stderr
+
+
+def test_what_a_toolchain_raises_is_told_with_its_place_and_once(installed: Installed) -> None:
+    where = "(collage_tango/clumsy.py, line 21)"
+    why = f"AttributeError: 'Node' object has no attribute 'steps' {where}"
+    done = installed.run("toolchains", "check", "tango", "clumsy")
+    assert done.returncode == 1 and f"it raises {why}" in done.stdout
+    assert "of 16 checks passed, 0 failed" in done.stdout
+    assert "clumsy: 5 of 6 checks passed, 1 failed" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+    out = ("place", installed.model, "-o", installed.folder / "clumsy", "--threads", "1")
+    options = ("--toolchains", "tvm,clumsy", "--no-in-place", "--confirm", "quick")
+    done = installed.run("-v", *out, *options, "--budget", "40s")
+    assert done.returncode == 0, done.stderr
+    said = done.stdout + done.stderr
+    assert said.count("clumsy is left out of this run") == 1
+    assert f"clumsy failed when it was asked about the model: {why}" in said
+    assert 'clumsy.py", line 21, in supports' in said, "-v shows the whole traceback"
 
 
 def test_no_file_of_the_checkout_was_used(installed: Installed) -> None:

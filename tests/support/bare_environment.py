@@ -78,20 +78,25 @@ class BareEnvironment:
                 place.symlink_to(source)
 
     def collage(self, *arguments: object, **environment: str) -> str:
-        """Run the installed `collage` with a clean environment; it must end with 0."""
+        """Return what the installed `collage` prints; it must end with 0."""
+        done = self.run(*arguments, **environment)
+        assert done.returncode == 0, done.stderr + done.stdout
+        return done.stdout
+
+    def run(self, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run the installed `collage` with a clean environment."""
         kept = {name: os.environ[name] for name in ("PATH", "COLLAGE_BUILD_DIR")}
-        done = subprocess.run(
+        return subprocess.run(
             [str(self.folder / "venv" / "bin" / "collage"), *map(str, arguments)],
             capture_output=True,
             text=True,
             cwd=self.folder,
             timeout=280,
+            check=False,
             env=kept
             | {"HOME": str(self.folder), "COLLAGE_CACHE_DIR": str(self.folder / "cache")}
             | environment,
         )
-        assert done.returncode == 0, done.stderr + done.stdout
-        return done.stdout
 
     def opened_in_checkout(self) -> set[str]:
         """Returns the checkout's files that its Python processes opened, but for libraries' own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from collage_engine.records.locks import HeldLock, is_locked, locked
 from collage_engine.records.reasons import (
     MOST_CHARACTERS,
     compiler_reason,
+    fault_reason,
     last_line,
     short_reason,
 )
@@ -101,15 +103,36 @@ def test_a_lock_ends_with_its_process_however_that_ends(tmp_path):
         (ValueError("trace\n  at x.cc\nno such layout\n\n"), {}, "no such layout"),
         (ValueError("\nno such layout\nread the manual"), {"line": "first"}, "no such layout"),
         (ValueError(" \n"), {}, "ValueError"),
-        (ValueError(" \n"), {"with_type": True}, "ValueError"),
-        (ValueError("a\nb"), {"with_type": True}, "ValueError: b"),
-        (ValueError("ValueError: b"), {"with_type": True}, "ValueError: b"),
         (ToolchainError("It has 2 lines:\nboth count."), {}, "It has 2 lines:\nboth count."),
         (ValueError("x" * 1000), {}, "x" * MOST_CHARACTERS),
     ],
 )
 def test_the_short_reason_of_an_error(error, options, says):
     assert short_reason(error, **options) == says
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (ValueError(" \n"), "ValueError"),
+        (ValueError("a\nb"), "ValueError: b"),
+        (ValueError("ValueError: b"), "ValueError: b"),
+        (ToolchainError("it says False"), "it says False"),
+    ],
+)
+def test_what_code_of_others_raised_is_told_with_its_place(error, says):
+    assert fault_reason(error) == says, "what was never raised has no place"
+
+    def code_of_others():
+        raise error
+
+    line = inspect.getsourcelines(code_of_others)[1] + 1
+    try:
+        code_of_others()
+    except Exception as raised:
+        said = fault_reason(raised)
+    own = isinstance(error, ToolchainError)  # a sentence of ours says where by itself
+    assert said == (says if own else f"{says} (unit/test_atomic_files.py, line {line})")
 
 
 def test_the_line_of_a_log_that_says_what_is_wrong():

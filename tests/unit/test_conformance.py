@@ -97,6 +97,32 @@ def test_wrong_numbers_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert "the outputs are wrong by" in finding.text and "model perceptron" in finding.text
 
 
+@pytest.mark.parametrize(
+    "check, after", [("supports gives reasons", 0), ("libraries are there", 1)]
+)
+def test_what_rests_on_a_failed_check_is_not_made(
+    monkeypatch: pytest.MonkeyPatch, check: str, after: int
+) -> None:
+    def found(each: str, subject: Subject) -> Finding:
+        return Finding(each, "failed" if each == check else "passed", "said")
+
+    monkeypatch.setattr(run, "examine", found)
+    told: list[Finding] = []
+    run.run_checks("example", told.append)
+    made = [finding.check for finding in told]
+    assert made == list(run.CHECKS)[: len(made)] and check in made
+    assert (made[-1] != check) == bool(after)
+
+
+def test_a_toolchain_that_cannot_be_loaded_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def get(name: str) -> Any:
+        raise ToolchainError("no module named x")
+
+    monkeypatch.setattr(registry, "get", get)
+    (finding,) = run.check_toolchain("example", lambda finding: None)
+    assert (finding.outcome, finding.text) == ("failed", "no module named x")
+
+
 def end_the_process(name: str, send: Any) -> None:
     """In place of the checks: the second one ends the child."""
     send(Finding("about is complete", "passed", "fine"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from functools import cache
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.records.errors import ToolchainError
@@ -125,9 +126,21 @@ class CppToolchain(Toolchain):
             name=runtime.path.name,
             toolchain=self.name,
             version=self.version(),
-            licence="Apache-2.0",
+            licence=self._licence_of_source(),
             linked=True,
         )
+
+    def _licence_of_source(self) -> str:
+        """Return the licence of the package that the runtime's source is part of."""
+        package = type(self).__module__.partition(".")[0]
+        if package == __name__.partition(".")[0]:
+            return "Apache-2.0"
+        for distribution in metadata.packages_distributions().get(package, ()):
+            about = metadata.metadata(distribution)
+            said = about.get("License-Expression") or about.get("License") or ""
+            if said.strip() and "\n" not in said.strip():  # some packages put the whole text there
+                return said.strip()
+        return self.about.licence
 
 
 @cache

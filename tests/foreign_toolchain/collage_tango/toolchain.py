@@ -75,4 +75,12 @@ class TangoToolchain(CppToolchain):
         return {"steps": steps, "scratch": places.scratch}, b""
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
-        return (self.own_library(),)
+        part = RuntimeLibrary(
+            file=str(Path(__file__).parent / "part.py"),
+            name="tango_part.py",
+            toolchain=self.name,
+            version=self.version(),
+            licence="Zlib",
+            python="math",
+        )
+        return self.own_library(), part
