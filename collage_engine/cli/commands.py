@@ -200,7 +200,7 @@ def _check_toolchains(options: argparse.Namespace) -> int:
         if not options.json:
             say(f"{finding.outcome}  {finding.check}: {finding.text}")
 
-    documents = []
+    documents: list[dict[str, Any]] = []
     for name in names:
         found = check_toolchain(name, show)
         made = {finding.check for finding in found}

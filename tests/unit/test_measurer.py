@@ -110,11 +110,11 @@ def test_reasons(bed):
     ]
     found = bed.measure(*candidates)
     reasons = [found.costs[c.key].reason for c in candidates]
+    assert reasons.pop().startswith("RuntimeError: kernel says no (support/measure_targets.py, ")
     assert reasons == [
         None,
         "no kernel for float16",
         "wrong numbers in the output of conv1: relative error 0.5",
-        "RuntimeError: kernel says no",
     ]
     assert found.invalid == 3 and len({pid for pid, _ in bed.log()}) == 1
 

@@ -137,9 +137,10 @@ class CppToolchain(Toolchain):
             return "Apache-2.0"
         for distribution in metadata.packages_distributions().get(package, ()):
             about = metadata.metadata(distribution)
-            said = about.get("License-Expression") or about.get("License") or ""
-            if said.strip() and "\n" not in said.strip():  # some packages put the whole text there
-                return said.strip()
+            for field in ("License-Expression", "License"):
+                said = about[field].strip() if field in about else ""
+                if said and "\n" not in said:  # some packages put the whole text there
+                    return said
         return self.about.licence
 
 
