@@ -315,6 +315,7 @@ class Measuring:
             versions={state.name: state.version or "" for state in self._menu.states},
             model_hash=opened.model.record.sha256,
             weights_bytes=opened.model.record.weights_bytes,
+            faults=self._control.faults,
         )
         self._measurer = (
             local

@@ -6,18 +6,19 @@ import logging
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from collage_engine.lowering.virtual_machine import virtual_machine_environment
 from collage_engine.machine.processes import private_bytes
+from collage_engine.machine.risk_marker import AtRisk, RiskMarker
 from collage_engine.machine.time_limits import with_weights
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.flag import Flag
 from collage_engine.store.store import Store, StoreReader
-from collage_engine.timing.messages import Marker, OpenRequest, Phase, TimingReply, TimingRequest
+from collage_engine.timing.messages import OpenRequest, TimingReply, TimingRequest
 from collage_engine.timing.speed_probe import NAME as PROBE_CONSTANT
 from collage_engine.timing.speed_probe import Reading
 
@@ -61,8 +62,7 @@ class MeasuringChild:
     """One child at a time, started and given the model when it is asked. Close it to end it.
 
     Attributes:
-        candidate_limit_s: seconds without a sign of life after which the child is ended.
-        fresh: whether no candidate was compiled in this child yet.
+        candidate_limit_s: seconds that a candidate may take to be compiled, and to run.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class MeasuringChild:
                 child's own.
             store: has the probe's reference of this machine, or gets it.
             env: variables of the child's environment.
-            candidate_limit_s: seconds without a sign of life after which the child is ended, for a
+            candidate_limit_s: seconds that a candidate may take to be compiled, and to run, of a
                 model without large weights.
             weights_bytes: size of the model's weights, which lengthens every limit.
             memory_limit_bytes: of the child; None: a share of what the machine has.
@@ -94,16 +94,19 @@ class MeasuringChild:
         self.candidate_limit_s = with_weights(candidate_limit_s, weights_bytes)
         self._folder = tempfile.TemporaryDirectory(prefix="collage-measure-")
         marker_path = Path(self._folder.name) / "marker"
-        self._marker = Marker(marker_path, create=True)
+        self._marker = RiskMarker(marker_path, create=True)
         self._open = replace(
             opening, marker_path=str(marker_path), probe_reference=_reference_of(store)
         )
         self._worker = Worker(
-            job, env=env, memory_limit_bytes=memory_limit_bytes, name="collage-measure"
+            job,
+            env=env,
+            memory_limit_bytes=memory_limit_bytes,
+            name="collage-measure",
+            marker=self._marker,
         )
         self._opened = 0
         """Generation of the child that has the model open."""
-        self.fresh = True
 
     @property
     def probe_reference(self) -> Reading | None:
@@ -135,7 +138,6 @@ class MeasuringChild:
         """
         if self._worker.alive and self._opened == self._worker.generation:
             return True
-        self._marker.clear()
         most_s = with_weights(OPEN_LIMIT_S, self._weights_bytes)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for attempt in range(1, OPEN_ATTEMPTS + 1):
@@ -157,7 +159,6 @@ class MeasuringChild:
                         f"{self._open.model_path} could not be opened for measuring: {error}"
                     ) from error
         self._opened = self._worker.generation
-        self.fresh = True
         if self._open.probe_reference is None and reference is not None:
             self._open = replace(self._open, probe_reference=reference)
             if self._store is not None:
@@ -180,8 +181,8 @@ class MeasuringChild:
             on_answer: Takes each reply of the child, on its way.
 
         Raises:
-            WorkerCrashed: The child crashed; ``blame`` says who was at risk.
-            WorkerTimeout: The child took too long, or gave no sign of life; see ``blame``.
+            WorkerCrashed: The child crashed; ``at_risk`` says what it did.
+            WorkerTimeout: The group, or a candidate, took too long; see ``at_risk``.
             Cancelled: The user stopped it.
         """
         self._worker.call(
@@ -189,21 +190,11 @@ class MeasuringChild:
             timeout_s=timeout_s,
             cancel=cancel,
             on_message=on_answer,
-            silence_s=self.candidate_limit_s,
         )
 
-    def blame(self, waiting: Sequence[int]) -> tuple[int | None, Phase]:
-        """Return which candidate was at risk when the child ended, and what it was doing.
-
-        Args:
-            waiting: Places of the candidates without an answer.
-
-        Returns:
-            The place, or None where none of these was at risk; and the phase of its work.
-        """
-        found = self._marker.blame(waiting)
-        self._marker.clear()
-        return found
+    def at_risk(self) -> AtRisk | None:
+        """Return which candidate, by its place, was at risk when the child ended; None: none."""
+        return self._marker.get()
 
     def renew(self) -> None:
         """End the child; the next call starts another."""

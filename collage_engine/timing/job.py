@@ -1,7 +1,7 @@
 """What the measuring child does: compile, check the numbers, time. One model per child.
 
-The parent learns who is to blame for a crash from a *marker*: a few bytes of a mapped file that
-are written before anything risky, which costs nothing while timing.
+The parent learns who is to blame for a crash, and ends who takes too long, by a marker
+(``machine.risk_marker``) that is written before anything risky.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import math
 import os
 import resource
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
 
 from collage_engine.machine.cuda_runtime import LOST_DEVICE, DeviceFault
+from collage_engine.machine.risk_marker import RiskMarker
 from collage_engine.records.cost import invalid
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.reasons import fault_reason
@@ -26,9 +26,7 @@ from collage_engine.store.normalising import geometric_mean_us
 from collage_engine.timing.clock import undisturbed
 from collage_engine.timing.messages import (
     Bench,
-    Marker,
     OpenRequest,
-    Phase,
     Prepared,
     TimingReply,
     TimingRequest,
@@ -41,9 +39,8 @@ from collage_engine.timing.timing_costs import cost_of
 
 JOB = "collage_engine.timing.job:MeasureJob"
 
-SIGN_OF_LIFE_S = 1.0
-"""Seconds after which a child that is timing tells its parent so; chosen, well below the limit of
-a candidate's turn (60 s)."""
+COMPILING, RUNNING, TIMED = "compiling", "running by itself", "being timed"
+"""What a candidate that is at risk is doing."""
 CALM_PERCENTILE, USUAL_PERCENTILE = 25, 50
 """Percentiles of the speed probe's readings that a group's times are normalised by: the median,
 or, where only the faster half of the samples was kept, the middle of the faster half of the
@@ -55,7 +52,7 @@ class MeasureJob:
 
     def __init__(self) -> None:
         self.bench: Bench | None = None
-        self.marker: Marker | None = None
+        self.marker: RiskMarker | None = None
         self.opened: OpenRequest | None = None
         self.probe: SpeedProbe | None = None
 
@@ -77,7 +74,7 @@ class MeasureJob:
             self.probe = SpeedProbe()
             known = request.probe_reference or reference(self.probe.read)
             self.opened = replace(request, probe_reference=known)
-            self.marker = Marker(request.marker_path)
+            self.marker = RiskMarker(request.marker_path)
             self.bench = self.open(request)
             gc.collect()
             gc.freeze()  # the model's records need no collecting between timings
@@ -98,7 +95,7 @@ def run_group(
     bench: Bench,
     request: TimingRequest,
     opened: OpenRequest,
-    marker: Marker,
+    marker: RiskMarker,
     send: Callable[[TimingReply], None],
     probe: SpeedProbe | None = None,
 ) -> None:
@@ -117,11 +114,10 @@ def run_group(
     ready: dict[int, Prepared] = {}
     try:
         for place, instance in request.instances.items():
-            send(TimingReply(place))
-            marker.set(place, Phase.COMPILING)
+            marker.set(str(place), COMPILING, request.limit_s)
             try:
                 takes, gives = request.formats.get(place, (None, None))
-                about_to_run = partial(marker.set, place, Phase.RUNNING)
+                about_to_run = partial(marker.set, str(place), RUNNING, request.limit_s)
                 ready[place] = bench.prepare(request.nodes, instance, about_to_run, takes, gives)
             except DeviceFault as fault:
                 end_process(fault)
@@ -157,7 +153,7 @@ class _GroupTiming:
         request: TimingRequest,
         opened: OpenRequest,
         ready: dict[int, Prepared],
-        marker: Marker,
+        marker: RiskMarker,
         send: Callable[[TimingReply], None],
         probe: SpeedProbe | None,
     ) -> None:
@@ -176,7 +172,6 @@ class _GroupTiming:
             opened.settings if one_thread else replace(opened.settings, unsettled=math.inf)
         )
         self.readings: list[Reading] = []
-        self.told_s = time.monotonic()
 
     def run(self) -> int | None:
         """Time the candidates of the group, and send the cost of each.
@@ -231,12 +226,8 @@ class _GroupTiming:
         return run
 
     def about_to_run(self, place: int) -> None:
-        """Note in the marker which candidate is at risk; now and then give a sign of life."""
-        self.marker.set(place, Phase.TIMED)
-        if time.monotonic() - self.told_s > SIGN_OF_LIFE_S:
-            # The parent's limit is for one candidate's turn, not for all rounds.
-            self.told_s = time.monotonic()
-            self.send(TimingReply(place))
+        """Note in the marker which candidate is at risk."""
+        self.marker.set(str(place), TIMED, self.request.limit_s)
 
     def cold_times(self, places: list[int]) -> dict[int, float]:
         """Return the seconds of single calls with cold weights, by place.

@@ -2,8 +2,8 @@
 
 Groups are measured in the caller's order until the budget is spent or the user stops; each cost
 is stored the moment it arrives. One child serves all groups. When it ends before its time, the
-candidate that was at risk is to blame: it is tried once more, first and in a fresh child (memory it
-did not spoil itself), unless it already ran in one; the others are timed again without it.
+candidate that was at risk is to blame and costs infinity; the others are timed again without it. A
+child that was killed from outside is nobody's fault, and started again once.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from collage_engine.machine.risk_marker import AtRisk
+from collage_engine.machine.time_limits import within_budget
 from collage_engine.machine.worker import WorkerCrashed, WorkerError, WorkerTimeout
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.errors import Cancelled, MeasureError
 from collage_engine.records.event import Event, Log, Measured, Progress
+from collage_engine.records.faults import FaultTracker
 from collage_engine.records.flag import Flag
 from collage_engine.store.measurement import Measurement
 from collage_engine.store.store import Store
@@ -27,7 +30,6 @@ from collage_engine.timing.job import JOB
 from collage_engine.timing.messages import (
     WRONG_NUMBERS,
     OpenRequest,
-    Phase,
     TimingReply,
     TimingRequest,
 )
@@ -37,17 +39,6 @@ from collage_engine.timing.timing_costs import merged
 
 GRACE_S = 2.0
 """Seconds that a candidate in hand may go beyond the deadline; chosen."""
-ATTEMPTS = 2
-"""Crashes in which a candidate may be involved before it is invalid; chosen."""
-UNANSWERED = "unanswered"
-"""Name, in the store, of measurement key → seconds: candidates that gave no answer in all the time
-that a run had for them."""
-UNANSWERED_S = 3.0
-"""Seconds without an answer from which on a candidate at the end of the budget is noted; chosen:
-most take less."""
-TRY_AGAIN = 2.0
-"""How many times as long as before a run must be able to wait for such a candidate to try it again;
-chosen."""
 NOT_OPENED = (
     "the measuring process did not open the model within {seconds:.0f} s, which was all the time "
     "that there was for measuring: a larger --budget gives it more"
@@ -55,6 +46,8 @@ NOT_OPENED = (
 CANDIDATE_LIMIT_S = 60.0
 """Seconds that a candidate may take to be compiled, and to be run, besides those for the model's
 weights (``machine.time_limits``); chosen."""
+CANDIDATE_LEAST_S = 5.0
+"""Seconds for either however little time is left for measuring; chosen: most take less than one."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +103,7 @@ class Measurer:
         candidate_limit_s: float = CANDIDATE_LIMIT_S,
         weights_bytes: int = 0,
         memory_limit_bytes: int | None = None,
+        faults: FaultTracker | None = None,
         job: str = JOB,
     ) -> None:
         """Prepare; the child is started by the first group that needs one.
@@ -129,9 +123,11 @@ class Measurer:
                 without large weights.
             weights_bytes: size of the model's weights, which lengthens every limit.
             memory_limit_bytes: of the child; None: a share of what the machine has.
+            faults: which toolchains crashed or hung in this run.
             job: the worker's target.
         """
         self.store = store
+        self.faults = faults or FaultTracker()
         self.device = device
         self.versions = dict(versions or {})
         self.model_hash = model_hash
@@ -227,8 +223,8 @@ class _MeasureCall:
         self.old: dict[str, Cost] = {}
         self.total = 0
         self.began = time.monotonic()
-        self.heard_s = self.began
-        """When the child gave its last sign of life."""
+        self.was_killed = False
+        """Whether a child ended through nobody's fault."""
 
     def run(self) -> MeasuringResult:
         """Take the costs that the store has, and measure the others until the time is over.
@@ -249,7 +245,6 @@ class _MeasureCall:
                 self.outcome.from_store += 1
                 self.outcome.invalid += cost.state == "invalid"
                 self.announce(key, cost)
-            self.leave_out_unanswered()
         self.total = len(self.by_key) - len(self.outcome.costs)
         try:
             for group in self.groups:
@@ -282,115 +277,79 @@ class _MeasureCall:
             Cancelled: The user stopped it.
             MeasureError: The child failed in a way that no candidate is to blame for.
         """
-        involved = dict.fromkeys(range(len(candidates)), 0)
-        waiting = list(involved)
+        waiting = dict(enumerate(candidates))
         child = self.measurer.child
 
         def answered(reply: TimingReply) -> None:
-            child.fresh = False
-            self.heard_s = time.monotonic()
-            if reply.cost is not None:
-                self.keep(candidates[reply.place], reply.cost)
-                waiting.remove(reply.place)
+            self.keep(waiting.pop(reply.place), reply.cost)
 
-        while waiting and not self.out_of_time():
+        while not self.out_of_time():
+            for place, candidate in list(waiting.items()):
+                reason = self.measurer.faults.reason_against([candidate.instance.toolchain])
+                if reason is not None:
+                    self.leave_out(waiting.pop(place), reason)
+            if not waiting:
+                return
+            left_s = self.seconds_left()
+            most_s = child.candidate_limit_s
             request = TimingRequest(
                 nodes,
-                {p: candidates[p].instance for p in waiting},
-                {p: (candidates[p].takes, candidates[p].gives) for p in waiting},
+                {p: c.instance for p, c in waiting.items()},
+                {p: (c.takes, c.gives) for p, c in waiting.items()},
+                limit_s=within_budget(most_s, left_s, min(CANDIDATE_LEAST_S, most_s)),
             )
             try:
-                opening_s = self.seconds_left()
-                if not child.has_open(opening_s, self.cancel):
-                    self.tell(Log(text=NOT_OPENED.format(seconds=opening_s)))
+                if not child.has_open(left_s, self.cancel):
+                    self.tell(Log(text=NOT_OPENED.format(seconds=left_s)))
                     return
-                # The child may be older than this group: none of its crashes is proof then.
-                alone = waiting[0] if child.fresh else None
-                self.heard_s = time.monotonic()
                 child.ask(request, self.seconds_left(), self.cancel, answered)
                 if waiting:
                     raise MeasureError("the measuring process left candidates without an answer")
             except (WorkerCrashed, WorkerTimeout) as error:
-                if isinstance(error, WorkerTimeout) and self.out_of_time():
-                    self.note_unanswered(candidates, waiting)
-                    return
-                self.find_culprit(error, candidates, waiting, involved, alone)
+                self.blame(error, waiting, request.limit_s)
             except Cancelled:
                 raise
             except WorkerError as error:
                 raise MeasureError(f"measuring failed: {error}") from error
 
-    def seconds_left(self) -> float | None:
-        """Return the seconds that the group in hand may take; None: no limit."""
+    def seconds_left(self) -> float:
+        """Return the seconds that the group in hand may take; infinite: no limit."""
         if self.deadline is None:
-            return None
+            return math.inf
         return max(0.0, self.deadline - time.monotonic()) + GRACE_S
 
-    def find_culprit(
+    def blame(
         self,
         error: WorkerCrashed | WorkerTimeout,
-        candidates: list[Candidate],
-        waiting: list[int],
-        involved: dict[int, int],
-        alone: int | None,
+        waiting: dict[int, Candidate],
+        limit_s: float,
     ) -> None:
-        """Find out whose fault it is that the child ended early.
-
-        A culprit that is certain, or was involved ``ATTEMPTS`` times, is made invalid; other
-        suspects are tried first the next time.
+        """Take out of a group who is to blame for the end of its child.
 
         Args:
             error: How the child ended.
-            candidates: The candidates of the group.
-            waiting: Places without an answer; those of suspects go to its front.
-            involved: How often each place was a suspect so far.
-            alone: The place that ran in this child before any other candidate; None: none did.
+            waiting: The candidates without an answer, by their places.
+            limit_s: Seconds that a candidate was given.
         """
-        culprit, phase = self.measurer.child.blame(waiting)
-        suspects = [culprit] if culprit is not None else list(waiting)
+        at_risk = self.measurer.child.at_risk()
+        place = int(at_risk.who) if at_risk is not None else None
+        late = isinstance(error, WorkerTimeout)
+        if late and (at_risk is None or time.monotonic() < at_risk.until_s):
+            return  # the time of the group is over: nobody knows whether it would have answered
         from_outside = isinstance(error, WorkerCrashed) and error.from_outside
-        for place in suspects:
-            involved[place] += 1
-            certain = culprit is not None and (isinstance(error, WorkerTimeout) or place == alone)
-            waiting.remove(place)
-            if from_outside and involved[place] >= ATTEMPTS:
-                self.leave_out(candidates[place], _crash_reason(error, phase))
-            elif not from_outside and (certain or involved[place] >= ATTEMPTS):
-                self.keep(candidates[place], invalid(_crash_reason(error, phase)))
-            else:
-                # Next time it goes first, in a child that nobody else has touched.
-                waiting.insert(0, place)
-
-    def note_unanswered(self, candidates: list[Candidate], waiting: list[int]) -> None:
-        """Note that the budget ended while a candidate ran.
-
-        The next run does not spend as much on it again. It is not known whether it would have
-        answered. A run that can wait ``TRY_AGAIN`` times as long tries it again.
-
-        Args:
-            candidates: The candidates of the group.
-            waiting: Places without an answer.
-        """
-        culprit, phase = self.measurer.child.blame(waiting)
-        seconds = time.monotonic() - self.heard_s
-        if culprit is None or seconds < UNANSWERED_S:
+        if at_risk is None or place not in waiting or from_outside:
+            if self.was_killed:
+                culprits = [place] if place in waiting else list(waiting)
+                for one in culprits:
+                    self.leave_out(waiting.pop(one), _reason(error, at_risk))
+            self.was_killed = True
             return
-        candidate = candidates[culprit]
-        store = self.measurer.store
-        if store is not None:
-            noted = {**(store.constant(UNANSWERED) or {}), candidate.key: seconds}
-            store.put_constant(UNANSWERED, noted)
-        self.leave_out(candidate, _no_answer(seconds, phase))
-
-    def leave_out_unanswered(self) -> None:
-        """Leave out candidates that an earlier run waited for in vain, unless more time is left."""
-        store = self.measurer.store
-        noted: dict[str, float] = (store.constant(UNANSWERED) or {}) if store else {}
-        for key, seconds in noted.items():
-            left = self.seconds_left()
-            wanted = key in self.by_key and key not in self.outcome.costs
-            if wanted and left is not None and left < TRY_AGAIN * seconds:
-                self.leave_out(self.by_key[key][0], _no_answer(seconds))
+        candidate, reason = waiting.pop(place), _reason(error, at_risk)
+        if late and limit_s < self.measurer.child.candidate_limit_s:
+            self.leave_out(candidate, reason)  # a run with more time may see it end
+        else:
+            self.keep(candidate, invalid(reason))
+        self.measurer.faults.blame([candidate.instance.toolchain], f"{candidate.label}: {reason}")
 
     def leave_out(self, candidate: Candidate, reason: str) -> None:
         """Count a candidate as invalid in this run only."""
@@ -398,8 +357,6 @@ class _MeasureCall:
         self.outcome.costs[candidate.key] = cost
         self.outcome.invalid += 1
         self.announce(candidate.key, cost)
-        where = f"{candidate.instance.id} on {candidate.label}"
-        self.tell(Log(level="warning", text=f"{where} {cost.reason}"))
 
     def keep(self, candidate: Candidate, cost: Cost) -> None:
         """Store a cost that was measured, merged with the known one where it was measured again."""
@@ -471,18 +428,9 @@ def measuring_progress(
     )
 
 
-def _no_answer(seconds: float, phase: Phase | None = None) -> str:
-    """Return the reason of a candidate that gave no answer before the budget ended."""
-    doing = f" while {phase.text}" if phase is not None and phase.text else ""
-    return (
-        f"gave no answer within {seconds:.0f} s{doing}, which was all the time that there was: a "
-        "larger budget tries it again"
-    )
-
-
-def _crash_reason(error: WorkerCrashed | WorkerTimeout, phase: Phase) -> str:
-    """Return the reason of a candidate that ended the child, after "it"."""
-    while_doing = f" while {phase.text}" if phase.text else ""
+def _reason(error: WorkerCrashed | WorkerTimeout, at_risk: AtRisk | None) -> str:
+    """Return why a candidate is invalid that ended its child, or did not end in time."""
+    doing = f" while {at_risk.doing}" if at_risk is not None else ""
     if isinstance(error, WorkerTimeout):
-        return f"gave {error.reason}{while_doing}"
-    return f"crashed{while_doing}: {error.reason}"
+        return f"gave no answer within {error.seconds:g} s{doing}"
+    return f"crashed{doing}: {error.reason}"

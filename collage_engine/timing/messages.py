@@ -7,12 +7,9 @@ candidates in the child; ``timing.bench`` has the real one.
 
 from __future__ import annotations
 
-import mmap
-import struct
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import IntEnum
-from pathlib import Path
 from typing import Protocol
 
 from collage_engine.records.cost import Cost
@@ -51,16 +48,18 @@ class TimingRequest:
     """In this order they are compiled and run by themselves."""
     formats: dict[int, tuple[Formats, Formats]] = field(default_factory=dict)
     """What the candidate in a place takes and gives, by operator number; absent: plain."""
+    limit_s: float = math.inf
+    """Seconds that a candidate may take to be compiled, to run, and for each sample of its time."""
     seed: int = 0
     """Of the order of candidates within a round."""
 
 
 @dataclass(frozen=True)
 class TimingReply:
-    """A message on the way: the cost of the candidate in this place, or that its turn began."""
+    """A message on the way: the cost of the candidate in this place."""
 
     place: int
-    cost: Cost | None = None
+    cost: Cost
 
 
 class Prepared(Protocol):
@@ -103,66 +102,3 @@ class Bench(Protocol):
     def evict(self) -> None:
         """Empty the caches."""
         ...
-
-
-class Phase(IntEnum):
-    """What the candidate at risk is doing, as the marker notes it."""
-
-    NOTHING = 0
-    COMPILING = 1
-    RUNNING = 2
-    TIMED = 3
-
-    @property
-    def text(self) -> str:
-        """Return the phase within a sentence; empty where nothing is at risk."""
-        return {1: "compiling", 2: "running by itself", 3: "being timed"}.get(self.value, "")
-
-
-_MARK = struct.Struct("<ii")
-_NOBODY = -1
-"""Number that marks that no candidate is at risk."""
-
-
-class Marker:
-    """Which candidate is at risk, and doing what: a mapped file that survives the writer's crash.
-
-    Writing it takes some nanoseconds, so that it may be written before every sample.
-    """
-
-    def __init__(self, path: str | Path, *, create: bool = False) -> None:
-        self.path = Path(path)
-        if create:
-            self.path.write_bytes(_MARK.pack(_NOBODY, Phase.NOTHING))
-        with self.path.open("r+b") as stream:
-            self._map = mmap.mmap(stream.fileno(), _MARK.size)
-
-    def set(self, place: int, phase: Phase) -> None:
-        """Note that the candidate in this place enters this phase."""
-        _MARK.pack_into(self._map, 0, place, phase)
-
-    def clear(self) -> None:
-        """Note that no candidate is at risk."""
-        _MARK.pack_into(self._map, 0, _NOBODY, Phase.NOTHING)
-
-    def get(self) -> tuple[int, Phase]:
-        """Return the place at risk (-1: none) and its phase."""
-        place, phase = _MARK.unpack_from(self._map, 0)
-        known = phase in Phase._value2member_map_
-        return place, Phase(phase) if known else Phase.NOTHING
-
-    def blame(self, places: Sequence[int]) -> tuple[int | None, Phase]:
-        """Return which candidate was at risk when the child ended, and in which phase.
-
-        Args:
-            places: The candidates that may be to blame.
-
-        Returns:
-            The place; None where none of these was at risk.
-        """
-        place, phase = self.get()
-        return (place, phase) if place in places else (None, Phase.NOTHING)
-
-    def close(self) -> None:
-        """Unmap the file."""
-        self._map.close()

@@ -4,26 +4,25 @@ A chain is a whole module of ReLUs in a row, each a partition of its own. Chains
 lengths and toolchains are timed in the same rounds as single partitions, of which each one's
 fastest sample counts: what else the machine does only adds time (Chen and Revels, "Robust
 benchmarking in noisy environments", 2016). ``machine.constants`` derives the constants. Before
-anything of a toolchain runs, it is noted in a marker (``timing.messages``), so that the parent
-knows who ended this process.
+anything of a toolchain runs, it is noted in a marker (``machine.risk_marker``), so that the parent
+knows who ended this process, and ends who takes too long.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import resource
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from collage_engine.machine.constants import LONG, SHORT, measure_constants
-from collage_engine.machine.recurring import recurring
+from collage_engine.machine.risk_marker import RiskMarker
 from collage_engine.records.errors import CollageError, MeasureError
 from collage_engine.records.graph import TensorType
 from collage_engine.records.reasons import fault_reason
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.timing.messages import Marker, Phase
 from collage_engine.timing.protocol import ProtocolSettings, TimedCall, time_interleaved
 
 if TYPE_CHECKING:
@@ -43,8 +42,6 @@ chosen."""
 SLOWEST_US = 20_000.0
 """Microseconds of one partition above which a toolchain's chains are not timed; chosen, some
 hundred times what the slowest toolchain takes."""
-SIGN_OF_LIFE_S = 1.0
-"""Seconds after which a child that is timing reports that to its parent; chosen."""
 
 Pair = tuple[str, str]
 """Two toolchains in a chain; twice the same: one by itself."""
@@ -58,14 +55,10 @@ class HandoverRequest:
     settings: ProtocolSettings = field(default_factory=lambda: NOTHING_DROPPED)
     marker_path: str = ""
     """Where the pair at risk is noted; empty: nowhere."""
+    step_s: float = math.inf
+    """Seconds that one step may take: compiling a chain, or a sample of its time."""
     without: tuple[Pair, ...] = ()
     """Pairs that are left out."""
-
-    @property
-    def pairs(self) -> tuple[Pair, ...]:
-        """Return all pairs, by the places that the marker holds."""
-        names = [instance.toolchain for instance in self.instances]
-        return tuple((a, b) for a in names for b in names)
 
 
 @dataclass(frozen=True)
@@ -83,18 +76,12 @@ def run_job(
 
     Args:
         request: The toolchain instances, and the pairs that are left out.
-        send: Takes signs of life (None), and toolchains that are left out (``LeftOut``).
+        send: Takes toolchains that are left out (``LeftOut``).
 
     Returns:
         Microseconds by name; see ``machine.constants``.
     """
-
-    def signal() -> bool:
-        send(None)
-        return True
-
-    with recurring(signal, SIGN_OF_LIFE_S, name="signs-of-life"):  # TVM loads slowly
-        bench = ChainBench(request, send)
+    bench = ChainBench(request, send)
     names = [instance.toolchain for instance in request.instances]
     with bench:
         return measure_constants(names, bench.time_alone, bench.time_chains)
@@ -131,11 +118,9 @@ class ChainBench:
 
         self.request = request
         self.send = send
-        self.marker = Marker(request.marker_path) if request.marker_path else None
-        self.pairs = request.pairs
+        self.marker = RiskMarker(request.marker_path) if request.marker_path else None
         self.last: Pair = ("", "")
         """The pair that was at risk last."""
-        self.signalled_s = 0.0
         self.instances = {i.toolchain: i for i in request.instances}
         self.models = {n: import_onnx(chain_model(n)) for n in (SHORT, LONG)}
         for length, model in self.models.items():
@@ -197,13 +182,10 @@ class ChainBench:
                 self.marker.clear()
 
     def _note(self, first: str, last: str) -> None:
-        """Note in the marker which two toolchains run next; now and then give a sign of life."""
+        """Note in the marker which two toolchains run next."""
         self.last = (first, last)
         if self.marker is not None:
-            self.marker.set(self.pairs.index((first, last)), Phase.TIMED)
-        if time.monotonic() - self.signalled_s > SIGN_OF_LIFE_S:
-            self.signalled_s = time.monotonic()
-            self.send(None)
+            self.marker.set(f"{first} {last}", limit_s=self.request.step_s)
 
     def time_chains(self, chains: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
         """Return the microseconds of chains, all timed in the same rounds.

@@ -4,12 +4,14 @@ A child process builds and times chains of one-operator partitions (``chain_benc
 is kept in the store for each device, the versions of the toolchains, and the number of threads.
 
 A toolchain may crash the child, hang, take its memory or be far too slow. Before anything of a
-toolchain runs, the child notes it in a marker (``timing.messages``): when the child ends early, the
-toolchain at risk is left out, and the others are measured again in a fresh child.
+toolchain runs, the child notes it in a marker (``machine.risk_marker``): when the child ends early,
+the toolchain at risk is left out, and the others are measured again in a fresh child. One that was
+killed from outside is nobody's fault, and started again once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
 from collections import Counter
@@ -17,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from collage_engine.machine.risk_marker import RiskMarker
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerError, WorkerTimeout
 from collage_engine.records.flag import Flag
 from collage_engine.records.hand_over_constants import PAIR, pair_name
@@ -24,7 +27,6 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import MEASURING_PROTOCOL
 from collage_engine.store.keys import KeyContext, constant_name
 from collage_engine.store.store import Store
-from collage_engine.timing.messages import Marker
 from collage_engine.transitions.chain_bench import HandoverRequest, LeftOut, Pair
 
 JOB = "collage_engine.transitions.chain_bench:run_job"
@@ -44,9 +46,6 @@ STEP_S = 10.0, 30.0
 """Least and most seconds that one step (compiling a chain, a sample of its time) may take before
 the child is ended; between them the run's measuring budget counts. Chosen: a step takes a second or
 two on a busy machine."""
-ATTEMPTS = 2
-"""How often a pair is measured, or a child started, when the child is killed from outside
-meanwhile; chosen."""
 PAIRS = 2
 """Pairs of a toolchain whose chains end the child before all of its chains are left out; chosen."""
 
@@ -119,7 +118,7 @@ def transition_constants(
                 f"transition costs could not be measured: {error}; in this run they are not known"
             )
             return {}
-        if store is not None and not measurement.from_outside:
+        if store is not None and not measurement.was_killed:
             store.put_constant(name, known)
             store.put_constant(name + LEFT_OUT, left_out)
             store.put_constant(name + WAITED, step_s)
@@ -148,14 +147,8 @@ class _Measurement:
         self.step_s = step_s
         self.left_out: dict[str, str] = {}
         """Toolchain → how it ended, after "it"."""
-        self.killed: Counter[Pair | None] = Counter()
-        """How often a child was killed from outside while it measured a pair; None: while no pair
-        was at risk, as at its start."""
-
-    @property
-    def from_outside(self) -> bool:
-        """Return whether a pair is left out that only something outside stood in the way of."""
-        return any(times >= ATTEMPTS for times in self.killed.values())
+        self.was_killed = False
+        """Whether a child was killed from outside: the next run measures again."""
 
     def run(self) -> tuple[dict[str, float], dict[str, str]]:
         """Measure in a child, and again in another one each time a toolchain ends it.
@@ -171,37 +164,31 @@ class _Measurement:
         deadline = time.monotonic() + LIMIT_S
         with (
             tempfile.TemporaryDirectory(prefix="collage-transitions-") as folder,
-            Worker(self.job, env=self.env, name="collage-transitions") as child,
+            contextlib.closing(RiskMarker(Path(folder) / "marker", create=True)) as marker,
+            Worker(self.job, env=self.env, name="collage-transitions", marker=marker) as child,
         ):
-            marker = Marker(Path(folder) / "marker", create=True)
-            self.request = replace(self.request, marker_path=str(marker.path))
-            try:
-                while self.request.instances:
-                    marker.clear()
-                    try:
-                        found: dict[str, float] = child.call(
-                            self.request,
-                            timeout_s=max(0.0, deadline - time.monotonic()),
-                            cancel=self.cancel,
-                            on_message=self.heard,
-                            silence_s=self.step_s,
-                        )
-                        return found, self.left_out
-                    except (WorkerCrashed, WorkerTimeout) as error:
-                        place, _ = marker.get()
-                        if time.monotonic() >= deadline:
-                            raise
-                        at_risk = 0 <= place < len(self.request.pairs)
-                        pair = self.request.pairs[place] if at_risk else None
-                        if isinstance(error, WorkerCrashed) and error.from_outside:
-                            self.killed[pair] += 1
-                            if self.killed[pair] < ATTEMPTS:
-                                continue
-                        if pair is None:
-                            raise
-                        self.leave_out(pair, error)
-            finally:
-                marker.close()
+            self.request = replace(self.request, marker_path=str(marker.path), step_s=self.step_s)
+            while self.request.instances:
+                try:
+                    found: dict[str, float] = child.call(
+                        self.request,
+                        timeout_s=max(0.0, deadline - time.monotonic()),
+                        cancel=self.cancel,
+                        on_message=self.heard,
+                    )
+                    return found, self.left_out
+                except (WorkerCrashed, WorkerTimeout) as error:
+                    if time.monotonic() >= deadline:
+                        raise
+                    from_outside = isinstance(error, WorkerCrashed) and error.from_outside
+                    if from_outside and not self.was_killed:
+                        self.was_killed = True
+                        continue
+                    at_risk = marker.get()
+                    if at_risk is None:
+                        raise
+                    first, _, last = at_risk.who.partition(" ")
+                    self.leave_out((first, last), error)
         return {}, self.left_out
 
     def heard(self, message: object) -> None:

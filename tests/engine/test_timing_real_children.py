@@ -11,13 +11,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.machine.device import fingerprint
+from collage_engine.machine.risk_marker import RiskMarker
 from collage_engine.model.importer import import_model
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.store import Store
 from collage_engine.timing.child import measuring_environment
 from collage_engine.timing.measurer import Measurer, group_candidates
-from collage_engine.timing.messages import Marker, OpenRequest
+from collage_engine.timing.messages import OpenRequest
 from collage_engine.timing.protocol import ProtocolSettings
 
 QUICK = ProtocolSettings(budget_s=0.01, contested_budget_s=0.01)
@@ -123,7 +124,7 @@ def test_cold_runs_of_a_real_candidate(model_file, truth, tmp_path, monkeypatch)
     from collage_engine.timing import bench as module
 
     monkeypatch.setattr(module, "last_level_cache_bytes", lambda: 100)
-    Marker(tmp_path / "marker", create=True).close()
+    RiskMarker(tmp_path / "marker", create=True).close()
     request = OpenRequest(str(model_file), {}, str(truth), str(tmp_path / "marker"), "f")
     bench = module.ModelBench(request)
     assert bench.cold, "the weights are larger than this cache"

@@ -15,9 +15,6 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.timing.job import MeasureJob
 from collage_engine.timing.messages import Bench, OpenRequest
 
-poisoned = False
-"""One candidate spoils the process; the next one crashes in its place."""
-
 
 class Pretended:
     """``us`` microseconds a call; 'dies-timed' crashes in its fourth sample."""
@@ -56,7 +53,6 @@ class PretendedBench:
         takes: Formats | None = None,
         gives: Formats | None = None,
     ) -> Pretended:
-        global poisoned
         with self.log.open("a") as stream:
             stream.write(f"{os.getpid()} {nodes} {instance.id}\n")
         act = instance.option("act")
@@ -67,10 +63,6 @@ class PretendedBench:
         if act == "sleeps":
             time.sleep(float(instance.option("s", "60")))
         about_to_run()
-        if poisoned:
-            os.kill(os.getpid(), signal.SIGSEGV)
-        if act == "poisons":
-            poisoned = True
         if act == "dies":
             print("double free or corruption", file=sys.stderr, flush=True)
             os.kill(os.getpid(), signal.SIGABRT)

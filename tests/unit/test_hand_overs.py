@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
@@ -9,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from collage_engine.machine.risk_marker import RiskMarker
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
-from collage_engine.timing.messages import Marker, Phase
 from collage_engine.transitions import hand_overs
 from collage_engine.transitions.chain_bench import HandoverRequest, LeftOut
 from collage_engine.transitions.hand_overs import spread, transition_constants
@@ -80,11 +81,12 @@ def misbehave(request: HandoverRequest, send) -> dict[str, float]:
     for instance in request.instances:
         if instance.toolchain.startswith("early_killed") and again(instance.toolchain):
             os.kill(os.getpid(), signal.SIGKILL)
-    marker = Marker(request.marker_path)
-    for place, (first, last) in enumerate(request.pairs):
+    marker = RiskMarker(request.marker_path)
+    names = [instance.toolchain for instance in request.instances]
+    for first, last in itertools.product(names, names):
         if (first, last) in request.without:
             continue
-        marker.set(place, Phase.TIMED)
+        marker.set(f"{first} {last}", limit_s=request.step_s)
         if first == last == "abort":
             os.abort()
         if first == last == "segfault":

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from collage_engine.machine.risk_marker import RiskMarker
 from collage_engine.records.cost import Cost
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.normalising import LEAST_CHANGE, geometric_mean_us, slowness_at
 from collage_engine.timing import job
 from collage_engine.timing.job import run_group
-from collage_engine.timing.messages import Marker, OpenRequest, TimingReply, TimingRequest
+from collage_engine.timing.messages import OpenRequest, TimingReply, TimingRequest
 from collage_engine.timing.speed_probe import NAME, Reading, SpeedProbe, reference, typical
 
 
@@ -116,7 +117,7 @@ def costs(
     folder: Path, threads: int, *, architecture: str = "", disturbed: bool = False
 ) -> dict[int, Cost]:
     """Of candidates of 100 and 104 µs, measured while the probe takes twice its reference."""
-    marker = Marker(folder / "marker", create=True)
+    marker = RiskMarker(folder / "marker", create=True)
     opened = OpenRequest("m.onnx", {}, "", str(marker.path), "here", probe_reference=(30e-6, 25e-6))
     instances = {
         place: ToolchainInstance(toolchain=name, threads=threads, architecture=architecture)
