@@ -127,6 +127,8 @@ class ToolchainState(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None = None
     reason: str | None = None
     """A sentence on why the toolchain is not available; None when it is."""
+    fault: bool = False
+    """Whether it is not available since probing it crashed, hung or took too much memory."""
     install: str | None = None
     """The command that installs the toolchain; None when it is available."""
     devices: tuple[str, ...] = ()

@@ -4,7 +4,9 @@ An answer is taken from here only while nothing that it rests on has changed: th
 sources, the machine, the Python environment's folders of packages, the variables that choose
 libraries and compilers, the NVIDIA driver's traces, and size and time of every library and module
 the probe had loaded when it answered. What is missing is asked again after minutes all the same
-(no list of places where it might appear is complete); what crashed or did not answer is never kept.
+(no list of places where it might appear is complete). That a probe was ended at a limit is kept as
+long as an answer: waiting for it again would cost every command that time. What crashed is asked
+again.
 Different surroundings, such as two Python environments on one machine, each have a file of their
 own, so that those who use them in turn do not probe each time.
 """
@@ -82,22 +84,23 @@ def recall(name: str, target: str) -> ToolchainState | None:
         kept = decode(_file(name, around).read_bytes(), _Kept)
     except (OSError, msgspec.DecodeError):
         return None
-    lasts = HERE_SECONDS if kept.probed.state.available else MISSING_SECONDS
+    state = kept.probed.state
+    lasts = HERE_SECONDS if state.available or state.fault else MISSING_SECONDS
     if not 0 <= time.time() - kept.at < lasts:
         return None
     if kept.surroundings != around:
         return None
     if any(_stamp(path) != stamp for path, stamp in kept.probed.files.items()):
         return None
-    return kept.probed.state
+    return state
 
 
 def keep(name: str, probed: Probed, before: str) -> None:
-    """Remember a probe that answered; ``before``: the ``surroundings`` it was started in.
+    """Remember a probe that answered, or that was ended at a limit; ``before``: the ``surroundings`` it was started in.
 
-    Without a list of files (not Linux) nothing is kept. A cache that cannot be written is none.
+    Without a list of files (not Linux) no answer is kept; nor where the cache cannot be written.
     """
-    if not probed.files:
+    if not probed.files and not probed.state.fault:
         return
     kept = msgspec.json.encode(_Kept(surroundings=before, at=time.time(), probed=probed))
     file = _file(name, before)

@@ -42,9 +42,10 @@ class ProbeLimits:
     whole_s: float = 180.0
     """Seconds that a probe may take; chosen: enough to import TVM and to compile a runtime on a
     slow, busy machine."""
-    idle_s: float = 30.0
-    """Seconds that a probe and its children may pass without any processor time; chosen. Whoever
-    loads a library, compiles, or polls the lock of another process that compiles uses some."""
+    idle_s: float = 8.0
+    """Seconds that a probe and its children may pass without any processor time; chosen, below the
+    time that the shortest run waits for toolchains. Whoever loads a library, compiles, or polls the
+    lock of another process that compiles uses some."""
     memory_share: float = 0.5
     """Share of the machine's memory that they may hold; chosen: TVM needs 0.3 GiB, a compiler 1."""
 

@@ -225,6 +225,8 @@ def probe(
             known = _probe_in_child(name, replace(limits, whole_s=min(limits.whole_s, left_s)))
             if not known.available and time.monotonic() >= ready_by:
                 return _unavailable(name, NOT_READY)
+            if known.fault:
+                keep(name, Probed(state=known), surroundings(name, _targets()[name]))
         with _probing:
             known = _probed.setdefault(name, known)
     return known
@@ -306,7 +308,8 @@ def _probe_in_child(name: str, limits: ProbeLimits) -> ToolchainState:
     try:
         status, printed, said = run_probe(_probe_command(name), _child_environment(), limits)
     except ProbeEnded as error:
-        return _unavailable(name, str(error))
+        state = _unavailable(name, f"{error}; `collage toolchains` tries it again")
+        return msgspec.structs.replace(state, fault=True)
     if status == 0:
         try:
             probed = decode(last_line(printed), Probed)

@@ -12,6 +12,7 @@ import pytest
 
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.toolchains import probe_memory, registry
+from collage_engine.toolchains.probe_process import ProbeLimits
 
 NAME = "fake"
 CHILD = """
@@ -95,6 +96,35 @@ def test_a_second_process_does_not_probe_again(machine: Machine) -> None:
     assert machine.asked == 1
     assert machine.ask(anew=True) == first
     assert machine.asked == 2
+
+
+def test_a_probe_that_hangs_is_not_waited_for_again(machine: Machine) -> None:
+    text = TOOLCHAIN.format(available=True).replace(
+        "        return", "        __import__('time').sleep(60)\n        return"
+    )
+    (machine.folder / "fake_toolchain.py").write_text(text)
+    limits = ProbeLimits(idle_s=1.0)
+    for anew, asked in ((False, 1), (False, 1), (True, 2)):
+        registry.forget_probes()
+        (state,) = registry.probe_all([NAME], limits, anew=anew)
+        assert state.fault and "did nothing for longer than 1 s" in (state.reason or "")
+        assert machine.asked == asked
+    machine.age(probe_memory.HERE_SECONDS + 1)
+    machine.install()
+    assert machine.ask().available
+
+
+def test_a_probe_that_a_run_did_not_wait_for_is_asked_again(machine: Machine) -> None:
+    text = TOOLCHAIN.format(available=True).replace(
+        "        return", "        __import__('time').sleep(60)\n        return"
+    )
+    (machine.folder / "fake_toolchain.py").write_text(text)
+    for asked in (1, 2):
+        registry.forget_probes()
+        ready_by = time.monotonic() + 4
+        (state,) = registry.probe_all([NAME], ready_by=ready_by)
+        assert state.reason == registry.NOT_READY and not state.fault
+        assert machine.asked == asked
 
 
 def test_another_library_is_probed(machine: Machine) -> None:

@@ -89,6 +89,9 @@ class Enumerate:
                 menu = inputs.open_model.menu(
                     settings, pinned_to_host(inputs.pins), probing, control.faults
                 )
+                for state in menu.states:
+                    if state.fault:
+                        control.faults.leave_out(state.name, state.reason or "")
                 learn(menu.states)  # what the run says names toolchains by their titles
                 missed = [n for n in menu.not_ready if _compiles_for(n, menu.target.kind)]
                 late = [not_ready_in_words(missed)] if missed else []
