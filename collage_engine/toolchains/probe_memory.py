@@ -96,9 +96,14 @@ def recall(name: str, target: str) -> ToolchainState | None:
 
 
 def keep(name: str, probed: Probed, before: str) -> None:
-    """Remember a probe that answered, or that was ended at a limit; ``before``: the ``surroundings`` it was started in.
+    """Remember a probe that answered, or that was ended at a limit.
 
     Without a list of files (not Linux) no answer is kept; nor where the cache cannot be written.
+
+    Args:
+        name: The toolchain's name.
+        probed: What was found.
+        before: The ``surroundings`` that the probe was started in.
     """
     if not probed.files and not probed.state.fault:
         return
