@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from collage_engine.farm.farms import DaskFarms
 from collage_engine.records.answers import ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison
@@ -178,13 +177,11 @@ def place_on(
     )
 
 
-def set_pins(
-    engine: Engine, handle: str, texts: Sequence[str], elsewhere: Sequence[str] = ()
-) -> None:
+def set_pins(engine: Engine, handle: str, texts: Sequence[str]) -> None:
     """Replace the pins of an engine's document by these; see ``Session.pin``."""
     from collage_engine.toolchains.registry import known_names
 
-    opened, known = engine.document(handle), [*known_names(), *elsewhere]
+    opened, known = engine.document(handle), known_names()
     graph, model = opened.document.graph, opened.document.model
     pins = tuple(parse_pin(text, graph, model, known) for text in texts)
     answers.pins_set(opened, p.PinsSet(document=handle, pins=pins))
@@ -415,12 +412,11 @@ class Session:
 
     # -- what changes it ---------------------------------------------------------------
 
-    def pin(self, *texts: str, elsewhere: Sequence[str] = ()) -> None:
+    def pin(self, *texts: str) -> None:
         """Replace the pins by these, written as for ``collage place --pin``.
 
         Args:
             texts: The pins.
-            elsewhere: Toolchains that the machines of a farm have, and this one does not know.
 
         Raises:
             UsageError: A text is no pin, or matches no node, or names no toolchain.
@@ -431,8 +427,7 @@ class Session:
             raise UsageError(
                 f"each pin is an argument of its own, and a text such as 'conv1*=tvm': {error}"
             ) from error
-        elsewhere = _typed("elsewhere", elsewhere, tuple[str, ...])
-        set_pins(self._engine, self._handle, texts, elsewhere)
+        set_pins(self._engine, self._handle, texts)
 
     def place(
         self,
@@ -468,19 +463,6 @@ class Session:
 
             return place_for_throughput(engine, self._handle, settings, out=target, spent_s=spent_s)
         return engine.run(self._handle, settings, out=target, spent_s=spent_s)
-
-    def use_farm(self, client: Any) -> str:
-        """Use the Dask cluster of a ``distributed.Client`` as a farm.
-
-        Args:
-            client: It is closed with the session.
-
-        Returns:
-            The address that ``RunSettings.farm`` names, so that ``place`` measures there.
-        """
-        if not hasattr(client, "scheduler"):
-            raise UsageError(f"a farm is a distributed.Client, and this is {_kind(client)}")
-        return self._engine.use_farm(client)
 
     def cancel(self, *, keep: bool = False) -> bool:
         """Stop the run under way, from another thread.
@@ -600,5 +582,5 @@ def _engine(listener: Listener | None) -> Engine:
     if listener is not None and not callable(listener):
         raise UsageError(f"a listener is called with events, and this is {_kind(listener)}")
     if listener is None:
-        return Engine(farms=DaskFarms())
-    return Engine(lambda _, event: listener(event), DaskFarms())
+        return Engine()
+    return Engine(lambda _, event: listener(event))

@@ -13,7 +13,7 @@ Kind = Literal["local", "ssh", "python", "command"]
 
 
 SERVE = ("-m", "collage_engine", "serve")
-"""Arguments that have Python be an engine that can also use farms."""
+"""Arguments that have Python be an engine."""
 
 
 @dataclass(frozen=True)

@@ -568,14 +568,6 @@ ABOUT_MEMORY = (
 
 EMPTY_LOG = "What the engine reports appears here."
 
-# -- panels: machines --------------------------------------------------------------
-
-NO_FARM = "No farm is configured."
-ABOUT_DRIFT_OF_MACHINE = "How much slower its last speed probe was than its reference"
-ABOUT_WAITING_GROUPS = "Groups of candidates that wait for a machine"
-ABOUT_MEASURED_GROUPS = "Groups of candidates that other machines have measured for it"
-ABOUT_MACHINE_OF_A_RUN = "Where whole models are run and the placement is confirmed"
-
 # -- panels: memory ----------------------------------------------------------------
 
 WEIGHTS_OF_EACH_TOOLCHAIN = "Weights of each toolchain"
@@ -710,9 +702,6 @@ ABOUT_IN_MODEL_COSTS = (
 ABOUT_TOLERANCE = "Largest error of the whole model, relative to its largest output"
 ABOUT_INPUTS = "Choose an .npz file of representative inputs, keyed by input name"
 ABOUT_CHOOSING_SHAPES = "Sizes of the dimensions that the model names, such as its batch"
-ANY_POOL = "the one with the most machines"
-ABOUT_POOL = "Machines that are alike form a pool; a run is measured by those of one pool"
-NO_FARM_CHOSEN = "none: this machine measures"
 NAME_OF_THE_RUN = "Name of the run"
 CHECK_BEFORE_RUNNING = "Check before running"
 ABOUT_CHECK = "What a run would do, without measuring anything"
@@ -721,10 +710,6 @@ LIMITS_TITLE = "Limits on what is deployed"
 ABOUT_BUDGET = (
     "How long the whole run may take, from its start to the exported artifact: 30 s, 10 min, 1 h. "
     "Its best placement so far is kept when the time is over."
-)
-ABOUT_FARM = (
-    "Address of a farm's scheduler, such as tls://10.0.0.1:8786, or path of its scheduler file. "
-    "Its machines then measure the candidates."
 )
 
 # -- panels: runs ------------------------------------------------------------------
@@ -937,11 +922,6 @@ def save_the_changes(names: str) -> str:
 def changed_on_disk(name: str) -> str:
     """Says that another program has written a file that is open."""
     return f"{name} has changed on disk."
-
-
-def asking_the_farm(address: str) -> str:
-    """Says that the engine asks a farm, and there is no answer yet."""
-    return f"Asking {address} for its machines…"
 
 
 def not_an_npz_file(name: str) -> str:

@@ -15,7 +15,7 @@ import msgspec
 
 from collage_engine.api import Session, place_on, run_artifact
 from collage_engine.cli import output
-from collage_engine.cli.farm_command import farm, place_many
+from collage_engine.cli.farm_command import farm, place_on_farm
 from collage_engine.cli.interrupts import interruptible_engine
 from collage_engine.cli.options import settings_from, shape_choices
 from collage_engine.cli.print_run import print_run, print_shapes, run_document
@@ -23,7 +23,6 @@ from collage_engine.cli.progress import ProgressReport
 from collage_engine.cli.screen import ERR, complain, say
 from collage_engine.cli.search_command import search
 from collage_engine.drawing.formatting import counted, significant, time_text
-from collage_engine.farm.farms import DaskFarms
 from collage_engine.records.errors import (
     ArtifactError,
     Cancelled,
@@ -70,12 +69,12 @@ def _place(options: argparse.Namespace) -> int:
     began = time.monotonic()
     settings = settings_from(options)
     choices = shape_choices(options)
-    if options.pool and not options.farm:
-        raise UsageError("--pool is a pool of a farm: name the farm with --farm")
+    if options.farm:
+        return place_on_farm(options, settings, choices)
+    if options.kind:
+        raise UsageError("--kind is a kind of machines of a farm: name the farm with --farm")
     if len(options.model) > 1:
-        if choices:
-            raise UsageError("--dim and --shapes are of one model: place them one by one")
-        return place_many(options, settings)
+        raise UsageError("several models are placed over a farm only: name it with --farm")
     (model,) = options.model
     check_target_folder(Path(options.output))
     if len(choices) > 1:
@@ -93,7 +92,7 @@ def _place(options: argparse.Namespace) -> int:
         if options.session:
             choice = choices[0] if choices else None
             _of_session_option(lambda: session.continue_from(options.session, choice))
-        session.pin(*options.pin, elsewhere=settings.toolchains if settings.farm else ())
+        session.pin(*options.pin)
         runs_before = len(session.runs)
         try:
             # The budget is that of the command: opening the model is part of it.
@@ -382,7 +381,7 @@ def _store(options: argparse.Namespace) -> int:
 def _serve(options: argparse.Namespace) -> int:
     from collage_engine.service.server import main
 
-    return main(getattr(options, "verbose", 0), DaskFarms())
+    return main(getattr(options, "verbose", 0))
 
 
 _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {

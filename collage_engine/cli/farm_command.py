@@ -1,173 +1,184 @@
-"""``collage farm``: serve a farm, join one, look at it, stop it; and placing many models on one."""
+"""``collage farm``: serve a farm and join one; and placing models on the machines of one."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
-import socket
+import shutil
+import signal
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any
 
-from collage_engine.api import Session
-from collage_engine.cli.interrupts import interruptible_engine
+import msgspec
+
 from collage_engine.cli.output import print_json
-from collage_engine.cli.print_run import run_document
-from collage_engine.cli.screen import Columns, complain, say, show
-from collage_engine.drawing.farm_words import placement_state
-from collage_engine.drawing.formatting import counted, time_text
-from collage_engine.records.errors import Cancelled, CollageError, UsageError
-from collage_engine.records.farm import FarmStatus
+from collage_engine.cli.print_run import print_run, run_document
+from collage_engine.cli.screen import ERR, complain, say
+from collage_engine.drawing.formatting import time_text
+from collage_engine.records.errors import Cancelled, CollageError, FarmError, UsageError
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
-from collage_engine.service.engine import Engine
-from collage_engine.wording import command_line as words
+from collage_engine.records.shapes import ShapeChoice
+
+if TYPE_CHECKING:
+    from collage_engine.farm.client import FarmTask
+    from collage_engine.farm.task import FarmEvent, PlaceAnswer
 
 
 def farm(options: argparse.Namespace) -> int:
-    """Do one of the actions on farms; the exit status."""
-    actions = {"serve": _serve, "join": _join, "status": _status, "stop": _stop}
-    return actions[options.action](options)
+    """Serve a farm or join one; the exit status."""
+    return _serve(options) if options.action == "serve" else _join(options)
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from collage_engine.farm.certificates import TRUST
-    from collage_engine.farm.cluster import is_loopback, serve
+    from collage_engine.farm.certificate import TRUST, certificate_path, make_certificate
+    from collage_engine.farm.processes import own_address, serve
 
-    def started(address: str, certificate: Path | None, made: bool) -> None:
-        say(words.FARM_SERVED.format(address=address))
-        if certificate is None:
-            say(words.WITHOUT_TLS.format(address=address))
-        else:
-            if made:
-                say(words.CERTIFICATE_MADE.format(path=certificate))
-                say(TRUST)
-            if not is_loopback(urlsplit(address).hostname or ""):
-                # One line, so that the certificate needs no second one to reach the machine.
-                path = shlex.quote(str(certificate))
-                say(words.MACHINE_JOINS_WITH.format(address=address, path=path))
-            elif not is_loopback(options.host or ""):
-                say(words.ONLY_THIS_MACHINE)
-            say(words.THIS_MACHINE_JOINS_WITH.format(host=socket.gethostname(), address=address))
-        sys.stdout.flush()
-
-    serve(options.host, options.port, not options.no_tls, started)
-    return 0
+    host, certificate = options.host or own_address(), certificate_path()
+    if make_certificate(certificate):
+        say(f"{certificate} is the farm's new certificate: {TRUST}")
+    address = f"tls://{host}:{options.port}"
+    path = shlex.quote(str(certificate))
+    say(f"a machine joins with: ssh HOST collage farm join {address} --certificate - < {path}")
+    sys.stdout.flush()
+    return serve(host, options.port, certificate)
 
 
 def _join(options: argparse.Namespace) -> int:
-    from collage_engine.farm.certificates import take_certificate
-    from collage_engine.farm.cluster import join
+    from collage_engine.farm.certificate import certificate_path
+    from collage_engine.farm.processes import join
 
-    certificate = Path(options.certificate) if options.certificate not in (None, "-") else None
+    certificate = certificate_path()
     if options.certificate == "-":
-        take_certificate(sys.stdin.buffer.read(MOST_CERTIFICATE_BYTES))
-    return join(
-        options.address,
-        options.name or "",
-        certificate=certificate,
-        processors=options.processors,
-        drift=options.drift,
-        say=complain,
-    )
+        if certificate.exists():
+            raise UsageError(f"{certificate} is there already: remove it to join another farm")
+        certificate.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        certificate.touch(mode=0o600)
+        with certificate.open("wb") as kept:
+            shutil.copyfileobj(sys.stdin.buffer, kept)
+    elif options.certificate:
+        certificate = Path(options.certificate)
+    return join(options.address, options.name or "", certificate, complain)
 
 
-MOST_CERTIFICATE_BYTES = 1 << 20
-"""Bytes of a certificate that are read from standard input, 1 MiB; chosen: one takes 1 kB."""
+def place_on_farm(
+    options: argparse.Namespace, settings: RunSettings, choices: Sequence[ShapeChoice]
+) -> int:
+    """Place models on the machines of a farm: a task for each model and shape.
 
-
-def _status(options: argparse.Namespace) -> int:
-    from collage_engine.farm.cluster import current_address
-    from collage_engine.farm.farms import look_at
-
-    status = look_at(options.address or current_address())
-    if options.json:
-        print_json(status)
-    else:
-        print_status(status)
-    return 0
-
-
-def _stop(options: argparse.Namespace) -> int:
-    from collage_engine.farm.cluster import current_address, stop
-
-    address = options.address or current_address()
-    machines = stop(address)
-    say(words.FARM_STOPPED.format(address=address, machines=counted(machines, "machine")))
-    return 0
-
-
-def print_status(status: FarmStatus) -> None:
-    """Print a farm's machines, pools, placements and last error."""
-    say(f"farm {status.address}, {counted(status.queued, 'waiting task')}", style="bold")
-    what = "doing, or why"
-    machines = Columns("machine", "state", "pool", "tasks done", what, cut=(what,))
-    for machine in status.machines:
-        about = "; ".join(filter(None, (machine.doing, machine.reason)))
-        machines.add(machine.name, machine.state, machine.pool, str(machine.done), about)
-    show(machines.table)
-    for pool in status.pools:
-        why = f" ({pool.reason})" if pool.reason else ""
-        count = counted(len(pool.machines), "machine")
-        say(f"pool {pool.name}: {pool.description}, {count}{why}")
-    for one in status.placements:
-        state = placement_state(one)
-        parts = [state, one.machine and f"on {one.machine}", one.reason]
-        measured = words.MEASURED_BY_OTHERS.format(groups=counted(one.measured, "group"))
-        say(f"{one.model}: {', '.join(filter(None, parts))}; {one.queued} waiting, {measured}")
-    if status.last_error:
-        say(f"last error: {status.last_error}", style="yellow")
-
-
-def place_many(options: argparse.Namespace, settings: RunSettings) -> int:
-    """Place several models over one farm; each gets a folder of its own in the output folder.
+    One model and shape goes to the output folder itself; several go to folders in it, beside their
+    sessions.
 
     Returns:
         0 where all were placed, 1 where one failed (a line says which and why).
     """
-    if not settings.farm:
-        raise UsageError("several models are placed over a farm only: name it with --farm")
-    if options.session or options.pin:
-        raise UsageError("--session and --pin are of one model: place them one by one")
+    from collage_engine.artifact.artifact import check_target_folder
+    from collage_engine.farm.certificate import certificate_path
+    from collage_engine.farm.client import Farm, keep
+    from collage_engine.store.store import Store
+
+    tasks = list(_tasks(options, settings, choices))
+    several, out = len(tasks) > 1, Path(options.output)
+    if several and options.session:
+        raise UsageError("--session is of one model and shape: each has its own in the folder")
+    folders = {task.name: out / task.name if several else out for task in tasks}
+    sessions = {
+        task.name: Path(f"{folders[task.name]}.collage")
+        if several
+        else Path(options.session)
+        if options.session
+        else None
+        for task in tasks
+    }
+    for folder in folders.values():
+        check_target_folder(folder)
+    runs: dict[str, Run] = {}
+    failures: dict[str, str] = {}
+
+    def tell(event: FarmEvent) -> None:
+        ERR.print(f"{event.model} on {event.machine}: {event.text}", markup=False)
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, end)
+    ended = 0
+    try:
+        with Farm(options.farm, certificate_path()) as connected, Store() as store:
+            for task, answer in connected.place(tasks, kind=options.kind, on_event=tell):
+                try:
+                    keep(answer, store, sessions[task.name], folders[task.name])
+                except CollageError as error:
+                    answer = msgspec.structs.replace(answer, failure=str(error))
+                run = _of_farm(answer, folders[task.name])
+                if run is not None:
+                    runs[task.name] = run
+                    if not options.json:
+                        say(_in_a_line(task, run)) if several else print_run(run)
+                if answer.failure:
+                    failures[task.name] = answer.failure
+                    where = f" on {answer.machine}" if answer.machine else ""
+                    complain(f"collage: {task.name}{where}: {answer.failure}")
+    except FarmError as error:
+        complain(f"collage: {error}")
+        ended = error.exit_status
+    except KeyboardInterrupt:
+        complain(f"collage: interrupted; {len(runs)} of {len(tasks)} had ended and are kept")
+        ended = Cancelled.exit_status
+    if options.json:
+        documents: dict[str, Any] = {name: run_document(run) for name, run in runs.items()}
+        print_json({"runs": documents, "failed": failures} if several else _only(documents))
+    return ended or bool(failures)
+
+
+def _tasks(
+    options: argparse.Namespace, settings: RunSettings, choices: Sequence[ShapeChoice]
+) -> Iterator[FarmTask]:
+    """Yield a task for each model and shape.
+
+    Raises:
+        UsageError: Options are of one model or cannot be kept on a farm, or names are not distinct.
+    """
+    from collage_engine.cli.interrupts import interruptible_engine
+    from collage_engine.farm.client import FarmTask
+
+    if options.nearest:
+        raise UsageError("--nearest makes one artifact of several shapes: place without --farm")
+    if len(options.model) > 1 and (options.pin or choices):
+        raise UsageError("--pin, --dim and --shapes are of one model: place them one by one")
     stems = [Path(model).stem for model in options.model]
     if len(set(stems)) < len(stems):
         raise UsageError("two of the models have the same name, and so would their folders")
-    out = Path(options.output)
-    runs: dict[str, Run] = {}
-    failures: dict[str, CollageError] = {}
-    with interruptible_engine(keep=True) as engine, ThreadPoolExecutor(len(stems)) as threads:
-
-        def place(model: str) -> None:
-            try:
-                runs[model] = _place_one(engine, model, settings, out / Path(model).stem)
-            except CollageError as error:
-                failures[model] = error
-                complain(f"collage: {model}: {error}")
-            else:
-                if not options.json:
-                    say(_in_a_line(model, runs[model]))
-
-        for waiting in [threads.submit(place, model) for model in options.model]:
-            waiting.result()
-    if options.json:
-        documents: dict[str, Any] = {model: run_document(run) for model, run in runs.items()}
-        print_json({"runs": documents, "failed": {m: str(e) for m, e in failures.items()}})
-    if any(isinstance(error, Cancelled) for error in failures.values()):
-        return Cancelled.exit_status
-    return 1 if failures else 0
+    pins = tuple(options.pin)
+    for name, model in zip(stems, options.model, strict=True):
+        if not choices:
+            yield FarmTask(name, Path(model), settings, pins)
+            continue
+        with interruptible_engine() as engine:
+            shapes = engine.input_shapes(model, choices)
+        for choice, sizes in zip(choices, shapes, strict=True):
+            chosen = msgspec.structs.replace(settings, shapes=sizes)
+            yield FarmTask(f"{name}-{choice.text.replace(' ', '')}", Path(model), chosen, pins)
 
 
-def _place_one(engine: Engine, model: str, settings: RunSettings, out: Path) -> Run:
-    from collage_engine.artifact.artifact import check_target_folder
+def _of_farm(answer: PlaceAnswer, out: Path) -> Run | None:
+    """Return the run of an answer, with its machine and the artifact's folder here."""
+    run = answer.run
+    if run is not None:
+        run.measured_on = answer.machine
+        run.artifact = str(out) if answer.artifact else None
+    return run
 
-    check_target_folder(out)
-    session = Session.of_model(engine, model, settings.shapes)
-    return session.place(settings, out=out)
+
+def _only(documents: dict[str, Any]) -> Any:
+    """Return the document of the only run; empty where it failed."""
+    return next(iter(documents.values()), {})
 
 
-def _in_a_line(model: str, run: Run) -> str:
+def _in_a_line(task: FarmTask, run: Run) -> str:
     took = run.placement.measured_us if run.placement is not None else None
     time = f" with {time_text(took)}" if took is not None else ""
-    return f"{model}: {run.winner} wins{time} on {run.measured_on}, {run.artifact or 'no artifact'}"
+    where = run.artifact or "no artifact"
+    return f"{task.name}: {run.winner} wins{time} on {run.measured_on}, {where}"

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from collage_engine.cli.screen import ERR
-from collage_engine.farm.farms import DaskFarms
 from collage_engine.service.engine import Engine, Listener
 from collage_engine.wording.command_line import ENDING
 
@@ -26,7 +25,7 @@ def interruptible_engine(
         keep: Whether the first Ctrl-C has a run end with its best placement so far instead, and the
             second one cancels it.
     """
-    engine = Engine(listener, DaskFarms())
+    engine = Engine(listener)
     before: dict[int, Any] = {}
     keeping = keep
 

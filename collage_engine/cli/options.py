@@ -369,11 +369,9 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
 
     known = known_names()
     allowed = getattr(options, "allow_runtimes", ())
-    # The machines of a farm may have others, and say themselves what they do not know.
-    on_farm = bool(getattr(options, "farm", ""))
     for option, names in (("--toolchains", options.toolchains), ("--allow-runtimes", allowed)):
         for name in names:
-            if name not in known and not on_farm:
+            if name not in known:
                 raise UsageError(
                     f"{option}: there is no toolchain {name!r}; known are {', '.join(known)}"
                 )
@@ -401,8 +399,6 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
         max_artifact_bytes=getattr(options, "max_artifact_size", 0),
         max_memory_bytes=getattr(options, "max_memory", 0),
         licences=tuple(getattr(options, "licences", ())),
-        farm=getattr(options, "farm", ""),
-        pool=getattr(options, "pool", ""),
     )
 
 

@@ -16,9 +16,7 @@ from collage_engine.cli.options import (
     add_run_options,
     add_shape_option,
     duration,
-    numbers,
     positive,
-    positive_number,
     relative_error,
 )
 from collage_engine.records.text import printable
@@ -156,15 +154,15 @@ def _add_place_command(commands: Commands) -> None:
         "--farm",
         default="",
         metavar="ADDRESS",
-        help="measure on the machines of a farm: its address, such as tls://HOST:8786, or the path "
-        "of a scheduler file (default: on this machine)",
+        help="place on the machines of a farm, a task for each model and shape: its address, such "
+        "as tls://HOST:8786 (default: on this machine)",
     )
     place.add_argument(
-        "--pool",
+        "--kind",
         default="",
         metavar="NAME",
-        help="of the farm's pools the one that measures, by its name or a part of it (default: the "
-        "one with the most machines)",
+        help="of the farm's machines only those of one kind, as `collage farm join` prints it: for "
+        "runs whose times are compared with each other (default: any)",
     )
     add_dimension_options(place)
     _add_budgets(place)
@@ -397,7 +395,7 @@ def _add_store_command(commands: Commands) -> None:
 
 
 def _add_farm_command(commands: Commands) -> None:
-    farm = commands.add_parser("farm", help="measure on several machines")
+    farm = commands.add_parser("farm", help="place models on several machines")
     actions = farm.add_subparsers(
         dest="action", metavar="ACTION", required=True, parser_class=_Command
     )
@@ -408,11 +406,8 @@ def _add_farm_command(commands: Commands) -> None:
     serve.add_argument(
         "--port", type=int, default=FARM_PORT, help=f"port to listen on (default: {FARM_PORT})"
     )
-    serve.add_argument(
-        "--no-tls", action="store_true", help="do not encrypt; it then listens on loopback only"
-    )
     join = actions.add_parser("join", help="make this machine one of a farm's")
-    join.add_argument("address", help="the farm's, such as tls://HOST:8786, or a scheduler file")
+    join.add_argument("address", help="the farm's, such as tls://HOST:8786")
     join.add_argument(
         "--certificate",
         metavar="FILE",
@@ -420,30 +415,6 @@ def _add_farm_command(commands: Commands) -> None:
         "one that this user has)",
     )
     join.add_argument("--name", help="what the farm calls this machine (default: its host name)")
-    join.add_argument(
-        "--processors",
-        type=numbers,
-        default=(),
-        metavar="N,N",
-        help="use these logical processors only (default: all that are allowed)",
-    )
-    join.add_argument(
-        "--drift",
-        type=positive_number,
-        metavar="SHARE",
-        help="share by which the speed probe may be slower than its reference before this machine "
-        "pauses (default: 0.03)",
-    )
-    for name, text in (
-        ("status", "show machines, pools, queue and errors"),
-        ("stop", "end the farm: its machines leave it"),
-    ):
-        action = actions.add_parser(name, help=text)
-        action.add_argument(
-            "address", nargs="?", help="the farm's (default: the one that this user serves here)"
-        )
-        if name == "status":
-            _add_json(action)
 
 
 def _add_serve_command(commands: Commands) -> None:

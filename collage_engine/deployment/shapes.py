@@ -116,12 +116,11 @@ def place_shapes(
     runs: list[Run] = []
     with work_folder(out) as scratch:
         folders = [scratch / str(number) for number in range(len(choices))]
-        if not settings.farm:
-            # What a machine finds out once (its toolchains, its peaks) is no cost of the first
-            # shape alone: the budget is shared out when that is done.
-            with _in_sentences(choices[0]):
-                first = msgspec.structs.replace(settings, shapes=entries[0].model.shapes)
-                engine.enumerate(handles[0], first)
+        # What a machine finds out once (its toolchains) is no cost of the first shape alone: the
+        # budget is shared out when that is done.
+        with _in_sentences(choices[0]):
+            first = msgspec.structs.replace(settings, shapes=entries[0].model.shapes)
+            engine.enumerate(handles[0], first)
         for number, (choice, handle) in enumerate(zip(choices, handles, strict=True)):
             left_s = ends_at - time.monotonic()
             stopped = any(run.ended == "stopped" for run in runs)

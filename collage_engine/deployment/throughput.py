@@ -85,8 +85,7 @@ def place_for_throughput(
     runs: list[Run] = []
     with work_folder(out) as scratch:
         folders = [scratch / str(number) for number in range(len(tried))]
-        if not settings.farm:
-            engine.enumerate(handle, settings)  # what is found out once is no cost of the first way
+        engine.enumerate(handle, settings)  # what is found out once is no cost of the first way
         for number, (streams, threads) in enumerate(tried):
             left_s = settings.budget_s - spent_s - (time.monotonic() - began)
             stopped = any(run.ended == "stopped" for run in runs)

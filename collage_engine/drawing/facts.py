@@ -44,7 +44,7 @@ def run_facts(run: Run) -> list[Fact]:
     """Returns a run's facts: machine, limits, pins, accuracy, memory, tuning, candidates."""
     facts = [*limit_facts(run.limits), *pin_facts(run.pins), *_accuracy(run)]
     if run.measured_on:
-        facts.insert(0, Fact("Farm", words.MEASURED_ON, run.measured_on))
+        facts.insert(0, Fact("Farm", "placed on", run.measured_on))
     if run.memory is not None:
         facts += _memory(run.memory)
     if run.placement is not None:

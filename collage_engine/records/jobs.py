@@ -134,16 +134,6 @@ class RunJob(ModelJob[RunUpdate]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharedRunJob(RunJob):
-    """Do a run as a machine of a farm, which keeps no costs beyond it."""
-
-    exchange: str
-    """The folder through which groups are shared with other machines."""
-    known: tuple[Any, ...]
-    """Measurements (``store.measurement``) that the farm's coordinator has stored."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class MeasureJob(ModelJob[list[CandidateRecord]]):
     """Measure some operators as one partition; see ``run.measure_selection``."""
 

@@ -73,10 +73,6 @@ class RunSettings(Checked, frozen=True, kw_only=True, omit_defaults=True):
     parts: RunParts = RunParts()
     """Parts of the run that a benchmark switches off; there is no option for it."""
     name: str = ""
-    farm: str = ""
-    """Address of a farm's scheduler, or path of a scheduler file; empty: none, but this machine."""
-    pool: str = ""
-    """Name of the farm's pool that measures; empty: the one with the most machines."""
 
     def __post_init__(self) -> None:
         """Raise ``InvalidValue`` where no run can have these settings."""

@@ -22,7 +22,6 @@ from collage_engine.records.errors import CollageError
 from collage_engine.records.jobs import JobCall
 from collage_engine.records.results import Opened, RunUpdate
 from collage_engine.records.shapes import Sharing
-from collage_engine.timing.exchange import Exchange, Stored
 from collage_engine.toolchains.asking import note_questions
 from collage_engine.wording import stages as say
 
@@ -154,7 +153,7 @@ def _enumerate(job: jobs.EnumerateJob, control: RunControl) -> RunUpdate:
     return enumerate_only(_opened(job.path, job.shapes), job.settings, control.faults)
 
 
-def _run(job: jobs.RunJob, control: RunControl, exchange: Exchange | None = None) -> RunUpdate:
+def _run(job: jobs.RunJob, control: RunControl) -> RunUpdate:
     from collage_engine.run.run import run
 
     return run(
@@ -166,20 +165,7 @@ def _run(job: jobs.RunJob, control: RunControl, exchange: Exchange | None = None
         run_id=job.run_id,
         previous=job.previous,
         spent_s=job.spent_s,
-        exchange=exchange,
     )
-
-
-def _run_shared(job: jobs.SharedRunJob, control: RunControl) -> RunUpdate:
-    """Do a run as a machine of a farm; ``control`` also takes the measurements as they come."""
-    store = _opened(job.path, job.shapes).store
-    store.forget_measurements()
-    store.put_many(job.known)
-    store.on_put = lambda measurements: control.emit(Stored(measurements))
-    try:
-        return _run(job, control, Exchange(job.exchange))
-    finally:
-        store.on_put = None
 
 
 def _measure(job: jobs.MeasureJob, control: RunControl) -> list[CandidateRecord]:
@@ -224,7 +210,6 @@ DO: dict[type[jobs.Job[Any]], Callable[[Any, RunControl], Any]] = {
     jobs.PreflightJob: _preflight,
     jobs.EnumerateJob: _enumerate,
     jobs.RunJob: _run,
-    jobs.SharedRunJob: _run_shared,
     jobs.MeasureJob: _measure,
     jobs.InspectJob: _inspect,
     jobs.ExportJob: _export,

@@ -35,7 +35,6 @@ from collage_engine.run.stages.samples import DrawSamples
 from collage_engine.run.stages.search import SearchCovers
 from collage_engine.run.stages.tune import Tune
 from collage_engine.run.stages.whole_models import TimeWholeModels
-from collage_engine.timing.exchange import Exchange
 
 STAGES = (
     DrawSamples(),  # the reference's outputs, which placements are compared with
@@ -70,7 +69,6 @@ def run(
     run_id: str,
     previous: Run | None = None,
     spent_s: float = 0.0,
-    exchange: Exchange | None = None,
 ) -> RunUpdate:
     """Do everything that ``collage place`` does.
 
@@ -84,7 +82,6 @@ def run(
         run_id: The run's name in its session.
         previous: The run before, which a quick confirmation compares with.
         spent_s: Seconds of the budget that were spent before, such as on opening the model.
-        exchange: Through which other machines of a farm measure some of the groups; None: none do.
 
     Returns:
         The candidates with their costs, and the run's document.
@@ -102,7 +99,6 @@ def run(
         facts: Facts = {
             "budget": budget,
             "previous": previous,
-            "exchange": exchange,
             "open_model": _imported(open_model, control),
             "settings": settings,
             "pins": pins,

@@ -31,7 +31,6 @@ from collage_engine.records.errors import (
     UsageError,
 )
 from collage_engine.records.event import Done, Event, Measured, Probing, Provisional
-from collage_engine.records.farm import FarmStatus
 from collage_engine.records.placement import Run
 from collage_engine.records.results import RunUpdate
 from collage_engine.records.settings import RunSettings
@@ -39,7 +38,6 @@ from collage_engine.records.shapes import MOST_SHAPES, ShapeChoice
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
-from collage_engine.service.farms import Farms, NoFarms, RunsJobs
 from collage_engine.service.open_document import OpenDocument, ShapeMember, ShapeSet
 from collage_engine.service.paths import file_name, user_path
 from collage_engine.service.run_client import PipelineClient, Ticket
@@ -60,11 +58,9 @@ class Engine:
     """One method a request; ``listener`` receives events with the document they belong to.
 
     What a listener raises is logged, and ends nothing. ``closed``: ``close`` was called.
-
-    ``farms`` runs what is to be measured on other machines; without them such runs are refused.
     """
 
-    def __init__(self, listener: Listener | None = None, farms: Farms | None = None) -> None:
+    def __init__(self, listener: Listener | None = None) -> None:
         self._heard_by = listener
         self.closed = False
         self._documents: dict[str, OpenDocument] = {}
@@ -75,9 +71,8 @@ class Engine:
         """Answers about a document while the pipeline is busy with a run."""
         self._starting = threading.Lock()
         """One run at a time, whatever document it is of."""
-        self._farms: Farms = farms or NoFarms()
-        self._runs: dict[Ticket, RunsJobs] = {}
-        """The runs under way, and what does each of them; on a farm there may be several."""
+        self._runs: set[Ticket] = set()
+        """The runs under way: one at most, or one that waits for it beside it."""
         self._methods: dict[str, Callable[[Any], Any]] = {
             "hello": self.hello,
             "toolchains.list": lambda _: self.toolchains(),
@@ -104,7 +99,6 @@ class Engine:
             "export.report": self._of_document(answers.export_report),
             "session.open": self.session_open,
             "session.save": self.session_save,
-            "farm.status": self.farm_status,
         }
 
     def _of_document(self, answer: Callable[[OpenDocument, Any], Any]) -> Callable[[Any], Any]:
@@ -136,7 +130,6 @@ class Engine:
         """Stop every child; what was measured is in the store."""
         self._pipeline.close()
         self._side.close()
-        self._farms.close()
         self.closed = True
         for opened in self._documents.values():
             if opened.temporary:
@@ -331,7 +324,7 @@ class Engine:
         """Forget a document and free what it takes; its run, if it has one, is stopped."""
         opened = self.document(params.document)
         if opened.running is not None:
-            self._runner(opened.running).cancel(opened.running)
+            self._pipeline.cancel(opened.running)
         self._forget_document(opened)
 
     def _forget_document(self, opened: OpenDocument) -> None:
@@ -515,8 +508,7 @@ class Engine:
 
         quick = settings.confirmation == "quick"
         ticket = opened.running or Ticket()
-        runner = self._farms.jobs(settings) if settings.farm else self._pipeline
-        self._runs[ticket] = runner
+        self._runs.add(ticket)
         try:
             job = jobs.RunJob(
                 **opened.model_arguments(),
@@ -527,9 +519,9 @@ class Engine:
                 previous=opened.last_measured_run(settings) if quick else None,
                 spent_s=spent_s,
             )
-            outcome = runner.job(job, ticket=ticket, on_event=on_event)
+            outcome = self._pipeline.job(job, ticket=ticket, on_event=on_event)
         finally:
-            self._runs.pop(ticket, None)
+            self._runs.discard(ticket)
             opened.provisional = None
         self._take(opened, outcome, settings)
         assert outcome.run is not None
@@ -557,13 +549,9 @@ class Engine:
         if running is None:
             return
         if params.keep:
-            self._runner(running).keep(running)
+            self._pipeline.keep(running)
         else:
-            self._runner(running).cancel(running)
-
-    def _runner(self, ticket: Ticket) -> RunsJobs:
-        """Return what does a run; the pipeline where the run has not begun."""
-        return self._runs.get(ticket, self._pipeline)
+            self._pipeline.cancel(running)
 
     @property
     def has_run(self) -> bool:
@@ -575,15 +563,14 @@ class Engine:
 
         Whatever else is under way is stopped at once. False: nothing was.
         """
-        running = list(self._runs.items())
+        running = list(self._runs)
         if not running:
             return self.cancel()
-        return any([runner.keep(ticket) for ticket, runner in running])
+        return any([self._pipeline.keep(ticket) for ticket in running])
 
     def cancel(self) -> bool:
         """Stop whatever the pipeline does (Ctrl-C on the command line); False: it did nothing."""
-        farms = dict.fromkeys(self._runs.values()).keys() - {self._pipeline}
-        return any([client.cancel() for client in (self._pipeline, self._side, *farms)])
+        return any([client.cancel() for client in (self._pipeline, self._side)])
 
     def measure_now(self, params: p.MeasureNow) -> p.CandidatesAnswer:
         """Measure chosen operators as one partition; UsageError while a run is under way."""
@@ -657,14 +644,6 @@ class Engine:
         for _, run in placed:
             run.sharing = sharing
         return p.Exported(path=params.path, content=content, sharing=sharing)
-
-    def use_farm(self, client: Any) -> str:
-        """Use the cluster of a Dask client; the address that ``RunSettings.farm`` then names."""
-        return self._farms.use(client)
-
-    def farm_status(self, params: p.FarmQuery) -> FarmStatus:
-        """Show a farm's machines, pools and placements; FarmError where it cannot be reached."""
-        return self._farms.status(params.address)
 
     def _side_job(self, job: jobs.Job[jobs.Answer]) -> jobs.Answer:
         """Do a job of the request being served in a child that is idle, if there is one."""

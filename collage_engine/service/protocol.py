@@ -23,7 +23,6 @@ from collage_engine.records.answers import WeightStatistics as WeightStatistics
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison
 from collage_engine.records.cost import Cost
-from collage_engine.records.farm import FarmStatus
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Run
@@ -318,18 +317,6 @@ class SessionSave(msgspec.Struct, frozen=True, kw_only=True):
     path: str
 
 
-class FarmQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """``farm.status``: asks for the machines, pools and placements of a farm.
-
-    Answer: ``FarmStatus``.
-
-    An error of kind ``FarmError`` says why the farm cannot be reached.
-    """
-
-    address: str
-    """As in ``RunSettings.farm``."""
-
-
 class MeasuredMany(msgspec.Struct, frozen=True, kw_only=True):
     """Notification ``measured``: costs that arrived since the last one (at most 20 a second)."""
 
@@ -373,7 +360,6 @@ METHODS: dict[str, tuple[type, type]] = {
     "export.report": (ExportReport, Exported),
     "session.open": (SessionOpen, ModelAnswer),
     "session.save": (SessionSave, Exported),
-    "farm.status": (FarmQuery, FarmStatus),
 }
 """Method → (type of params, type of result). Errors: code −32000 with the sentence as message
 and ``data: {kind, exit_status}``; −32601 unknown method; −32602 bad params, naming the field."""

@@ -25,7 +25,6 @@ from collage_engine.records.event import Event, Measured, Progress
 from collage_engine.records.text import bounded
 from collage_engine.records.typed import convert, decode
 from collage_engine.service.engine import Engine
-from collage_engine.service.farms import Farms
 from collage_engine.service.protocol import METHODS, MeasuredMany, Notification, RequestCancel
 from collage_engine.service.run_client import Ticket
 
@@ -96,12 +95,12 @@ class Notifier:
 class Server:
     """Serves one client with one engine."""
 
-    def __init__(self, source: IO[bytes], sink: IO[bytes], farms: Farms | None = None) -> None:
+    def __init__(self, source: IO[bytes], sink: IO[bytes]) -> None:
         self._source = source
         self._sink = sink
         self._lock = threading.Lock()
         self._notifier = Notifier(self._write)
-        self.engine = Engine(self._notifier.send, farms)
+        self.engine = Engine(self._notifier.send)
         self._threads = ThreadPoolExecutor(max_workers=32, thread_name_prefix="request")
         self._greeted = False
         self._tickets: dict[int | str, Ticket] = {}
@@ -214,12 +213,11 @@ class Server:
                 pass
 
 
-def main(verbosity: int = 0, farms: Farms | None = None) -> int:
+def main(verbosity: int = 0) -> int:
     """``collage serve`` and ``python -m collage_engine.service``.
 
     Args:
         verbosity: How much of the log standard error shows, see ``machine.logs.configure``.
-        farms: The farms that it can use; None: it cannot use any.
     """
     import os
 
@@ -235,5 +233,5 @@ def main(verbosity: int = 0, farms: Farms | None = None) -> int:
     # it, and whatever they print joins the log on standard error.
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    Server(sys.stdin.buffer, sink, farms).serve()
+    Server(sys.stdin.buffer, sink).serve()
     return 0

@@ -182,8 +182,17 @@ class StoreReader:
                 writable=self.notice is None,
             )
 
-    def export(self, path: str | Path) -> int:
-        """Write all measurements as JSON lines; their number. Constants stay: they are local."""
+    def export(self, path: str | Path, since: str = "") -> int:
+        """Write measurements as JSON lines; constants stay, since they are this machine's own.
+
+        Args:
+            path: The file to write.
+            since: Leave out what was measured before this moment, as ``now_text`` writes it; empty:
+                write all.
+
+        Returns:
+            How many measurements were written.
+        """
         target = Path(path)
         count = 0
         try:
@@ -191,6 +200,8 @@ class StoreReader:
                 head = {"collage_store": STORE_EXPORT, "exported_at": now_text()}
                 stream.write(json.dumps(head).encode() + b"\n")
                 for measurement in self.measurements():
+                    if _moment(measurement.cost) < since:
+                        continue
                     stream.write(msgspec.json.encode(measurement) + b"\n")
                     count += 1
         except OSError as error:
@@ -242,12 +253,7 @@ class Store(StoreReader):
     Every method raises ``MeasureError`` as those of ``StoreReader``, and when the disk is full.
     Where the file or its folder cannot be written, a copy in memory is used instead: ``notice``
     says so, what is put lasts as long as this object, and ``import_`` and ``clear`` refuse to work.
-
-    Attributes:
-        on_put: Called with measurements, in raw times, once they were put; None: nothing is called.
     """
-
-    on_put: Callable[[tuple[Measurement, ...]], None] | None = None
 
     def check(self) -> str | None:
         """Open the store; what the user should know of it (``notice``), None if nothing."""
@@ -260,17 +266,9 @@ class Store(StoreReader):
 
     def put_many(self, measurements: Iterable[Measurement]) -> None:
         """Keep measurements in one transaction, with their raw times and the probe's readings."""
-        arriving = tuple(measurements)
-        rows = [_row(m) for m in arriving]
+        rows = [_row(measurement) for measurement in measurements]
         with self._writing() as database, database.conn:
             database.table("measurements").upsert_all(rows, pk="key")
-        if self.on_put is not None and arriving:
-            self.on_put(tuple(msgspec.structs.replace(m, cost=raw_cost(m.cost)) for m in arriving))
-
-    def forget_measurements(self) -> None:
-        """Remove all measurements; constants of the machine and tuning records stay."""
-        with self._writing() as database, database.conn:
-            database.execute("delete from measurements")
 
     def put_constant(self, name: str, value: Any) -> None:
         """Keep a constant of this machine, any JSON value, replacing an older one."""

@@ -25,14 +25,12 @@ from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.settings import RunSettings
 from collage_engine.store.keys import KeyContext
 from collage_engine.timing.child import measuring_environment
-from collage_engine.timing.exchange import Exchange
 from collage_engine.timing.measurer import (
     CandidateGroup,
     Measurer,
     MeasuringResult,
     group_candidates,
 )
-from collage_engine.timing.shared_measurer import SharedMeasurer
 
 
 def in_order(groups: Sequence[CandidateGroup], operators: int) -> list[CandidateGroup]:
@@ -73,7 +71,6 @@ class Measuring:
         settings: RunSettings,
         inputs: Mapping[str, np.ndarray],
         control: RunControl,
-        exchange: Exchange | None = None,
     ) -> None:
         """Prepare; nothing is started yet.
 
@@ -83,7 +80,6 @@ class Measuring:
             settings: Of the run.
             inputs: The run's inputs, by name.
             control: Takes events, and cancels.
-            exchange: Through which other machines may measure some groups; None: none do.
         """
         self._open_model = open_model
         self._menu = menu
@@ -91,8 +87,7 @@ class Measuring:
         self._inputs = inputs
         self._control = control
         self._truth: Path | None = None
-        self._exchange = exchange
-        self._measurer: Measurer | SharedMeasurer | None = None
+        self._measurer: Measurer | None = None
         self._done = 0
         """Keys measured in waves; progress within a wave is reported as part of the whole."""
         self._left: int | None = None
@@ -289,7 +284,7 @@ class Measuring:
             raise Cancelled("cancelled; what was measured is kept")
         return outcome.costs
 
-    def measurer(self, deadline: float | None = None) -> Measurer | SharedMeasurer:
+    def measurer(self, deadline: float | None = None) -> Measurer:
         """Return the measurer; the model's true values are recorded for it if need be.
 
         Args:
@@ -304,7 +299,7 @@ class Measuring:
         self._truth = Path(tempfile.mkdtemp(prefix="values-", dir=opened.folder))
         TrueValues.record(opened.model, self._inputs, self._truth, self._until(deadline))
         toolchains = dict.fromkeys(source.instance.toolchain for source in self._menu.sources)
-        local = Measurer(
+        self._measurer = Measurer(
             opened.path,
             opened.shapes,
             self._truth,
@@ -316,17 +311,6 @@ class Measuring:
             model_hash=opened.model.record.sha256,
             weights_bytes=opened.model.record.weights_bytes,
             faults=self._control.faults,
-        )
-        self._measurer = (
-            local
-            if self._exchange is None
-            else SharedMeasurer(
-                local,
-                self._exchange,
-                self._control.emit,
-                self._menu.keys.fingerprint,
-                tuple(toolchains),
-            )
         )
         return self._measurer
 

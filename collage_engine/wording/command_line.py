@@ -107,22 +107,6 @@ ENDING = "ending with the best placement so far; another Ctrl-C stops at once"
 NO_WORKING_FOLDER = "the current folder does not exist any more: change to another one"
 DEFECT = "a defect of Collage Explorer: {kind}: {reason} ({variable}=1 shows where)"
 
-# -- farm ----------------------------------------------------------------------------
-
-FARM_SERVED = "the farm {address} is served; Ctrl-C or `collage farm stop` ends it"
-WITHOUT_TLS = "without TLS only this machine can join: collage farm join {address}"
-ONLY_THIS_MACHINE = (
-    "other machines cannot reach this one under that address: where they are to join, serve the "
-    "farm with --host and the address under which they can"
-)
-CERTIFICATE_MADE = "its certificate was made: {path}"
-MACHINE_JOINS_WITH = (
-    "a machine joins with: ssh HOST collage farm join {address} --certificate - < {path}"
-)
-THIS_MACHINE_JOINS_WITH = "this machine ({host}) joins with: collage farm join {address}"
-FARM_STOPPED = "the farm {address} has stopped; {machines} left it"
-MEASURED_BY_OTHERS = "{groups} measured by other machines"
-
 # -- search ----------------------------------------------------------------------------
 
 SEARCHING = "searching; this takes at most about {seconds} s (--time-limit)"

@@ -224,17 +224,6 @@ NO_OTHER_RUN = "there is no other run to compare with"
 SLOWER_IN_MODEL = "slower in the model"
 FASTER_IN_MODEL = "faster in the model"
 
-# -- farms -------------------------------------------------------------------------
-
-FARM = "{address}: {machines} in {pools}; {states}."
-FARM_WITHOUT_POOLS = "{address}: {machines}; {states}."
-FARM_WITHOUT_MACHINES = "{address}: no machine has joined."
-TASK_WAITS = "{tasks} waits for a machine."
-TASKS_WAIT = "{tasks} wait for a machine."
-MEASURED_ON = "measured on"
-NOT_IN_POOL = "the machines of the pool {pool} have none"
-MACHINES_WORKING = "{working} of {machines} measuring"
-
 # -- several shapes ------------------------------------------------------------------
 
 MEASURED_FOR_EARLIER_SHAPES = (

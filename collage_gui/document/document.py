@@ -21,7 +21,6 @@ from collage_gui import words
 from collage_gui.document.comparison import ReferenceComparison
 from collage_gui.document.cost_table import CostTable
 from collage_gui.document.execution import Execution
-from collage_gui.document.farm import Farm
 from collage_gui.document.log import DocumentLog
 from collage_gui.document.pin_set import PinSet, same_demands
 from collage_gui.document.questions import Questions
@@ -86,10 +85,6 @@ class Document(QObject):
         self.shapes = Shapes(self.requests, self.execution, self.runs, self._switch, self)
         self.comparison = ReferenceComparison(
             self.requests, self.runs, self.placement, self.costs, parent=self
-        )
-        self.farm = Farm(self.requests, self)
-        self.execution.settings_restored.connect(
-            lambda: self.farm.configure(self.execution.settings.farm)
         )
         self.questions = Questions(self.requests, self.selection, self.costs, self)
         self.requests.failed.connect(self.failed)
@@ -358,7 +353,6 @@ class Document(QObject):
         """Stop listening to the engine, drop awaited answers, and let it free the document."""
         self.client.notified.disconnect(self._notified)
         self.questions.stop()
-        self.farm.stop()
         self.costs.stop()
         self.requests.drop_all()
         handles = {self.handle, *(each.document for each in self.shapes.entries)} - {""}

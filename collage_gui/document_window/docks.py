@@ -31,11 +31,11 @@ PLACES: dict[str, dict[str, tuple[str, ...]]] = {
         "outline": ("partitions", "model", "pins", "settings"),
         "candidates": ("candidates",),
         "details": ("why", "inside"),
-        "runs": ("runs", "machines", "log"),
+        "runs": ("runs", "log"),
     },
     "column": {
         "candidates": ("partitions", "candidates", "model", "pins", "settings"),
-        "details": ("why", "runs", "inside", "machines", "log"),
+        "details": ("why", "runs", "inside", "log"),
     },
 }
 """The panels of each dock, by arrangement: around the graph, or in one column at its right."""

@@ -7,7 +7,6 @@ from collage_gui.document_window.docks import PanelPlace
 from collage_gui.panels.candidates import CandidatesPanel
 from collage_gui.panels.inside import InsidePanel
 from collage_gui.panels.log import LogPanel
-from collage_gui.panels.machines import MachinesPanel
 from collage_gui.panels.model_tree import ModelTree
 from collage_gui.panels.partitions import PartitionsPanel
 from collage_gui.panels.pins import PinsPanel
@@ -31,7 +30,6 @@ class Panels:
         self.inside = InsidePanel(document, theme)
         self.runs = RunsPanel(document, theme)
         self.log = LogPanel(document.log, theme)
-        self.machines = MachinesPanel(document.farm, theme)
 
     def tables(self) -> dict[str, str]:
         """Returns every table's CSV text by name."""
@@ -60,5 +58,4 @@ class Panels:
             PanelPlace("inside", "Inside", self.inside),
             PanelPlace("runs", "Runs", self.runs),
             PanelPlace("log", "Log", self.log),
-            PanelPlace("machines", "Machines", self.machines),
         )

@@ -120,9 +120,6 @@ class DocumentWindow(QMainWindow):
         panels.run_settings.reopen_wanted.connect(self._reopen)
         panels.pins.save_wanted.connect(self.pins.save)
         panels.pins.load_wanted.connect(self.pins.load)
-        document.farm.changed.connect(
-            lambda: self.docks.show_tab("machines", bool(document.farm.address))
-        )
         panels.run_settings.shapes_wanted.connect(self.shapes.choose)
         panels.runs.shapes.choose_wanted.connect(self.shapes.choose)
         panels.runs.changes_wanted.connect(self.picture.show_changes)

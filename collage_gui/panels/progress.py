@@ -15,7 +15,6 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.drawing.farm_words import working_text
 from collage_engine.drawing.figures import latency_text, toolchains_text
 from collage_engine.drawing.formatting import STAGE_TITLES, duration_text
 from collage_engine.records.event import Progress
@@ -131,7 +130,6 @@ class ProgressStrip(QWidget):
         box.addWidget(self.cancel)
         execution.running_changed.connect(self.refresh)
         execution.progress_changed.connect(self._take_news)
-        document.farm.changed.connect(self.refresh)
         self.refresh()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -227,9 +225,6 @@ class ProgressStrip(QWidget):
         shape, (number, count) = self._document.shapes.shown, self._document.shapes.place
         if shape is not None and count > 1 and self._execution.running:
             parts.insert(0, (f"{shape.choice.text}, shape {number} of {count}", 1))
-        status = self._document.farm.status
-        if status is not None and self._execution.running:
-            parts.append((working_text(status), 1))
         return parts
 
 

@@ -22,7 +22,6 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.drawing.farm_words import toolchains_of
 from collage_engine.drawing.formatting import counted, duration_text, number_text
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.records.answers import PreflightAnswer
@@ -50,7 +49,7 @@ class RunSettingsPanel(QWidget):
     reopen_wanted = Signal(object)
     """Other input sizes: the model must be imported anew."""
     toolchains_shown = Signal(object)
-    """Which toolchains a run can have: those of the engine's machine, or of a farm's pool."""
+    """Which toolchains a run can have: those of the engine's machine."""
     shapes_wanted = Signal()
     """Choose sizes of the dimensions that the model names."""
 
@@ -59,10 +58,8 @@ class RunSettingsPanel(QWidget):
         self.document = document
         self.setObjectName("runSettingsPanel")
         self._inputs: bytes | None = None
-        self._own: tuple[ToolchainState, ...] = ()
-        """The toolchains of the engine's machine."""
         self._states: tuple[ToolchainState, ...] = ()
-        """Those that are listed."""
+        """The toolchains of the engine's machine."""
         self.toolchains = ToolchainList()
         self.toolchains.itemChanged.connect(lambda _: self._changed())
         self.device = QLabel("no engine")
@@ -107,15 +104,6 @@ class RunSettingsPanel(QWidget):
         self.inputs.setObjectName("inputs")
         self.inputs.setToolTip(words.ABOUT_INPUTS)
         self.inputs.clicked.connect(self._choose_inputs)
-        self.farm = QLineEdit(placeholderText=words.NO_FARM_CHOSEN)
-        self.farm.setObjectName("farm")
-        self.farm.setToolTip(words.ABOUT_FARM)
-        self.farm.editingFinished.connect(self._farm_edited)
-        self.pool = QComboBox()
-        self.pool.setObjectName("pool")
-        self.pool.setToolTip(words.ABOUT_POOL)
-        self.pool.addItem(words.ANY_POOL, "")
-        self.pool.activated.connect(lambda _: self._pool_chosen())
         self.name = QLineEdit(placeholderText=words.NAME_OF_THE_RUN)
         self.name.setObjectName("newRunName")
         self.check = QPushButton(words.CHECK_BEFORE_RUNNING)
@@ -142,7 +130,7 @@ class RunSettingsPanel(QWidget):
         hint.setProperty("small", True)
         box.addWidget(hint)
         box.addWidget(self.toolchains)
-        self._form = form = QFormLayout()
+        form = QFormLayout()
         form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
         for label, field in (
@@ -158,8 +146,6 @@ class RunSettingsPanel(QWidget):
             ("Input sizes", self.shapes),
             ("Shapes", self.dimensions),
             ("Inputs", self.inputs),
-            ("Farm", self.farm),
-            ("Pool", self.pool),
             ("Name", self.name),
         ):
             form.addRow(label, field)
@@ -191,22 +177,17 @@ class RunSettingsPanel(QWidget):
         document.graph_changed.connect(self._opened)
         document.execution.settings_restored.connect(self._restored)
         document.costs.changed.connect(self._enable)
-        document.farm.changed.connect(lambda: self._show_pools(self.pool.currentData()))
-        self._show_pools("")
         self._enable()
 
     # -- toolchains --------------------------------------------------------------------
 
     def show_toolchains(self, states: tuple[ToolchainState, ...]) -> None:
         """List the engine's toolchains; missing ones say what installs them."""
-        self._own = states
+        self._states = states
         self._list_toolchains()
 
     def _list_toolchains(self) -> None:
-        """List the toolchains of the machines that the next run is measured on."""
-        status = self.document.farm.status
-        pool = status.pool_for(self.pool.currentData()) if status is not None else None
-        self._states = self._own if pool is None else toolchains_of(pool, self._own)
+        """List the toolchains with those checked that the document's settings name."""
         self.toolchains.show_states(self._states, self.document.execution.settings.toolchains)
         self.limits.show_states(self._states)
         self.toolchains_shown.emit(self._states)
@@ -248,8 +229,6 @@ class RunSettingsPanel(QWidget):
             inputs_npz=self._inputs,
             placements=self.document.execution.own_placements,
             name=self.name.text().strip(),
-            farm=self.farm.text().strip(),
-            pool=self.pool.currentData() if self.farm.text().strip() else "",
             measure=self.measure.currentData(),
             **self.limits.settings(),
         )
@@ -276,8 +255,6 @@ class RunSettingsPanel(QWidget):
         self.tolerance.setValue(100 * (settings.tolerance or 0.0))
         self.measure.setCurrentIndex(max(0, self.measure.findData(settings.measure)))
         self.limits.restore(settings)
-        self.farm.setText(settings.farm)
-        self._show_pools(settings.pool)
         self._opened()
 
     def _show_shapes(self) -> None:
@@ -288,37 +265,6 @@ class RunSettingsPanel(QWidget):
         self.dimensions.setText(text)
         self.dimensions.setToolTip(plain_tip(", ".join(names) or words.ABOUT_CHOOSING_SHAPES))
         self._enable()
-
-    def _farm_edited(self) -> None:
-        if self.farm.text().strip() != self.document.farm.address:
-            self._show_pools("")  # the other farm's pools are others
-        self.document.farm.configure(self.farm.text())
-
-    def _show_pools(self, chosen: str) -> None:
-        """List the farm's pools; the chosen one is listed even where it has no machine now."""
-        farm = self.document.farm
-        pools = farm.status.pools if farm.status is not None else ()
-        count = {pool.name: counted(len(pool.machines), "machine") for pool in pools}
-        names = [pool.name for pool in pools if pool.machines]
-        items = [(words.ANY_POOL, "")]
-        items += [(f"{name}, {count[name]}", name) for name in names]
-        if chosen and chosen not in names:
-            items.append((chosen, chosen))
-        listed = [(self.pool.itemText(i), self.pool.itemData(i)) for i in range(self.pool.count())]
-        if items != listed:  # a list that is open stays as it is
-            self.pool.clear()
-            for text, name in items:
-                self.pool.addItem(text, name)
-        self.pool.setCurrentIndex(max(0, self.pool.findData(chosen)))
-        self._form.setRowVisible(self.pool, bool(self.farm.text().strip()))
-        self._pool_chosen()
-
-    def _pool_chosen(self) -> None:
-        """List other toolchains if the machines of another pool have others."""
-        status = self.document.farm.status
-        pool = status.pool_for(self.pool.currentData()) if status is not None else None
-        if (self._own if pool is None else toolchains_of(pool, self._own)) != self._states:
-            self._list_toolchains()
 
     def _shapes_edited(self) -> None:
         try:

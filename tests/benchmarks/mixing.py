@@ -79,7 +79,6 @@ class Study:
             facts: Facts = {
                 "budget": budget,
                 "previous": None,
-                "exchange": None,
                 "open_model": self.opened,
                 "settings": self.settings,
                 "pins": (),

@@ -52,7 +52,6 @@ def tried(
             facts = {
                 "budget": RunBudget.of(settings, 0.0),
                 "previous": None,
-                "exchange": None,
                 "open_model": opened,
                 "settings": settings,
                 "pins": (),

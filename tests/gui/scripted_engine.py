@@ -34,7 +34,6 @@ from collage_engine.records.answers import (
 )
 from collage_engine.records.comparison import Comparison, NodeChange
 from collage_engine.records.event import Done, Log, Probing, Progress, Provisional, Stage
-from collage_engine.records.farm import FarmMachine, FarmPlacement, FarmPool, FarmStatus
 from collage_engine.records.graph import ModelRecord
 from collage_engine.records.shapes import Sharing
 from collage_engine.records.toolchain import Device
@@ -490,29 +489,6 @@ class Engine:
             nodes=tuple(nodes),
             partitions=((len(a.placement.partitions), len(b.placement.partitions)),),
             by_toolchain={t: (count(a, t), count(b, t)) for t in sorted(tools)},
-        )
-
-    def farm_status(self, params):
-        if "nowhere" in params.address:
-            raise Failure(f"the farm {params.address} cannot be reached")
-        return FarmStatus(
-            address=params.address,
-            machines=(
-                FarmMachine(
-                    name="alpha",
-                    state="measuring",
-                    pool="zen",
-                    cores=8,
-                    doing="measuring conv1",
-                    done=12,
-                ),
-                FarmMachine(name="beta", state="idle", pool="zen", cores=8, done=9, drift=0.02),
-                FarmMachine(name="gamma", state="refused", reason="it has another onednn"),
-            ),
-            pools=(FarmPool(name="zen", machines=("alpha", "beta"), toolchains={"tvm": "0.27"}),),
-            placements=(FarmPlacement(model="small.onnx", state="running", queued=14),),
-            queued=14,
-            last_error="gamma was refused: it has another onednn.",
         )
 
     def export_artifact(self, params):

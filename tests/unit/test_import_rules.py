@@ -42,9 +42,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "run": ("tuning", "transitions", "trials", "planning"),
     "service": ("machine", "planning", "report", "session", "toolchains"),
     "deployment": ("service", "artifact"),
-    "farm": ("service", "timing"),
-    "api": ("farm", "deployment", "store"),
-    "cli": ("api", "conformance"),
+    "api": ("deployment", "store"),
+    "farm": ("api",),
+    "cli": ("farm", "conformance"),
 }
 """The rooms that a room may import, and with each of them all that it may import itself.
 

@@ -70,7 +70,6 @@ def a_run(store: Path, whole: Cost) -> tuple[MeasureInputs, ProblemData]:
         profiled_covers=(),
         budget=RunBudget.of(settings),
         previous=None,
-        exchange=None,
     )
     return inputs, data
 

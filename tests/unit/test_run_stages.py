@@ -24,7 +24,6 @@ GIVEN = {
     "started_at",
     "budget",
     "previous",
-    "exchange",
     "machine_before",
 }
 """The facts that a run begins with."""

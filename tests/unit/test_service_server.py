@@ -32,7 +32,7 @@ from tests.unit.test_session import a_document
 class FakeEngine:
     """Answers a few methods; never computes."""
 
-    def __init__(self, listener, farms=None):
+    def __init__(self, listener):
         self.listener = listener
         self.cancelled = threading.Event()
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from collage_engine.cli.farm_command import print_status
 from collage_engine.cli.main import main
 from collage_engine.cli.screen import Columns, as_text, complain, say
-from collage_engine.records.farm import FarmMachine, FarmPlacement, FarmPool, FarmStatus
 from collage_engine.records.text import printable
 
 HOSTILE = "conv\x1b]0;PWNED\x07\x9b31m\u202eevil\x7f"
@@ -37,27 +35,6 @@ def test_what_the_command_line_prints_is_printable(capsys: pytest.CaptureFixture
     for text in (shown.out, shown.err, as_text(table.table, 200)):
         assert controls(text) == {"\n"} and "PWNED" in text
     assert len(as_text(table.table, 200).splitlines()) == 2
-
-
-def test_what_machines_of_a_farm_say_of_themselves_is_printable(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    name = f"[red]{HOSTILE}"
-    machine = FarmMachine(name=name, doing=HOSTILE, reason=HOSTILE)
-    pool = FarmPool(name=name, description=HOSTILE, machines=(name,), reason=HOSTILE)
-    placement = FarmPlacement(model=HOSTILE, state="failed", machine=name, reason=HOSTILE)
-    print_status(
-        FarmStatus(
-            address="tls://a:1",
-            machines=(machine,),
-            pools=(pool,),
-            placements=(placement,),
-            last_error=HOSTILE,
-        )
-    )
-    shown = capsys.readouterr()
-    assert controls(shown.out) == {"\n"} and not shown.err
-    assert shown.out.count("[red]") == 3  # it is no markup
 
 
 @pytest.mark.parametrize(

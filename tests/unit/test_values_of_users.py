@@ -85,7 +85,6 @@ WRONG_SETTINGS: list[dict[str, Any]] = [
     {"percentile": 400},
     {"seed": -1},
     {"inputs_npz": b"rubbish"},
-    {"farm": 7},
 ]
 
 

@@ -33,7 +33,6 @@ from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.calibrate import WORTH_CALIBRATING_S, calibration_share
 from collage_engine.search.api import k_best, solve
 from collage_engine.timing.candidate_timing import Measuring
-from collage_engine.timing.exchange import Exchange
 from collage_engine.timing.precompile import make_ready
 from collage_engine.transitions.transitions import transition_constants
 from collage_engine.trials.proposals import ProfiledCover
@@ -64,8 +63,6 @@ class MeasureInputs:
     """What was profiled when mixes were tried: estimates rest on it."""
     budget: RunBudget
     previous: Run | None
-    exchange: Exchange | None
-    """Through which other machines of a farm measure some of the groups; None: none do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +102,6 @@ class Measure:
                 settings,
                 inputs.model_inputs,
                 control.within(math.inf),
-                inputs.exchange,
             )
         )
         with control.stage("measure") as report:

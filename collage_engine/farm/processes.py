@@ -1,0 +1,140 @@
+"""Runs Dask's own scheduler and worker for a farm, with the settings that measuring needs."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from collage_engine.farm.certificate import security
+from collage_engine.machine.device import device
+from collage_engine.machine.folders import cache_folder
+from collage_engine.records.errors import FarmError, UsageError
+
+LOST_MACHINES = 2
+"""Machines that a task may lose before it is given up: a model that ends its machines must not end
+them all."""
+SETTINGS = {
+    "DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": str(LOST_MACHINES),
+    # A frozen machine is noticed after one to two times this; the default is five minutes.
+    "DISTRIBUTED__SCHEDULER__WORKER_TTL": "20s",
+    "DISTRIBUTED__COMM__TIMEOUTS__TCP": "12s",
+    # With these an idle worker takes 0.2 to 0.5 % of a core instead of 3.8 %.
+    "DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+    "DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "10s",
+    "DISTRIBUTED__ADMIN__TICK__INTERVAL": "1s",
+    "DISTRIBUTED__ADMIN__TICK__LIMIT": "30s",
+}
+"""Dask's settings, as its environment variables without the prefix ``DASK_``; measured in pairs
+with the defaults on an idle machine of two cores."""
+MACHINE = "machine"
+"""The resource of which every worker has one, so that a machine does one run at a time."""
+
+
+def kind_of_machine() -> str:
+    """Return the resource that machines of one kind share: the processor, cores, in small letters.
+
+    Runs whose times are to be compared with each other ask for machines of one kind.
+    """
+    about = f"{device().description} {device().threads} cores"
+    return re.sub(r"[^a-z0-9]+", "-", about.lower()).strip("-")
+
+
+def own_address() -> str:
+    """Return an address of this machine that others can reach; 127.0.0.1 where there is none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # for documentation (RFC 5737); nothing is sent
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def serve(host: str, port: int, certificate: Path) -> int:
+    """Run a scheduler until it is stopped.
+
+    Args:
+        host: The address to listen on.
+        port: The port to listen on.
+        certificate: The farm's.
+
+    Returns:
+        The scheduler's exit status.
+
+    Raises:
+        FarmError: There is no certificate to use.
+    """
+    security(certificate)
+    # Even without a dashboard Dask opens an HTTP server, by default on all addresses without TLS.
+    options = ["--host", f"tls://{host}", "--port", str(port), "--dashboard-address", "127.0.0.1:0"]
+    return _run(["scheduler", *options], certificate)
+
+
+def join(address: str, name: str, certificate: Path, say: Callable[[str], None]) -> int:
+    """Run a worker until the farm ends, or this process is asked to.
+
+    A worker that dies is not started again: that is a service manager's work.
+
+    Args:
+        address: The scheduler's, such as ``tls://10.0.0.1:8786``.
+        name: What the farm calls this machine; empty: its host's name.
+        certificate: The farm's.
+        say: Takes a sentence for the user.
+
+    Returns:
+        The worker's exit status.
+
+    Raises:
+        UsageError: Another worker runs on this machine; two would disturb each other.
+        FarmError: There is no certificate to use.
+    """
+    security(certificate)
+    kind = kind_of_machine()
+    name = name or platform.node()
+    folder = cache_folder() / "farm"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        with FileLock(folder / "machine.lock", timeout=0):
+            say(f"{name} joins {address} as a machine of the kind {kind}")
+            # A nanny would set variables of the allocator and of thread pools, which change times.
+            options = ["--nthreads", "1", "--memory-limit", "0", "--no-nanny", "--name", name]
+            options += ["--resources", f"{MACHINE}=1 {kind}=1", "--death-timeout", "60"]
+            options += ["--dashboard-address", "127.0.0.1:0", "--local-directory", str(folder)]
+            return _run(["worker", address, *options], certificate)
+    except Timeout:
+        raise UsageError(
+            "this machine is in a farm already: two workers would measure beside each other"
+        ) from None
+    except OSError as error:
+        raise FarmError(f"{folder} cannot be used: {error.strerror}") from error
+
+
+def dask_environment() -> dict[str, str]:
+    """Return the environment of a farm's process, which imports the engine that runs now."""
+    engine = str(Path(__file__).resolve().parents[2])
+    path = [engine, os.environ.get("PYTHONPATH", "")]
+    settings = {f"DASK_{name}": value for name, value in SETTINGS.items()}
+    return {**settings, **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+
+
+def _run(arguments: list[str], certificate: Path) -> int:
+    """Run one of Dask's commands; signals that end this process end it first."""
+    for option in ("ca-file", "cert", "key"):
+        arguments += [f"--tls-{option}", str(certificate)]
+    command = [sys.executable, "-P", "-m", "dask", *arguments]
+    child = subprocess.Popen(command, env=dask_environment(), start_new_session=True)
+
+    def end(*_: object) -> None:
+        child.terminate()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
+    return child.wait()

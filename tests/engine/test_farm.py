@@ -1,0 +1,279 @@
+"""A farm of Dask on loopback: whole runs on its machines, and what is lost when processes die."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import msgspec
+import onnx
+import psutil
+import pytest
+
+pytest.importorskip("tvm")
+pytest.importorskip("distributed")
+
+import collage_engine
+from collage_engine.artifact.artifact_run import run_artifact
+from collage_engine.farm import certificate as certificates
+from collage_engine.farm.client import Farm, FarmTask, keep, model_contents
+from collage_engine.farm.processes import kind_of_machine
+from collage_engine.farm.task import FarmEvent, PlaceRequest, packed, run_request, unpack
+from collage_engine.records.errors import CollageError, FarmError, UsageError
+from collage_engine.records.settings import RunSettings
+from collage_engine.resources import resource
+from collage_engine.store.store import Store
+
+ROOT = Path(collage_engine.__file__).resolve().parents[1]
+MNIST = resource("models/mnist.onnx")
+QUICK = RunSettings(toolchains=("tvm", "onnxruntime"), threads=1, budget_s=25)
+STARTS_S = 60.0
+"""Seconds for a scheduler or worker to start on a busy machine."""
+
+
+class Cluster:
+    """A scheduler and workers on loopback, each worker with a cache of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.certificate = folder / "certificate.pem"
+        certificates.make_certificate(self.certificate)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.address = f"tls://127.0.0.1:{port}"
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.scheduler = self._start("serve", "--host", "127.0.0.1", "--port", str(port))
+
+    def join(self, name: str) -> subprocess.Popen[bytes]:
+        return self._start("join", self.address, "--name", name, cache=self.folder / name)
+
+    def _start(self, *arguments: str, cache: Path | None = None) -> subprocess.Popen[bytes]:
+        environment = os.environ | {"COLLAGE_FARM_CERTIFICATE": str(self.certificate)}
+        if cache is not None:
+            # Compiled adapters are shared: compiling them again would take a minute.
+            shared = Path(os.environ.get("COLLAGE_CACHE_DIR") or Path.home() / ".cache/collage")
+            cache.mkdir()
+            for entry in shared.iterdir() if shared.is_dir() else ():
+                if entry.name not in ("farm", "logs", "measurements.db"):
+                    (cache / entry.name).symlink_to(entry)
+            environment["COLLAGE_CACHE_DIR"] = str(cache)
+        log = (self.folder / f"log{len(self.processes)}").open("wb")
+        command = [sys.executable, "-m", "collage_engine", "farm", *arguments]
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+        self.processes.append(process)
+        return process
+
+    def connect(self, workers: int) -> Farm:
+        ends = time.monotonic() + STARTS_S
+        while True:
+            try:
+                farm = Farm(self.address, self.certificate)
+                break
+            except FarmError:
+                assert time.monotonic() < ends, self.logs()
+                time.sleep(0.3)
+        if workers:
+            farm._client.wait_for_workers(workers, timeout=STARTS_S)
+        return farm
+
+    def logs(self) -> str:
+        return "".join(path.read_text() for path in sorted(self.folder.glob("log*")))
+
+    def close(self) -> None:
+        for process in self.processes:
+            end_tree(process)
+
+
+def end_tree(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL for a process and everything below it."""
+    if process.poll() is not None:
+        return
+    top = psutil.Process(process.pid)
+    for each in (*top.children(recursive=True), top):
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
+    process.wait()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path)
+    yield made
+    made.close()
+
+
+def copies(folder: Path, *names: str) -> list[FarmTask]:
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        shutil.copy(MNIST, folder / f"{name}.onnx")
+    return [FarmTask(name, folder / f"{name}.onnx", QUICK) for name in names]
+
+
+@pytest.mark.slow
+def test_models_are_placed_on_the_machines_and_everything_comes_back(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.join("one")
+    events: list[FarmEvent] = []
+    tasks = copies(tmp_path / "models", "first", "second")
+    with cluster.connect(1) as farm, Store(tmp_path / "store.db") as store:
+        assert farm.kinds == (kind_of_machine(),)
+        with pytest.raises(UsageError, match=kind_of_machine()):
+            next(farm.place(tasks, kind="abacus"))
+        answers = {}
+        for task, answer in farm.place(tasks, kind=kind_of_machine(), on_event=events.append):
+            keep(answer, store, tmp_path / f"{task.name}.collage", tmp_path / "out" / task.name)
+            answers[task.name] = answer
+        rows = store.info().measurements
+    assert set(answers) == {"first", "second"} and not any(a.failure for a in answers.values())
+    for name, answer in answers.items():
+        assert answer.run is not None and answer.run.placement is not None
+        assert run_artifact(tmp_path / "out" / name)["max_rel_error"] < 1e-4
+        with collage_engine.api.load_session(tmp_path / f"{name}.collage") as session:
+            assert [run.id for run in session.runs] == [answer.run.id]
+    assert rows > 0
+    assert {event.machine for event in events} == {"one"}
+    assert {event.model for event in events} == {"first.onnx", "second.onnx"}
+
+
+@pytest.mark.slow
+def test_a_machine_that_is_killed_loses_its_task_to_another_one(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    first = cluster.join("one")
+    tasks = copies(tmp_path / "models", "only")
+    began = threading.Event()
+    with ExitStack() as stack:
+        farm = stack.enter_context(cluster.connect(1))
+        found: list = []
+        placing = threading.Thread(
+            target=lambda: found.extend(farm.place(tasks, on_event=lambda _: began.set()))
+        )
+        placing.start()
+        assert began.wait(STARTS_S), cluster.logs()
+        cluster.join("two")
+        farm._client.wait_for_workers(2, timeout=STARTS_S)
+        end_tree(first)
+        placing.join(timeout=150)
+    ((_, answer),) = found
+    assert not answer.failure and answer.run is not None and answer.artifact
+
+
+@pytest.mark.slow
+def test_what_had_ended_is_kept_when_the_scheduler_is_killed(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.join("one")
+    tasks = copies(tmp_path / "models", "first", "second")
+    with cluster.connect(1) as farm, Store(tmp_path / "store.db") as store:
+        placing = farm.place(tasks)
+        _, answer = next(placing)
+        keep(answer, store, None, tmp_path / "out")
+        rows = store.info().measurements
+        end_tree(cluster.scheduler)
+        with pytest.raises(FarmError, match="scheduler was lost"):
+            next(placing)
+        assert store.info().measurements == rows > 0
+    assert run_artifact(tmp_path / "out")["max_rel_error"] < 1e-4
+
+
+@pytest.mark.slow
+def test_the_command_places_on_a_farm_and_prints_the_run(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.join("one")
+    cluster.connect(1).__exit__()
+    out, session = tmp_path / "out", tmp_path / "mnist.collage"
+    command = [sys.executable, "-m", "collage_engine", "place", str(MNIST), "-o", str(out)]
+    command += ["--farm", cluster.address, "--session", str(session), "--json"]
+    command += ["--toolchains", "tvm,onnxruntime", "--threads", "1", "--budget", "25s"]
+    environment = os.environ | {
+        "COLLAGE_FARM_CERTIFICATE": str(cluster.certificate),
+        "COLLAGE_CACHE_DIR": str(tmp_path / "cache"),
+    }
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["artifact"] == str(out) and document["measured_on"] == socket.gethostname()
+    assert session.exists() and run_artifact(out)["max_rel_error"] < 1e-4
+
+
+def test_strangers_are_kept_out(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.connect(0).__exit__()
+    other = tmp_path / "other.pem"
+    certificates.make_certificate(other)
+    with pytest.raises(FarmError, match="cannot be reached"):
+        Farm(cluster.address, other)
+    listening = {
+        connection.laddr.ip
+        for each in psutil.Process(cluster.scheduler.pid).children(recursive=True)
+        for connection in each.net_connections()
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert listening == {"127.0.0.1"}
+
+
+def test_a_run_that_is_not_wanted_any_more_stops() -> None:
+    request = PlaceRequest(
+        model="mnist.onnx",
+        files={"mnist.onnx": MNIST.read_bytes()},
+        settings=msgspec.structs.replace(QUICK, budget_s=120),
+        topic="t",
+    )
+    began = time.monotonic()
+    answer = run_request(request, lambda: time.monotonic() - began < 2, lambda text: None)
+    assert answer.run is None and answer.failure and not answer.artifact
+    assert time.monotonic() - began < 60
+
+
+def test_what_cannot_be_placed_is_said_in_a_sentence() -> None:
+    request = PlaceRequest(model="m.onnx", files={"m.onnx": b"rubbish"}, settings=QUICK, topic="t")
+    answer = run_request(request, lambda: True, lambda text: None)
+    assert answer.run is None and "m.onnx" in answer.failure
+    other = msgspec.structs.replace(request, version="0.0.1")
+    assert "version" in run_request(other, lambda: True, lambda text: None).failure
+    hostile = msgspec.structs.replace(request, files={"../m.onnx": b"", "m.onnx": b""})
+    assert "leads out" in run_request(hostile, lambda: True, lambda text: None).failure
+
+
+def test_weights_beside_a_model_travel_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(onnx.load(MNIST), path, save_as_external_data=True, location="weights.bin")
+    contents = model_contents(path)
+    assert contents.keys() == {path.name, "weights.bin"}
+    with pytest.raises(UsageError, match="cannot be read"):
+        model_contents(tmp_path / "missing.onnx")
+
+
+def test_an_archive_cannot_write_outside_of_its_folder(tmp_path: Path) -> None:
+    inside, out = tmp_path / "in", tmp_path / "out"
+    (inside / "a").mkdir(parents=True)
+    (inside / "a" / "b").write_text("b")
+    unpack(packed(inside), out)
+    assert (out / "a" / "b").read_text() == "b"
+    (inside / "link").symlink_to("/etc")
+    with pytest.raises(Exception, match="link"):
+        unpack(packed(inside), tmp_path / "other")
+
+
+def test_a_certificate_that_others_can_read_or_that_is_damaged_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.pem"
+    assert certificates.make_certificate(path) and not certificates.make_certificate(path)
+    certificates.security(path)
+    path.chmod(0o644)
+    with pytest.raises(FarmError, match="chmod 600"):
+        certificates.security(path)
+    path.chmod(0o600)
+    path.write_text("rubbish")
+    with pytest.raises(FarmError, match="holds no certificate"):
+        certificates.security(path)
+    with pytest.raises(CollageError, match="cannot be read"):
+        certificates.security(tmp_path / "missing")
