@@ -425,14 +425,21 @@ class PlacementProcess:
             self.over_memory = why
             self.contender = replace(self.contender, eligible=False, barred=why)
 
-    def _wrong_numbers(self, errors: OutputErrors) -> str | None:
-        """Return which output is too far from the true one; None: all are near enough."""
-        bounds, dtypes = self._files.bounds, dict(self._files.model.outputs)
+    def _bounds(self) -> dict[str, float]:
+        """Return what error each output may have."""
+        bounds = self._files.bounds
         if self._tolerance > max(bounds.values(), default=0.0):
             bounds = {}  # wherever larger errors are taken, they are taken of any output
+        return {
+            name: min(self._tolerance, bounds.get(name, self._tolerance))
+            for name, _ in self._files.model.outputs
+        }
+
+    def _wrong_numbers(self, errors: OutputErrors) -> str | None:
+        """Return which output is too far from the true one; None: all are near enough."""
+        bounds, dtypes = self._bounds(), dict(self._files.model.outputs)
         for name, error in errors.by_output.items():
-            bound = min(self._tolerance, bounds.get(name, self._tolerance))
-            wrong = wrong_by(error, bound, dtypes[name])
+            wrong = wrong_by(error, bounds[name], dtypes[name])
             if wrong is not None:
                 what = NOT_ACCURATE if self.contender.reduced else WRONG_NUMBERS
                 return f"{what} in the output {name!r}: {wrong}"
@@ -449,6 +456,7 @@ class PlacementProcess:
             more=tuple(further),
             inputs=files.model.inputs,
             outputs=files.model.outputs,
+            bounds=self._bounds(),
             streams=self._deployed.streams,
         )
         if contender.python_session:

@@ -19,13 +19,14 @@ import numpy as np
 from collage_engine.artifact.loader.huge_pages import HugePages
 from collage_engine.artifact.loader.streams import Pool
 from collage_engine.build.python_parts import run_python_parts
-from collage_engine.lowering.accuracy import errors
+from collage_engine.lowering.accuracy import errors, wrong_by
 from collage_engine.lowering.npz import read_npz
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.precision import FLOAT32
 from collage_engine.timing.clock import timed
-from collage_engine.toolchains.capabilities import open_python_session
+from collage_engine.timing.messages import WRONG_NUMBERS
+from collage_engine.toolchains.capabilities import PythonSession, open_python_session
 from collage_engine.toolchains.registry import get
 from collage_engine.trials.memory import MemoryWatch
 from collage_engine.trials.stopwatch import time_kernels
@@ -59,6 +60,9 @@ class OpenPlacement(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[tuple[str, str], ...]
     """Name and element type, in argument order."""
     outputs: tuple[tuple[str, str], ...]
+    bounds: dict[str, float] = {}
+    """By output the error that it may have, for the comparison after each round; empty: none is
+    made."""
     streams: int = 0
     """Instances that rounds run at once, each in a thread that has processors of its own; 0: one,
     whose single calls are timed."""
@@ -139,10 +143,14 @@ class Instance:
                 file: the same file would be loaded once, with one state for all of them.
         """
         if request.module is None:
-            call, results = TrialJob.session(request, inputs)
+            session = TrialJob.session(request, inputs)
             if request.precision == FLOAT32:
-                return cls(call, results, lambda _: None)
-            return cls(call, results, lambda other: TrialJob.session(request, other)[1])
+                return cls(session.call, session.results(), lambda _: None)
+            return cls(
+                session.call,
+                session.results(),
+                lambda other: TrialJob.session(request, other).results(),
+            )
         import tvm
         from tvm.runtime.vm import VirtualMachine
 
@@ -180,6 +188,12 @@ class TrialJob:
         self._memory: MemoryWatch | None = None
         self._pool: Pool | None = None
         """The instances, where several run at once."""
+        self._session: PythonSession | None = None
+        self._opened: OpenPlacement | None = None
+        self._calls = 0
+        """Calls so far, for the message of a placement that goes wrong after some."""
+        self._other: tuple[dict[str, np.ndarray], list[np.ndarray]] | None = None
+        """Other inputs than the sample's, and what the placement made of them when it was new."""
 
     def __call__(self, request: Request) -> Any:
         """Answer a request.
@@ -201,6 +215,7 @@ class TrialJob:
 
         The first sample stays bound: it is what rounds run on.
         """
+        self._opened = request
         self._threads = request.threads if request.device == "cpu" else 0
         inputs = _values(request.sample, "inputs", request.inputs)
         if request.module is not None:
@@ -220,6 +235,7 @@ class TrialJob:
                 results = self._pool.apply(Instance.on, values).result()
                 if results is not None:
                     found.append(_errors(request, folder, results))
+            self._note_other(inputs)
             return _worst_of(found)
         if request.module is not None:
             results = self._open_module(request, inputs)
@@ -227,12 +243,13 @@ class TrialJob:
             results = self._open_session(request, inputs)
         found = [_errors(request, request.sample, results)]
         for folder in request.more:
-            inputs = _values(folder, "inputs", request.inputs)
+            more = _values(folder, "inputs", request.inputs)
             if request.module is not None:
-                found.append(_errors(request, folder, self._again(request, inputs)))
+                found.append(_errors(request, folder, self._again(request, more)))
             elif request.precision != FLOAT32:
                 # What computes in float32 as its makers ship it is checked on one sample only.
-                found.append(_errors(request, folder, self.session(request, inputs)[1]))
+                found.append(_errors(request, folder, self.session(request, more).results()))
+        self._note_other(inputs)
         return _worst_of(found)
 
     def _open_module(
@@ -273,20 +290,15 @@ class TrialJob:
     def _open_session(
         self, request: OpenPlacement, inputs: dict[str, np.ndarray]
     ) -> list[np.ndarray]:
-        self._call, found = self.session(request, inputs)
+        self._session = self.session(request, inputs)
+        self._call = self._session.call
         assert self._memory is not None
         self._memory.loaded()
-        return found
+        return self._session.results()
 
     @staticmethod
-    def session(
-        request: OpenPlacement, inputs: dict[str, np.ndarray]
-    ) -> tuple[Callable[[], Any], list[np.ndarray]]:
-        """Open an ONNX file in a toolchain's Python session, bind it to inputs, and run it once.
-
-        Returns:
-            A function that runs it again, and its outputs in the model's order.
-        """
+    def session(request: OpenPlacement, inputs: dict[str, np.ndarray]) -> PythonSession:
+        """Open an ONNX file in a toolchain's Python session, bind it to inputs, and run it once."""
         assert request.session is not None
         session = open_python_session(
             get(request.session),
@@ -296,7 +308,7 @@ class TrialJob:
             inputs,
         )
         session.call()
-        return session.call, session.results()
+        return session
 
     def _round(self, request: RunRound) -> list[float]:
         """Run one round and return the seconds of its calls.
@@ -305,10 +317,12 @@ class TrialJob:
         per call of all of them together.
 
         Raises:
-            ToolchainError: Nothing was opened.
+            ToolchainError: Nothing was opened, or the outputs are wrong by now.
         """
         if self._pool is not None:
-            return [self._round_of_all(request)]
+            taken_by_all = self._round_of_all(request)
+            self._compare_again([])
+            return [taken_by_all]
         call = self._call
         if call is None:
             raise ToolchainError("the placement was not opened")
@@ -316,16 +330,84 @@ class TrialJob:
         begin = clock()
         end = begin + request.warm_s
         call()
-        least = request.least if clock() - begin < SLOW_CALL_S else 1
+        slow = clock() - begin >= SLOW_CALL_S
+        least = 1 if slow else request.least
+        self._calls += 1
         while clock() < end:
             call()
+            self._calls += 1
         taken: list[float] = []
+        kept: list[Any] = []
+        run = (lambda: kept.append(call())) if slow else call
         end = clock() + request.seconds
         while len(taken) < least or (clock() < end and len(taken) < request.most):
-            taken.append(timed(call, 0 if request.tail else self._threads))
+            taken.append(timed(run, 0 if request.tail else self._threads))
+        self._calls += len(taken)
+        self._compare_again(kept[-1:])
         if self._threads > 1:
             until_asleep()
         return taken
+
+    def _note_other(self, sample: dict[str, np.ndarray]) -> None:
+        """Run the new placement on other inputs, for the comparisons after its rounds.
+
+        Its own sample would not do: what a library leaves unwritten in memory that is used again is
+        the right result of the call before.
+        """
+        request = self._opened
+        assert request is not None
+        if request.module is None or not request.bounds:
+            return
+        other = turned(sample)
+        try:
+            made = self._on(other)
+        except Exception:  # a model may be defined on its sample, and on little else
+            return
+        if made is not None:
+            self._other = other, made
+
+    def _on(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray] | None:
+        """Return the outputs of the open module on some inputs; None: these are not compared."""
+        assert self._opened is not None
+        if self._pool is not None:
+            found: list[np.ndarray] | None = self._pool.apply(Instance.on, inputs).result()
+            return found
+        return self._again(self._opened, inputs)
+
+    def _compare_again(self, kept: list[Any]) -> None:
+        """Compare outputs after a round with what they have to be.
+
+        A library that goes wrong after some calls (a lost device, memory that ran out, a race) may
+        be very fast from then on.
+
+        Args:
+            kept: What a call of the round gave, where calls are so slow that none more is made.
+
+        Raises:
+            ToolchainError: An output is wrong.
+        """
+        request = self._opened
+        if request is None or not request.bounds:
+            return
+        if self._session is not None or kept:
+            truth = _values(request.sample, "outputs", request.outputs)
+            expected = [truth[name] for name, _ in request.outputs]
+            session = self._session
+            results = session.results() if session is not None else _unbound(request, kept[0])
+        elif self._other is not None:
+            inputs, expected = self._other
+            found = self._on(inputs)
+            if found is None:
+                return
+            results = found
+        else:
+            return
+        for (name, dtype), computed, right in zip(request.outputs, results, expected, strict=True):
+            wrong = wrong_by(errors(computed, right), request.bounds[name], dtype)
+            if wrong is not None:
+                raise ToolchainError(
+                    f"{WRONG_NUMBERS} in the output {name!r} after {self._calls} calls: {wrong}"
+                )
 
     def _instances(self) -> list[Instance]:
         """Return the instances that run at once."""
@@ -349,6 +431,7 @@ class TrialJob:
             while count < request.least or clock() - begin < request.seconds:
                 instance.call()
                 count += 1
+            self._calls += count
             return count / (clock() - begin)
 
         return 1.0 / sum(map(float, self._pool.at_once(work)))
@@ -363,6 +446,22 @@ class TrialJob:
             return []
         times = time_kernels(self._vm, self._call, request.runs)
         return [KernelTime(kernel=name, us=us) for name, us in times]
+
+
+def turned(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return other inputs of the same values: those of floats (else of matrices) in reverse order.
+
+    Args:
+        inputs: By name; numbers that may be sizes or lengths, which are scalars and vectors of
+            integers, stay as they are.
+    """
+    floats = {name for name, array in inputs.items() if array.dtype.kind not in "biuS"}
+    matrices = {name for name, array in inputs.items() if array.ndim >= 2}
+    moved = floats or matrices
+    return {
+        name: array.reshape(-1)[::-1].reshape(array.shape).copy() if name in moved else array
+        for name, array in inputs.items()
+    }
 
 
 def until_asleep(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -21,18 +24,22 @@ from collage_engine.candidates.inputs import (
 )
 from collage_engine.lowering.accuracy import errors, wrong_by
 from collage_engine.lowering.extract import function_of
+from collage_engine.lowering.npz import write_npz
 from collage_engine.lowering.reference import original_outputs, run_onnx
 from collage_engine.lowering.rounding_noise import rounding_noise
+from collage_engine.machine.worker import Worker
 from collage_engine.model.importer import ImportedModel, import_model
-from collage_engine.records.errors import ArtifactError, MeasureError
+from collage_engine.records.errors import ArtifactError, MeasureError, ToolchainError
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.tolerance_warnings import refuse_unchecked, sample_warnings
 from collage_engine.timing.bench import check
 from collage_engine.trials.contender import Contender, Sample
-from collage_engine.trials.placement_process import RoundSettings, TrialModel
+from collage_engine.trials.placement_process import TRIAL_JOB, RoundSettings, TrialModel
 from collage_engine.trials.proposals import Proposal
 from collage_engine.trials.runner import TrialRunner, TrialSettings
+from collage_engine.trials.trial_job import OpenPlacement, RunRound, TrialJob, turned
+from tests.support.artifact_cases import MNIST
 from tests.support.covers import candidate_on
 
 Importing = Callable[..., ImportedModel]
@@ -361,3 +368,98 @@ def test_a_placement_that_computes_whole_numbers_in_floats_is_refused(
             else:
                 with pytest.raises(ArtifactError, match=error):
                     run_artifact(out)
+
+
+# -- after the rounds ------------------------------------------------------------------
+
+LAZY = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+static long calls;
+static int (*real)(const void*, void*, int, const void*);
+int dnnl_primitive_execute(const void* p, void* s, int n, const void* a) {
+  if (!real) real = dlsym(RTLD_NEXT, "dnnl_primitive_execute");
+  if (!real) real = dlsym(dlopen("LIBRARY", RTLD_NOW), "dnnl_primitive_execute");
+  return ++calls > 60 ? 0 : real(p, s, n, a);
+}
+"""
+"""Stands in front of oneDNN, and does nothing from the 61st call on."""
+
+
+def test_a_library_that_goes_wrong_after_its_first_calls_cannot_win(tmp_path: Path) -> None:
+    """It leaves its outputs as the call before made them: on the sample itself they stay right."""
+    library = Path(sys.prefix) / "lib" / "libdnnl.so.3"
+    (tmp_path / "lazy.c").write_text(LAZY.replace("LIBRARY", str(library)))
+    lazy = tmp_path / "lazy.so"
+    command = ["gcc", "-shared", "-fPIC", "-o", str(lazy), str(tmp_path / "lazy.c"), "-ldl"]
+    subprocess.run(command, check=True)
+
+    def start_worker(target: str, *, env: Mapping[str, str] | None = None, **more: Any) -> Worker:
+        if target == TRIAL_JOB and preloaded:
+            env = {**(env or {}), "LD_PRELOAD": str(lazy)}
+        return Worker(target, env=env, **more)
+
+    model = import_model(MNIST)
+    inputs = model.random_inputs(0)
+    sample = Sample(inputs, original_outputs(model, inputs))
+    everything = tuple(range(len(model.graph.operators)))
+    cover = (candidate_on(ToolchainInstance(toolchain="onednn", threads=1), everything),)
+    settings = TrialSettings(round=RoundSettings(seconds=0.01), builders=1)
+    for preloaded in (False, True):
+        with TrialRunner(
+            TrialModel.of(model),
+            [sample],
+            1e-4,
+            tmp_path / str(preloaded),
+            settings=settings,
+            start_worker=start_worker,
+        ) as runner:
+            process = runner.process(Contender(name="onednn", kind="whole-model", cover=cover))
+            runner.build([process])
+            runner.load([process])
+            assert process.failure is None
+            rounds = [runner.timed_round(process) for _ in range(3)]
+            if preloaded:
+                assert None in rounds and not process.can_win
+                assert (process.failure or "").startswith("wrong numbers in the output 'Plus214")
+            else:
+                assert None not in rounds and process.can_win
+
+
+def test_outputs_are_compared_after_every_round(tmp_path: Path) -> None:
+    model = import_model(MNIST)
+    inputs = model.random_inputs(0)
+    (tmp_path / "s").mkdir()
+    truth = original_outputs(model, inputs)
+    write_npz(tmp_path / "s" / "inputs.npz", inputs)
+    write_npz(tmp_path / "s" / "outputs.npz", truth)
+    job = TrialJob()
+    session = OpenPlacement(
+        onnx=str(MNIST),
+        session="onnxruntime",
+        sample=str(tmp_path / "s"),
+        inputs=tuple((name, kind.dtype) for name, kind in model.inputs),
+        outputs=tuple((name, kind.dtype) for name, kind in model.outputs),
+        bounds=dict.fromkeys(truth, 1e-4),
+    )
+    job(session)
+    once = RunRound(warm_s=0.0, seconds=0.0, least=2)
+    assert len(job(once)) == 2
+    wrong = {name: array + np.float32(1) for name, array in truth.items()}
+    write_npz(tmp_path / "s" / "outputs.npz", wrong)
+    with pytest.raises(ToolchainError, match=r"wrong numbers in the output .* after 6 calls"):
+        job(once)
+
+
+def test_other_inputs_have_the_same_values_elsewhere() -> None:
+    given = {
+        "x": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "ids": np.array([[1, 2], [3, 4]]),
+        "length": np.array([3, 5]),
+    }
+    other = turned(given)
+    assert other["x"].tolist() == [[5, 4, 3], [2, 1, 0]]
+    assert other["ids"] is given["ids"]  # where floats tell two samples apart, indices stay
+    del given["x"]
+    other = turned(given)
+    assert other["ids"].tolist() == [[4, 3], [2, 1]] and other["length"].tolist() == [3, 5]
