@@ -255,7 +255,8 @@ def _add_constraints(place: argparse.ArgumentParser) -> None:
         metavar="'GLOB[,GLOB]=WHAT'",
         help="these nodes: on a toolchain (WHAT is its NAME), never on it (!NAME), as one "
         "partition by themselves (exactly, exactly:NAME), in one partition (together), on a "
-        "device (@DEVICE); globs match ONNX node names; repeatable",
+        "device (@DEVICE); globs match ONNX node names, a name as it stands or in double quotes "
+        "means that node alone ('\"a[0], b\"=tvm'); repeatable",
     )
     place.add_argument(
         "--placement",

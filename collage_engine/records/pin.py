@@ -29,6 +29,13 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Names the nodes go by in the file; what survives into the next version of a model."""
 
 
+def written_name(name: str) -> str:
+    """Return a node's name as pins are written, in double quotes where it would be taken apart."""
+    if "," in name or '"' in name or name != name.strip():
+        return '"' + name.replace('"', '""') + '"'
+    return name
+
+
 class PinVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """A verdict says what became of a pin."""
 

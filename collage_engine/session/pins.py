@@ -1,4 +1,4 @@
-"""Pins as people write them: ``'GLOB[,GLOB]=WHAT'``."""
+"""Pins as people write them: ``'GLOB[,GLOB]=WHAT'``, exact names in double quotes where needed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,19 @@ from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin
 from collage_engine.wording import constraints as say
 
+_WHAT = re.compile(r"@[^=]*|(?:exactly:|!)?\s*[^=,\[\]\"@!]+(?:\[[^\]]*\])?", re.IGNORECASE)
+"""What may follow the ``=`` of a pin: a device, or a toolchain with its configuration; the words
+``together`` and ``exactly`` look like one."""
+_PART = re.compile(r'\s*(?:"((?:[^"]|"")*)"\s*|([^,]*))(?:,|$)')
+"""A name in double quotes, in which two of them stand for one, or a glob; up to the next comma."""
+
 
 def parse_pin(text: str, graph: GraphRecord, model: ModelRecord, known: Sequence[str]) -> Pin:
     """Turn what the user wrote into a pin on operators of a graph.
 
     Globs match the ONNX node names of the user's file without regard to case; an operator matches
-    when any node that it came from does.
+    when any node that it came from does. What is the name of a node, letter by letter, means that
+    node alone, whether or not it could be read as globs; so does what stands in double quotes.
 
     Args:
         text: The pin, as ``GLOB[,GLOB]=WHAT``.
@@ -28,21 +35,21 @@ def parse_pin(text: str, graph: GraphRecord, model: ModelRecord, known: Sequence
     Raises:
         UsageError: The text, a glob or a name is wrong.
     """
-    # An instance may carry a configuration, name[key=value]: its "=" is not the one to split at.
-    bracket = text.find("[", text.find("="))
-    head = text if bracket < 0 else text[:bracket]
-    left, equals, what = head.rpartition("=")
-    what += text[len(head) :]
-    what = what.strip()
-    if not equals or not left.strip() or not what:
+    # Names and configurations (name[key=value]) may hold "=", too: the last one that WHAT follows.
+    places = (at for at, letter in enumerate(text) if letter == "=")
+    splits = [at for at in places if _WHAT.fullmatch(text[at + 1 :].strip())]
+    if not splits or not text[: splits[-1]].strip():
         raise UsageError(say.NO_PIN.format(pin=text, how=say.HOW_PINS_ARE_WRITTEN))
-    globs = [glob.strip() for glob in left.split(",") if glob.strip()]
-    if not globs:
+    left, what = text[: splits[-1]].strip(), text[splits[-1] + 1 :].strip()
+    parts = [(left, True)] if _match(left, True, graph)[0] else _parts(left)
+    if not parts:
         raise UsageError(say.PIN_WITHOUT_NODES.format(pin=text, how=say.HOW_PINS_ARE_WRITTEN))
     operators: set[int] = set()
     names: dict[str, None] = {}
-    for glob in globs:
-        found, matched = _match(glob, graph)
+    for glob, exact in parts:
+        found, matched = _match(glob, True, graph)
+        if not found and not exact:
+            found, matched = _match(glob, False, graph)
         if not found:
             raise UsageError(_nothing_matches(text, glob, graph, model))
         operators |= found
@@ -72,7 +79,18 @@ def _toolchain(name: str, text: str, known: Sequence[str]) -> str:
     return base + name[len(base) :].strip() if "[" in name else base
 
 
-def _match(glob: str, graph: GraphRecord) -> tuple[set[int], list[str]]:
+def _parts(left: str) -> list[tuple[str, bool]]:
+    """Return names and globs that commas part, and whether each one was quoted."""
+    found = []
+    for quoted, glob in _PART.findall(left):
+        name = quoted.replace('""', '"') or glob.strip()
+        if name:
+            found.append((name, bool(quoted)))
+    return found
+
+
+def _match(glob: str, exact: bool, graph: GraphRecord) -> tuple[set[int], list[str]]:
+    """Return the operators that a glob or an exact name means, and the names of their nodes."""
     pattern = re.compile(fnmatch.translate(glob.lower()))
     found: set[int] = set()
     names: list[str] = []
@@ -80,7 +98,11 @@ def _match(glob: str, graph: GraphRecord) -> tuple[set[int], list[str]]:
     for node in graph.nodes:
         if node.form != "call":
             continue
-        hits = [name for name in node.onnx_nodes if pattern.match(name.lower())]
+        hits = [
+            name
+            for name in node.onnx_nodes
+            if (name == glob if exact else pattern.match(name.lower()))
+        ]
         if hits:
             found.add(number)
             names.extend(hits)

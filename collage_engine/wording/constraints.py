@@ -104,7 +104,7 @@ BRINGS_LICENCES = "{runtime} brings {licences}"
 
 HOW_PINS_ARE_WRITTEN = (
     "write 'GLOB[,GLOB]=WHAT' with WHAT one of NAME, !NAME, exactly, exactly:NAME, together, "
-    "@DEVICE"
+    "@DEVICE; a node's name that holds commas or brackets may stand in double quotes"
 )
 NO_PIN = "{pin!r} is not a pin: {how}"
 PIN_WITHOUT_NODES = "the pin {pin!r} names no node: {how}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_title
-from collage_engine.records.pin import Pin
+from collage_engine.records.pin import Pin, written_name
 from collage_gui import words
 
 MARKS = {"on": "●", "never": "⊘", "exactly": "▣", "together": "∪", "device": "@"}
@@ -28,4 +28,4 @@ def command_line_text(graph: OperatorGraph | None, pin: Pin) -> str:
         "device": f"@{pin.device}",
         "exactly": "exactly" + (f":{pin.toolchain}" if pin.toolchain else ""),
     }[pin.kind]
-    return ",".join(names) + f"={demand}"
+    return ",".join(map(written_name, names)) + f"={demand}"

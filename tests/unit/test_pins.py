@@ -6,6 +6,7 @@ import pytest
 
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node
+from collage_engine.records.pin import written_name
 from collage_engine.session.pins import parse_pin, rebind_pins
 
 KNOWN = ("tvm", "onnxruntime", "onednn")
@@ -47,6 +48,56 @@ def test_every_kind_of_pin(text, kind, nodes, toolchain, device):
     pin = parse_pin(text, G, MODEL, KNOWN)
     assert (pin.kind, pin.nodes, pin.toolchain, pin.device) == (kind, nodes, toolchain, device)
     assert pin.text == text
+
+
+ODD = graph("[a-b]*{x}?", "same=on, 2", "a", "conv[0]", "conv0", 'say "so", it', "Größe=x", "b")
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes", "toolchain"),
+    [
+        ("[a-b]*{x}?=tvm", (0,), "tvm"),
+        ("same=on, 2=onednn", (1,), "onednn"),
+        ("same=on, 2=onnxruntime[level=basic]", (1,), "onnxruntime[level=basic]"),
+        ("conv[0]=tvm", (3,), "tvm"),  # the node of that name, not what the glob would match
+        ("CONV[0]=tvm", (4,), "tvm"),  # no node's name, so a glob
+        ("Größe=x=tvm", (6,), "tvm"),
+        ('"same=on, 2",a=tvm', (1, 2), "tvm"),
+        ('a , "say ""so"", it", "[a-b]*{x}?"=tvm', (0, 2, 5), "tvm"),
+        ('say "so", it=tvm', (5,), "tvm"),
+        ('"a"=tvm', (2,), "tvm"),
+        ("[ab]=tvm", (2, 7), "tvm"),
+    ],
+)
+def test_an_exact_name_wins_over_a_glob_and_names_can_be_quoted(text, nodes, toolchain):
+    pin = parse_pin(text, ODD, MODEL, KNOWN)
+    assert (pin.kind, pin.nodes, pin.toolchain) == ("on", nodes, toolchain)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "nodes"),
+    [
+        ("same=on, 2=together", "together", (1,)),
+        ("same=on, 2=@cpu", "device", (1,)),
+        ("Größe=x=!tvm", "never", (6,)),
+        ("Größe=x=exactly:tvm", "exactly", (6,)),
+    ],
+)
+def test_every_kind_of_pin_on_names_with_equals_signs(text, kind, nodes):
+    pin = parse_pin(text, ODD, MODEL, KNOWN)
+    assert (pin.kind, pin.nodes) == (kind, nodes)
+
+
+def test_a_quoted_name_is_no_glob():
+    with pytest.raises(UsageError, match="matches no node"):
+        parse_pin('"conv*"=tvm', ODD, MODEL, KNOWN)
+
+
+@pytest.mark.parametrize("name", ["[a-b]*{x}?", "same=on, 2", "conv[0]", 'say "so", it', "b"])
+def test_a_name_as_the_desktop_writes_it_means_that_node(name):
+    names = [node.onnx_nodes[0] for node in ODD.nodes[1:]]
+    pin = parse_pin(f"{written_name(name)},a=tvm", ODD, MODEL, KNOWN)
+    assert pin.nodes == tuple(sorted((names.index("a"), names.index(name))))
 
 
 @pytest.mark.parametrize(
