@@ -8,6 +8,7 @@ disjointness, coverage, acyclicity and pins, and adds the costs up as the defini
 from __future__ import annotations
 
 import math
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -183,36 +184,20 @@ def _honours(pin: ProblemPin, candidate: ProblemCandidate) -> bool:
 
 
 def _cycle(problem: Problem, owner: dict[int, int], parts: int) -> list[int] | None:
-    """Return partitions of which each waits for the next; None if some order can run all."""
-    needs: list[set[int]] = [set() for _ in range(parts)]
+    """Return partitions that wait for each other in a circle; None if some order can run all."""
+    needs: dict[int, set[int]] = {part: set() for part in range(parts)}
     for node in problem.nodes:
         taker = owner.get(node.id)
         for producer in node.inputs:
             giver = owner.get(producer)
             if taker is not None and giver is not None and giver != taker:
                 needs[taker].add(giver)
-    left = set(range(parts))
-    free = [part for part in left if not needs[part]]
-    users: list[list[int]] = [[] for _ in range(parts)]
-    for part, producers in enumerate(needs):
-        for producer in producers:
-            users[producer].append(part)
-    waiting = [len(producers) for producers in needs]
-    while free:
-        part = free.pop()
-        left.discard(part)
-        for user in users[part]:
-            waiting[user] -= 1
-            if waiting[user] == 0:
-                free.append(user)
-    if not left:
-        return None
-    path = [min(left)]
-    while True:  # every partition that is left waits for another one that is left
-        before = min(needs[path[-1]] & left)
-        if before in path:
-            return path[path.index(before) :]
-        path.append(before)
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        cycle: list[int] = error.args[1]
+        return sorted(cycle[:-1])
+    return None
 
 
 def _cost(

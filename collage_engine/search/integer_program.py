@@ -27,6 +27,7 @@ import heapq
 import threading
 import time
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,7 +35,7 @@ import numpy as np
 from collage_engine.search.pricing import IMPOSSIBLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -474,38 +475,33 @@ def cover_cost(space: StateSpace, weights: Weights, cover: Iterable[int]) -> int
     return total if total < IMPOSSIBLE else None
 
 
-class _Quotient:
-    """The quotient graph of disjoint candidates that hold every node."""
+def _edges(space: StateSpace, cover: Iterable[int]) -> dict[int, dict[int, tuple[int, int]]]:
+    """Return, per candidate of a cover, those that it waits for.
 
-    def __init__(self, space: StateSpace, cover: Iterable[int]) -> None:
-        owner = {member: c for c in cover for member in space.node_set_of[c].members}
-        self.feeds: dict[int, dict[int, tuple[int, int]]] = {c: {} for c in owner.values()}
-        """Candidate to those that it feeds, each with the edge that does: (producer, consumer)."""
-        waiting = dict.fromkeys(self.feeds, 0)
-        for position, producers in enumerate(space.inputs):
-            for producer in producers:
-                giver, taker = owner[producer], owner[position]
-                if giver != taker and taker not in self.feeds[giver]:
-                    self.feeds[giver][taker] = (producer, position)
-                    waiting[taker] += 1
-        self.order: list[int] = []
-        """The candidates in an order in which they can run, without those that wait for a cycle."""
-        place = {c: space.node_set_of[c].first for c in self.feeds}
-        ready = [(place[c], c) for c, count in waiting.items() if not count]
-        heapq.heapify(ready)
-        while ready:
-            _, c = heapq.heappop(ready)
-            self.order.append(c)
-            for after in self.feeds[c]:
-                waiting[after] -= 1
-                if not waiting[after]:
-                    heapq.heappush(ready, (place[after], after))
-        self.left = {c for c, count in waiting.items() if count}
+    Each comes with an edge that makes it wait: (position of the producer, of the consumer).
+    """
+    owner = {member: c for c in cover for member in space.node_set_of[c].members}
+    edges: dict[int, dict[int, tuple[int, int]]] = {c: {} for c in owner.values()}
+    for position, producers in enumerate(space.inputs):
+        for producer in producers:
+            giver, taker = owner[producer], owner[position]
+            if giver != taker:
+                edges[taker].setdefault(giver, (producer, position))
+    return edges
 
 
 def runnable_order(space: StateSpace, cover: Iterable[int]) -> list[int]:
-    """Return the candidates of a cover in an order in which they can run."""
-    return _Quotient(space, cover).order
+    """Return the candidates of a cover in an order in which they can run, near to the sweep's."""
+    sorter = TopologicalSorter(_edges(space, cover))
+    sorter.prepare()
+    order: list[int] = []
+    ready: list[tuple[int, int]] = []
+    while sorter.is_active():
+        for c in sorter.get_ready():
+            heapq.heappush(ready, (space.node_set_of[c].first, c))
+        order.append(heapq.heappop(ready)[1])
+        sorter.done(order[-1])
+    return order
 
 
 def cycles_of(space: StateSpace, cover: Iterable[int]) -> list[list[tuple[int, int]]]:
@@ -519,36 +515,21 @@ def cycles_of(space: StateSpace, cover: Iterable[int]) -> list[list[tuple[int, i
         Per cycle, for each partition in turn, the position where it is entered and where it is
         left to the next one; empty when the partitions can run in some order.
     """
-    quotient = _Quotient(space, cover)
-    feeds, left = quotient.feeds, set(quotient.left)
+    edges = _edges(space, cover)
     cycles = []
-    while left:
-        cycle = _shortest_cycle(feeds, left)
-        if not cycle:
-            break
-        ends = zip([cycle[-1], *cycle[:-1]], cycle, [*cycle[1:], cycle[0]], strict=True)
-        cycles.append([(feeds[before][at][1], feeds[at][after][0]) for before, at, after in ends])
-        left -= set(cycle)
-    return cycles
-
-
-def _shortest_cycle(feeds: Mapping[int, Mapping[int, object]], left: set[int]) -> list[int]:
-    """Return a shortest cycle through the first partition that is on any; empty when none is."""
-    for first in sorted(left):
-        before: dict[int, int] = {}
-        layer = [first]
-        while layer and first not in before:
-            following = []
-            for c in layer:
-                for after in feeds[c]:
-                    if after in left and after not in before:
-                        before[after] = c
-                        following.append(after)
-            layer = following
-        if first in before:
-            cycle = [first]
-            while before[cycle[-1]] != first:
-                cycle.append(before[cycle[-1]])
-            return cycle[::-1]
-        left = left - {first}
-    return []
+    while True:
+        try:
+            TopologicalSorter(edges).prepare()
+        except CycleError as error:
+            names = error.args[1][:-1]  # each one feeds the next
+            ends = zip([names[-1], *names[:-1]], names, [*names[1:], names[0]], strict=True)
+            cycles.append(
+                [(edges[at][before][1], edges[after][at][0]) for before, at, after in ends]
+            )
+            edges = {
+                c: {other: edge for other, edge in taken.items() if other not in names}
+                for c, taken in edges.items()
+                if c not in names
+            }
+        else:
+            return cycles

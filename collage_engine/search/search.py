@@ -40,7 +40,6 @@ class Search:
         *,
         optimistic: bool = False,
         time_limit_s: float | None = None,
-        work: int | None = None,
     ) -> None:
         """Build the state space.
 
@@ -48,11 +47,10 @@ class Search:
             problem: The problem; its pins are ignored, its limits hold for every search.
             optimistic: Whether unmeasured candidates count, at their lower bounds (0 without one).
             time_limit_s: Time limit of one solve, in seconds.
-            work: Steps that label setting may take; by default what the graph's size deserves.
         """
         self.problem = problem
         self.optimistic = optimistic
-        self.solver = Solver(problem, optimistic=optimistic, time_limit_s=time_limit_s, work=work)
+        self.solver = Solver(problem, optimistic=optimistic, time_limit_s=time_limit_s)
         limits = problem.limits
         self.runtime_sets = (
             RuntimeSets(problem, limits) if limits is not None and limits_in_words(limits) else None

@@ -82,7 +82,6 @@ class Solver:
         *,
         optimistic: bool = False,
         time_limit_s: float | None = None,
-        work: int | None = None,
     ) -> None:
         """Build the state space.
 
@@ -90,12 +89,10 @@ class Solver:
             problem: The problem; its pins and limits are ignored.
             optimistic: Whether unmeasured candidates count, at their lower bounds (0 without one).
             time_limit_s: Time limit of one solve, in seconds.
-            work: Steps that label setting may take; by default what the graph's size deserves.
         """
         self.problem = problem
         self.time_limit_s = DEFAULT_TIME_LIMIT_S if time_limit_s is None else time_limit_s
-        count = len(problem.nodes)
-        self.work = EXACT_WORK + EXACT_WORK_PER_NODE * count if work is None else work
+        self.work = EXACT_WORK + EXACT_WORK_PER_NODE * len(problem.nodes)
         self.deadline: float | None = None
         """When every solve ends, whatever its limit, in :func:`time.monotonic` seconds."""
         self.has_answered = False
