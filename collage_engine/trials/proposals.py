@@ -3,9 +3,7 @@
 A proposer is a generator. It yields covers, is sent the trial of each, and returns what it found
 once it is done. ``run_proposals`` runs any of them on a ``TrialRunner``, or on whatever else can
 try a cover (in tests, a table). Calibration and accuracy are proposers. A confirmation
-tries all of its contenders at once, on the same runner. Coalescing (``candidates.coalesce``)
-proposes candidates, not placements: they are measured like all others and have to win the next
-search.
+tries all of its contenders at once, on the same runner.
 """
 
 from __future__ import annotations

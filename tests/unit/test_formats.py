@@ -31,7 +31,6 @@ from collage_engine.records.format import (
 from collage_engine.records.graph import TensorType
 from collage_engine.records.settings import RunSettings
 from collage_engine.search.api import reuse, solve
-from collage_engine.search.coalesce import coalesce
 from collage_engine.store.keys import KeyMaker
 from tests.support.graphs import GraphBuilder, bert, instance
 
@@ -212,15 +211,6 @@ def test_what_was_not_measured_cannot_be_converted():
     wanted = wanted_conversions(graph.record, [measured(graph, "b", (1,), 1.0, True)])
     kind = TensorType(IMAGE, "float32")
     assert wanted[0] == ((kind, NHWC, PLAIN), (kind, PLAIN, NHWC)) and set(wanted) == {0, 1}
-
-
-def test_merged_neighbours_keep_their_outer_formats():
-    _, _, problem = net_problem(10.0, 4.0, 2.0)
-    cover = solve(problem).cover
-    found = {p.nodes: p for p in coalesce(problem, [cover]) if p.toolchain == "b"}
-    assert found[1, 2].takes == {0: NHWC} and found[1, 2].gives == {2: NHWC}
-    assert found[0, 1].takes == {} and found[0, 1].gives == {1: NHWC}
-    assert found[0, 1, 2].gives == {2: NHWC}
 
 
 def test_ids_tell_formats_apart_and_plain_ones_keep_theirs():

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collage_engine.candidates.coalesce import merged_candidates
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import Budget, RunBudget
@@ -22,7 +21,6 @@ from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
 from collage_engine.drawing.figures import costs_text
 from collage_engine.machine.device import busy
-from collage_engine.planning.search_problem import RUNNERS_UP
 from collage_engine.records.cost_table import in_model_of
 from collage_engine.records.errors import Cancelled, MeasureError
 from collage_engine.records.placement import CandidateCounts, Run
@@ -31,7 +29,7 @@ from collage_engine.records.results import RunUpdate
 from collage_engine.run.measurement_planner import MeasurementPlanner
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.calibrate import WORTH_CALIBRATING_S, calibration_share
-from collage_engine.search.api import k_best, solve
+from collage_engine.search.api import solve
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.precompile import make_ready
 from collage_engine.transitions.transitions import transition_constants
@@ -47,8 +45,6 @@ the child is started first; chosen."""
 TRANSITIONS_FROM_S = 40.0
 """Seconds for measuring from which unknown costs of hand-overs and conversions are measured first,
 once per machine: that takes 12 s on two processors (``tests/benchmarks/RESULTS.md``)."""
-MERGE_ROUNDS = 2
-"""Searches and merges in turn; chosen: later ones find next to nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,11 +200,7 @@ class _Measurement:
             return False
 
     def _measure(self, budget: Budget, report: StageReport) -> bool:
-        """Measure hand-overs, candidates and merged ones, in this order.
-
-        Which merged candidates there are follows from the stored costs, so that a run from the
-        store proposes the same ones and finds them there.
-        """
+        """Measure hand-overs and candidates, in this order."""
         total = len({c.key for c in self.data.candidates})
 
         def now(text: str) -> None:
@@ -226,11 +218,8 @@ class _Measurement:
         if data.settings.measure == "all":
             costs = self._measuring.add(data.candidates, data.costs, budget.deadline)
             self.data = data.with_costs(costs)
-            is_complete = not budget.spent
-        else:
-            is_complete = self._measure_lazily(budget)
-        self._merge(budget)
-        return is_complete
+            return not budget.spent
+        return self._measure_lazily(budget)
 
     def _take_constants(self, now: Callable[[str], None], control: RunControl) -> None:
         """Take what hand-overs and conversions cost from the store, or measure it."""
@@ -259,19 +248,3 @@ class _Measurement:
             return planner.measure(candidates, budget.deadline)
         finally:
             self.data = planner.data
-
-    def _merge(self, budget: Budget) -> None:
-        """Merge touching partitions of the best covers into candidates, and measure these."""
-        opened, menu = self._inputs.open_model, self._inputs.menu
-        for _ in range(MERGE_ROUNDS):
-            if budget.spent:
-                break
-            problem = self.data.problem()
-            covers = [ranked.cover for ranked in k_best(problem, RUNNERS_UP + 1)]
-            merged = merged_candidates(opened.model, menu, problem, covers)
-            if not merged:
-                break
-            costs = opened.with_stored_costs(merged, self.data.costs)
-            self.data = self.data.with_candidates([*self.data.candidates, *merged], costs)
-            self._control.emit(RunUpdate(candidates=self.data.records()))
-            self.data = self.data.with_costs(self._measuring.add(merged, costs, budget.deadline))
