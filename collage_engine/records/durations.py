@@ -33,7 +33,7 @@ def parse_duration(text: str, *, or_none: bool = False) -> float:
         if found is None or found[2] not in ("", *_SECONDS):
             raise InvalidValue(f"{text!r} is no duration: write 90s, 10m or 1h")
         if not found[2]:
-            number = found[1]
+            number = found[1] if float(found[1]) else "2"
             raise InvalidValue(f"{text!r} has no unit: write {number}s or {number}m")
         seconds += float(found[1]) * _SECONDS[found[2]]
         at = found.end()

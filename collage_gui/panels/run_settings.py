@@ -7,6 +7,8 @@ import os
 import msgspec
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
+    QAbstractSpinBox,
+    QApplication,
     QCheckBox,
     QComboBox,
     QDoubleSpinBox,
@@ -215,7 +217,13 @@ class RunSettingsPanel(QWidget):
     # -- settings ----------------------------------------------------------------------
 
     def settings(self) -> RunSettings:
-        """Returns the settings of the fields; what has no field stays as in the document."""
+        """Returns the settings of the fields; what has no field stays as in the document.
+
+        A field that is being typed in is read as far as it is typed.
+        """
+        typed_in = QApplication.focusWidget()
+        if isinstance(typed_in, QAbstractSpinBox):
+            typed_in.interpretText()
         return msgspec.structs.replace(
             self.document.execution.settings,
             toolchains=self.toolchains.names(),

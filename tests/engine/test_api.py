@@ -10,6 +10,11 @@ from tests import zoo
 from tests.support.caches import fresh_cache
 
 
+def api_graph(model: object) -> object:
+    with api.open_model(model) as session:  # type: ignore[arg-type]
+        return session.graph
+
+
 @pytest.mark.slow
 def test_from_a_model_to_an_artifact(tmp_path, monkeypatch):
     monkeypatch.setenv("COLLAGE_CACHE_DIR", str(fresh_cache(tmp_path / "cache")))
@@ -19,6 +24,15 @@ def test_from_a_model_to_an_artifact(tmp_path, monkeypatch):
     model = tmp_path / "tiny.onnx"
     model.write_bytes(zoo.build("tiny").SerializeToString())
     stages: list[str] = []
+
+    def broken(event: object) -> None:
+        raise ValueError("the bar is broken")
+
+    proto = zoo.build("tiny")
+    with api.open_model(proto, listener=broken) as session:
+        assert session.graph == api_graph(model)
+        assert session.place(settings).placement is not None
+        assert len(session.runs) == 1, "a listener that fails loses no run"
 
     def listen(event: object) -> None:
         if isinstance(event, Stage) and event.done:
