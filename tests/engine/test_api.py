@@ -25,15 +25,6 @@ def test_from_a_model_to_an_artifact(tmp_path, monkeypatch):
     model.write_bytes(zoo.build("tiny").SerializeToString())
     stages: list[str] = []
 
-    def broken(event: object) -> None:
-        raise ValueError("the bar is broken")
-
-    proto = zoo.build("tiny")
-    with api.open_model(proto, listener=broken) as session:
-        assert session.graph == api_graph(model)
-        assert session.place(settings).placement is not None
-        assert len(session.runs) == 1, "a listener that fails loses no run"
-
     def listen(event: object) -> None:
         if isinstance(event, Stage) and event.done:
             stages.append(event.stage)
@@ -52,3 +43,12 @@ def test_from_a_model_to_an_artifact(tmp_path, monkeypatch):
     with api.load_session(tmp_path / "tiny.collage") as session:
         session.export(tmp_path / "again")
     assert api.run_artifact(tmp_path / "again", benchmark=True)["median_us"] > 0
+
+    def broken(event: object) -> None:
+        raise ValueError("the bar is broken")
+
+    proto = zoo.build("tiny")
+    with api.open_model(proto, listener=broken) as session:
+        assert session.graph == api_graph(model)
+        assert session.place(settings).placement is not None
+        assert len(session.runs) == 1, "a listener that fails loses no run"
