@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -46,7 +47,9 @@ from collage_engine.model.value_kinds import ValueKinds
 from collage_engine.records.errors import ModelError, UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node, OpKind, TensorType
 from collage_engine.records.numbering import NodeIndex
-from collage_engine.records.reasons import one_sentence
+from collage_engine.records.reasons import one_sentence, short_reason
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass
@@ -186,6 +189,11 @@ def _as_sentences(path: str) -> Iterator[None]:
         raise ModelError(f"{path} needs more memory to be opened than is free.") from None
     except RecursionError:
         raise ModelError(f"{path} is nested too deeply to be opened.") from None
+    except Exception as error:
+        _LOG.warning("the import of %s failed", path, exc_info=True)
+        raise ModelError(
+            f"{path}: the import failed: {one_sentence(short_reason(error))}"
+        ) from error
 
 
 def _import(

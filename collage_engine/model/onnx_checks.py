@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from onnx import ModelProto, TensorProto, ValueInfoProto
 
 from collage_engine.model.draft import Op, node_name
-from collage_engine.model.onnx_outer_values import outer_values
 from collage_engine.records.errors import ModelError
 
 _RANDOM = {
@@ -31,7 +30,7 @@ type."""
 
 
 def check_graph(model: ModelProto, path: str) -> None:
-    """Checks what no later step could handle; no shapes are needed for it.
+    """Checks for what the standard allows and no later step could handle.
 
     Raises:
         ModelError: The graph holds such a thing; the text says what to do.
@@ -45,76 +44,46 @@ def check_graph(model: ModelProto, path: str) -> None:
             "supported: store it densely."
         )
     for tensor in graph.initializer:
-        _check_tensor(tensor, f"the tensor '{tensor.name}'", path)
+        _check_element(tensor.data_type, f"the tensor '{tensor.name}'", path)
     for kind, values in (("input", graph.input), ("output", graph.output)):
         for value in values:
             _check_value(value, kind, path)
-    _check_nodes(model, path)
-
-
-def _check_tensor(tensor: TensorProto, what: str, path: str) -> None:
-    kind = tensor.data_type
-    if kind in (TensorProto.COMPLEX64, TensorProto.COMPLEX128):
-        raise ModelError(f"{path}: {what} holds complex numbers: not supported.")
-    if not kind or kind not in TensorProto.DataType.values():
-        raise ModelError(f"{path}: {what} has the unknown element type {kind}.")
-    if any(extent < 0 for extent in tensor.dims):
-        raise ModelError(f"{path}: {what} has a negative size in {list(tensor.dims)}.")
-
-
-def _check_value(value: ValueInfoProto, kind: str, path: str) -> None:
-    form = value.type.WhichOneof("value")
-    if form == "sequence_type" and value.type.sequence_type.elem_type.HasField("tensor_type"):
-        _check_element(value.type.sequence_type.elem_type.tensor_type.elem_type, value, kind, path)
-        return
-    if form in ("sequence_type", "optional_type", "map_type", "sparse_tensor_type"):
-        word = _FORMS[form]
-        raise ModelError(f"{path}: the {kind} '{value.name}' is {word}, not a tensor.")
-    element = value.type.tensor_type.elem_type
-    if kind == "input" and (form is None or not element):
-        raise ModelError(f"{path}: the input '{value.name}' has no element type.")
-    _check_element(element, value, kind, path)
-
-
-def _check_element(element: int, value: ValueInfoProto, kind: str, path: str) -> None:
-    if element in (TensorProto.COMPLEX64, TensorProto.COMPLEX128):
-        raise ModelError(f"{path}: the {kind} '{value.name}' holds complex numbers: not supported.")
-    if element not in TensorProto.DataType.values():
-        raise ModelError(
-            f"{path}: the {kind} '{value.name}' has the unknown element type {element}."
-        )
-
-
-def _check_nodes(model: ModelProto, path: str) -> None:
-    graph = model.graph
-    local = {(f.domain, f.name) for f in model.functions}
-    known = {i.name for i in graph.input} | {i.name for i in graph.initializer} | {""}
-    made: set[str] = set()
-    for node in graph.node:
-        name, op = node_name(node), node.op_type
-        plain = node.domain in ("", "ai.onnx")
-        if plain and (node.domain, op) not in local:
-            _check_operator(name, op, path)
-        for attribute in node.attribute:
-            if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
-                raise ModelError(f"{path}: the node '{name}' holds a sparse tensor: not supported.")
-            if attribute.HasField("t"):
-                _check_tensor(attribute.t, f"the node '{name}'", path)
-        for value in (*node.input, *outer_values(node)):
-            if value not in known:
-                raise ModelError(
-                    f"{path}: the node '{name}' ({op}) reads '{value}', which nothing before it "
-                    "makes: the file is broken or its nodes are not sorted."
-                )
-        for value in node.output:
-            if value in made:
-                raise ModelError(f"{path}: the value '{value}' is made twice ('{name}').")
-            if value:
-                made.add(value)
-                known.add(value)
+    made = {value for node in graph.node for value in node.output}
+    known = made | {value.name for value in (*graph.input, *graph.initializer)}
     for output in graph.output:
         if output.name not in known:
             raise ModelError(f"{path}: nothing makes the output '{output.name}'.")
+    local = {(f.domain, f.name) for f in model.functions}
+    for node in graph.node:
+        if node.domain in ("", "ai.onnx") and (node.domain, node.op_type) not in local:
+            _check_operator(node_name(node), node.op_type, path)
+        for attribute in node.attribute:
+            if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
+                raise ModelError(
+                    f"{path}: the node '{node_name(node)}' holds a sparse tensor: not supported."
+                )
+            if attribute.HasField("t"):
+                _check_element(attribute.t.data_type, f"the node '{node_name(node)}'", path)
+
+
+def _check_value(value: ValueInfoProto, kind: str, path: str) -> None:
+    what = f"the {kind} '{value.name}'"
+    form = value.type.WhichOneof("value")
+    if form == "sequence_type" and value.type.sequence_type.elem_type.HasField("tensor_type"):
+        element = value.type.sequence_type.elem_type.tensor_type.elem_type
+    elif form in _FORMS:
+        raise ModelError(f"{path}: {what} is {_FORMS[form]}, not a tensor.")
+    else:
+        element = value.type.tensor_type.elem_type
+    if element or kind == "input":
+        _check_element(element, what, path)
+
+
+def _check_element(element: int, what: str, path: str) -> None:
+    if element in (TensorProto.COMPLEX64, TensorProto.COMPLEX128):
+        raise ModelError(f"{path}: {what} holds complex numbers: not supported.")
+    if not element or element not in TensorProto.DataType.values():
+        raise ModelError(f"{path}: {what} has the unknown element type {element}.")
 
 
 def _check_operator(name: str, op: str, path: str) -> None:

@@ -20,14 +20,8 @@ from collage_engine.model.onnx_fold import constants_to_initializers, fold
 from collage_engine.model.onnx_outer_values import with_branches
 from collage_engine.model.onnx_pads import explicit_pads, pads_into_convolutions
 from collage_engine.model.onnx_quantized import dequantize_per_reader, pad_in_float
-from collage_engine.model.onnx_ranges import (
-    check_attributes,
-    check_ranges,
-    check_recurrent,
-    check_sizes,
-)
 from collage_engine.model.onnx_recurrent import steps_first
-from collage_engine.model.onnx_standard import check_inference, infer_loosely
+from collage_engine.model.onnx_standard import check_inference, check_sizes, infer_loosely
 from collage_engine.records.errors import ModelError
 from collage_engine.records.graph import OPEN_SIZE
 
@@ -78,7 +72,6 @@ def check_types(draft: Draft) -> None:
     Raises:
         ModelError: A node does not; or a value has a negative size, or fits no memory.
     """
-    check_ranges(draft)
     _take_types(draft, check_inference(_undeclared(draft), draft.path))
     check_sizes(draft)
 
@@ -146,21 +139,10 @@ SUPPORTED = CleanUpPass(
     lambda draft: check_operators(draft.ops, draft.path),
     "No operator is random.",
 )
-ATTRIBUTES = CleanUpPass(
-    "check attributes",
-    check_attributes,
-    "Kernels, strides, dilations, pads and directions are such as their operators allow.",
-)
-RECURRENT = CleanUpPass(
-    "check recurrent weights",
-    check_recurrent,
-    "The weights of recurrent nodes fit their inputs and each other.",
-)
 TYPES = CleanUpPass(
     "check types",
     check_types,
-    "Every node fits the types and sizes of its inputs; constant indices lie within what they "
-    "index.",
+    "Every node fits the types and sizes of its inputs, as far as ONNX's inference looks at them.",
 )
 AFFINE = CleanUpPass(
     "fold affine",
@@ -210,7 +192,6 @@ def clean_up(model: ModelProto, path: str = "") -> CleanModel:
             "(onnx.version_converter)."
         )
     CONSTANTS.run(draft)
-    ATTRIBUTES.run(draft)
     _fold_to_fixed_point(draft)
     for each in FINAL_PASSES:
         each.run(draft)
@@ -226,10 +207,10 @@ def _fold_to_fixed_point(draft: Draft) -> None:
     """Fold, infer and expand until nothing changes: each makes work for the others."""
     while True:
         before = len(draft.ops), len(draft.types)
-        for each in (FOLD, DROP_DEAD, INFER, RECURRENT):
+        for each in (FOLD, DROP_DEAD, INFER):
             each.run(draft)
         if EXPAND.run(draft):
-            for each in (SUPPORTED, CONSTANTS, ATTRIBUTES, INFER):
+            for each in (SUPPORTED, CONSTANTS, INFER):
                 each.run(draft)
             continue
         shapes_wait = any(op.type in ("Shape", "Size") for op in draft.ops)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 from onnx.external_data_helper import (
     load_external_data_for_tensor,
     set_external_data,
@@ -26,18 +26,8 @@ from collage_engine.model.mapped_weights import (
     keep_in_file,
     mapped_from_bytes,
 )
-from collage_engine.records.checks import LARGEST_INTEGER
 from collage_engine.records.errors import ModelError
 from collage_engine.records.reasons import first_line, shown
-
-_BITS: dict[int, int] = {
-    TensorProto.INT4: 4,
-    TensorProto.UINT4: 4,
-    TensorProto.FLOAT4E2M1: 4,
-    TensorProto.INT2: 2,
-    TensorProto.UINT2: 2,
-}
-"""Element types of which several lie in one byte, by their size in bits."""
 
 
 def every_tensor(model: ModelProto) -> Iterator[TensorProto]:
@@ -101,74 +91,29 @@ def _can_be_mapped(tensor: TensorProto, place: Place) -> bool:
     )
 
 
-def tensor_bytes(tensor: TensorProto) -> int:
-    """Returns the size in bytes of a tensor's data, by its type and shape.
-
-    Raises:
-        ValueError: The size is not known.
-    """
-    if any(extent < 0 for extent in tensor.dims):
-        raise ValueError("it has a negative size")
-    elements = 0 if 0 in tensor.dims else 1
-    for extent in tensor.dims:
-        elements *= extent
-        if elements > LARGEST_INTEGER:
-            raise ValueError("it has more elements than any file can hold")
-    if tensor.data_type in _BITS:
-        return (elements * _BITS[tensor.data_type] + 7) // 8
-    if tensor.data_type == TensorProto.STRING:
-        raise ValueError("strings cannot be kept in a file")
-    try:
-        return elements * int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
-    except (KeyError, ValueError, TypeError):
-        raise ValueError(f"the element type {tensor.data_type} is not known") from None
-
-
 def _checked_place(tensor: TensorProto, path: Path) -> Place:
     """Returns where a tensor of the model at ``path`` has its data.
 
     Raises:
-        ModelError: The place is no range of a file beside the model.
+        ModelError: The place is no range of a file in the model's folder or below it.
     """
-    place = {entry.key: entry.value for entry in tensor.external_data}
-    name, location = shown(tensor.name), place.get("location", "")
-    relative = Path(location)
-    if not location or "\0" in location or relative.is_absolute() or ".." in relative.parts:
-        raise ModelError(
-            f"{path}: the tensor '{name}' keeps its data at '{shown(location)}', which is not "
-            "a file beside the model."
-        )
-    file = path.parent / relative
-    if not _is_inside(file, path.parent):
-        raise ModelError(
-            f"{path}: the tensor '{name}' keeps its data at '{shown(location)}', which leads out "
-            "of the model's folder."
-        )
-    if not _is_file(file):
-        raise ModelError(
-            f"{path} keeps its weights in '{shown(location)}' (tensor '{name}'), which is "
-            f"missing: put it into {path.parent}."
-        )
+    fields = {entry.key: entry.value for entry in tensor.external_data}
+    location = fields.get("location", "")
+    named = f"{path}: the tensor '{shown(tensor.name)}' keeps its data in '{shown(location)}', "
+    file = path.parent / location
     try:
-        offset, size = int(place.get("offset") or 0), tensor_bytes(tensor)
-        length = int(place.get("length") or size)
-        if max(offset, length) > LARGEST_INTEGER:
-            raise ValueError("no file is that long")
-        if offset < 0 or length != size:
-            raise ValueError(
-                f"it has {size} bytes by its type and shape, and is said to lie in {length} bytes "
-                f"from byte {offset}"
-            )
-    except ValueError as error:
-        raise ModelError(
-            f"{path}: the data of the tensor '{name}' in '{shown(location)}' cannot be read: "
-            f"{first_line(str(error))}."
-        ) from None
-    if file.stat().st_size < offset + length:
-        raise ModelError(
-            f"{file} is truncated: the tensor '{name}' ends at byte {offset + length}, the file at "
-            f"{file.stat().st_size}."
-        )
+        inside = file.resolve().is_relative_to(path.parent.resolve())
+        if inside and not file.exists():
+            raise ModelError(f"{named}which is missing: put it into {path.parent}.")
+        if not inside or not file.is_file():
+            raise ModelError(f"{named}which is no file in the model's folder.")
+        size = file.stat().st_size
+        offset = int(fields.get("offset") or 0)
+        length = int(fields.get("length") or size - offset)
+    except (OSError, RuntimeError, ValueError):  # no name of a file, links in a circle, no numbers
+        raise ModelError(f"{named}and what it says of the place is not possible.") from None
+    if offset < 0 or length < 0 or size < offset + length:
+        raise ModelError(f"{named}which is truncated or of another model: it has {size} bytes.")
     return Place(file, offset, length)
 
 
@@ -183,18 +128,3 @@ def _load(tensor: TensorProto, place: Place, path: Path) -> None:
         raise ModelError(f"{place.file} cannot be read: {shown(first_line(str(error)))}.") from None
     tensor.data_location = TensorProto.DEFAULT
     del tensor.external_data[:]
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # a name that no file can have
-        return False
-
-
-def _is_inside(file: Path, folder: Path) -> bool:
-    """Tell whether a file lies in a folder or below it, wherever links lead."""
-    try:
-        return file.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError, ValueError):  # links in a circle, a name that no file can have
-        return False

@@ -17,12 +17,6 @@ from collage_engine.records.errors import ModelError, UsageError
 from collage_engine.records.files import SpecialFileError, open_regular
 from collage_engine.records.reasons import short_reason
 
-_LENGTH_DELIMITED = 2
-"""Protobuf's wire type of strings and messages."""
-_GRAPH_FIELD = 7
-"""The number of the field ``ModelProto.graph`` (onnx.proto)."""
-_VARINT_BYTES = 10
-"""Bytes of protobuf's longest number: 64 bits, 7 of them in each byte."""
 _LARGEST_FILE = (1 << 31) - 1
 """Bytes of the largest message that protobuf can read."""
 
@@ -87,48 +81,10 @@ def parse_model(data: bytes, path: str) -> ModelProto:
     try:
         model = onnx.load_model_from_string(data)
     except DecodeError:
-        if _is_truncated(data):
-            raise ModelError(
-                f"{path} is truncated: it ends in the middle of the model. Copy it again."
-            ) from None
-        raise ModelError(f"{path} is not an ONNX file.") from None
-    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
-        if _is_truncated(data):
-            raise ModelError(f"{path} is truncated: the graph is missing. Copy it again.")
-        raise ModelError(f"{path} is not an ONNX model: it holds no graph.")
+        model = ModelProto()
+    if not (model.graph.node or model.graph.output):
+        raise ModelError(f"{path} is not an ONNX file, or only a part of one: copy it again.")
     return model
-
-
-def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """Return the number at a place and the place after it; ``ValueError`` where it is too long."""
-    value = 0
-    for count in range(_VARINT_BYTES):
-        byte = data[place + count]
-        value |= (byte & 127) << 7 * count
-        if byte < 128:
-            return value, place + count + 1
-    raise ValueError("no number of protobuf's is that long")
-
-
-def _is_truncated(data: bytes) -> bool:
-    """Return whether the top-level fields look like a ``ModelProto`` that stops too early."""
-    place = 0
-    seen = set()
-    try:
-        while place < len(data):
-            tag, place = _varint(data, place)
-            field, wire = tag >> 3, tag & 7
-            if not (1 <= field <= 8 or field in (14, 20, 25, 26)) or wire not in (0, 2):
-                return False
-            seen.add(field)
-            value, place = _varint(data, place)
-            if wire == _LENGTH_DELIMITED:
-                place += value
-    except IndexError:
-        return True
-    except ValueError:
-        return False
-    return place > len(data) or (1 in seen and _GRAPH_FIELD not in seen)
 
 
 def tensor_array(tensor: TensorProto, where: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Every broken model gets one sentence that names the file and says what is wrong."""
+"""Every broken model gets one sentence that names the file, from the import or when it is run."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import import_model
 from collage_engine.records.errors import CollageError
 from collage_engine.records.reasons import MOST_OF_A_SENTENCE
-from tests.support.broken_models import BROKEN, Broken
+from tests.support.broken_models import BROKEN, REFUSED_WHEN_RUN, Broken
+
+
+def written(broken: Broken, folder: Path) -> Path:
+    path = folder / "self.onnx"
+    path.write_bytes(broken.data())
+    return path
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda b: b.name)
 def test_a_broken_model_is_refused_in_one_sentence(broken: Broken, tmp_path: Path) -> None:
-    path = tmp_path / "self.onnx"
-    path.write_bytes(broken.data())
+    path = written(broken, tmp_path)
     with pytest.raises(CollageError) as error:
         import_model(path)
     said = str(error.value)
@@ -24,4 +30,12 @@ def test_a_broken_model_is_refused_in_one_sentence(broken: Broken, tmp_path: Pat
     assert str(path) in said
     assert said.isprintable(), repr(said)
     assert len(said) <= len(str(path)) + MOST_OF_A_SENTENCE
-    assert "Traceback" not in said and "Check failed" not in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("broken", REFUSED_WHEN_RUN, ids=lambda b: b.name)
+def test_what_the_import_takes_the_first_run_refuses(broken: Broken, tmp_path: Path) -> None:
+    """A placement begins with the true outputs of the file, before any code is made."""
+    model = import_model(written(broken, tmp_path))
+    with pytest.raises(CollageError, match=r"self\.onnx cannot be run"):
+        original_outputs(model, model.random_inputs(0))

@@ -31,7 +31,7 @@ from tests.zoo.net import Net
             "MaxPool",
             {"kernel_shape": [9, 9, 9, 9]},
             "",
-            r"'culprit' \(MaxPool\) is not possible: its kernel",
+            r"op_type:MaxPool, node name: culprit",
         ),
     ],
 )
@@ -60,7 +60,7 @@ def test_shapes_that_do_not_fit_name_the_node() -> None:
     net.output(
         net.op("MatMul", net.input("x", [2, 3]), net.weight(4, 5), name="culprit"), shape=[2, 5]
     )
-    with pytest.raises(ModelError, match="'culprit'"):
+    with pytest.raises(ModelError, match="culprit"):
         import_onnx(net.model(), "m.onnx")
 
 

@@ -114,5 +114,5 @@ def test_a_branch_that_reads_what_nobody_makes_is_refused_with_its_node() -> Non
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    with pytest.raises(ModelError, match=r"'choice' .If. reads 'ghost', which nothing before it"):
+    with pytest.raises(ModelError, match=r"ghost.*choice"):
         import_onnx(model, "m.onnx")

@@ -150,27 +150,24 @@ def test_weights_that_are_mapped_come_from_the_models_folder_too(
     model, _ = read_model(path)
     assert is_mapped(model.graph.initializer[0])
     write(_OUTSIDE[place].format(folder=folders))
-    with pytest.raises(ModelError, match=r"not a file beside the model|leads out"):
+    with pytest.raises(ModelError, match="no file in the model's folder"):
         read_model(path)
 
 
 @pytest.mark.parametrize(
-    ("dims", "place"),
+    "place",
     [
-        ([1 << 62] * 300, {}),
-        ([1 << 62] * 40, {}),
-        ([_SIZE], {"offset": "9" * 4000}),
-        ([_SIZE], {"offset": "9" * 4300}),
-        ([_SIZE], {"length": "9" * 4300}),
+        {"offset": "9" * 4000},
+        {"offset": "9" * 4300},
+        {"length": "9" * 4300},
     ],
 )
 def test_a_place_that_no_file_has_is_refused_in_a_sentence(
-    folders: Path, dims: list[int], place: dict[str, str]
+    folders: Path, place: dict[str, str]
 ) -> None:
     path = folders / "A/m.onnx"
     model = _of([helper.make_node("Cast", ["k"], ["y"], to=TensorProto.FLOAT)])
     weight = _stored("secret.bin")
-    weight.dims[:] = dims
     for key, value in place.items():
         weight.external_data.add(key=key, value=value)
     model.graph.initializer.append(weight)
