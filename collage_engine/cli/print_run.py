@@ -22,7 +22,6 @@ from collage_engine.drawing.figures import (
     candidate_counts_text,
     clocks_text,
     ending_sentences,
-    pace_text,
 )
 from collage_engine.drawing.formatting import (
     counted,
@@ -193,7 +192,6 @@ def _print_estimate(placement: Placement) -> None:
             us=time_text(placement.estimated_us),
             off=time_text(abs(off)),
             direction=MORE if off >= 0 else LESS,
-            pace=pace_text(placement.pace),
         )
         say(sentence)
 

@@ -48,6 +48,8 @@ class RunBudget:
         exporting_s: Seconds kept back for writing the artifact.
         added_s: Seconds that the user gave to tuning beside the budget; other stages leave them
             alone.
+        has_answer: Whether a placement has run with right numbers; without one, there is nothing
+            that is worth keeping time for, and measuring may take all of it.
         clock: Returns the time now, in seconds.
     """
 
@@ -55,6 +57,7 @@ class RunBudget:
     confirming_s: float = 0.0
     exporting_s: float = 0.0
     added_s: float = 0.0
+    has_answer: bool = True
     clock: Clock = time.monotonic
 
     @classmethod
@@ -72,9 +75,13 @@ class RunBudget:
         ends_at = clock() + settings.budget_s + added_s - spent_s
         return cls(ends_at=ends_at, added_s=added_s, clock=clock)
 
-    def keeping_back(self, confirming_s: float, exporting_s: float) -> RunBudget:
+    def keeping_back(
+        self, confirming_s: float, exporting_s: float, *, has_answer: bool = True
+    ) -> RunBudget:
         """Return the same budget with these seconds kept back for the end of the run."""
-        return replace(self, confirming_s=confirming_s, exporting_s=exporting_s)
+        return replace(
+            self, confirming_s=confirming_s, exporting_s=exporting_s, has_answer=has_answer
+        )
 
     @property
     def left_s(self) -> float:

@@ -35,7 +35,6 @@ ALWAYS_LISTED: tuple[StageName, ...] = (
     "enumerate",
     "measure",
     "search",
-    "build",
     "confirm",
 )
 """Stages whose seconds a run's document always states, 0 where one did not run."""

@@ -42,11 +42,6 @@ SAME_SPEED = 0.01
 """Drift of the baselines between two runs, as a share, that is not worth a word; chosen."""
 
 
-PACE_WORTH_SAYING = 0.02
-"""Share by which the machine is slower or faster in the confirmation than in the trials that is not
-worth a word; chosen: medians of equal modules in different processes differ by a percent."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class PartitionFigures:
     """The three times of a partition in µs; None where one is not known."""
@@ -131,18 +126,7 @@ def estimate_text(placement: Placement) -> str:
     if off is None:
         return words.EXPECTED_LATENCY.format(us=us)
     sentence = words.EXPECTED_AND_MORE if off >= 0 else words.EXPECTED_AND_LESS
-    return sentence.format(us=us, off=time_text(abs(off)), pace=pace_text(placement.pace))
-
-
-def pace_text(pace: float | None) -> str:
-    """Returns ``; whole models took 7 % more than in their trials``; empty where it is less.
-
-    That is less than ``PACE_WORTH_SAYING`` more or less.
-    """
-    if pace is None or abs(pace - 1) < PACE_WORTH_SAYING:
-        return ""
-    share = f"{abs(100 * (pace - 1)):.0f}"
-    return words.PACE.format(share=share, direction=words.MORE if pace > 1 else words.LESS)
+    return sentence.format(us=us, off=time_text(abs(off)))
 
 
 def bound_text(run: Run) -> str:
@@ -227,8 +211,6 @@ def why_not_found(run: Run) -> str:
     if found.measured_us is None:
         return words.FOUND_NOT_MEASURED.format(found=who, latency=latency_text(found))
     us = time_text(found.measured_us)
-    if found.from_trial:
-        return words.FOUND_IN_TRIAL.format(found=who, us=us)
     if "collage" in run.tied:
         return words.FOUND_TIED.format(found=who, us=us, winner=winner_title(run))
     against = against_text(found.measured_us, chosen.measured_us, winner_title(run))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collage_engine.drawing.baselines import baseline_title
+from collage_engine.drawing.baselines import baseline_title, contender_title
 from collage_engine.drawing.formatting import counted, gain_text
 from collage_engine.records.placement import Baseline, Run
-from collage_engine.wording.runs import NOT_ALLOWED, TIED, TRIAL_ONLY
+from collage_engine.wording.runs import ALSO, NOT_ALLOWED, TIED
 
 KINDS = {"whole-model": "whole model", "fuseops": "FuseOps", "greedy": "greedy", "user": "yours"}
 EXPORTED = "as exported"
@@ -29,16 +29,14 @@ class Row:
     """Whether the placement is as fast as the chosen one, as far as the rounds can tell."""
     barred: str | None = None
     """The pins or deployment constraints that the placement breaks; None where it breaks none."""
-    from_trial: bool = False
-    """Whether its time is that of a trial before the confirmation, in which it took no part."""
+    also: tuple[str, ...] = ()
+    """Other baselines that are the same placement."""
 
     @property
     def about(self) -> str:
-        """Return its kind, and what else is to be known of it: ``greedy, trial only``.
-
-        That is that its time is that of a trial only, and that it may not be exported.
-        """
-        notes = [TRIAL_ONLY] * self.from_trial + [NOT_ALLOWED] * bool(self.barred)
+        """Return its kind, and what else is to be known of it: ``greedy, not allowed``."""
+        notes = [ALSO.format(names=", ".join(self.also))] if self.also else []
+        notes += [NOT_ALLOWED] * bool(self.barred)
         return ", ".join([self.kind, *notes])
 
     def against(self, reference_us: float | None) -> str:
@@ -72,8 +70,7 @@ def latency_rows(run: Run) -> list[Row]:
                 spread_us=ours.spread_us,
                 estimated_us=ours.estimated_us,
                 chosen=run.winner == "collage",
-                tied="collage" in run.tied and not ours.from_trial,
-                from_trial=ours.from_trial,
+                tied="collage" in run.tied,
             )
         )
     for base in run.baselines:
@@ -102,7 +99,7 @@ def latency_rows(run: Run) -> list[Row]:
                 chosen=won,
                 tied=base.name in run.tied,
                 barred=base.barred,
-                from_trial=base.from_trial,
+                also=tuple(contender_title(name, "fuseops") for name in base.names),
             )
         )
     return sorted(rows, key=lambda row: (row.us is None, row.us or 0.0, not row.chosen))

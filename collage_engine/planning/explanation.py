@@ -167,8 +167,6 @@ def _of_the_run(
     text = words.EXPORTED_BASELINE.format(baseline=baseline, toolchain=toolchain)
     if ours is not None and took is not None:
         sentence = words.BASELINE_FASTER if took <= ours else words.BASELINE_TIED
-        if found is not None and found.from_trial:
-            sentence = words.BASELINE_CONFIRMED
         text = sentence.format(text=text, took=time_text(took), ours=time_text(ours))
     if part.candidate == str(chosen):
         return [f"{text}."]

@@ -21,7 +21,7 @@ StageName = Literal[
     "measure",
     "tune",
     "search",
-    "in-place",
+    "calibrate",
     "accuracy",
     "build",
     "confirm",

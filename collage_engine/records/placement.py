@@ -94,15 +94,9 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """20th and 80th percentile of the end-to-end rounds."""
     additive_error_us: float | None = None
     """measured_us − estimated_us"""
-    pace: float | None = None
-    """Times as long as in the trials at the begin of the run that whole models took in the
-    confirmation, in the median: estimates rest on times of the begin. None: fewer than three of
-    them were timed in both, or an older version wrote the run."""
     spin: bool = False
     conversions: tuple[Conversion, ...] = ()
     """In order of the values."""
-    from_trial: bool = False
-    """Whether its time is that of a trial before the confirmation, in which it took no part."""
 
     @property
     def candidates(self) -> frozenset[str]:
@@ -132,9 +126,8 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     """Of the whole model, the largest over the samples."""
     barred: str | None = None
     """Why it may not be exported, whatever its time: a deployment constraint, or pins."""
-    from_trial: bool = False
-    """Whether its time is that of its trial at the begin of the run: it took no part in the
-    confirmation."""
+    names: tuple[str, ...] = ()
+    """Other baselines that are the same cover: they were timed once."""
 
 
 class CandidateCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -237,21 +230,17 @@ class Run(msgspec.Struct, kw_only=True):
     accuracy: Accuracy | None = None
     """What became of the promise on accuracy, where one was made."""
     tied: list[str] = []
-    """``collage`` and baselines whose times cannot be told from those of what is exported: the
-    interval of their paired differences contains 0 in one of the two sets of rounds (in those of
-    their trials, where these decided), or they differ by less than equal modules in different
-    processes do."""
-    tie_coverage: float | None = None
-    """How often the least certain of these intervals holds the true difference (0.96, say), as its
-    number of rounds allows; None where nothing was compared, or by an older version."""
+    """``collage`` and baselines whose times cannot be told from those of what is exported: within 1
+    % in their common rounds, or within 3 % and not told apart by a signed-rank test."""
     ended: Literal["finished", "budget", "stopped"] = "finished"
     """Why the run ended: every stage did its work, the budget was spent, or the user stopped it and
     kept the best placement so far."""
     unmeasured: Unmeasured | None = None
     """What was left out for want of time; None: nothing, or an older version wrote the run."""
     confirmation: Literal["full", "quick", "trial"] = "full"
-    """How the placement was confirmed: against all baselines, against the few that matter most in
-    few rounds, or by nothing but the trial of the first stage, since the time had ended."""
+    """How the placement was confirmed: timed in a fresh process after a race with all baselines
+    (``full``) or with some of them (``quick``), or by the race alone, since the time had ended
+    (``trial``)."""
     first_answer_s: float | None = None
     """Seconds from the run's begin to its first provisional placement; None: there was none."""
     measured_on: str = ""

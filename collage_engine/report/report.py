@@ -88,7 +88,6 @@ LATENCY_COLUMNS = (
     "chosen",
     "tied",
     "reason",
-    "from_trial",
 )
 SHAPE_COLUMNS = (
     "shape",
@@ -225,7 +224,6 @@ def latencies_csv(document: Document, run: Run) -> str:
             row.chosen,
             row.tied,
             row.reason or row.barred,
-            row.from_trial,
         ]
         for row in latency_rows(run)
     )

@@ -21,7 +21,6 @@ from collage_engine.drawing.formatting import (
     moment_text,
     number_text,
 )
-from collage_engine.drawing.latencies import latency_rows
 from collage_engine.drawing.memory_figures import partition_memory, toolchain_memory
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.drawing.roofline import partition_roofs, roofline_sentence
@@ -44,19 +43,14 @@ def ties_sentences(run: Run) -> list[str]:
     if not tied:
         timed = sum(base.measured_us is not None for base in run.baselines)
         return [words.NO_TIES.format(chosen=chosen)] if timed else []
-    said = [words.TIES.format(chosen=chosen, names=", ".join(tied))]
-    if run.tie_coverage is not None:
-        said.append(words.TIE_COVERAGE.format(share=f"{100 * run.tie_coverage:.0f} %"))
-    return said
+    return [words.TIES.format(chosen=chosen, names=", ".join(tied))]
 
 
 def about_latencies(run: Run) -> str:
     """Returns the conditions under which the latencies were measured, in a sentence."""
-    said = words.ABOUT_LATENCIES.format(
+    return words.ABOUT_LATENCIES.format(
         device=run.device or run.target, threads=counted(run.threads, "thread")
     )
-    some = any(row.from_trial for row in latency_rows(run))
-    return f"{said} {words.ABOUT_TRIALS}" if some else said
 
 
 def roofline(document: Document, run: Run) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Placements with the times of their confirmation."""
+"""Placements with the times of the race."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from collage_engine.records.cost import Cost
 from collage_engine.records.placement import Placement
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.api import check
-from collage_engine.trials.confirmation import Confirmation
 from collage_engine.trials.contender import ContenderResult
+from collage_engine.trials.race import RaceResult
 
 
 def chosen_placement(
     data: ProblemData,
     placements: Sequence[Placement],
-    confirmation: Confirmation,
+    race_result: RaceResult,
 ) -> Placement:
-    """Return the winner of a confirmation as a placement with its end-to-end times.
+    """Return the winner of the race as a placement with its end-to-end times.
 
     A baseline, or a mix that was tried first, may win with a partition whose candidate was left
     unmeasured. What it took in the winner's own profile stands for its cost then, so that a
@@ -30,14 +30,14 @@ def chosen_placement(
 
     Args:
         data: All candidates with their costs.
-        placements: The covers that were confirmed.
-        confirmation: What came of it.
+        placements: The covers of the search.
+        race_result: How the race ended.
     """
-    winner = confirmation.winner
+    winner = race_result.winner
     placement = _searched(placements, winner)
     if placement is None or placement.estimated_us is None:
-        placement = baseline_placement(with_profiled_costs(data, confirmation), winner)
-    in_model_us = dict(enumerate(confirmation.in_place_us))
+        placement = baseline_placement(with_profiled_costs(data, race_result), winner)
+    in_model_us = dict(enumerate(race_result.in_model_us))
     parts = placement.partitions
     if winner.built is not None:
         # The builder may run partitions in another order than the search listed them.
@@ -49,13 +49,13 @@ def chosen_placement(
             for k, built in enumerate(winner.built.parts)
         )
     return msgspec.structs.replace(
-        with_times(placement, winner, confirmation.pace),
+        with_times(placement, winner),
         partitions=parts,
         spin=bool(winner.built and winner.built.spin),
     )
 
 
-def with_profiled_costs(data: ProblemData, confirmation: Confirmation) -> ProblemData:
+def with_profiled_costs(data: ProblemData, race_result: RaceResult) -> ProblemData:
     """Return the data with costs of the winner's partitions that have none, from its profile.
 
     A cost is the profile's share of the measured time, since profiling takes time of its own. It
@@ -64,35 +64,45 @@ def with_profiled_costs(data: ProblemData, confirmation: Confirmation) -> Proble
 
     Args:
         data: All candidates with their costs.
-        confirmation: The winner, with the times of its partitions.
+        race_result: The winner, with the times of its partitions.
     """
-    built, measured_us = confirmation.winner.built, confirmation.winner.measured_us
+    built, measured_us = race_result.winner.built, race_result.winner.measured_us
     if built is None:
         return data
-    total_us = sum(confirmation.in_place_us)
+    total_us = sum(race_result.in_model_us)
     share = min(1.0, measured_us / total_us) if measured_us and total_us > 0 else 1.0
     seen = {
         part.candidate: Cost(state="measured", median_us=us * share)
-        for part, us in zip(built.parts, confirmation.in_place_us, strict=False)
+        for part, us in zip(built.parts, race_result.in_model_us, strict=False)
         if not data.costs.cost(part.candidate).usable
     }
     return data.with_costs(data.costs.with_isolated(seen)) if seen else data
 
 
-def runners_up(placements: Sequence[Placement], confirmation: Confirmation) -> list[Placement]:
-    """Return the covers of several toolchains that did not win, with their end-to-end times.
+def runners_up(
+    data: ProblemData, placements: Sequence[Placement], race_result: RaceResult
+) -> list[Placement]:
+    """Return the covers of several toolchains that ran and did not win, the fastest first.
 
-    The search's best one comes first, unless another took less time.
+    They are those of the search, and the fastest one of all others.
     """
-    found = [
-        with_times(placement, outcome, confirmation.pace)
-        for outcome in confirmation.results
-        if outcome.contender.kind == "collage"
-        and outcome.contender.key != confirmation.winner.contender.key
-        and (placement := _searched(placements, outcome)) is not None
-    ]
-    fastest = min(found, key=lambda one: one.measured_us or math.inf, default=None)
-    return sorted(found, key=lambda one: one is not fastest)
+    found, others = [], []
+    for outcome in race_result.results:
+        ours = outcome.contender.kind == "collage" and outcome.measured_us is not None
+        if not ours or outcome.contender.module == race_result.winner.contender.module:
+            continue
+        placement = _searched(placements, outcome)
+        if placement is not None:
+            found.append(with_times(placement, outcome))
+        elif outcome.contender.eligible:
+            others.append(with_times(baseline_placement(data, outcome), outcome))
+    found += sorted(others, key=_measured_us)[:1]
+    return sorted(found, key=_measured_us)
+
+
+def _measured_us(placement: Placement) -> float:
+    """Return the measured time of a placement in microseconds; infinite where there is none."""
+    return math.inf if placement.measured_us is None else placement.measured_us
 
 
 def _searched(placements: Sequence[Placement], outcome: ContenderResult) -> Placement | None:
@@ -104,16 +114,8 @@ def _searched(placements: Sequence[Placement], outcome: ContenderResult) -> Plac
     return next(covers, None)
 
 
-def with_times(
-    placement: Placement, outcome: ContenderResult, pace: float | None = None
-) -> Placement:
-    """Return a placement with its end-to-end time, and with the additive error of its estimate.
-
-    Args:
-        placement: The placement.
-        outcome: What it took.
-        pace: See ``Confirmation.pace``; None also where the time is that of a trial.
-    """
+def with_times(placement: Placement, outcome: ContenderResult) -> Placement:
+    """Return a placement with its end-to-end time, and with the additive error of its estimate."""
     additive_error_us = None
     if outcome.measured_us is not None and placement.estimated_us is not None:
         additive_error_us = outcome.measured_us - placement.estimated_us
@@ -122,8 +124,6 @@ def with_times(
         measured_us=outcome.measured_us,
         spread_us=outcome.spread_us,
         additive_error_us=additive_error_us,
-        pace=None if outcome.from_trial else pace,
-        from_trial=outcome.from_trial,
     )
 
 

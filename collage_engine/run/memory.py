@@ -1,4 +1,4 @@
-"""Records memory and size of the winner of a confirmation."""
+"""Records memory and size of the winner of a race."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.memory import MemorySeen, MemoryUse
 from collage_engine.records.settings import RunSettings
-from collage_engine.trials.confirmation import Confirmation
 from collage_engine.trials.contender import ContenderResult
+from collage_engine.trials.race import RaceResult
 from collage_engine.wording import constraints as say
 from collage_engine.wording.amounts import time_text
 
@@ -22,7 +22,7 @@ def memory_use(
     """Return the memory that a placement's process took, and the sizes of its files.
 
     Args:
-        outcome: The placement's confirmation.
+        outcome: The placement, as it took part in the race.
         weights_bytes: Size of the model's own weights.
         artifact: The folder it was exported to; None: it was not.
         place_peak_bytes: The largest memory of the whole run; None: nobody watched it.
@@ -51,7 +51,7 @@ def _folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def memory_verdict(settings: RunSettings, confirmation: Confirmation) -> list[LimitVerdict]:
+def memory_verdict(settings: RunSettings, race_result: RaceResult) -> list[LimitVerdict]:
     """Return the verdict on the limit on memory; an empty list where none was asked for.
 
     Its price is the winner's measured time less that of the fastest contender which only this limit
@@ -59,15 +59,15 @@ def memory_verdict(settings: RunSettings, confirmation: Confirmation) -> list[Li
 
     Args:
         settings: The run's settings, with the limit.
-        confirmation: The times and the memory of the contenders.
+        race_result: The times and the memory of the contenders.
     """
     most = settings.max_memory_bytes
     if not most:
         return []
-    winner = confirmation.winner
+    winner = race_result.winner
     barred = [
         one.measured_us
-        for one in confirmation.results
+        for one in race_result.results
         if one.over_memory and one.measured_us is not None
     ]
     price = None

@@ -14,7 +14,8 @@ from collage_engine.records.placement import Baseline, CandidateCounts, Run
 from collage_engine.run.chosen_placement import baseline_placement, with_times
 from collage_engine.run.facts import model_facts, settings_facts
 from collage_engine.run.problem_data import ProblemData
-from collage_engine.trials.whole_models import WholeModels
+from collage_engine.trials.baselines import COLLAGE
+from collage_engine.trials.race import Race
 
 
 class RunSoFar(Protocol):
@@ -41,24 +42,26 @@ class RunSoFar(Protocol):
         """Returns the candidates and their costs."""
 
 
-def announce(inputs: RunSoFar, known: WholeModels, control: RunControl) -> None:
+def announce(inputs: RunSoFar, race: Race, control: RunControl) -> None:
     """Show the fastest placement so far to whoever follows the run."""
-    control.emit(Provisional(run=provisional_document(inputs, known, control)))
+    control.emit(Provisional(run=provisional_document(inputs, race, control)))
 
 
-def provisional_document(inputs: RunSoFar, known: WholeModels, control: RunControl) -> Run:
+def provisional_document(inputs: RunSoFar, race: Race, control: RunControl) -> Run:
     """Return the run's document as far as it is known.
 
     Args:
         inputs: The inputs of the stage that found the answer.
-        known: The placements that were tried; at least one of them was timed.
+        race: The placements that take part; one of them leads.
         control: The run's warnings and times.
 
     Returns:
-        The document, with the fastest placement that was tried.
+        The document, with the leader.
     """
-    data, best = inputs.data, known.best
-    assert best is not None
+    data, results = inputs.data, race.results()
+    assert race.leader is not None
+    best = race.result_of(race.leader)
+    named = next(one.contender for one in results if one.contender.module == best.contender.module)
     placement = with_times(baseline_placement(data, best), best)
     distinct = len({candidate.key for candidate in data.candidates})
     return Run(
@@ -84,12 +87,12 @@ def provisional_document(inputs: RunSoFar, known: WholeModels, control: RunContr
                 candidates=tuple(part.id for part in one.contender.cover),
                 reduced=one.reduced,
                 barred=one.contender.barred,
-                from_trial=True,
+                names=one.names,
             )
-            for one in known.timed
-            if one.contender.kind != "collage"
+            for one in results
+            if one.contender.kind != "collage" and one.measured_us is not None
         ],
-        winner=best.contender.name,
+        winner=COLLAGE if named.kind == "collage" else named.name,
         pins=[],
         max_abs_error=best.max_abs_error,
         max_rel_error=best.max_rel_error,

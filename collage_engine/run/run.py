@@ -26,7 +26,7 @@ from collage_engine.run.stage import Facts, run_stages, take
 from collage_engine.run.stages.accuracy import KeepTolerance
 from collage_engine.run.stages.calibrate import Calibrate
 from collage_engine.run.stages.compile_only import CompileOnly, ExportUnmeasured
-from collage_engine.run.stages.confirm import Confirm, ListContenders
+from collage_engine.run.stages.confirm import Confirm
 from collage_engine.run.stages.enumerate import Enumerate
 from collage_engine.run.stages.export import Export, quiet_enough
 from collage_engine.run.stages.measure import Measure
@@ -38,15 +38,14 @@ from collage_engine.run.stages.whole_models import TimeWholeModels
 
 STAGES = (
     DrawSamples(),  # the reference's outputs, which placements are compared with
-    TimeWholeModels(),  # each toolchain alone: from here on there is an answer
+    TimeWholeModels(),  # each toolchain alone enters the race: from here on there is an answer
     TryMixes(),  # what groups of operators take inside the model, and the mixes that follow
     Measure(),  # isolated costs of the candidates that could matter
     Tune(),  # better kernels for those that tuning could bring into the best cover
     SearchCovers(),  # the covers with the least cost
     Calibrate(),  # costs within the model, and the best covers on these
     KeepTolerance(),  # the fastest covers within a promised tolerance
-    ListContenders(),  # the best covers and all baselines
-    Confirm(),  # all of them end to end, in turn, or those that there is time for
+    Confirm(),  # these and all baselines enter the race, as far as there is time; it ends
     Export(),  # the winner as a folder that runs by itself
 )
 """What follows the enumeration in a run on a device that is here.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -26,7 +26,6 @@ from collage_engine.records.placement import (
     Run,
     Unmeasured,
 )
-from collage_engine.records.same_work import SAME_WORK_FACTOR
 from collage_engine.records.tuning import TuneCounts
 from collage_engine.run.chosen_placement import (
     baseline_placement,
@@ -41,9 +40,8 @@ from collage_engine.run.tolerance_warnings import tolerance_warnings
 from collage_engine.search.problem import Answer
 from collage_engine.trials.accuracy import KeptTolerance
 from collage_engine.trials.baselines import COLLAGE
-from collage_engine.trials.confirmation import Confirmation
 from collage_engine.trials.contender import Contender, ContenderResult, Sample
-from collage_engine.trials.ranking import RANKING
+from collage_engine.trials.race import RaceResult
 from collage_engine.trials.tolerance import accuracy_of
 from collage_engine.tuning.tables import tables_of
 from collage_engine.wording import stages as say
@@ -67,7 +65,7 @@ class DocumentInputs:
     run_tolerance: RunTolerance
     not_finite: Mapping[str, float]
     kept: KeptTolerance | None
-    confirmation: Confirmation
+    race_result: RaceResult
     confirmed_how: Literal["full", "quick", "trial"]
     contenders_left_out: int
     chosen: Placement
@@ -83,12 +81,12 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         inputs: What the stages have found out.
         control: Knows the seconds of the stages, the warnings, and what was cut short.
     """
-    data, confirmation = inputs.data, inputs.confirmation
-    settings, answer, winner = data.settings, inputs.answer, confirmation.winner
+    data, race_result = inputs.data, inputs.race_result
+    settings, answer, winner = data.settings, inputs.answer, race_result.winner
     record = inputs.open_model.model.record
     baselines = [
         _baseline(inputs, outcome)
-        for outcome in confirmation.results
+        for outcome in race_result.results
         if outcome.contender.kind != "collage"
     ]
     bound = answer.lower_bound_us
@@ -107,7 +105,7 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         ),
         placement=inputs.chosen,
         baselines=baselines,
-        winner=confirmation.named,
+        winner=race_result.named,
         pins=pin_verdicts(data.pins, answer),
         max_abs_error=winner.max_abs_error,
         max_rel_error=winner.max_rel_error,
@@ -115,10 +113,10 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         artifact=inputs.artifact,
         started_at=inputs.started_at,
         settings=settings_facts(settings),
-        residual=_residual(confirmation),
+        residual=_residual(race_result),
         lower_bound_us=bound,
         optimality_loss_us=answer.cost_us - bound if answer.cost_us and bound else None,
-        apparent_loss_us=_apparent_loss_us(confirmation, baselines),
+        apparent_loss_us=_apparent_loss_us(race_result, baselines),
         device=inputs.menu.device_text,
         peak_memory_bytes=winner.peak_memory_bytes,
         memory=memory,
@@ -128,31 +126,30 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         not_finite=dict(inputs.not_finite),
         machine=[inputs.machine_before, inputs.machine_after],
         warnings=[
-            *tolerance_warnings(inputs.run_tolerance, confirmation.results),
+            *tolerance_warnings(inputs.run_tolerance, race_result.results),
             *control.warnings,
             *_unscheduled_warning(winner),
             *size_warning(memory.artifact_bytes, settings),
         ],
-        limits=[*limit_verdicts(answer), *memory_verdict(settings, confirmation)],
+        limits=[*limit_verdicts(answer), *memory_verdict(settings, race_result)],
         accuracy=accuracy_of(
             settings,
             inputs.run_tolerance.value,
             1 + len(inputs.further_samples),
             inputs.kept,
-            confirmation,
+            race_result,
             {candidate.id: candidate.instance for candidate in data.candidates},
         ),
         costs={name: cost for name, cost in costs.items() if cost.state != "unknown"},
-        rivals=runners_up(inputs.placements, confirmation),
+        rivals=runners_up(data, inputs.placements, race_result),
         tuning=inputs.tuning,
-        tied=tied_with_winner(confirmation),
-        tie_coverage=min((d.coverage for d in confirmation.differences.values()), default=None),
+        tied=tied_with_winner(race_result),
         tables=tables_of(inputs.chosen),
         ended=_ended(control),
         unmeasured=unmeasured,
         confirmation=inputs.confirmed_how,
-        objective="latency" if inputs.confirmed_how == "trial" else settings.objective,
-        streams=1 if inputs.confirmed_how == "trial" else max(1, settings.streams),
+        objective=settings.objective,
+        streams=max(1, settings.streams),
         first_answer_s=control.first_answer_s,
     )
 
@@ -250,69 +247,28 @@ def unmeasured_document(inputs: UnmeasuredInputs, control: RunControl) -> Run:
     )
 
 
-def tied_with_winner(confirmation: Confirmation) -> list[str]:
+def tied_with_winner(race_result: RaceResult) -> list[str]:
     """Return the contenders whose times cannot be told from the winner's, by name.
 
-    They are baselines and, where a baseline wins, the best cover that is another module than the
-    winner, as ``collage``.
-
-    The rounds that chose the winner and the fresh ones ran in different processes, and where a
-    process's memory lies makes a difference by itself. So one is slower than the winner only where
-    both sets of rounds say so, and by more than equal modules in different processes differ. What
-    took clearly longer is no tie, even where the rounds scatter too much to prove it; what took
-    less than the winner is one, since it would have won otherwise.
-
-    Contenders that are the same module were timed once, under the name of the first of them. The
-    time of a Python session's module as an artifact is shown only where that wins.
+    They are baselines and, where a baseline wins, covers of several toolchains, as ``collage``.
     """
-    winner = confirmation.winner
-    differences = confirmation.differences
-    equal_us = RANKING.near * (winner.measured_us or 0.0)
-    most_us = (SAME_WORK_FACTOR - 1) * winner.measured_us if winner.measured_us else math.inf
-    by_name = {outcome.contender.name: outcome for outcome in confirmation.results}
-    timed_as = {_timed_key(by_name[name]): name for name in differences if name in by_name}
-    tied = {
-        name
-        for name, apart in differences.items()
-        if name in by_name
-        and (
-            abs(apart.us) <= equal_us
-            or (
-                (apart.tied or name in confirmation.tied)
-                and max(-apart.us, _longer_us(by_name[name], winner)) <= most_us
-            )
-        )
-    }
-    others = [one for one in confirmation.results if _timed_key(one) != _timed_key(winner)]
-    covers = [one for one in others if one.contender.kind == COLLAGE]
-    shown = [(COLLAGE, one) for one in covers[:1] if confirmation.named != COLLAGE]
-    shown += [(one.contender.name, one) for one in others if one.contender.kind != COLLAGE]
-    return [name for name, one in shown if timed_as.get(_timed_key(one)) in tied]
+    kinds = {one.contender.name: one.contender.kind for one in race_result.results}
+    names = [COLLAGE if kinds.get(name) == COLLAGE else name for name in race_result.tied]
+    if race_result.named == COLLAGE:
+        names = [name for name in names if name != COLLAGE]
+    return list(dict.fromkeys(names))
 
 
-def _timed_key(outcome: ContenderResult) -> tuple[object, ...]:
-    """Return the key of the module whose rounds are shown: a trial times no Python session."""
-    contender = outcome.contender
-    return replace(contender, python_session=False).key if outcome.from_trial else contender.key
-
-
-def _longer_us(outcome: ContenderResult, winner: ContenderResult) -> float:
-    """Return the microseconds by which a contender's shown time is more than the winner's."""
-    if outcome.measured_us is None or winner.measured_us is None:
-        return 0.0
-    return outcome.measured_us - winner.measured_us
-
-
-def _apparent_loss_us(confirmation: Confirmation, baselines: Sequence[Baseline]) -> float | None:
+def _apparent_loss_us(race_result: RaceResult, baselines: Sequence[Baseline]) -> float | None:
     """Return the best cover's measured time less that of the fastest baseline."""
     best = min((b.measured_us for b in baselines if b.measured_us is not None), default=None)
-    ours = next(
+    ours = min(
         (
             outcome.measured_us
-            for outcome in confirmation.results
-            if outcome.contender.kind == "collage" and outcome.measured_us is not None
+            for outcome in race_result.results
+            if outcome.contender.kind == COLLAGE and outcome.measured_us is not None
         ),
-        None,
+        default=None,
     )
     return None if ours is None or best is None else ours - best
 
@@ -323,9 +279,8 @@ def _baseline(inputs: DocumentInputs, outcome: ContenderResult) -> Baseline:
     assert contender.kind != "collage"
     estimated = None
     if contender.cover:
-        is_winner = contender.key == inputs.confirmation.winner.contender.key
-        confirmation = inputs.confirmation
-        data = with_profiled_costs(inputs.data, confirmation) if is_winner else inputs.data
+        is_winner = contender.module == inputs.race_result.winner.contender.module
+        data = with_profiled_costs(inputs.data, inputs.race_result) if is_winner else inputs.data
         estimated = baseline_placement(data, outcome).estimated_us
     error = outcome.max_rel_error
     return Baseline(
@@ -335,19 +290,19 @@ def _baseline(inputs: DocumentInputs, outcome: ContenderResult) -> Baseline:
         spread_us=outcome.spread_us,
         estimated_us=estimated,
         reason=outcome.reason,
+        names=outcome.names,
         partitions=max(1, len(contender.cover)),
         reduced=outcome.reduced,
         max_rel_error=error if error is not None and math.isfinite(error) else None,
         barred=contender.barred,
-        from_trial=outcome.from_trial,
         order=tuple(dict.fromkeys(part.instance.toolchain for part in contender.cover)),
         candidates=tuple(part.id for part in contender.cover),
     )
 
 
-def _residual(confirmation: Confirmation) -> list[Residual]:
+def _residual(race_result: RaceResult) -> list[Residual]:
     """Return the kernels outside every partition; calls of one name are added up."""
     found: dict[str, list[float]] = {}
-    for kernel in confirmation.residual:
+    for kernel in race_result.residual:
         found.setdefault(kernel.kernel, []).append(kernel.us)
     return [Residual(name=name, calls=len(times), us=sum(times)) for name, times in found.items()]

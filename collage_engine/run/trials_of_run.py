@@ -1,60 +1,63 @@
-"""What the stages of a run share when they try whole placements."""
+"""The race of a run: where its placements are built, on which samples, and until when."""
 
 from __future__ import annotations
 
-import contextlib
-import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
+from collage_engine.run.problem_data import ProblemData
 from collage_engine.trials.contender import Sample
 from collage_engine.trials.placement_process import TrialModel
+from collage_engine.trials.proposals import ProfiledCover
+from collage_engine.trials.race import Race
 from collage_engine.trials.runner import Module, TrialRunner, TrialSettings
 
 
-@contextlib.contextmanager
-def trial_runner(
-    stage: str,
+def open_race(
     open_model: OpenModel,
     samples: Sequence[Sample],
     tolerance: float,
     control: RunControl,
     settings: TrialSettings,
     *,
-    modules: Mapping[tuple[object, ...], Module] | None = None,
-    keep_modules: bool = False,
-) -> Iterator[TrialRunner]:
-    """Open a runner of trials that builds in a folder of its own, and end its processes.
+    ends_at: float,
+    modules: Mapping[tuple[object, ...], Module],
+    on_answer: Callable[[Race], None] = lambda race: None,
+) -> Race:
+    """Open a race whose processes end with the job.
 
     Args:
-        stage: The name of the stage, with which the folder's name begins.
-        open_model: The model; the folder lies in its folder, which is emptied after the job.
+        open_model: The model; modules lie in its folder, which is emptied after the job.
         samples: On all of them the outputs must be right; the first one is timed.
         tolerance: Bound on ``max|y-r| / max|r|`` of the outputs.
-        control: Its cancel flag ends every call of the runner.
+        control: Its cancel flag ends every call, and its ``keep`` flag ends the race soon.
         settings: How placements are built and run.
+        ends_at: When the race is to be over, in seconds of the monotonic clock.
         modules: What was built before, by the contender's key; it is not built again.
-        keep_modules: Whether modules that are built here are used after the stage; otherwise the
-            folder is removed with them.
+        on_answer: Takes the race whenever there is a faster leader than before.
     """
-    folder = Path(tempfile.mkdtemp(prefix=f"{stage}-", dir=open_model.folder))
     runner = TrialRunner(
         TrialModel.of(open_model.model),
         samples,
         tolerance,
-        folder,
+        Path(tempfile.mkdtemp(prefix="race-", dir=open_model.folder)),
         cancelled=control.cancelled,
         settings=settings,
         modules=modules,
         faults=control.faults,
         left_s=control.left_s,
     )
-    try:
-        with runner:
-            yield runner
-    finally:
-        if not keep_modules:
-            shutil.rmtree(folder, ignore_errors=True)
+    race = Race(runner, ends_at, keep=control.keep, on_answer=lambda: on_answer(race))
+    return control.open(race)
+
+
+def profiled_covers(race: Race, data: ProblemData) -> tuple[ProfiledCover, ...]:
+    """Return the covers of known candidates that took part in the race, with their times."""
+    return tuple(
+        ProfiledCover(contender.cover, trial)
+        for contender, trial in race.trials()
+        if all(candidate.id in data.by_id for candidate in contender.cover)
+    )

@@ -6,7 +6,6 @@ desktop's picture) relies on what is checked here.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -224,7 +223,5 @@ def _placement_faults(placement: Placement, calls: int) -> Iterator[str]:
     wrong = times_fault(times)
     if not wrong and placement.measured_us is not None and not placement.measured_us > 0:
         wrong = "its placement takes no time"
-    if not wrong and placement.pace is not None and not 0 < placement.pace < math.inf:
-        wrong = "its pace is no positive number"
     if wrong:
         yield wrong

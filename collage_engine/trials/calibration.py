@@ -37,12 +37,15 @@ from collage_engine.trials.in_model_costs import (
     fit,
     moved_bytes,
 )
-from collage_engine.trials.proposals import ProfiledCover, Proposal, Proposer, Trial
+from collage_engine.trials.proposals import ProfiledCover, Proposer, Trial
 from collage_engine.wording.amounts import time_text
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
 
+REDUCED_TOLERANCE = 1.0
+"""Relative error that a cover in reduced precision may have here: only its times are wanted, unless
+its numbers are nonsense. Whether it keeps the run's tolerance is found out later; chosen."""
 CandidateIds = tuple[str, ...]
 """A cover by its candidates' ids."""
 Found = tuple[Answer, list[Placement]]
@@ -70,14 +73,6 @@ class CalibrationSettings:
     piece_share: float = 0.25
     """Candidates with more than this share of the graph are left out of covers that favour a
     toolchain: many partitions tell more than few; chosen."""
-    profiles: int = 5
-    """Profiles of a cover, each beside one of the reference; chosen."""
-    runs_per_profile: int = 5
-    """Runs of the model in each profile; chosen."""
-    reduced_tolerance: float = 1.0
-    """Relative error that a cover in reduced precision may have here: only its times are wanted,
-    unless its numbers are nonsense. Whether it keeps the run's tolerance is found out later, on
-    more samples; chosen."""
 
     def seconds(self, budget_s: float) -> float:
         """Return the seconds that calibration may take.
@@ -86,23 +81,6 @@ class CalibrationSettings:
             budget_s: Seconds of the run's measuring budget.
         """
         return max(self.least_s, self.budget_share * budget_s)
-
-    def proposal(self, cover: Sequence[Candidate], tolerance: float) -> Proposal:
-        """Return the trial that finds out the error of a cover and the times of its partitions.
-
-        Args:
-            cover: The candidates of the cover.
-            tolerance: The run's bound on ``max|y-r| / max|r|``; a cover in reduced precision may
-                have the error ``reduced_tolerance`` where that is more.
-        """
-        if any(is_reduced(candidate.instance) for candidate in cover):
-            tolerance = max(self.reduced_tolerance, tolerance)
-        return Proposal(
-            cover=tuple(cover),
-            profiles=self.profiles,
-            runs_per_profile=self.runs_per_profile,
-            tolerance=tolerance,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,7 +331,7 @@ class _Calibration:
         self.given.on_cover(len(self.tried), self.most, now)
         self.tried.add(key)
         trial: Trial = yield cover
-        if trial.failures:
+        if trial.failures or not trial.partitions_us:
             self.failed.add(key)
             self.given.log(f"a placement could not be run: {trial.failure}")
             return False
@@ -453,6 +431,17 @@ class _Calibration:
         if not self.best_us:
             return 0.0
         return min(1.0, self.given.costs.isolated_cost(candidate.id).at() / self.best_us)
+
+
+def learning_tolerance(cover: Sequence[Candidate], tolerance: float) -> float | None:
+    """Return the bound on ``max|y-r| / max|r|`` of a cover that is run for its times.
+
+    Returns:
+        ``REDUCED_TOLERANCE`` for a cover in reduced precision where that is more than the run's
+        tolerance; None: the run's own.
+    """
+    reduced = any(is_reduced(candidate.instance) for candidate in cover)
+    return REDUCED_TOLERANCE if reduced and tolerance < REDUCED_TOLERANCE else None
 
 
 def ids(placement: Placement) -> CandidateIds:

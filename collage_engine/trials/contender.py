@@ -1,11 +1,11 @@
-"""Contenders take part in a confirmation; their results say what came of it."""
+"""Contenders take part in the race; their results say what came of it."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -75,6 +75,11 @@ class Contender:
         return (self.python_session, *parts)
 
     @property
+    def module(self) -> tuple[object, ...]:
+        """Return the key of the module that is exported, also where a Python session is timed."""
+        return replace(self, python_session=False).key
+
+    @property
     def title(self) -> str:
         """Return what it is called on every face: ``TVM only``."""
         return contender_title(self.name, self.kind)
@@ -87,26 +92,27 @@ class Contender:
 
 @dataclass(frozen=True, kw_only=True)
 class ContenderResult:
-    """What a confirmation or a trial found out about one contender.
+    """What the race found out about one cover.
 
     Attributes:
         contender: The contender.
+        names: Other names by which the same cover takes part.
         reason: Why it has no time: refused by a toolchain, crashed, wrong numbers.
-        rounds_us: Median call of each fresh round; what is reported comes from these.
+        reached: Whether its turn came.
+        rounds_us: Median call of each round, at the speed of the winner's fresh process.
         max_abs_error: Largest absolute error of its outputs on all samples.
         max_rel_error: Largest relative one.
         memory: How much memory its process was seen to take.
         over_memory: Whether the limit on memory, and nothing else, keeps it from winning.
         folder: Where its module lies, with ``built.json``; None: it cannot be exported.
         built: What the builder says of the module.
-        parts_us: Microseconds of every partition as built, where the trial profiled them.
-        build_s: Seconds that building it took; 0: it was not built.
-        load_s: Seconds that loading and checking it took.
-        from_trial: Whether its times are those of an earlier trial, not of a confirmation.
+        parts_us: Microseconds of every partition as built, where they were profiled.
     """
 
     contender: Contender
+    names: tuple[str, ...] = ()
     reason: str | None = None
+    reached: bool = True
     rounds_us: tuple[float, ...] = ()
     max_abs_error: float | None = None
     max_rel_error: float | None = None
@@ -115,19 +121,16 @@ class ContenderResult:
     folder: Path | None = None
     built: BuiltModule | None = None
     parts_us: tuple[float, ...] = ()
-    build_s: float = 0.0
-    load_s: float = 0.0
-    from_trial: bool = False
 
     @property
     def measured_us(self) -> float | None:
-        """Return the median of the fresh rounds' medians."""
+        """Return the median of the rounds' medians."""
         known = [us for us in self.rounds_us if not math.isnan(us)]
         return statistics.median(known) if known else None
 
     @property
     def spread_us(self) -> tuple[float, float] | None:
-        """Return the 20th and the 80th percentile of the fresh rounds' medians, in microseconds."""
+        """Return the 20th and the 80th percentile of the rounds' medians, in microseconds."""
         known = sorted(us for us in self.rounds_us if not math.isnan(us))
         if not known:
             return None

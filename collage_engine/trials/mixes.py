@@ -25,8 +25,7 @@ from collage_engine.partition.fuse_ops import fuse_ops
 from collage_engine.partition.regions import merge_regions
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.numbering import OperatorNumber
-from collage_engine.trials.calibration import CalibrationSettings
-from collage_engine.trials.proposals import Proposal, Proposer, Trial
+from collage_engine.trials.proposals import Proposer, Trial
 
 OperatorGroup: TypeAlias = tuple[OperatorNumber, ...]
 """Operators that TVM would fuse into one kernel, ascending."""
@@ -37,9 +36,6 @@ Cover: TypeAlias = tuple[Candidate, ...]
 class MixSettings:
     """What is tried, and from which savings on."""
 
-    profiling: CalibrationSettings = field(default_factory=lambda: CalibrationSettings(profiles=3))
-    """How covers are profiled; three profiles, chosen: a group matters here from some percent on.
-    """
     least_group_share: float = 0.004
     """Groups that take less of the model's time than this share stay where they were first; chosen:
     half of a model's groups, which together take a few percent of its time."""
@@ -103,10 +99,9 @@ def groups_of(calls: CallGraph) -> list[OperatorGroup]:
 def profile_groups(
     groups: Sequence[OperatorGroup],
     taken: Mapping[str, Mapping[OperatorGroup, Candidate]],
-    tolerance: float,
     settings: MixSettings,
     is_over: Callable[[], bool] = lambda: False,
-) -> Proposer[tuple[str, Proposal], GroupTimes]:
+) -> Proposer[tuple[str, Cover], GroupTimes]:
     """Propose, for each toolchain, the cover in which it has all groups that matter.
 
     What is proposed is the toolchain's instance id with its cover. In the first cover that runs,
@@ -116,8 +111,7 @@ def profile_groups(
         groups: all groups of the model.
         taken: by instance id, its candidates for groups. The first instance that can take a group
             has it wherever the favoured one does not.
-        tolerance: what the error of a cover's outputs may be.
-        settings: how covers are profiled, and what matters.
+        settings: what matters.
         is_over: whether no further cover is to be proposed.
 
     Returns:
@@ -144,8 +138,8 @@ def profile_groups(
         if is_over():
             break
         proposed.add(ids)
-        trial: Trial = yield favoured, settings.profiling.proposal(cover, tolerance)
-        if trial.failures:
+        trial: Trial = yield favoured, tuple(cover)
+        if not trial.partitions_us:
             continue
         for group, candidate in zip(groups, cover, strict=True):
             known = us.setdefault(group, {})

@@ -331,11 +331,14 @@ class PlacementProcess:
         except CollageError as error:
             self.fail(error, "it was built")
 
-    def load(self) -> None:
+    def load(self, cancelled: Flag | None = None) -> None:
         """Start the process, load the placement and check its numbers on every sample.
 
         Where it cannot be loaded, or its numbers break the tolerance, ``failure`` says so and the
         process is ended.
+
+        Args:
+            cancelled: Ends the loading when it is set; None: what ends every other call.
 
         Raises:
             Cancelled: The user stopped it.
@@ -345,7 +348,7 @@ class PlacementProcess:
         began = time.monotonic()
         self._start()
         try:
-            errors: OutputErrors = self._open()
+            errors: OutputErrors = self._open(cancelled)
             self.load_s = time.monotonic() - began
             self._faults.runs(self.toolchains)
             skipped = self._files.unchecked
@@ -470,14 +473,17 @@ class PlacementProcess:
         assert self.folder is not None
         return msgspec.structs.replace(common, module=str(self.folder / MODULE_FILE))
 
-    def reload(self) -> None:
+    def reload(self, cancelled: Flag | None = None) -> None:
         """Load the placement again, in another process.
 
         Where the memory of a process happens to lie can make several percent of the time of the
         very same module.
+
+        Args:
+            cancelled: Ends the loading when it is set; None: what ends every other call.
         """
         self.close()
-        self.load()
+        self.load(cancelled)
 
     def timed_round(self, settings: RoundSettings) -> list[float]:
         """Run one round; the caller has the machine rest before.
@@ -537,7 +543,7 @@ class PlacementProcess:
         """Note in ``memory`` what the process has taken so far."""
         self.memory = self._call(PeakMemory())
 
-    def _open(self) -> OutputErrors:
+    def _open(self, cancelled: Flag | None = None) -> OutputErrors:
         """Have the process load the placement; return the errors of its outputs on the samples."""
         opening = self._opening()
         worker = self._worker
@@ -546,7 +552,7 @@ class PlacementProcess:
         def load() -> OutputErrors:
             most_s, least_s = self._load_s
             limit_s = within_budget(most_s, self._left_s(), least_s)
-            found: OutputErrors = worker.call(opening, limit_s, self._cancelled)
+            found: OutputErrors = worker.call(opening, limit_s, cancelled or self._cancelled)
             return found
 
         return unless_killed(load)

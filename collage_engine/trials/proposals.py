@@ -1,9 +1,8 @@
 """Proposers: what decides which placements are tried, and learns from their trials.
 
 A proposer is a generator. It yields covers, is sent the trial of each, and returns what it found
-once it is done. ``run_proposals`` runs any of them on a ``TrialRunner``, or on whatever else can
-try a cover (in tests, a table). Calibration and accuracy are proposers. A confirmation
-tries all of its contenders at once, on the same runner.
+once it is done. ``run_proposals`` has each of them enter the race, or whatever else can try a cover
+(in tests, a table). The profiling of groups, calibration and accuracy are proposers.
 """
 
 from __future__ import annotations
@@ -19,28 +18,10 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Proposal:
-    """A placement to be tried, and what is wanted of it.
-
-    Attributes:
-        cover: the candidates that its partitions run.
-        profiles: profiles of its kernels, each beside one of the reference.
-        runs_per_profile: runs of the model in each profile.
-        tolerance: what the error of its outputs may be; None: the runner's.
-    """
-
-    cover: tuple[Candidate, ...]
-    profiles: int = 0
-    runs_per_profile: int = 5
-    tolerance: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What a placement that was built, loaded and run in its own process showed.
+    """What a placement that took part in the race showed.
 
-    Times are those that it would have taken had the machine been as fast as it was when the
-    reference was first timed.
+    Times are those that it would have taken had the machine been as fast as it usually was.
 
     Attributes:
         partitions_us: microseconds of every partition by its candidate's id, where it was profiled.
@@ -84,7 +65,7 @@ def run_proposals(proposer: Proposer[Cover, Result], run: Callable[[Cover], Tria
 
     Args:
         proposer: the generator, not started yet.
-        run: tries one cover, as ``TrialRunner.run`` does with its proposal.
+        run: tries one cover, as ``Race.try_cover`` does.
 
     Returns:
         What the proposer returned.

@@ -1,15 +1,9 @@
-"""The one way to try placements: build each, run it in its own process, beside a reference.
-
-The first placement that runs is the reference. Its process stays, and whenever another placement is
-profiled, the reference is at about the same moment. How much slower the reference is then than it
-was first is how much slower the machine is, and the other's times are divided by that.
-"""
+"""Builds placements and runs each in its own process: what the race rests on."""
 
 from __future__ import annotations
 
 import itertools
 import math
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,18 +28,12 @@ from collage_engine.trials.placement_process import (
     TrialFiles,
     TrialModel,
 )
-from collage_engine.trials.proposals import Proposal, Trial
-from collage_engine.trials.reference import Reference
 
 Module: TypeAlias = tuple[Path, BuiltModule]
 """The folder of a built module, and what the builder says of it."""
 ALONE_WARM_S, ALONE_ROUND_S = 0.5, 0.5
 """Seconds of calls before a round and in it, of a placement that was loaded just for it; chosen:
 small beside the seconds that loading gigabytes takes."""
-NOT_REACHED = "the run ended before its turn came"
-"""Why a placement was left out for want of time."""
-NOT_AMONG_FEW = "a quick confirmation times the fastest baseline only"
-"""Why a baseline takes no part in a confirmation that the user wants to be quick."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +103,6 @@ class TrialRunner:
         self._modules = dict(modules or {})
         self._builders: list[Worker] = []
         self._processes: list[PlacementProcess] = []
-        self.reference = Reference()
         self._numbers = itertools.count(1)
 
     def __enter__(self) -> TrialRunner:
@@ -143,43 +130,6 @@ class TrialRunner:
             self._builders.append(self._start_worker(BUILD_JOB, name=f"collage-build-{number}"))
         return self._builders[place]
 
-    # ------------------------------------------------------------------ one placement
-
-    def run(self, proposal: Proposal) -> Trial:
-        """Build and run one placement, beside the reference where its times are wanted.
-
-        The first placement that runs with profiles becomes the reference.
-
-        Args:
-            proposal: The placement, its tolerance, and how often it is profiled.
-
-        Returns:
-            The times of its partitions and its error; or why it could not be run.
-
-        Raises:
-            ModelError: The model's file has changed.
-            Cancelled: The user stopped it.
-        """
-        contender = Contender(name="trial", kind="collage", cover=proposal.cover)
-        process = self.process(contender, proposal.tolerance)
-        try:
-            if process.folder is None:
-                process.build(self._builder())
-            if process.failure is None:
-                process.load()
-            if process.failure is not None:
-                error = process.max_rel_error
-                return Trial(
-                    max_rel_error=error,
-                    refused=error is not None,
-                    failures=(process.failure,),
-                )
-            return self._readings(process, proposal)
-        finally:
-            if process is not self.reference.process:
-                process.discard()
-                self._processes.remove(process)
-
     def process(self, contender: Contender, tolerance: float | None = None) -> PlacementProcess:
         """Return a placement that is yet to be built and loaded; this runner ends its process.
 
@@ -205,73 +155,30 @@ class TrialRunner:
         self._processes.append(process)
         return process
 
-    def _readings(self, process: PlacementProcess, proposal: Proposal) -> Trial:
-        """Return the times that are wanted of a placement that runs."""
-        partitions: dict[str, float] = {}
-        between = 0.0
-        failures: tuple[str, ...] = ()
-        try:
-            if proposal.profiles:
-                partitions, between = self._profiles(process, proposal)
-        except Cancelled:
-            raise
-        except CollageError as error:
-            process.fail(error, "it was timed")
-            failures = (str(process.failure),)
-        return Trial(
-            partitions_us=partitions,
-            between_us=between,
-            max_rel_error=process.max_rel_error,
-            failures=failures,
-        )
-
-    def _profiles(
-        self, process: PlacementProcess, proposal: Proposal
-    ) -> tuple[dict[str, float], float]:
-        """Profile a placement, each time beside a profile of the reference.
-
-        Returns:
-            The microseconds of every partition by its candidate's id, and those of all calls that
-            belong to no partition.
-        """
-
-        def read(one: PlacementProcess) -> list[float]:
-            taken, outside = one.partition_times(proposal.runs_per_profile)
-            return [*taken, sum(kernel.us for kernel in outside)]
-
-        readings = self.reference.readings(process, read, proposal.profiles)
-        *taken, between = (statistics.median(column) for column in zip(*readings, strict=True))
-        assert process.built is not None
-        by_candidate = {
-            part.candidate: us for part, us in zip(process.built.parts, taken, strict=True)
-        }
-        return by_candidate, between
-
-    # ------------------------------------------------------------------ many placements
-
     def build(
         self,
         processes: Sequence[PlacementProcess],
         on_build: Callable[[PlacementProcess], None] = lambda process: None,
-        enough: Callable[[], bool] = lambda: False,
-    ) -> None:
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> list[PlacementProcess]:
         """Build placements, some at a time; the ``failure`` of each says why it could not be built.
 
         Args:
             processes: The placements; those that were built before are left as they are.
             on_build: Is called before each build.
-            enough: Once it returns True, the rest is not built, provided that one of them is.
+            is_over: Once it returns True, what is not built yet is left out.
+
+        Returns:
+            Those that were left out.
 
         Raises:
             ModelError: The model's file has changed.
             Cancelled: The user stopped it.
         """
         queue = [one for one in processes if one.folder is None]
+        left_out: list[PlacementProcess] = []
         lock = Lock()
-
-        def is_over() -> bool:
-            ended = enough() and any(one.folder is not None for one in processes)
-            return ended or self._cancelled.is_set()
+        flag = FlagWhen(lambda: is_over() or self._cancelled.is_set())
 
         def work(number: int) -> None:
             """Build what is left in the queue, on the builder of this number."""
@@ -282,52 +189,62 @@ class TrialRunner:
                     process = queue.pop(0)
                     on_build(process)
                 try:
-                    process.build(self._builder(number), FlagWhen(is_over))
+                    process.build(self._builder(number), flag)
                 except Cancelled:
                     if self._cancelled.is_set():
                         raise
-                    process.failure = NOT_REACHED
+                    left_out.append(process)
 
         count = min(self.settings.builders, len(queue))
         if not count:
-            return
+            return left_out
         self._builder(count - 1)
         with ThreadPoolExecutor(max_workers=count) as pool:
             for finished in [pool.submit(work, number) for number in range(count)]:
                 finished.result()
         if self.files.one_loaded is not None:
             self.end_builders()  # what they hold is as large as a placement
+        return left_out
 
     def load(
         self,
         processes: Sequence[PlacementProcess],
         on_load: Callable[[PlacementProcess], None] = lambda process: None,
-        enough: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """Load placements, also those that are loaded already; ``failure`` says which could not be.
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> list[PlacementProcess]:
+        """Load placements, each in a new process; ``failure`` says which could not be.
 
         Args:
             processes: The placements.
             on_load: Is called before each is loaded.
-            enough: Once it returns True, the rest is not loaded, provided that one of them is.
+            is_over: Once it returns True, what is not loaded yet is left out.
+
+        Returns:
+            Those that were left out.
 
         Raises:
             Cancelled: The user stopped it.
         """
-        lock = Lock()
+        left_out: list[PlacementProcess] = []
+        flag = FlagWhen(lambda: is_over() or self._cancelled.is_set())
 
         def work(process: PlacementProcess) -> None:
-            with lock:
-                if enough() and any(one.loaded and one.can_win for one in processes):
-                    if not process.loaded:  # one that is to be loaded again stays where it is
-                        process.failure = process.failure or NOT_REACHED
+            try:
+                if is_over():
+                    left_out.append(process)
                     return
                 on_load(process)
-            process.reload()
+                process.reload(flag)
+            except Cancelled:
+                if self._cancelled.is_set():
+                    raise
+                process.close()
+                left_out.append(process)
 
         with ThreadPoolExecutor(max_workers=self.settings.loaders) as pool:
             for loaded in [pool.submit(work, process) for process in processes]:
                 loaded.result()
+        return left_out
 
     def timed_round(self, process: PlacementProcess) -> list[float] | None:
         """Let the machine rest, then run one round of a placement.

@@ -28,7 +28,6 @@ from collage_engine.trials.accuracy import (
     WiderProblem,
     keep_tolerance,
 )
-from collage_engine.trials.confirmation import Confirmation
 from collage_engine.trials.contender import Sample
 from collage_engine.trials.error_propagation import (
     factors_of,
@@ -36,7 +35,8 @@ from collage_engine.trials.error_propagation import (
     reduced_of,
     weighed,
 )
-from collage_engine.trials.proposals import Proposal, Proposer, Trial
+from collage_engine.trials.proposals import Proposer, Trial
+from collage_engine.trials.race import RaceResult
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
@@ -91,14 +91,14 @@ class ToleranceInput:
     on_step: Callable[[int, int, str], None] = lambda done, total, now: None
 
 
-def covers_within(given: ToleranceInput) -> Proposer[Proposal, KeptTolerance]:
+def covers_within(given: ToleranceInput) -> Proposer[tuple[Candidate, ...], KeptTolerance]:
     """Propose covers until the fastest one within the tolerance on all samples is found.
 
     Args:
         given: The model, its candidates with their costs, and the tolerance.
 
     Returns:
-        A generator that yields proposals, is sent the trial of each, and returns the covers that
+        A generator that yields covers, is sent the trial of each, and returns the covers that
         keep the tolerance, and all that were tried.
     """
     by_id = {candidate.id: candidate for candidate in given.candidates}
@@ -140,7 +140,7 @@ def covers_within(given: ToleranceInput) -> Proposer[Proposal, KeptTolerance]:
             return kept
         step("the error of a placement, end to end")
         done += 1
-        trial = yield Proposal(cover=tuple(by_id[str(name)] for name in cover))
+        trial = yield tuple(by_id[str(name)] for name in cover)
         if trial.max_rel_error is not None:
             errors[tuple(map(str, cover))] = trial.max_rel_error
 
@@ -171,7 +171,7 @@ def accuracy_of(
     tolerance: float,
     samples: int,
     kept: KeptTolerance | None,
-    confirmation: Confirmation,
+    race_result: RaceResult,
     instances: Mapping[str, ToolchainInstance],
 ) -> Accuracy | None:
     """Return the record of what the run promised on accuracy, and how it was kept.
@@ -181,7 +181,7 @@ def accuracy_of(
         tolerance: The bound on ``max|y-r| / max|r|`` of the outputs.
         samples: On how many samples it was checked.
         kept: What ``covers_within`` found; None: the run made no promise.
-        confirmation: The times and errors of the contenders.
+        race_result: The times and errors of the contenders.
         instances: The toolchain instance of each candidate, by the candidate's id.
 
     Returns:
@@ -191,7 +191,7 @@ def accuracy_of(
         return None
     full = [
         o
-        for o in confirmation.results
+        for o in race_result.results
         if o.contender.kind == "collage" and not o.reduced and o.measured_us is not None
     ]
     best = min(full, key=lambda o: o.measured_us or 0.0, default=None)
@@ -199,7 +199,7 @@ def accuracy_of(
         precision=settings.precision,
         tolerance=tolerance,
         samples=samples,
-        max_rel_error=_number(confirmation.winner.max_rel_error),
+        max_rel_error=_number(race_result.winner.max_rel_error),
         float32_us=None if best is None else best.measured_us,
         float32_max_rel_error=None if best is None else _number(best.max_rel_error),
         tried=tuple(

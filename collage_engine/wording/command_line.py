@@ -17,11 +17,11 @@ COMPILED = "Compiled for {target}, not measured: {what}, {partitions}"
 CHOSEN = "Chosen: {whose}, {us} for {nodes} in {partitions} on {target} with {threads}"
 COLLAGES = "Collage's placement"
 BASELINE = "the baseline {name}"
-ABOUT_TIES = "→ was chosen in earlier rounds; = is as fast as →, as far as these rounds can tell."
+ABOUT_TIES = "→ is exported; = is as fast as →, as far as their common rounds can tell."
 NO_TIME = "{name} ({kind}) has no time: {reason}"
 EXPECTED = (
     "Expected: {us}, the sum of its partitions, launches and hand-overs; measured, it takes {off} "
-    "{direction}{pace}."
+    "{direction}."
 )
 MODEL_ERROR = "Largest error against the model's own result: {error} (relative){inputs}"
 MEASURED_ON = "Measured on {machine}, a machine of the farm"

@@ -8,7 +8,6 @@ TITLE = "Placement of {name}"
 MEASURED = "measured end to end"
 EXPECTED = "expected"
 AGAINST_EXPECTED = "measured against expected"
-PACE = "whole models against their trials"
 LARGEST_ERROR = "largest relative error of the outputs"
 PARTITIONS = "partitions"
 OPERATORS = "operators"
@@ -36,14 +35,10 @@ ABOUT_LATENCIES = (
     "The whole model, end to end, on {device} with {threads}, timed in interleaved rounds. The "
     "range is from the 20th to the 80th percentile of the rounds."
 )
-ABOUT_TRIALS = (
-    "What is marked “trial only” was timed earlier in the run and took no part in these rounds."
-)
 TIES = (
-    "Tied with {chosen}: {names}. The intervals of the paired differences contain zero, or the "
-    "differences are as small as those between equal modules in different processes."
+    "Tied with {chosen}: {names}. In the rounds that they ran together they are within 1 %, or "
+    "within 3 % and a signed-rank test does not tell them apart."
 )
-TIE_COVERAGE = "Each interval holds the true difference with a probability of at least {share}."
 NO_TIES = "No other placement is tied with {chosen}."
 
 # -- other runs --------------------------------------------------------------------

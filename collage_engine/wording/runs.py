@@ -27,9 +27,8 @@ ADD_UP_TO = "the partitions add up to {us}"
 NO_COST_YET = "no partition has a cost yet"
 SOME_HAVE_COSTS = "{known} of {partitions} have a cost"
 EXPECTED_LATENCY = "expected {us}"
-EXPECTED_AND_MORE = "expected {us} (measured is {off} more{pace})"
-EXPECTED_AND_LESS = "expected {us} (measured is {off} less{pace})"
-PACE = "; whole models took {share} % {direction} than in their trials"
+EXPECTED_AND_MORE = "expected {us} (measured is {off} more)"
+EXPECTED_AND_LESS = "expected {us} (measured is {off} less)"
 MORE, LESS = "more", "less"
 LOWER_BOUND = "lower bound of any expected latency {us}"
 
@@ -44,14 +43,9 @@ BASELINE_EXPORTED = "{winner} is exported: it takes {us}."
 NOTHING_ELSE_FOUND = "The search found no other placement."
 BEST_FOUND = "The best placement of the search ({toolchains})"
 FOUND_NOT_MEASURED = "{found} was not measured end to end; it is {latency}."
-FOUND_IN_TRIAL = (
-    "{found} took {us} in a trial before the confirmation, in which it took no part for want of "
-    "time."
-)
-TRIAL_ONLY = "trial only"
 NOT_ALLOWED = "not allowed"
+ALSO = "also {names}"
 TIED = "tied"
-TIME_OF_TRIAL = "in a trial, not confirmed"
 FOUND_TIED = "{found} takes {us}: a tie, and {winner} is simpler."
 FOUND_SLOWER = "{found} takes {us}, {against}."
 
@@ -76,7 +70,7 @@ CONFIRMED_AGAINST_SOME = (
     "It was confirmed against the placements that may be the fastest: the time left was not "
     "expected to be enough for all."
 )
-CONFIRMED_BY_TRIAL = "It was timed in the first stage only; nothing confirmed it later."
+CONFIRMED_BY_TRIAL = "It was not timed in a fresh process: the time had ended."
 
 # -- ties, drift, conditions -------------------------------------------------------
 
@@ -195,7 +189,7 @@ STAGE_TITLES = {
     "measure": "Measuring",
     "tune": "Tuning",
     "search": "Searching",
-    "in-place": "Measuring in the model",
+    "calibrate": "Measuring in the model",
     "accuracy": "Checking the accuracy",
     "build": "Building",
     "confirm": "Confirming end to end",

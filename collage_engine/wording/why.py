@@ -62,10 +62,6 @@ EXPORTED_ANOTHER = (
 )
 EXPORTED_BASELINE = "The run exported the baseline {baseline}, so this node runs on {toolchain}"
 BASELINE_FASTER = "{text}: end to end it took {took}, the search's best placement {ours}"
-BASELINE_CONFIRMED = (
-    "{text}: end to end it took {took}; the search's best placement took {ours} in a trial before "
-    "the confirmation, in which it took no part for want of time"
-)
 BASELINE_TIED = (
     "{text}: end to end it is tied with the search's best placement ({took} and {ours}), and it "
     "is simpler"

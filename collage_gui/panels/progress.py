@@ -29,7 +29,7 @@ STEPS = {
     "measure": "Measure",
     "tune": "Tune",
     "search": "Search",
-    "in-place": words.IN_THE_MODEL,
+    "calibrate": words.IN_THE_MODEL,
     "accuracy": "Accuracy",
     "confirm": "Confirm",
 }

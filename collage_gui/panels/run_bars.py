@@ -7,7 +7,6 @@ from collage_engine.drawing.figures import drift_text, latency_us, was_wanted_qu
 from collage_engine.drawing.formatting import counted, gain_text
 from collage_engine.drawing.palette import toolchain_look
 from collage_engine.records.placement import Baseline, Run
-from collage_engine.wording.runs import TIME_OF_TRIAL
 from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.panels.bar_chart import Bar
@@ -91,8 +90,6 @@ def _found_bars(document: Document, run: Run | None, own_colour: str) -> list[Ba
     notes = []
     if found.measured_us is None:
         notes.append(words.EXPECTED_NOT_MEASURED)
-    elif found.from_trial:
-        notes.append(TIME_OF_TRIAL)
     elif "collage" in run.tied:
         notes.append(words.TIED_WITH_EXPORTED)
     elif chosen is not None:
@@ -150,4 +147,4 @@ def _baseline_note(run: Run, baseline: Baseline) -> str:
         return words.IS_BEST_SO_FAR if run.provisional else words.EXPORTED
     if baseline.name in run.tied:
         return words.TIED_WITH_EXPORTED
-    return TIME_OF_TRIAL if baseline.from_trial and not run.provisional else ""
+    return ""

@@ -109,7 +109,6 @@ def place_here(given: Mapping[str, Any]) -> Line:
         "cover": sorted(part.candidate for part in run.placement.partitions),
         "run_us": run.placement.measured_us,
         "estimates": rows_of(run),
-        "pace": run.placement.pace,
         "ended": run.ended,
         "confirmation": run.confirmation,
         "busy": [state.busy for state in run.machine if state.busy],

@@ -6,9 +6,7 @@
 A model is a name of ``tests.zoo`` or an .onnx file. Each is placed once; the rows are the exported
 placement and the three fastest covers that lost, of those that were timed end to end and consist of
 measured candidates. The additive error is the measured time less the estimate, as a share of the
-measured time; positive where a placement is slower than its estimate. Estimates rest on times from
-the begin of a run: the last column leaves out what whole models took more in the confirmation than
-in their trials (``Placement.pace``), which says how fast the machine was.
+measured time; positive where a placement is slower than its estimate.
 """
 
 from __future__ import annotations
@@ -59,14 +57,13 @@ def rows_of(run: Run) -> list[Row]:
     return found + sorted(distinct.values(), key=lambda row: row[3])[:LOST]
 
 
-def rows_of_log(path: Path) -> list[tuple[str, list[Row], float | None, list[str]]]:
-    """By model of a log of the ablation: placements of runs of all parts, pace, what was busy."""
+def rows_of_log(path: Path) -> list[tuple[str, list[Row], list[str]]]:
+    """By model of a log of the ablation: placements of runs of all parts, and what was busy."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     return [
         (
             line["model"],
             [(row[0], row[1], row[2], row[3]) for row in line["estimates"]],
-            line.get("pace"),
             line["busy"],
         )
         for line in lines
@@ -74,31 +71,24 @@ def rows_of_log(path: Path) -> list[tuple[str, list[Row], float | None, list[str
     ]
 
 
-def print_rows(
-    model: str, rows: list[Row], pace: float | None, busy: list[str]
-) -> list[tuple[float, float]]:
-    """Print a row for each placement, and return the errors: plain, and beside the pace."""
-    errors = [
-        (1 - estimated / measured, 1 - estimated * (pace or 1.0) / measured)
-        for _, _, estimated, measured in rows
-    ]
-    for (title, partitions, estimated, measured), (plain, beside) in zip(rows, errors, strict=True):
+def print_rows(model: str, rows: list[Row], busy: list[str]) -> list[float]:
+    """Print a row for each placement, and return the errors."""
+    errors = [1 - estimated / measured for _, _, estimated, measured in rows]
+    for (title, partitions, estimated, measured), error in zip(rows, errors, strict=True):
         times = f"{estimated:.2f} | {measured:.2f}"
-        last = f"{beside:+.1%}" if pace else "–"
-        print(f"| {model} | {title} | {partitions} | {times} | {plain:+.1%} | {last} |", flush=True)
+        print(f"| {model} | {title} | {partitions} | {times} | {error:+.1%} |", flush=True)
     if busy:
-        print(f"| {model} | ({busy[0]}) | | | | | |", flush=True)
+        print(f"| {model} | ({busy[0]}) | | | | |", flush=True)
     return errors
 
 
-def summary(title: str, errors: list[tuple[float, float]]) -> str:
+def summary(title: str, errors: list[float]) -> str:
     """Sentences with the median and the worst of some errors."""
-    plain, beside = ([abs(error) for error in some] for some in zip(*errors, strict=True))
+    sizes = [abs(error) for error in errors]
     return (
-        f"{title}, {len(errors)} of them: additive error {statistics.median(plain):.1%} in the "
-        f"median, {max(plain):.1%} at worst, "
-        f"{statistics.median(error for error, _ in errors):+.1%} in the median with its sign; "
-        f"beside the pace {statistics.median(beside):.1%} and {max(beside):.1%}."
+        f"{title}, {len(errors)} of them: additive error {statistics.median(sizes):.1%} in the "
+        f"median, {max(sizes):.1%} at worst, "
+        f"{statistics.median(errors):+.1%} in the median with its sign."
     )
 
 
@@ -112,22 +102,22 @@ def main() -> None:
         "--log", type=Path, nargs="+", help="place nothing: read these logs of the ablation"
     )
     given = options.parse_args()
-    errors: list[tuple[float, float]] = []
-    mixed: list[tuple[float, float]] = []
+    errors: list[float] = []
+    mixed: list[float] = []
 
-    def add(model: str, rows: list[Row], pace: float | None, busy: list[str]) -> None:
-        found = print_rows(model, rows, pace, busy)
+    def add(model: str, rows: list[Row], busy: list[str]) -> None:
+        found = print_rows(model, rows, busy)
         errors.extend(found)
         mixed.extend(error for row, error in zip(rows, found, strict=True) if row[1] > 1)
 
     print(
-        "| model | placement | partitions | estimated µs | measured µs | additive error "
-        "| beside the pace |\n|---|---|---|---|---|---|---|"
+        "| model | placement | partitions | estimated µs | measured µs | additive error |\n"
+        "|---|---|---|---|---|---|"
     )
     if given.log:
         for path in given.log:
-            for model, rows, pace, busy in rows_of_log(path):
-                add(model, rows, pace, busy)
+            for model, rows, busy in rows_of_log(path):
+                add(model, rows, busy)
     else:
         settings = RunSettings(threads=given.threads, budget_s=given.budget)
         with tempfile.TemporaryDirectory() as folder:
@@ -136,7 +126,7 @@ def main() -> None:
                     run = session.place(settings)
                 busy = [state.busy for state in run.machine if state.busy]
                 assert run.placement is not None
-                add(Path(name).stem, rows_of(run), run.placement.pace, busy)
+                add(Path(name).stem, rows_of(run), busy)
     if errors:
         print(f"\n{summary('All placements', errors)}")
     if mixed:

@@ -24,7 +24,7 @@ import statistics
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -38,15 +38,10 @@ from collage_engine.run.stage import Facts, run_stages, take
 from collage_engine.run.stages.enumerate import Enumerate
 from collage_engine.run.stages.mixes import Mixing, MixInputs
 from collage_engine.run.stages.samples import DrawSamples
-from collage_engine.run.stages.whole_models import TimeWholeModels
-from collage_engine.run.trials_of_run import trial_runner
+from collage_engine.run.stages.whole_models import TimeWholeModels, timed
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.mixes import Mix, MixSettings
-from collage_engine.trials.objective import trial_settings
-from collage_engine.trials.placement_process import PlacementProcess
-from collage_engine.trials.rounds import InterleavedRounds, WithdrawalSettings, median_of
-from collage_engine.trials.runner import TrialRunner
-from tests.benchmarks.peers_stats import paired_ratio
+from collage_engine.trials.race import Race
 
 Line = dict[str, Any]
 """A line of the log."""
@@ -57,8 +52,8 @@ EVERYTHING = MixSettings(
     least_group_share=0.0, moved_groups=(1, 3, 8, 1000), least_gain=-math.inf, most=10
 )
 """All groups on all toolchains, and mixes whatever they promise."""
-ROUNDS, ROUNDS_S = 16, 60.0
-"""Interleaved rounds, and seconds for all of them together at most."""
+ROUNDS = 16
+"""Common rounds of those that are near the fastest."""
 
 
 class Study:
@@ -88,21 +83,15 @@ class Study:
             }
             facts = run_stages([Enumerate(), DrawSamples(), TimeWholeModels()], facts, control)
             whole_s = time.monotonic() - began
-            whole = [one for one in facts["whole_models"].timed if one.contender.eligible]
-            with trial_runner(
-                "mixing",
-                self.opened,
-                [facts["sample"]],
-                facts["tolerance"],
-                control,
-                trial_settings(self.settings),
-                modules=facts["whole_models"].modules,
-            ) as runner:
-                mixing = Mixing(take(MixInputs, facts), control, EVERYTHING)
-                times = mixing.profiled(runner, lambda: False)
-                profile_s = time.monotonic() - began - whole_s
-                alone = [one.contender for one in whole if len(one.contender.cover) == 1]
-                rows = self.time(runner, alone[:2], mixing.mixes(times))
+            race = facts["race"]
+            race.ends_at = math.inf
+            whole = [one for one in timed(race.results()) if one.contender.eligible]
+            mixing = Mixing(take(MixInputs, facts), EVERYTHING)
+            with control.stage("mixes") as report:
+                times = mixing.profiled(math.inf, report)
+            profile_s = time.monotonic() - began - whole_s
+            alone = [one.contender for one in whole if len(one.contender.cover) == 1]
+            rows = self.time(race, alone[:2], mixing.mixes(times))
         return {
             "model": self.model.stem,
             "threads": self.settings.threads,
@@ -120,38 +109,29 @@ class Study:
             "seconds": time.monotonic() - began,
         }
 
-    def time(
-        self, runner: TrialRunner, alone: Sequence[Contender], mixes: Sequence[Mix]
-    ) -> list[Line]:
+    def time(self, race: Race, alone: Sequence[Contender], mixes: Sequence[Mix]) -> list[Line]:
         """Time the mixes beside the fastest toolchains alone."""
         contenders = list(alone)
         for mix in mixes:
             used = Counter(candidate.instance.id for candidate in mix.cover)
             name = ", ".join(f"{count} on {name}" for name, count in used.most_common())
             contenders.append(Contender(name=name, kind="collage", cover=mix.cover))
-        processes = [runner.process(contender) for contender in contenders]
-        runner.build(processes)
-        runner.load(processes)
-        present = [one for one in processes if one.loaded and one.failure is None]
-        taken = InterleavedRounds(
-            present, runner.timed_round, lambda one: True, WithdrawalSettings()
-        ).run(ROUNDS, ROUNDS_S)
-        first: Callable[[PlacementProcess], float] = lambda one: median_of(taken[one])  # noqa: E731
-        best = min((one for one in present if one.contender in alone), key=first, default=None)
+        race.enter(contenders)
+        for _ in range(ROUNDS):
+            race.round()
+        results = {one.contender.module: one for one in race.results()}
+        best_us = min(results[one.module].measured_us or math.inf for one in alone)
         rows = []
-        for one in processes:
+        for contender in contenders:
+            result = results[contender.module]
             row: Line = {
-                "name": one.contender.name,
-                "partitions": len(one.contender.cover),
-                "toolchains": dict(Counter(c.instance.id for c in one.contender.cover)),
-                "failure": one.failure,
+                "name": contender.name,
+                "partitions": len(contender.cover),
+                "toolchains": dict(Counter(c.instance.id for c in contender.cover)),
+                "failure": result.reason,
             }
-            if one in taken and best is not None:
-                row["us"] = median_of(taken[one])
-                rounds = min(len(taken[one]), len(taken[best]))
-                ratio = paired_ratio(taken[one][:rounds], taken[best][:rounds], launches=1)
-                if ratio is not None:
-                    row["ratio"] = [ratio.middle, ratio.low, ratio.high]
+            if result.measured_us is not None:
+                row |= {"us": result.measured_us, "ratio": result.measured_us / best_us}
             rows.append(row)
         return rows
 
@@ -160,7 +140,7 @@ def print_table(lines: Sequence[Line]) -> None:
     """Print a row for each model."""
     print(
         "| model | groups | fastest alone, µs | sum of its groups | bound, µs | bound against it "
-        "| best mix against it [95 %] | partitions of that mix |\n|---|---|---|---|---|---|---|---|"
+        "| best mix against it | partitions of that mix |\n|---|---|---|---|---|---|---|---|"
     )
     gains: list[float] = []
     for line in lines:
@@ -170,18 +150,16 @@ def print_table(lines: Sequence[Line]) -> None:
             print(f"| {line['model']} | {line['groups']} | could not be timed | | | | | |")
             continue
         fastest = min(alone, key=lambda row: row["us"])
-        mix = min(mixes, key=lambda row: row["ratio"][0])
+        mix = min(mixes, key=lambda row: row["ratio"])
         base = fastest["name"]
         trial_us = line["whole_us"].get(base) or fastest["us"]
-        gains.append(mix["ratio"][0])
-        low, high = mix["ratio"][1:]
+        gains.append(mix["ratio"])
         used = ", ".join(f"{name} {count}" for name, count in mix["toolchains"].items())
         sums = line["sums_us"].get(base)
         print(
             f"| {line['model']} | {line['groups']} | {base} {trial_us:.0f} "
             f"| {f'{sums:.0f}' if sums else '–'} | {line['bound_us']:.0f} "
-            f"| {line['bound_us'] / trial_us - 1:+.1%} | {mix['ratio'][0] - 1:+.1%} "
-            f"[{low - 1:+.1%}, {high - 1:+.1%}] | {used} |"
+            f"| {line['bound_us'] / trial_us - 1:+.1%} | {mix['ratio'] - 1:+.1%} | {used} |"
         )
     if gains:
         won = sum(gain <= 0.97 for gain in gains)

@@ -22,7 +22,7 @@ from typing import Any
 from collage_engine import api
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.settings import RunSettings
-from collage_engine.trials.ranking import RANKING
+from collage_engine.trials.race import TIE
 from tests.benchmarks.place import model_file
 
 
@@ -36,7 +36,7 @@ def told(run: Run, seconds: float) -> dict[str, Any]:
         "equal": [
             cover_text(rival)
             for rival in run.rivals
-            if rival.measured_us and rival.measured_us <= placement.measured_us * (1 + RANKING.near)
+            if rival.measured_us and rival.measured_us <= placement.measured_us * TIE
         ],
         "us": placement.measured_us,
         "others_us": {base.name: base.measured_us for base in run.baselines},
@@ -61,7 +61,7 @@ def agreement(runs: list[dict[str, Any]]) -> tuple[str, int]:
     """The usual winner, and in how many runs it won or was tied with the winner.
 
     Ties between two covers are not declared in the run's document, which names baselines: there a
-    cover within ``RANKING.near`` of the winner in the same rounds counts as tied.
+    cover within ``race.TIE`` of the winner in the same rounds counts as tied.
     """
     usual = collections.Counter(run["winner"] for run in runs).most_common(1)[0][0]
     name = usual.partition(":")[0]

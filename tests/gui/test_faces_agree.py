@@ -33,7 +33,6 @@ from collage_engine.records.placement import CandidateCounts, Placement, Run
 from collage_engine.report.report import latencies_csv, render, runs_csv
 from collage_engine.session.compare import compare_runs
 from collage_engine.session.document import Document
-from collage_engine.wording.report import ABOUT_TRIALS
 from collage_engine.wording.runs import EXPECTED, ISOLATED, LAST_RUN
 from collage_gui import words
 from collage_gui.document.reference import Reference
@@ -342,20 +341,11 @@ def test_a_part_of_a_sum_is_no_sum(session) -> None:
     assert figures.estimate_text(unexpected) == ""
 
 
-@pytest.mark.parametrize(
-    ("pace", "says"),
-    [
-        (None, ""),
-        (1.019, ""),
-        (0.95, "; whole models took 5 % less than in their trials"),
-        (1.5, "; whole models took 50 % more than in their trials"),
-    ],
-)
-def test_an_estimate_says_how_the_machine_was_beside_its_trials(session, pace, says) -> None:
+def test_an_estimate_says_how_far_it_was_off(session) -> None:
     placement = msgspec.structs.replace(
-        session.runs[0].placement, estimated_us=100.0, additive_error_us=12.0, pace=pace
+        session.runs[0].placement, estimated_us=100.0, additive_error_us=12.0
     )
-    assert figures.estimate_text(placement) == f"expected 100 µs (measured is 12.0 µs more{says})"
+    assert figures.estimate_text(placement) == "expected 100 µs (measured is 12.0 µs more)"
 
 
 def test_what_a_baseline_is_does_not_stand_there_as_found_by_the_search(session) -> None:
@@ -373,23 +363,22 @@ def test_what_a_baseline_is_does_not_stand_there_as_found_by_the_search(session)
     assert both.best_found() is mix, "a toolchain alone has a bar of its own"
     (collage,) = [row for row in latency_rows(both) if row.name == "Collage"]
     assert collage.us == mix.measured_us, "the tables of command line and report have it, too"
-    tried = msgspec.structs.replace(mix, from_trial=True)
-    unconfirmed = msgspec.structs.replace(run, rivals=[tried], tied=["collage"])
-    said = figures.why_not_found(unconfirmed)
-    assert "took 2.60 ms in a trial before the confirmation" in said and "tie" not in said
-    (row,) = [row for row in latency_rows(unconfirmed) if row.name == "Collage"]
-    assert not row.tied and row.about.endswith("trial only")
-    document = dataclasses.replace(session, runs=[unconfirmed])
-    html = render(document, "html", unconfirmed).decode()
-    assert row.about in html and ABOUT_TRIALS in html
-    console = Console(width=140, file=io.StringIO())
-    console.print(cli.latency_table(unconfirmed, 140))
-    assert row.about in console.file.getvalue()
-    (line,) = [c for c in cells(latencies_csv(document, unconfirmed)) if c["from_trial"] == "True"]
-    assert line["placement"] == "Collage"
     only = msgspec.structs.replace(run, rivals=[whole], baselines=known)
     assert only.best_found() is None
     assert figures.why_not_found(only) == "The search found no other placement."
+
+
+def test_all_names_of_a_baseline_stand_in_its_row(session) -> None:
+    run = session.runs[0]
+    named = [msgspec.structs.replace(b, names=("greedy tvm",)) for b in run.baselines[:1]]
+    both = msgspec.structs.replace(run, baselines=named)
+    (row,) = [row for row in latency_rows(both) if row.also]
+    assert row.about.endswith("also greedy TVM")
+    console = Console(width=140, file=io.StringIO())
+    console.print(cli.latency_table(both, 140))
+    assert "also greedy TVM" in console.file.getvalue()
+    document = dataclasses.replace(session, runs=[both])
+    assert "also greedy TVM" in render(document, "html", both).decode()
 
 
 def test_panels_say_where_they_are_about_another_placement(drive, session) -> None:

@@ -67,7 +67,7 @@ def test_long_texts_of_a_run_never_change_the_windows_size(drive) -> None:
     threads = toolbar.threads.mapTo(d.window, QPoint(0, 0))
     execution.running = True
     execution.running_changed.emit()
-    execution.show_stage(Stage(stage="in-place"))
+    execution.show_stage(Stage(stage="calibrate"))
     d.qtbot.wait(20)
     assert "Stop" in toolbar.run_button.text()
     assert toolbar.threads.mapTo(d.window, QPoint(0, 0)) == threads, "nor does the toolbar"
@@ -76,7 +76,7 @@ def test_long_texts_of_a_run_never_change_the_windows_size(drive) -> None:
         now = "oneDNN on " + "conv2d+add+relu+" * number if number < 1000 else "x" * 400
         execution.show_progress(
             Progress(
-                stage="in-place", done=number, total=10 * number, rate=2.9, left_s=142.0, now=now
+                stage="calibrate", done=number, total=10 * number, rate=2.9, left_s=142.0, now=now
             )
         )
         page.banner.show_message("A sentence that goes on and on. " * 20, "warning", "Do it")

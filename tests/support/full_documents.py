@@ -62,7 +62,7 @@ def _full(run: Run, name: str) -> Run:
         run,
         id=name,
         name=name,
-        placement=msgspec.structs.replace(run.placement, conversions=(conversion,), pace=1.07),
+        placement=msgspec.structs.replace(run.placement, conversions=(conversion,)),
         rivals=[run.placement],
         residual=[Residual(name="copy", calls=2, us=0.5)],
         apparent_loss_us=-1.5,
@@ -86,7 +86,6 @@ def _full(run: Run, name: str) -> Run:
             precision="bf16", tolerance=2e-2, samples=3, max_rel_error=1e-2, tried=(trial,)
         ),
         tied=["collage", "tvm alone"],
-        tie_coverage=0.96,
         ended="budget",
         unmeasured=Unmeasured(candidates=2, share=0.2, contenders=1, stages=("measure",)),
         first_answer_s=1.5,

@@ -16,8 +16,8 @@ from collage_engine.run.chosen_placement import (
     runners_up,
 )
 from collage_engine.run.problem_data import ProblemData
-from collage_engine.trials.confirmation import Confirmation
 from collage_engine.trials.contender import Contender, ContenderResult
+from collage_engine.trials.race import RaceResult
 from tests.support.covers import candidate_on
 from tests.support.graphs import chain, instance
 
@@ -43,7 +43,7 @@ def data(*measured: float | None) -> ProblemData:
     )
 
 
-def confirmed(*profile_us: float) -> Confirmation:
+def confirmed(*profile_us: float) -> RaceResult:
     """The baseline of all three partitions wins."""
     built = BuiltModule(
         parts=tuple(Part(candidate=part.id, instance=TVM, operators=part.nodes) for part in PARTS),
@@ -58,15 +58,7 @@ def confirmed(*profile_us: float) -> Confirmation:
         rounds_us=(70.0, 70.0, 70.0),
         built=built,
     )
-    return Confirmation(
-        results=(winner,),
-        winner=winner,
-        named="tvm FuseOps",
-        tied=(),
-        differences={},
-        in_place_us=profile_us,
-        residual=(),
-    )
+    return RaceResult(results=(winner,), winner=winner, in_model_us=profile_us)
 
 
 def test_a_partition_without_a_cost_is_estimated_by_the_winners_profile() -> None:
@@ -108,7 +100,7 @@ def test_a_placement_is_found_by_its_cover_whatever_its_place_in_the_list() -> N
     confirmation = replace(confirmed(), results=(first, second, third), winner=second)
     chosen = chosen_placement(given, placements, confirmation)
     assert [part.candidate for part in chosen.partitions] == [PARTS[1].id]
-    others = runners_up(placements, confirmation)
+    others = runners_up(given, placements, confirmation)
     assert [one.measured_us for one in others] == [70.0, 80.0], "the fastest is the first"
 
 

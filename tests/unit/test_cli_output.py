@@ -108,16 +108,6 @@ def test_a_run_is_printed_whole_into_a_pipe(capsys):
     assert all(line == line.rstrip() for line in said.splitlines())
 
 
-def test_an_estimate_says_how_the_machine_was_beside_its_trials(capsys):
-    placed = run()
-    print_run.print_run(placed)
-    assert "it takes 10.0 µs less.\n" in capsys.readouterr().out
-    placed.placement = msgspec.structs.replace(placed.placement, pace=1.081)
-    print_run.print_run(placed)
-    said = capsys.readouterr().out.replace("\n", " ")
-    assert "it takes 10.0 µs less; whole models took 8 % more than in their trials." in said
-
-
 def test_a_run_that_measured_next_to_nothing_says_so_in_every_text(capsys):
     few = msgspec.structs.replace(run(), candidates=CandidateCounts(distinct=1980, measured=5))
     says = "The run knows the costs of only 5 of 1,980 candidates"

@@ -37,9 +37,9 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.search.api import reuse, solve
 from collage_engine.transitions.copies import LARGE, SMALL, measured
-from collage_engine.trials import confirmation
-from collage_engine.trials.confirmation import CapacitySettings
+from collage_engine.trials import race
 from collage_engine.trials.contender import Contender
+from collage_engine.trials.race import most_loaded
 from tests.support.candidates import row
 from tests.support.covers import candidate_on
 from tests.support.graphs import GraphBuilder, chain
@@ -226,14 +226,12 @@ def test_contenders_share_the_devices_memory(monkeypatch: pytest.MonkeyPatch) ->
     def contender(instance: ToolchainInstance) -> Contender:
         return Contender(name="one", kind="collage", cover=(candidate_on(instance, (0,)),))
 
-    monkeypatch.setattr(confirmation, "available_bytes", lambda: 1 << 40)
+    monkeypatch.setattr(race, "available_bytes", lambda: 1 << 40)
     on_host, on_device = [], []
     for gigabytes in (8, 140):
-        monkeypatch.setattr(confirmation, "cuda_probe", lambda g=gigabytes: device(g))
-        on_host.append(CapacitySettings().most_loaded([contender(CPU)], 400 << 20))
-        on_device.append(
-            CapacitySettings().most_loaded([contender(CPU), contender(GPU)], 400 << 20)
-        )
+        monkeypatch.setattr(race, "cuda_probe", lambda g=gigabytes: device(g))
+        on_host.append(most_loaded([contender(CPU)], 400 << 20))
+        on_device.append(most_loaded([contender(CPU), contender(GPU)], 400 << 20))
     assert on_device[0] == 4 and on_device[1] > 40  # BERT-base beside twenty others
     assert on_host[0] == on_host[1] > on_device[1]  # A device's memory limits none on the host
 

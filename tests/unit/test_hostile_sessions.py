@@ -141,8 +141,6 @@ def placement(**values: object) -> Callable[[dict], None]:
 
 MISFITS: dict[str, Callable[[Path], None]] = {
     "null in meta": lambda s: change(s, "update meta set value = null where key = 'model'"),
-    "a pace of nothing": lambda s: record(s, "runs", placement(pace=0.0)),
-    "an infinite pace": lambda s: record(s, "runs", placement(pace=1e999)),
     "a number in meta": lambda s: change(s, "update meta set value = x'00' where key = 'model'"),
     "interface is null": lambda s: meta(s, "interface", lambda _: None),
     "interface is a list": lambda s: meta(s, "interface", lambda _: [1]),

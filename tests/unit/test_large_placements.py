@@ -17,7 +17,6 @@ from collage_engine.machine.processes import watched_memory
 from collage_engine.machine.time_limits import WEIGHTS_BYTES_PER_S
 from collage_engine.machine.worker import WorkerTimeout
 from collage_engine.trials import placement_process
-from collage_engine.trials.confirmation import ROUNDS_ALONE, ConfirmationSettings, confirm
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.placement_process import (
     BUILD_TIMEOUT_S,
@@ -27,7 +26,7 @@ from collage_engine.trials.placement_process import (
     RoundSettings,
     TrialFiles,
 )
-from collage_engine.trials.proposals import Proposal
+from collage_engine.trials.race import COMMON_ROUNDS, Race
 from collage_engine.trials.trial_job import OpenPlacement
 from tests.support.scripted_workers import Script, ScriptedWorker, cover, trial_model
 
@@ -40,11 +39,12 @@ def test_one_placement_is_loaded_at_a_time(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(placement_process, "ONE_LOADED_FROM_BYTES", 0)
     script = Script()
     script.us |= {"a": 120.0, "b": 80.0, "c": 100.0}
-    with script.runner(tmp_path) as runner:
-        done = confirm(runner, contenders("abc"), settings=ConfirmationSettings())
+    with Race(script.runner(tmp_path)) as race:
+        race.enter(contenders("abc"))
+        done = race.finish()
     assert done.winner.contender.name == "b" and done.winner.measured_us == pytest.approx(80.0)
     assert script.most_loaded == 1
-    assert script.opened["b"] >= ROUNDS_ALONE, "it was loaded anew for its rounds"
+    assert script.opened["b"] >= COMMON_ROUNDS, "it was loaded anew for its rounds"
     assert len(done.results) == 3 and all(one.reason is None for one in done.results)
 
 
@@ -84,8 +84,8 @@ def test_what_is_not_loaded_in_time_is_said_to_be_loading(tmp_path: Path) -> Non
 
     script = Script()
     script.worker = lambda target, *, env=None, name="": Slow(script, env or {})  # type: ignore[method-assign]
-    with script.runner(tmp_path) as runner:
-        trial = runner.run(Proposal(cover=cover("a")))
+    with Race(script.runner(tmp_path)) as race:
+        trial = race.try_cover(contenders("a")[0])
     (why,) = trial.failures
     limit = f"no answer within {LOAD_TIMEOUT_S:g} s"
     assert why.endswith(f"{limit} while it was loaded and run on the samples")
@@ -93,8 +93,8 @@ def test_what_is_not_loaded_in_time_is_said_to_be_loading(tmp_path: Path) -> Non
 
 def test_small_placements_are_loaded_together(tmp_path: Path) -> None:
     script = Script()
-    with script.runner(tmp_path) as runner:
-        confirm(runner, contenders("abc"), settings=ConfirmationSettings())
+    with Race(script.runner(tmp_path)) as race:
+        race.enter(contenders("abc"))
     assert script.most_loaded == 3
 
 
@@ -105,8 +105,9 @@ def test_a_placement_that_fails_when_it_is_loaded_again_costs_only_itself(
     script = Script()
     script.us |= {"a": 100.0, "b": 80.0}
     script.crash_in_round["b"] = 1
-    with script.runner(tmp_path) as runner:
-        done = confirm(runner, contenders("ab"), settings=ConfirmationSettings())
+    with Race(script.runner(tmp_path)) as race:
+        race.enter(contenders("ab"))
+        done = race.finish()
     assert done.winner.contender.name == "a"
 
 

@@ -10,15 +10,15 @@ from collage_engine.cli.parser import build_parser
 from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.memory import memory_verdict
-from collage_engine.trials.confirmation import Confirmation, ConfirmationSettings, confirm
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.objective import confirming_settings, trial_settings
+from collage_engine.trials.race import Race, RaceResult
 from tests.support.scripted_workers import Script, cover
 
 MB = 10**6
 
 
-def confirmed(folder: Path, most: int, *barred: Contender) -> Confirmation:
+def confirmed(folder: Path, most: int, *barred: Contender) -> RaceResult:
     """A large placement of 50 µs against a small one of 80, and others that may not win."""
     script = Script()
     script.us["large"], script.us["small"] = 50.0, 80.0
@@ -26,8 +26,9 @@ def confirmed(folder: Path, most: int, *barred: Contender) -> Confirmation:
     script.peak_bytes.update(large=700 * MB, small=300 * MB, pinned=800 * MB, licence=900 * MB)
     contenders = [Contender(name=n, kind="collage", cover=cover(n)) for n in ("large", "small")]
     contenders += barred
-    with script.runner(folder, most_memory_bytes=most) as runner:
-        return confirm(runner, contenders, settings=ConfirmationSettings())
+    with Race(script.runner(folder, most_memory_bytes=most)) as race:
+        race.enter(contenders)
+        return race.finish()
 
 
 def test_the_fastest_that_keeps_the_limit_wins_and_the_price_is_said(tmp_path: Path) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 import pytest
 
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.numbering import OperatorNumber
-from collage_engine.trials.contender import Contender
 from collage_engine.trials.mixes import (
+    Cover,
     GroupTimes,
     Mix,
     MixSettings,
@@ -20,12 +19,9 @@ from collage_engine.trials.mixes import (
     profile_groups,
     suggested_mixes,
 )
-from collage_engine.trials.proposals import Proposal, Trial, run_proposals
-from collage_engine.trials.ranking import difference
-from collage_engine.trials.whole_models import TrialTime, WholeModels, time_whole_models
+from collage_engine.trials.proposals import Trial, run_proposals
 from tests.support.covers import candidate_on
 from tests.support.graphs import chain, instance
-from tests.support.scripted_workers import Script, cover
 
 LENGTH = 5
 CALLS = call_graph(chain(*("anchor" for _ in range(LENGTH))))
@@ -65,14 +61,14 @@ class Truth:
         self.failing = failing
         self.asked: list[tuple[str, list[tuple[str, tuple[int, ...]]]]] = []
 
-    def run(self, favouring: tuple[str, Proposal]) -> Trial:
-        name, proposal = favouring
-        self.asked.append((name, [(c.instance.toolchain, tuple(c.nodes)) for c in proposal.cover]))
+    def run(self, favouring: tuple[str, Cover]) -> Trial:
+        name, cover = favouring
+        self.asked.append((name, [(c.instance.toolchain, tuple(c.nodes)) for c in cover]))
         if name == self.failing:
             return Trial(failures=("it crashed",))
         return Trial(
             partitions_us={
-                c.id: self.us[c.instance.toolchain][GROUPS.index(c.nodes)] for c in proposal.cover
+                c.id: self.us[c.instance.toolchain][GROUPS.index(c.nodes)] for c in cover
             }
         )
 
@@ -91,7 +87,7 @@ def test_the_groups_of_a_chain_of_anchors_are_its_operators() -> None:
 def test_each_toolchain_is_profiled_with_the_groups_that_it_takes() -> None:
     truth = Truth({"a": [9.0] * 5, "b": [1.0, 2.0, 3.0, 4.0, 5.0]})
     found = run_proposals(
-        profile_groups(GROUPS, taken(a=range(5), b=range(1, 3)), 1e-4, SETTINGS), truth.run
+        profile_groups(GROUPS, taken(a=range(5), b=range(1, 3)), SETTINGS), truth.run
     )
     assert [name for name, _ in truth.asked] == ["a", "b"]
     assert [where for where, _ in truth.asked[1][1]] == ["a", "b", "b", "a", "a"]
@@ -102,7 +98,7 @@ def test_each_toolchain_is_profiled_with_the_groups_that_it_takes() -> None:
 def test_groups_that_take_next_to_nothing_stay_where_they_were_first() -> None:
     truth = Truth({"a": [1000.0, 0.1, 1000.0, 0.1, 1000.0], "b": [1.0] * 5})
     found = run_proposals(
-        profile_groups(GROUPS, taken(a=range(5), b=range(5)), 1e-4, SETTINGS), truth.run
+        profile_groups(GROUPS, taken(a=range(5), b=range(5)), SETTINGS), truth.run
     )
     assert [where for where, _ in truth.asked[1][1]] == ["b", "a", "b", "a", "b"]
     assert "b" not in found.us[GROUPS[1]]
@@ -111,7 +107,7 @@ def test_groups_that_take_next_to_nothing_stay_where_they_were_first() -> None:
 def test_a_cover_that_fails_tells_nothing_and_the_next_one_is_tried() -> None:
     truth = Truth({"a": [9.0] * 5, "b": [5.0] * 5, "c": [1.0] * 5}, failing="b")
     found = run_proposals(
-        profile_groups(GROUPS, taken(a=range(5), b=range(5), c=range(5)), 1e-4, SETTINGS),
+        profile_groups(GROUPS, taken(a=range(5), b=range(5), c=range(5)), SETTINGS),
         truth.run,
     )
     assert all(dict(us) == {"a": 9.0, "c": 1.0} for us in found.us.values())
@@ -119,16 +115,14 @@ def test_a_cover_that_fails_tells_nothing_and_the_next_one_is_tried() -> None:
 
 def test_a_group_that_nothing_takes_leaves_nothing_to_propose() -> None:
     truth = Truth({"a": [1.0] * 5})
-    found = run_proposals(profile_groups(GROUPS, taken(a=range(4)), 1e-4, SETTINGS), truth.run)
+    found = run_proposals(profile_groups(GROUPS, taken(a=range(4)), SETTINGS), truth.run)
     assert not truth.asked and found == GroupTimes()
 
 
 def test_no_further_toolchain_is_profiled_once_the_time_is_over() -> None:
     truth = Truth({"a": [9.0] * 5, "b": [5.0] * 5})
     whole = taken(a=range(5), b=range(5))
-    run_proposals(
-        profile_groups(GROUPS, whole, 1e-4, SETTINGS, lambda: bool(truth.asked)), truth.run
-    )
+    run_proposals(profile_groups(GROUPS, whole, SETTINGS, lambda: bool(truth.asked)), truth.run)
     assert [name for name, _ in truth.asked] == ["a"]
 
 
@@ -163,59 +157,3 @@ def test_a_base_that_wins_across_its_groups_keeps_its_share_of_that() -> None:
 def test_a_toolchain_that_does_not_take_every_group_is_no_base() -> None:
     found = mixes(times(a=[40.0, None, 10.0, 10.0, 10.0], b=[10.0] * 5), a=40.0)
     assert not found
-
-
-def tried_later(tmp_path: Path, slower: float, mix_us: float) -> WholeModels:
-    """A whole model of 100 µs, then a mix beside it while the machine is slower."""
-    script = Script()
-    script.us["a"] = 100.0
-    alone = Contender(name="a", kind="whole-model", cover=cover("a"))
-    mix = Contender(name="collage", kind="collage", cover=cover("m", 3))
-    given = TrialTime(left_s=lambda: 1e6)
-    with script.runner(tmp_path / "first") as runner:
-        before = time_whole_models(runner, [alone], given)
-    script.us.update(a=100.0 * slower, m=mix_us * slower)
-    with script.runner(tmp_path / "later") as runner:
-        return before.joined_by(time_whole_models(runner, [alone, mix], given))
-
-
-def test_a_later_trial_takes_no_less_than_was_measured(tmp_path: Path) -> None:
-    """Whether the machine is slower, or only the process of the one before, nobody can tell."""
-    known = tried_later(tmp_path, slower=1.5, mix_us=90.0)
-    mix = known.results[-1]
-    assert mix.contender.name == "collage" and mix.measured_us == pytest.approx(135.0)
-    assert known.best is not None and known.best.contender.name == "a"
-    apart = difference(known.sets[-1][mix.contender.key], known.sets[-1][known.best.contender.key])
-    assert apart is not None and apart.high_us < 0, "in the same rounds it is faster"
-    again = tried_later(tmp_path / "again", slower=1.0, mix_us=90.0)
-    assert again.best is not None and again.best.contender.name == "collage"
-    assert again.best.measured_us == pytest.approx(90.0)
-    assert again.differences()["a"].us < 0
-
-
-def test_a_slower_mix_is_known_and_is_not_the_answer(tmp_path: Path) -> None:
-    known = tried_later(tmp_path, slower=0.5, mix_us=120.0)
-    assert known.best is not None and known.best.contender.name == "a"
-    assert [one.measured_us for one in known.timed] == [pytest.approx(100.0), pytest.approx(120.0)]
-
-
-def test_what_the_machine_does_between_two_sets_of_rounds_is_no_gain(tmp_path: Path) -> None:
-    """The second mix runs while the machine is twice as fast, and beside the first one alone."""
-    script = Script()
-    script.us.update(a=100.0, m=98.0)
-    alone = Contender(name="a", kind="whole-model", cover=cover("a"))
-    mixes = [Contender(name="collage", kind="collage", cover=cover(name, 3)) for name in "mn"]
-    given = TrialTime(left_s=lambda: 1e6)
-    with script.runner(tmp_path / "first") as runner:
-        before = time_whole_models(runner, [alone], given)
-
-    def faster_later(us: float) -> Callable[[int], float]:
-        return lambda number: us if number < 5 else us / 2
-
-    script.rounds.clear()
-    script.us.update(a=faster_later(100.0), m=faster_later(98.0), n=99.0 / 2)
-    with script.runner(tmp_path / "later") as runner:
-        known = before.joined_by(time_whole_models(runner, [alone, *mixes], given))
-    mix = known.results[-1]
-    assert mix.contender.key == mixes[0].key, "98 µs are less than 99"
-    assert mix.measured_us == pytest.approx(98.0)

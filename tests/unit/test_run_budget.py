@@ -86,7 +86,7 @@ def test_a_part_ends_when_the_user_keeps_the_best_and_when_he_cancels() -> None:
     assert part.cancelled.is_set() and not control.cancelled.is_set()
     cancelled.set()
     with pytest.raises(Cancelled):
-        control.cut("in-place")  # a cancel is no early end of one stage
+        control.cut("calibrate")  # a cancel is no early end of one stage
 
 
 def test_the_time_left_that_is_shown_obeys_the_budget() -> None:

@@ -16,13 +16,14 @@ from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import Cancelled
 from collage_engine.records.placement import CandidateCounts, Placement
 from collage_engine.records.work import work_of_operators
+from collage_engine.run.contenders import with_eligibility
 from collage_engine.run.problem_data import ProblemData, candidates_of
-from collage_engine.run.trials_of_run import trial_runner
 from collage_engine.search.problem import Problem
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.toolchains.registry import about
 from collage_engine.trials.accuracy import KeptTolerance
-from collage_engine.trials.contender import Sample
+from collage_engine.trials.baselines import COLLAGE
+from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.error_propagation import isolated_errors
 from collage_engine.trials.mixed_precision import (
     LEVELS,
@@ -31,8 +32,8 @@ from collage_engine.trials.mixed_precision import (
     products_of,
     to_mix,
 )
-from collage_engine.trials.objective import trial_settings
-from collage_engine.trials.proposals import Proposal, Trial, run_proposals
+from collage_engine.trials.proposals import Trial, run_proposals
+from collage_engine.trials.race import Race
 from collage_engine.trials.tolerance import (
     ToleranceInput,
     chosen_covers,
@@ -59,6 +60,7 @@ class AccuracyInputs:
     sample: Sample
     further_samples: tuple[Sample, ...]
     tolerance: float
+    race: Race
     budget: RunBudget
 
 
@@ -111,20 +113,15 @@ class KeepTolerance:
                 on_step=report.progress,
             )
             try:
-                with trial_runner(
-                    self.name,
-                    inputs.open_model,
-                    samples,
-                    inputs.tolerance,
-                    part,
-                    trial_settings(data.settings),
-                ) as runner:
 
-                    def run(proposal: Proposal) -> Trial:
-                        part.check()
-                        return runner.run(proposal)
+                def run(cover: tuple[Candidate, ...]) -> Trial:
+                    part.check()
+                    contender = Contender(name=COLLAGE, kind="collage", cover=cover)
+                    return inputs.race.try_cover(
+                        with_eligibility(data, contender), ends_at=deadline
+                    )
 
-                    kept = run_proposals(covers_within(given), run)
+                kept = run_proposals(covers_within(given), run)
             except Cancelled:
                 control.cut("accuracy")
                 return _unchanged(inputs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from collage_engine.candidates.menu import Menu
@@ -9,13 +11,15 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.records.cost_table import CostTable
-from collage_engine.records.errors import Cancelled, InfeasibleError
+from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.placement import Placement
 from collage_engine.records.settings import RunSettings
+from collage_engine.run.contenders import with_eligibility
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.search import find_covers
-from collage_engine.run.trials_of_run import trial_runner
+from collage_engine.run.trials_of_run import profiled_covers
 from collage_engine.search.problem import Answer, Problem
+from collage_engine.trials.baselines import COLLAGE
 from collage_engine.trials.calibration import (
     CalibrationInput,
     CalibrationSettings,
@@ -23,13 +27,12 @@ from collage_engine.trials.calibration import (
     Found,
     calibrate,
     is_worthwhile,
+    learning_tolerance,
 )
-from collage_engine.trials.contender import Sample
-from collage_engine.trials.objective import trial_settings
+from collage_engine.trials.contender import Contender
 from collage_engine.trials.proposals import ProfiledCover, Trial, run_proposals
-from collage_engine.trials.runner import NOT_REACHED
+from collage_engine.trials.race import Race
 from collage_engine.trials.tolerance import is_promised
-from collage_engine.trials.whole_models import WholeModels
 from collage_engine.wording import stages as say
 
 BESIDE_TOLERANCE_SHARE = 0.7
@@ -49,11 +52,8 @@ class CalibrateInputs:
     data: ProblemData
     answer: Answer
     placements: tuple[Placement, ...]
-    sample: Sample
     tolerance: float
-    whole_models: WholeModels
-    profiled_covers: tuple[ProfiledCover, ...]
-    """What was profiled before, when mixes were tried."""
+    race: Race
     budget: RunBudget
 
 
@@ -74,7 +74,7 @@ class Calibrate:
     where no cover could be run, everything stays as it is.
     """
 
-    name = "in-place"
+    name = "calibrate"
     inputs = CalibrateInputs
 
     def run(self, inputs: CalibrateInputs, control: RunControl) -> CalibrateResult:
@@ -88,10 +88,11 @@ class Calibrate:
         seconds = calibration_share(data.settings) * inputs.budget.to_improve_s
         if wanted and is_worthwhile(found, data.candidates, data.costs):
             if seconds < WORTH_CALIBRATING_S:
-                control.cut("in-place")
+                control.cut("calibrate")
                 seconds = 0.0
-            if seconds or inputs.profiled_covers:
-                return _calibrated(inputs, found, control, seconds)
+            profiled = profiled_covers(inputs.race, data)
+            if seconds or profiled:
+                return _calibrated(inputs, found, control, seconds, profiled)
         return CalibrateResult(data=data, answer=inputs.answer, placements=inputs.placements)
 
 
@@ -101,12 +102,15 @@ def calibration_share(settings: RunSettings) -> float:
 
 
 def _calibrated(
-    inputs: CalibrateInputs, found: Found, control: RunControl, seconds: float
+    inputs: CalibrateInputs,
+    found: Found,
+    control: RunControl,
+    seconds: float,
+    profiled: Sequence[ProfiledCover],
 ) -> CalibrateResult:
     data, model = inputs.data, inputs.open_model.model
     settings = CalibrationSettings()
     seconds = min(seconds, settings.seconds(data.settings.budget_s))
-    part = control.within(seconds)
 
     def problem(costs: CostTable) -> Problem:
         return data.with_costs(costs).problem()
@@ -119,26 +123,16 @@ def _calibrated(
             return None
         return result.answer, list(result.placements)
 
-    with (
-        control.stage("in-place") as report,
-        trial_runner(
-            Calibrate.name,
-            inputs.open_model,
-            [inputs.sample],
-            inputs.tolerance,
-            part,
-            trial_settings(data.settings),
-            modules=inputs.whole_models.modules,
-        ) as runner,
-    ):
+    ends_at = time.monotonic() + seconds
+    with control.stage("calibrate") as report:
 
         def run(cover: CandidateIds) -> Trial:
-            candidates = [data.by_id[name] for name in cover]
-            try:
-                return runner.run(settings.proposal(candidates, inputs.tolerance))
-            except Cancelled:
-                control.cut("in-place")
-                return Trial(failures=(NOT_REACHED,))
+            candidates = tuple(data.by_id[name] for name in cover)
+            tolerance = learning_tolerance(candidates, inputs.tolerance)
+            contender = Contender(name=COLLAGE, kind="collage", cover=candidates, eligible=False)
+            if tolerance is None:
+                contender = with_eligibility(data, contender)
+            return inputs.race.try_cover(contender, ends_at=ends_at, tolerance=tolerance)
 
         given = CalibrationInput(
             graph=model.graph,
@@ -149,8 +143,8 @@ def _calibrated(
             problem=problem,
             percentile=data.settings.percentile,
             seconds=seconds,
-            profiled=inputs.profiled_covers,
-            stop=part.cancelled.is_set,
+            profiled=profiled,
+            stop=control.within(seconds).cancelled.is_set,
             on_cover=report.progress,
             log=control.log,
         )

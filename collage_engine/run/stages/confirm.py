@@ -1,10 +1,11 @@
-"""The stages that time the best covers and all baselines end to end, and choose the winner."""
+"""The stage in which the best covers and all baselines enter the race, and the race ends."""
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -13,122 +14,174 @@ from collage_engine.build.built import MODULE_FILE
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import RunBudget
+from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.counted import counted
 from collage_engine.records.placement import Placement, Run
-from collage_engine.run.best_cover import remember, remembered_cover
 from collage_engine.run.candidates_of_run import candidates_of_run
-from collage_engine.run.chosen_placement import baseline_placement, chosen_placement
+from collage_engine.run.chosen_placement import chosen_placement
 from collage_engine.run.contenders import with_eligibility
 from collage_engine.run.problem_data import ProblemData
-from collage_engine.run.trials_of_run import trial_runner
+from collage_engine.run.stages.whole_models import timed
+from collage_engine.run.trials_of_run import open_race
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.trials.baselines import COLLAGE, baselines
-from collage_engine.trials.confirmation import Confirmation, confirm
-from collage_engine.trials.confirmation_plan import (
-    TimeLeft,
-    confirmation_of_trials,
-    plan_confirmation,
-    with_left_out,
-)
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.objective import confirming_settings
-from collage_engine.trials.runner import NOT_AMONG_FEW, NOT_REACHED, Module
-from collage_engine.trials.whole_models import WholeModels
+from collage_engine.trials.race import Race, RaceResult
+from collage_engine.trials.runner import Module
+
+QUICK_S = 6.0
+"""Seconds for the last rounds of a quick confirmation, whatever the budget; chosen."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ContenderInputs:
-    """The best covers and what baselines there are."""
+class ConfirmInputs:
+    """The race so far, the search's best covers, and what baselines there are."""
 
     open_model: OpenModel
     menu: Menu
     data: ProblemData
     measuring: Measuring
     placements: tuple[Placement, ...]
-    whole_models: WholeModels
+    sample: Sample
+    further_samples: tuple[Sample, ...]
+    tolerance: float
+    race: Race
+    budget: RunBudget
     previous: Run | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class ContenderList:
-    """Everything that is timed end to end: the best covers, then the baselines."""
+class ConfirmResult:
+    """How the race ended."""
 
-    contenders: tuple[Contender, ...]
-    placements: tuple[Placement, ...]
-    """The covers among them, in their order."""
+    race_result: RaceResult
+    chosen: Placement
+    """The winner's placement, with its end-to-end times."""
+    confirmed_how: Literal["full", "quick", "trial"]
+    """See ``Run.confirmation``."""
+    contenders_left_out: int
+    """Contenders that were not timed end to end for want of time."""
 
 
-class ListContenders:
-    """Lists what takes part in the confirmation."""
+class Confirm:
+    """Has the best covers and all baselines enter the race, and ends it.
 
-    name = "build"
-    inputs = ContenderInputs
+    A quick confirmation races the best cover, the placement of the run before and the baseline that
+    was the fastest then.
+    """
 
-    def run(self, inputs: ContenderInputs, control: RunControl) -> ContenderList:
-        """List the best covers, that of earlier runs, the mixes tried, and all baselines."""
+    name = "confirm"
+    inputs = ConfirmInputs
+
+    def run(self, inputs: ConfirmInputs, control: RunControl) -> ConfirmResult:
+        """Time the contenders end to end and choose the fastest.
+
+        Raises:
+            CollageError: None of the contenders can be built and run.
+            Cancelled: The user stopped the run.
+        """
         # From here on whole models are timed: no other child may hold memory or processors.
         inputs.measuring.close()
-        data, placements = inputs.data, inputs.placements
-        with control.stage("build") as report:
-            found = [(placement, data.cover_of(placement)) for placement in placements]
-            if data.settings.confirmation == "quick":
+        data = inputs.data
+        quick = data.settings.confirmation == "quick"
+        with control.stage("confirm") as report:
+            race = _race_of_objective(inputs, control)
+            found = [(placement, data.cover_of(placement)) for placement in inputs.placements]
+            others = _baselines(inputs, race)
+            if quick:
                 graph = inputs.open_model.model.graph
                 found = [*found[:1], *_placement_before(inputs.previous, graph, inputs.menu)]
-            else:
-                # Second, so that it is timed also where there is time for two covers only.
-                found[1:1] = _best_before(inputs.open_model, data, [cover for _, cover in found])
-            found += _mixes_tried(inputs, [cover for _, cover in found])
-            covers = [
-                with_eligibility(
-                    data,
-                    Contender(
-                        name=COLLAGE if place == 0 else f"{COLLAGE} {place + 1}",
-                        kind="collage",
-                        cover=cover,
-                        order=place,
-                    ),
-                )
-                for place, (_, cover) in enumerate(found)
-            ]
-            calls = call_graph(inputs.open_model.model.graph)
-            others = [
-                with_eligibility(data, contender)
-                for contender in baselines(calls, inputs.menu, data.settings, len(covers))
-            ]
-            report.detail = (
-                f"{counted(len(covers), 'placement')}, {counted(len(others), 'baseline')}"
-            )
-        return ContenderList(
-            contenders=(*covers, *others), placements=tuple(placement for placement, _ in found)
+                others = _fastest_before(others, inputs.previous) or others[:1]
+            _enter(race, data, [cover for _, cover in found], others, report)
+            if quick:
+                race.ends_at = min(race.ends_at, time.monotonic() + QUICK_S)
+            result = race.finish(report.progress)
+            report.detail = f"{result.named} wins"
+        latency = data.settings.objective == "latency"
+        # Those for another objective may be built otherwise, which their keys do not say.
+        inputs.open_model.keep_modules(_worth_keeping(result, race.modules) if latency else {})
+        if result.left_out and not quick:
+            control.cut("confirm")
+        how: Literal["full", "quick", "trial"] = "quick" if quick or result.left_out else "full"
+        return ConfirmResult(
+            race_result=result,
+            chosen=chosen_placement(data, [placement for placement, _ in found], result),
+            confirmed_how=how if result.fresh else "trial",
+            contenders_left_out=result.left_out,
         )
 
 
-def _mixes_tried(
-    inputs: ContenderInputs, covers: Sequence[tuple[Candidate, ...]]
-) -> list[tuple[Placement, tuple[Candidate, ...]]]:
-    """Return the mixes whose trials ran, as placements, without those that the search has found."""
-    known = {frozenset(candidate.id for candidate in cover) for cover in covers}
-    return [
-        (baseline_placement(inputs.data, one), one.contender.cover)
-        for one in inputs.whole_models.timed
-        if one.contender.kind == "collage"
-        and frozenset(candidate.id for candidate in one.contender.cover) not in known
+def _race_of_objective(inputs: ConfirmInputs, control: RunControl) -> Race:
+    """Return the race that decides: the run's, or one of several instances or of slow calls.
+
+    Until here placements were timed by their latency, whatever the objective, since costs are
+    latencies. For another objective they enter another race, those first that were the fastest.
+    """
+    race, settings = inputs.race, inputs.data.settings
+    if settings.objective == "latency":
+        return race
+    known = [one.contender for one in timed(race.results()) if one.contender.eligible]
+    race.close()
+    other = open_race(
+        inputs.open_model,
+        [inputs.sample, *inputs.further_samples],
+        inputs.tolerance,
+        control,
+        confirming_settings(settings),
+        ends_at=race.ends_at,
+        modules=race.modules,
+    )
+    other.enter(known[:1])
+    return other
+
+
+def _baselines(inputs: ConfirmInputs, race: Race) -> list[Contender]:
+    """Return all baselines, the users' own ones first, then those that were the fastest so far."""
+    calls = call_graph(inputs.open_model.model.graph)
+    found = [
+        with_eligibility(inputs.data, one)
+        for one in baselines(calls, inputs.menu, inputs.data.settings, len(inputs.placements))
     ]
+    us = {one.contender.module: one.measured_us or math.inf for one in timed(race.results())}
+    return sorted(
+        found,
+        key=lambda one: (one.kind != "user", not one.eligible, us.get(one.module, math.inf)),
+    )
 
 
-def _best_before(
-    open_model: OpenModel, data: ProblemData, covers: Sequence[tuple[Candidate, ...]]
-) -> list[tuple[Placement, tuple[Candidate, ...]]]:
-    """Return the best cover of earlier runs as a list of one; empty where ``covers`` has it."""
-    cover = remembered_cover(open_model, data)
-    ids = [candidate.id for candidate in cover]
-    if not cover or any({c.id for c in known} == set(ids) for known in covers):
-        return []
-    return [(data.placement(ids, data.problem()), cover)]
+def _enter(
+    race: Race,
+    data: ProblemData,
+    covers: Sequence[tuple[Candidate, ...]],
+    others: Sequence[Contender],
+    report: StageReport,
+) -> None:
+    """Have the covers of the search enter the race, then the baselines where there is time.
+
+    Args:
+        race: The race.
+        data: The pins and limits that decide who may win.
+        covers: The covers, the most promising first.
+        others: The baselines.
+        report: Takes progress.
+    """
+    ours = [
+        Contender(
+            name=COLLAGE if place == 0 else f"{COLLAGE} {place + 1}",
+            kind="collage",
+            cover=cover,
+            order=place,
+        )
+        for place, cover in enumerate(covers)
+    ]
+    race.enter([with_eligibility(data, one) for one in ours], on_progress=report.progress)
+    # What the end of the race needs goes before baselines, which are shown and hardly ever win.
+    ends_at = race.ends_at - race.seconds_to_finish
+    race.enter(others, ends_at=ends_at, on_progress=report.progress)
 
 
 def _placement_before(
@@ -144,180 +197,35 @@ def _placement_before(
     if not all(candidate.instance.id in menu.instances for candidate in cover):
         return []
     parts = tuple(
-        msgspec.structs.replace(part, in_place_us=None, right=None)
-        for part in previous.placement.partitions
+        msgspec.structs.replace(part, in_place_us=None) for part in previous.placement.partitions
     )
     return [(Placement(partitions=parts, estimated_us=previous.placement.estimated_us), cover)]
 
 
-STOPPED_S = 10.0
-"""Seconds for the confirmation of what a user keeps who stops the run; chosen."""
-QUICK_S = 12.0
-"""Seconds that a quick confirmation may take, whatever the budget; chosen."""
+def _fastest_before(others: Sequence[Contender], previous: Run | None) -> list[Contender]:
+    """Return the baseline that was the fastest in the run before, as a list of one.
 
-
-@dataclass(frozen=True, kw_only=True)
-class ConfirmInputs:
-    """What is timed, on which inputs."""
-
-    open_model: OpenModel
-    data: ProblemData
-    contenders: Sequence[Contender]
-    placements: tuple[Placement, ...]
-    sample: Sample
-    further_samples: tuple[Sample, ...]
-    tolerance: float
-    whole_models: WholeModels
-    budget: RunBudget
-    previous: Run | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConfirmResult:
-    """The confirmation's measurements, and what it chose."""
-
-    confirmation: Confirmation
-    chosen: Placement
-    """The winner's placement, with its end-to-end times."""
-    confirmed_how: Literal["full", "quick", "trial"]
-    """``trial``: there was no time for more than the trials of whole models."""
-    contenders_left_out: int
-    """Contenders that were not timed end to end for want of time."""
-
-
-class Confirm:
-    """Builds the contenders and times them in turn, on the run's inputs.
-
-    Where time is short, the most promising ones only; whole models then keep the times of their
-    trials. Where there is no time at all, the fastest whole model is what the run has found.
+    It may be one that breaks a pin: what a pin costs is seen against what there would be without.
     """
-
-    name = "confirm"
-    inputs = ConfirmInputs
-
-    def run(self, inputs: ConfirmInputs, control: RunControl) -> ConfirmResult:
-        """Time the contenders end to end and choose the fastest.
-
-        Raises:
-            CollageError: None of the contenders can be built and run.
-            Cancelled: The user stopped the run.
-        """
-        known, budget = inputs.whole_models, inputs.budget
-        quick = inputs.data.settings.confirmation == "quick"
-        seconds = budget.to_confirm_s
-        if control.keep.is_set():
-            seconds = min(seconds, STOPPED_S)
-        plan = plan_confirmation(
-            inputs.contenders,
-            known,
-            max(seconds, QUICK_S) if quick else seconds,
-            weights_bytes=inputs.open_model.model.record.weights_bytes,
-            quick=quick or control.keep.is_set(),
-            earlier_us=_baseline_times(inputs.previous),
-        )
-        modules = {**inputs.open_model.modules, **known.modules}
-        with control.stage("confirm") as report:
-            if plan.contenders:
-                reserve = TimeLeft(plan, budget.clock() + seconds, budget.clock)
-                with trial_runner(
-                    self.name,
-                    inputs.open_model,
-                    [inputs.sample, *inputs.further_samples],
-                    inputs.tolerance,
-                    control,
-                    confirming_settings(inputs.data.settings),
-                    modules=modules,
-                    keep_modules=True,
-                ) as runner:
-                    confirmation = confirm(
-                        runner,
-                        plan.contenders,
-                        settings=plan.settings,
-                        on_progress=report.progress,
-                        hurry=lambda: control.keep.is_set() or reserve.is_over,
-                        trials_us=_trial_times(inputs),
-                        reserve=reserve,
-                    )
-            else:
-                confirmation = confirmation_of_trials(known)
-            reason = NOT_AMONG_FEW if quick else NOT_REACHED
-            confirmation = with_left_out(confirmation, inputs.contenders, known, reason)
-            if plan.contenders and inputs.data.settings.objective != "latency":
-                confirmation = without_trial_times(confirmation)
-            report.detail = f"{confirmation.named} wins"
-        latency = inputs.data.settings.objective == "latency"
-        # Those for another objective may be built otherwise, which their keys do not say.
-        inputs.open_model.keep_modules(_worth_keeping(confirmation, modules) if latency else {})
-        left_out = sum(one.reason == NOT_REACHED or one.from_trial for one in confirmation.results)
-        if left_out and not quick:
-            control.cut("confirm")
-        if plan.contenders and not quick:
-            remember(inputs.open_model, inputs.data, confirmation)
-        how: Literal["full", "quick", "trial"] = "quick" if left_out or quick else "full"
-        return ConfirmResult(
-            confirmation=confirmation,
-            chosen=chosen_placement(inputs.data, inputs.placements, confirmation),
-            confirmed_how=how if plan.contenders else "trial",
-            contenders_left_out=left_out,
-        )
-
-
-def _trial_times(inputs: ConfirmInputs) -> dict[tuple[object, ...], float]:
-    """Return what whole models took in their trials, in microseconds, by their keys.
-
-    It is empty where the objective is not latency.
-    """
-    if inputs.data.settings.objective != "latency":
-        return {}
-    return {
-        one.contender.key: one.measured_us
-        for one in inputs.whole_models.timed
-        if one.measured_us is not None
-    }
-
-
-def without_trial_times(confirmation: Confirmation) -> Confirmation:
-    """Return a confirmation without times of trials.
-
-    These are latencies, which are no answer where another objective counts.
-    """
-    results = tuple(
-        replace(one, rounds_us=(), from_trial=False, reason=one.reason or NOT_REACHED)
-        if one.from_trial
-        else one
-        for one in confirmation.results
-    )
-    return replace(confirmation, results=results)
+    us = {} if previous is None else {b.name: b.measured_us for b in previous.baselines}
+    known = [one for one in others if us.get(one.name) is not None]
+    return sorted(known, key=lambda one: us[one.name] or math.inf)[:1]
 
 
 def _worth_keeping(
-    confirmation: Confirmation, built: Mapping[tuple[object, ...], Module]
+    result: RaceResult, built: Mapping[tuple[object, ...], Module]
 ) -> dict[tuple[object, ...], Module]:
     """Return the modules of the winner and of the fastest baseline, for a later quick confirmation.
 
     Tuned kernels may change under the same names, so modules with such are not kept.
     """
-    winner = confirmation.winner
-    if winner.folder is not None and winner.built is not None:
-        built = {**built, winner.contender.key: (winner.folder, winner.built)}
-    timed = [
-        one
-        for one in confirmation.results
-        if one.contender.kind != "collage" and one.measured_us is not None
-    ]
-    fastest = min(timed, key=lambda one: one.measured_us or math.inf, default=winner)
+    baseline = next((one for one in timed(result.results) if one.contender.kind != COLLAGE), None)
     keys = {
-        replace(one.contender, python_session=False).key
-        for one in (winner, fastest)
-        if not any(candidate.instance.tuning for candidate in one.contender.cover)
+        one.contender.module
+        for one in (result.winner, baseline)
+        if one is not None
+        and not any(candidate.instance.tuning for candidate in one.contender.cover)
     }
     return {
         key: built[key] for key in keys if key in built and (built[key][0] / MODULE_FILE).is_file()
     }
-
-
-def _baseline_times(previous: Run | None) -> dict[str, float]:
-    """Return times of the baselines of the run before, by name."""
-    if previous is None:
-        return {}
-    return {base.name: base.measured_us for base in previous.baselines if base.measured_us}

@@ -15,8 +15,8 @@ from collage_engine.records.errors import ArtifactError, MeasureError
 from collage_engine.records.machine_state import MachineState
 from collage_engine.records.placement import Placement
 from collage_engine.records.settings import RunSettings
-from collage_engine.trials.confirmation import Confirmation
 from collage_engine.trials.contender import Sample
+from collage_engine.trials.race import RaceResult
 from collage_engine.wording import stages as say
 
 
@@ -31,7 +31,7 @@ class ExportInputs:
     """Folder of the artifact; None: nothing is exported."""
     sample: Sample
     tolerance: float
-    confirmation: Confirmation
+    race_result: RaceResult
     chosen: Placement
     confirmed_how: Literal["full", "quick", "trial"]
 
@@ -78,7 +78,7 @@ class Export:
         after = quiet_enough(machine_state(inputs.settings.target), inputs.settings)
         if inputs.out is None:
             return ExportResult(artifact=None, not_exported=None, machine_after=after)
-        built = inputs.confirmation.winner.folder
+        built = inputs.race_result.winner.folder
         assert built is not None
         with control.stage("export") as report:
             contents = ArtifactContents(

@@ -101,9 +101,11 @@ class Measure:
             )
         )
         with control.stage("measure") as report:
-            seconds = measuring_s(inputs.budget.to_improve_s, calibration_share(settings))
+            seconds = inputs.budget.to_improve_s
+            if inputs.budget.has_answer:
+                seconds = measuring_s(seconds, calibration_share(settings))
             quick = settings.confirmation == "quick" and has_cover(data)
-            short = seconds < WORTH_MEASURING_S
+            short = seconds < WORTH_MEASURING_S and inputs.budget.has_answer
             work = _Measurement(inputs, measuring, control.within(seconds), data)
             if quick or short or not settings.parts.isolated_costs:
                 work.take_stored()

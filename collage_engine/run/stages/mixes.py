@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.control.budget import Budget, RunBudget
+from collage_engine.control.budget import RunBudget
 from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.counted import counted
-from collage_engine.records.errors import Cancelled
 from collage_engine.run.contenders import with_eligibility
 from collage_engine.run.problem_data import ProblemData
-from collage_engine.run.provisional import announce
-from collage_engine.run.trials_of_run import trial_runner
+from collage_engine.run.trials_of_run import profiled_covers
 from collage_engine.store.keys import KeyMaker
 from collage_engine.trials.baselines import COLLAGE
-from collage_engine.trials.confirmation_plan import Predicted
-from collage_engine.trials.contender import Contender, Sample
+from collage_engine.trials.calibration import learning_tolerance
+from collage_engine.trials.contender import Contender
 from collage_engine.trials.mixes import (
+    Cover,
     GroupTimes,
     Mix,
     MixSettings,
@@ -35,16 +34,9 @@ from collage_engine.trials.mixes import (
     profile_groups,
     suggested_mixes,
 )
-from collage_engine.trials.objective import trial_settings
 from collage_engine.trials.placement_process import ONE_LOADED_FROM_BYTES
-from collage_engine.trials.proposals import ProfiledCover, Proposal, Trial, run_proposals
-from collage_engine.trials.runner import NOT_REACHED, TrialRunner
-from collage_engine.trials.whole_models import (
-    OnProgress,
-    TrialTime,
-    WholeModels,
-    time_whole_models,
-)
+from collage_engine.trials.proposals import ProfiledCover, Trial, run_proposals
+from collage_engine.trials.race import Race
 from collage_engine.wording import stages as say
 
 MIXES_SHARE = 0.6
@@ -62,33 +54,30 @@ PROFILING_SHARE = 0.65
 
 @dataclass(frozen=True, kw_only=True)
 class MixInputs:
-    """The toolchains, what they take alone, and the run's inputs."""
+    """The toolchains, and the race that whole models have entered."""
 
     open_model: OpenModel
     menu: Menu
     data: ProblemData
-    sample: Sample
-    further_samples: tuple[Sample, ...]
     tolerance: float
-    whole_models: WholeModels
+    race: Race
     budget: RunBudget
-    run_id: str
-    started_at: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixResult:
-    """The fastest mix beside the whole models, where one ran."""
+    """What is known from the mixes."""
 
     data: ProblemData
-    """With its partitions among the candidates."""
-    whole_models: WholeModels
-    profiled_covers: tuple[ProfiledCover, ...] = ()
-    """The covers in which groups were profiled: calibration learns from them, too."""
+    """With the partitions of the fastest mix among the candidates."""
+    profiled_covers: tuple[ProfiledCover, ...]
+    """What partitions took inside the model so far: estimates rest on it."""
+    budget: RunBudget
+    """With the time kept back that the end of the race is seen to need now."""
 
 
 class TryMixes:
-    """Profiles operator groups inside the model, and times the mixes that follow from that.
+    """Profiles operator groups inside the model; the mixes that follow from that enter the race.
 
     A quick confirmation tries none. Neither does a run on a device, where the clock of a profile
     sees calls being issued.
@@ -99,32 +88,23 @@ class TryMixes:
 
     def run(self, inputs: MixInputs, control: RunControl) -> MixResult:
         """Try mixes, unless there is nothing to mix or no time for it."""
-        data, known = inputs.data, inputs.whole_models
+        data, race, budget = inputs.data, inputs.race, inputs.budget
         settings = data.settings
-        unchanged = MixResult(data=data, whole_models=known)
-        wanted = settings.parts.mixes and settings.confirmation != "quick"
         one_at_a_time = inputs.open_model.model.record.weights_bytes >= ONE_LOADED_FROM_BYTES
         on_processor = inputs.menu.target.kind == "cpu"
-        if not wanted or one_at_a_time or not on_processor or settings.objective != "latency":
-            return unchanged
-        unmeasured = {c.key for c in data.candidates if not data.costs.known(c.id)}
-        instances = {c.instance.id for c in data.candidates}
-        if known.best is None or len(instances) < 2 or len(unmeasured) <= FEW_CANDIDATES:
-            return unchanged
-        seconds = MIXES_SHARE * inputs.budget.to_improve_s
-        predicted = Predicted(known)
-        if seconds < LEAST_COVERS * (predicted.build_s + predicted.load_s):
-            control.cut("mixes")
-            return unchanged
-        work = Mixing(inputs, control, MixSettings())
-        with control.stage("mixes") as report:
-            return work.run(seconds, report)
-
-
-def _us_of(known: WholeModels) -> float:
-    """Return what the fastest that may be exported takes, in µs."""
-    best_us = known.best.measured_us if known.best is not None else None
-    return math.inf if best_us is None else best_us
+        wanted = settings.confirmation != "quick" and settings.objective == "latency"
+        if wanted and on_processor and not one_at_a_time and race.leader is not None:
+            unmeasured = {c.key for c in data.candidates if not data.costs.known(c.id)}
+            instances = {c.instance.id for c in data.candidates}
+            if len(instances) > 1 and len(unmeasured) > FEW_CANDIDATES:
+                seconds = MIXES_SHARE * budget.to_improve_s
+                if seconds < LEAST_COVERS * race.seconds_to_enter:
+                    control.cut("mixes")
+                else:
+                    with control.stage("mixes") as report:
+                        data = Mixing(inputs, MixSettings()).run(seconds, report)
+                    budget = budget.keeping_back(race.seconds_to_finish, budget.exporting_s)
+        return MixResult(data=data, profiled_covers=profiled_covers(race, data), budget=budget)
 
 
 class Mixing:
@@ -132,22 +112,20 @@ class Mixing:
 
     Attributes:
         taken: by instance id, its candidates for groups.
-        profiled_covers: what ran while groups were profiled.
     """
 
-    def __init__(self, inputs: MixInputs, control: RunControl, settings: MixSettings) -> None:
+    def __init__(self, inputs: MixInputs, settings: MixSettings) -> None:
         self.inputs = inputs
-        self.control = control
+        self.race = inputs.race
         self.settings = settings
         self.calls = call_graph(inputs.open_model.model.graph)
         self.groups = groups_of(self.calls)
         self.alone_us = {
             one.contender.cover[0].instance.id: one.measured_us
-            for one in inputs.whole_models.timed
+            for one in inputs.race.results()
             if len(one.contender.cover) == 1 and one.contender.eligible and one.measured_us
         }
         self.taken = self._taken()
-        self.profiled_covers: list[ProfiledCover] = []
 
     def _taken(self) -> dict[str, dict[OperatorGroup, Candidate]]:
         """Return the candidates for groups by instance id, in the order of profiling.
@@ -169,77 +147,73 @@ class Mixing:
         order = sorted(taken, key=lambda name: (name not in compiled, len(taken[name])))
         return {name: taken[name] for name in order}
 
-    def run(self, seconds: float, report: StageReport) -> MixResult:
-        """Profile the groups, then time the mixes that promise a gain.
+    def run(self, seconds: float, report: StageReport) -> ProblemData:
+        """Profile the groups, then have the mixes that promise a gain enter the race.
 
         Args:
             seconds: How long that may take.
             report: Takes progress, and the outcome in a phrase.
-        """
-        inputs, control = self.inputs, self.control
-        budget = Budget(seconds)
-        found = MixResult(data=inputs.data, whole_models=inputs.whole_models)
-        with trial_runner(
-            TryMixes.name,
-            inputs.open_model,
-            [inputs.sample, *inputs.further_samples],
-            inputs.tolerance,
-            control.within(seconds),
-            trial_settings(inputs.data.settings),
-            modules=inputs.whole_models.modules,
-            keep_modules=True,
-        ) as runner:
-            times = self.profiled(
-                runner,
-                is_over=lambda: budget.left < (1 - PROFILING_SHARE) * budget.seconds,
-                on_progress=report.progress,
-            )
-            covers = [
-                Contender(name=COLLAGE, kind="collage", cover=mix.cover)
-                for mix in self.mixes(times)
-            ]
-            judged = [with_eligibility(inputs.data, contender) for contender in covers]
-            contenders = [contender for contender in judged if contender.eligible]
-            if contenders:
-                found = self._timed(runner, contenders, budget, report)
-        report.detail = self._detail(times, found.whole_models, len(contenders))
-        return replace(found, profiled_covers=tuple(self.profiled_covers))
 
-    def profiled(
-        self,
-        runner: TrialRunner,
-        is_over: Callable[[], bool],
-        on_progress: OnProgress = lambda done, total, now: None,
-    ) -> GroupTimes:
+        Returns:
+            The data with the partitions of the fastest mix among the candidates.
+        """
+        began = time.monotonic()
+        times = self.profiled(began + PROFILING_SHARE * seconds, report)
+        mixes = [self._contender(mix.cover) for mix in self.mixes(times)]
+        eligible = [one for one in mixes if one.eligible]
+        self.race.enter(eligible, ends_at=began + seconds, on_progress=report.progress)
+        modules = {one.module for one in eligible}
+        ran = [
+            one
+            for one in self.race.results()
+            if one.contender.module in modules and one.measured_us is not None
+        ]
+        fastest = min(ran, key=lambda one: one.measured_us or 0.0, default=None)
+        groups = counted(len(self.groups), "group")
+        if not eligible:
+            report.detail = say.NO_MIX_PROMISES.format(groups=groups)
+        if fastest is None or fastest.measured_us is None:
+            report.detail = report.detail or say.NO_MIX_RAN.format(groups=groups)
+            return self.inputs.data
+        share = fastest.measured_us / min(self.alone_us.values()) - 1
+        report.detail = say.FASTEST_MIX.format(
+            groups=groups,
+            partitions=counted(len(fastest.contender.cover), "partition"),
+            ms=f"{fastest.measured_us / 1000:.3g}",
+            share=f"{100 * share:+.1f}",
+        )
+        return self._with_candidates(fastest.contender.cover)
+
+    def profiled(self, ends_at: float, report: StageReport) -> GroupTimes:
         """Find out what groups take inside the model, one toolchain after the other.
 
         Args:
-            runner: Builds and runs the covers.
-            is_over: Tells whether no further cover is to be built.
-            on_progress: Is called before each cover.
+            ends_at: When no further cover is to be built, on the monotonic clock.
+            report: Takes progress.
 
         Returns:
             What the groups took, as far as covers ran.
         """
         names = list(self.taken)
 
-        def run(favouring: tuple[str, Proposal]) -> Trial:
-            name, proposal = favouring
-            now = say.PROFILING_GROUPS_ON.format(toolchain=name)
-            on_progress(names.index(name), len(names), now)
-            try:
-                trial = runner.run(proposal)
-            except Cancelled:
-                self.control.cut("mixes")
-                return Trial(failures=(NOT_REACHED,))
-            if not trial.failures:
-                self.profiled_covers.append(ProfiledCover(proposal.cover, trial))
-            return trial
+        def is_over() -> bool:
+            return time.monotonic() >= ends_at or self.race.time_left <= 0.0
 
-        tolerance = self.inputs.tolerance
-        return run_proposals(
-            profile_groups(self.groups, self.taken, tolerance, self.settings, is_over), run
-        )
+        def run(favouring: tuple[str, Cover]) -> Trial:
+            name, cover = favouring
+            now = say.PROFILING_GROUPS_ON.format(toolchain=name)
+            report.progress(names.index(name), len(names), now)
+            loose = learning_tolerance(cover, self.inputs.tolerance)
+            return self.race.try_cover(
+                self._contender(cover, teaches=loose is not None), ends_at=ends_at, tolerance=loose
+            )
+
+        return run_proposals(profile_groups(self.groups, self.taken, self.settings, is_over), run)
+
+    def _contender(self, cover: Sequence[Candidate], *, teaches: bool = False) -> Contender:
+        """Return a contender; one that only teaches cannot win."""
+        contender = Contender(name=COLLAGE, kind="collage", cover=tuple(cover), eligible=False)
+        return contender if teaches else with_eligibility(self.inputs.data, contender)
 
     def mixes(self, times: GroupTimes) -> list[Mix]:
         """Return the mixes that these times suggest, the most promising first."""
@@ -252,52 +226,6 @@ class Mixing:
             return known
         graph = self.inputs.open_model.model.graph
         return make_candidate(graph, self.inputs.menu.instances[instance], operators, rule="mix")
-
-    def _timed(
-        self, runner: TrialRunner, mixes: list[Contender], budget: Budget, report: StageReport
-    ) -> MixResult:
-        """Time mixes in the same rounds as the fastest whole model.
-
-        Args:
-            runner: Builds and runs them.
-            mixes: The mixes, the most promising first.
-            budget: The time for it.
-            report: Takes progress.
-
-        Returns:
-            What is known then; the fastest mix is among the whole models where one ran.
-        """
-        inputs, before = self.inputs, self.inputs.whole_models
-        best = before.best
-        assert best is not None
-        data = inputs.data
-        later = WholeModels()
-        announced = before
-
-        def on_answer(so_far: WholeModels) -> None:
-            nonlocal later, announced
-            later = so_far
-            known = before.joined_by(later)
-            if known.best is announced.best or _us_of(known) >= _us_of(announced):
-                return  # further rounds of both may have changed what it is said to take
-            announced = known
-            announce(inputs, known, self.control)
-
-        given = TrialTime(
-            left_s=lambda: 0.0 if self.control.keep.is_set() else budget.left,
-            on_answer=on_answer,
-            on_progress=report.progress,
-        )
-        try:
-            later = time_whole_models(runner, [best.contender, *mixes], given)
-        except Cancelled:
-            self.control.cut("mixes")  # what was the fastest so far stays known
-        known = before.joined_by(later)
-        if known is before:
-            return MixResult(data=data, whole_models=before)
-        return MixResult(
-            data=self._with_candidates(known.results[-1].contender.cover), whole_models=known
-        )
 
     def _with_candidates(self, cover: Iterable[Candidate]) -> ProblemData:
         """Return the data with the partitions of a mix among the candidates."""
@@ -312,19 +240,3 @@ class Mixing:
             if candidate.id not in data.by_id
         ]
         return data.with_candidates([*data.candidates, *new], data.costs)
-
-    def _detail(self, times: GroupTimes, known: WholeModels, tried: int) -> str:
-        """Return the outcome of the stage in a phrase."""
-        groups = counted(len(self.groups), "group")
-        if not tried:
-            return say.NO_MIX_PROMISES.format(groups=groups)
-        mix = known.results[-1]
-        if known is self.inputs.whole_models or mix.measured_us is None:
-            return say.NO_MIX_RAN.format(groups=groups)
-        share = mix.measured_us / min(self.alone_us.values()) - 1
-        return say.FASTEST_MIX.format(
-            groups=groups,
-            partitions=counted(len(mix.contender.cover), "partition"),
-            ms=f"{mix.measured_us / 1000:.3g}",
-            share=f"{100 * share:+.1f}",
-        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -22,14 +23,12 @@ from collage_engine.records.placement import Run
 from collage_engine.run.contenders import first_contenders, is_secondary
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.provisional import announce
-from collage_engine.run.stages.measure import WORTH_MEASURING_S
-from collage_engine.run.trials_of_run import trial_runner
+from collage_engine.run.trials_of_run import open_race
 from collage_engine.store.keys import KeyMaker
 from collage_engine.store.measurement import Measurement
-from collage_engine.trials.confirmation_plan import kept_back
-from collage_engine.trials.contender import Contender, ContenderResult, Sample
+from collage_engine.trials.contender import ContenderResult, Sample
 from collage_engine.trials.objective import trial_settings
-from collage_engine.trials.whole_models import TrialTime, WholeModels, time_whole_models
+from collage_engine.trials.race import Race
 from collage_engine.wording import stages as say
 from collage_engine.wording.amounts import time_text
 
@@ -39,10 +38,11 @@ mostly decided by them, and the rest of the time finds the mixes."""
 SECONDARY_SHARE = 0.3
 """The same share for other configurations and greedy covers; chosen: on ResNet-50 two of them took
 10 of 60 seconds, and they rarely win."""
-
-BEGINNING_S = 1.15 * WORTH_MEASURING_S
-"""Seconds that are left to measuring, where there is little time, so that it begins; chosen: some
-pass before it does."""
+EXPORT_S = 1.0
+"""Seconds for writing an artifact beside its weights; chosen, from small models."""
+EXPORTED_BYTES_PER_S = 150e6
+"""Bytes of weights that are copied and hashed per second; chosen: 100 MB of ResNet-50 took 0.1 to
+0.5 s on a fast disk."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,15 +67,16 @@ class WholeModelResult:
 
     data: ProblemData
     """With the costs of the partitions that were tried, where none were known."""
-    whole_models: WholeModels
+    race: Race
+    """Which every later placement enters; it ends with the run."""
     budget: RunBudget
-    """With the time kept back that the confirmation and the artifact will need."""
+    """With the time kept back that the end of the race and the artifact will need."""
 
 
 class TimeWholeModels:
-    """Builds, checks and times each toolchain alone; announces each answer that is the best so far.
+    """Has each toolchain alone enter the race; announces each answer that is the best so far.
 
-    A quick confirmation compares with what the run before knew; then nothing is tried here.
+    A quick confirmation compares with what the run before knew; then nobody enters here.
     """
 
     name = "whole-models"
@@ -84,81 +85,66 @@ class TimeWholeModels:
     def run(self, inputs: WholeModelInputs, control: RunControl) -> WholeModelResult:
         """Time whole models, at least until one of them runs with right numbers.
 
-        Returns:
-            What they took, and the budget with the time kept back that the confirmation and the
-            artifact will need.
-
         Raises:
             Cancelled: The user stopped the run.
         """
         data, budget = inputs.data, inputs.budget
-        weights = inputs.open_model.model.record.weights_bytes
-        if data.settings.confirmation == "quick" and inputs.previous is not None:
-            none = WholeModels()
-            kept = budget.keeping_back(*kept_back(none, budget.left_s, weights, BEGINNING_S))
-            return WholeModelResult(data=data, whole_models=none, budget=kept)
-        with control.stage("whole-models") as report:
-            contenders = first_contenders(inputs.open_model, inputs.menu, data)
-            whole_s = budget.left_s
-            end = whole_s * (1 - LARGEST_SHARE)
-
-            def left_s() -> float:
-                return 0.0 if control.keep.is_set() else budget.left_s - end
-
-            def is_wanted(contender: Contender) -> bool:
-                share = SECONDARY_SHARE if is_secondary(contender) else LARGEST_SHARE
-                return budget.left_s > whole_s * (1 - share)
-
-            def on_answer(known: WholeModels) -> None:
-                best = known.best
-                assert best is not None
-                report.detail = say.FASTEST_SO_FAR.format(name=best.contender.title)
-                announce(inputs, known, control)
-
-            given = TrialTime(
-                left_s=left_s,
-                is_wanted=is_wanted,
-                on_answer=on_answer,
-                on_progress=report.progress,
-            )
-            with trial_runner(
-                self.name,
-                inputs.open_model,
-                [inputs.sample, *inputs.further_samples],
-                inputs.tolerance,
-                control,
-                trial_settings(data.settings),
-                keep_modules=True,
-            ) as runner:
-                known = time_whole_models(runner, contenders, given)
-            report.detail = _detail(known)
-        if known.unreached:
-            control.cut("whole-models")
-        found = with_trial_costs(inputs.open_model.model, inputs.menu, data, known)
-        keep_costs(inputs.open_model, inputs.menu, data, found)
-        return WholeModelResult(
-            data=found,
-            whole_models=known,
-            budget=budget.keeping_back(*kept_back(known, budget.left_s, weights, BEGINNING_S)),
+        exporting_s = EXPORT_S + (
+            inputs.open_model.model.record.weights_bytes / EXPORTED_BYTES_PER_S
         )
+        race = open_race(
+            inputs.open_model,
+            [inputs.sample, *inputs.further_samples],
+            inputs.tolerance,
+            control,
+            trial_settings(data.settings),
+            ends_at=budget.ends_at - exporting_s,
+            modules=inputs.open_model.modules,
+            on_answer=lambda race: announce(inputs, race, control),
+        )
+        if data.settings.confirmation != "quick" or inputs.previous is None:
+            with control.stage("whole-models") as report:
+                contenders = first_contenders(inputs.open_model, inputs.menu, data)
+                first = [one for one in contenders if not is_secondary(one)]
+                second = [one for one in contenders if is_secondary(one)]
+                now, left_s = budget.clock(), budget.left_s
+                for some, share in ((first, LARGEST_SHARE), (second, SECONDARY_SHARE)):
+                    race.enter(some, ends_at=now + share * left_s, on_progress=report.progress)
+                results = race.results()
+                report.detail = _detail(results, race)
+                if not all(one.reached for one in results):
+                    control.cut("whole-models")
+            found = with_trial_costs(inputs.open_model.model, inputs.menu, data, results)
+            keep_costs(inputs.open_model, inputs.menu, data, found)
+            data = found
+        answered = race.leader is not None or data.settings.confirmation == "quick"
+        kept = budget.keeping_back(race.seconds_to_finish, exporting_s, has_answer=answered)
+        return WholeModelResult(data=data, race=race, budget=kept)
 
 
-def _detail(known: WholeModels) -> str:
+def timed(results: Sequence[ContenderResult]) -> list[ContenderResult]:
+    """Return the results of those that ran with right numbers, the fastest first."""
+    found = [one for one in results if one.reason is None and one.measured_us]
+    return sorted(found, key=lambda one: one.measured_us or math.inf)
+
+
+def _detail(results: Sequence[ContenderResult], race: Race) -> str:
     """Return the outcome in a phrase, such as ``6 placements tried, 5 of them on one …``."""
-    single = sum(one.contender.kind == "whole-model" for one in known.results)
+    reached = [one for one in results if one.reached]
     tried = say.WHOLE_MODELS_TRIED.format(
-        placements=counted(len(known.results), "placement"), single=single
+        placements=counted(len(reached), "placement"),
+        single=sum(one.contender.kind == "whole-model" for one in reached),
     )
-    best = known.best
-    if best is None or best.measured_us is None:
+    us = None if race.leader is None else race.time_us(race.leader)
+    if race.leader is None or us is None:
         return say.NONE_EXPORTABLE.format(tried=tried)
     return say.FASTEST_TRIED.format(
-        tried=tried, name=best.contender.title, took=time_text(best.measured_us)
+        tried=tried, name=race.leader.contender.title, took=time_text(us)
     )
 
 
 def with_trial_costs(
-    model: ImportedModel, menu: Menu, data: ProblemData, known: WholeModels
+    model: ImportedModel, menu: Menu, data: ProblemData, results: Sequence[ContenderResult]
 ) -> ProblemData:
     """Return the data with costs of partitions that were tried in whole models.
 
@@ -173,14 +159,14 @@ def with_trial_costs(
         model: The model.
         menu: The toolchain instances, and what measurement keys are made with.
         data: The candidates with their costs so far.
-        known: The trials.
+        results: The trials.
     """
     makers = KeyMaker(model.graph, model.constant)
     costs: dict[str, Cost] = {}
     new: dict[str, Candidate] = {}
-    in_one = [one for one in known.timed if len(one.contender.cover) == 1]
+    in_one = [one for one in timed(results) if len(one.contender.cover) == 1]
     enough = any(one.contender.eligible for one in in_one)
-    for outcome in in_one if enough else known.timed:
+    for outcome in in_one if enough else timed(results):
         for candidate, us in _partition_times(outcome):
             alone = len(outcome.contender.cover) == 1
             if candidate.id in costs or us <= 0:

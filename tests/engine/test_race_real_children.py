@@ -1,8 +1,6 @@
-"""A small model confirmed in real child processes."""
+"""A small model raced in real child processes."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import pytest
 
@@ -13,7 +11,6 @@ from collage_engine.machine.worker import Worker
 from collage_engine.model.importer import import_model
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.trials.confirmation import ConfirmationSettings, confirm
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.memory import MemoryWatch
 from collage_engine.trials.placement_process import (
@@ -22,6 +19,7 @@ from collage_engine.trials.placement_process import (
     RoundSettings,
     TrialModel,
 )
+from collage_engine.trials.race import Race
 from collage_engine.trials.runner import TrialRunner, TrialSettings
 from collage_engine.trials.trial_job import RunRound, TrialJob
 from tests.support.artifact_cases import MNIST
@@ -29,7 +27,6 @@ from tests.support.covers import candidate_on
 
 ORT = ToolchainInstance(toolchain="onnxruntime", threads=1)
 DNN = ToolchainInstance(toolchain="onednn", threads=1)
-QUICK = ConfirmationSettings(selection_rounds=3, fresh_rounds=3)
 
 
 def quick_runner(model, inputs, truth, folder, **more):
@@ -62,25 +59,20 @@ def test_a_mixed_cover_and_its_baselines(tmp_path):
         Contender(name="broken", kind="user", order=3, cover=(candidate_on(DNN, everything[1:]),)),
     ]
     told = []
-    with quick_runner(model, inputs, truth, tmp_path / "work") as runner:
-        done = confirm(
-            runner,
-            contenders,
-            settings=QUICK,
-            on_progress=lambda d, t, now: told.append((d, t, now)),
-        )
+    with Race(quick_runner(model, inputs, truth, tmp_path / "work")) as race:
+        race.enter(contenders)
+        done = race.finish(on_progress=lambda d, t, now: told.append((d, t, now)))
     collage, ort, tvm, broken = done.results
     assert collage.reason is None and collage.measured_us > 0 and collage.max_rel_error < 1e-5
     assert ort.measured_us > 0 and ort.folder is None  # the Python session is no artifact
     assert tvm.reason == "cannot take it" and tvm.measured_us is None
     assert "no partition covers operators 0" in broken.reason
     assert collage.peak_memory_bytes > 50e6
-    assert done.named in ("collage", "onnxruntime")
+    assert done.named == "collage" and done.fresh
     assert done.winner.built is not None
-    assert len(done.in_place_us) == len(done.winner.contender.cover)
-    assert all(us > 0 for us in done.in_place_us)
+    assert len(done.in_model_us) == len(done.winner.contender.cover)
+    assert all(us > 0 for us in done.in_model_us)
     assert done.residual == ()
-    assert [d for d, _, _ in told] == sorted(d for d, _, _ in told)
     assert all(d <= t for d, t, _ in told)
 
     out = write_artifact(
@@ -97,13 +89,13 @@ def test_what_may_win_is_timed_in_two_processes(tmp_path, monkeypatch):
     loads: dict[str, int] = {}
     load, timed_round = PlacementProcess.load, PlacementProcess.timed_round
 
-    def counting(self):
+    def counting(self, cancelled=None):
         loads[self.contender.name] = loads.get(self.contender.name, 0) + 1
-        load(self)
+        load(self, cancelled)
 
     def slowed(self, settings):
-        factor = 9 if self.contender.name == "slow" else 1
-        return [factor * us for us in timed_round(self, settings)]
+        timed_round(self, settings)
+        return [{"whole": 100.0, "cut": 101.5, "slow": 900.0}[self.contender.name]]
 
     monkeypatch.setattr(PlacementProcess, "load", counting)
     monkeypatch.setattr(PlacementProcess, "timed_round", slowed)
@@ -117,9 +109,10 @@ def test_what_may_win_is_timed_in_two_processes(tmp_path, monkeypatch):
         Contender(name="slow", kind="whole-model", cover=(candidate_on(ORT, everything),), order=2),
     ]
     truth = original_outputs(model, inputs)
-    with quick_runner(model, inputs, truth, tmp_path / "work") as runner:
-        done = confirm(runner, contenders, settings=replace(QUICK, near_factor=5.0))
-    assert loads == {"whole": 2, "cut": 2, "slow": 1}
+    with Race(quick_runner(model, inputs, truth, tmp_path / "work")) as race:
+        race.enter(contenders)
+        done = race.finish()
+    assert loads == {"whole": 3, "cut": 2, "slow": 1}, "the winner has a fresh one, too"
     assert all(o.measured_us > 0 for o in done.results)
 
 
@@ -138,11 +131,10 @@ def test_a_module_that_kills_its_process_is_a_reason(tmp_path):
     everything = tuple(range(len(model.graph.operators)))
     truth = original_outputs(model, inputs)
     alone = [Contender(name="x", kind="collage", cover=(candidate_on(DNN, everything),))]
-    with (
-        quick_runner(model, inputs, truth, tmp_path, start_worker=start_worker) as runner,
-        pytest.raises(ToolchainError, match="killed by SIGSEGV"),
-    ):
-        confirm(runner, alone, settings=QUICK)
+    with Race(quick_runner(model, inputs, truth, tmp_path, start_worker=start_worker)) as race:
+        race.enter(alone)
+        with pytest.raises(ToolchainError, match="killed by SIGSEGV"):
+            race.finish()
 
 
 def test_loading_and_running_have_peaks_of_their_own():

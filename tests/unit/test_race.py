@@ -1,0 +1,377 @@
+"""The race, with scripted processes in place of real ones."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import numpy as np
+import pytest
+
+from collage_engine.records.errors import Cancelled, ToolchainError
+from collage_engine.trials import race as race_module
+from collage_engine.trials.contender import Contender, Sample
+from collage_engine.trials.race import COMMON_ROUNDS, FAR, MOST_RELOADED, Race
+from tests.support.scripted_workers import Script, cover
+
+
+@pytest.fixture
+def script():
+    return Script()
+
+
+def contender(name, partitions=1, kind="collage", **more):
+    return Contender(name=name, kind=kind, cover=cover(name, partitions), **more)
+
+
+class Clock:
+    """A clock that the script moves: each reading takes a moment."""
+
+    def __init__(self, step_s=0.0):
+        self.now = 0.0
+        self.step_s = step_s
+
+    def __call__(self):
+        self.now += self.step_s
+        return self.now
+
+
+def race(script, tmp_path, *, ends_at=1e9, clock=None, runner=None, **more):
+    return Race(
+        script.runner(tmp_path, **(runner or {})), ends_at, clock=clock or Clock(), seed=1, **more
+    )
+
+
+def noisy(us, seed=0, share=0.004):
+    """Return a script of rounds that scatter a little."""
+    draw = random.Random(seed)
+    return lambda _: us * (1 + share * draw.uniform(-1, 1))
+
+
+def result_of(found, name):
+    return next(one for one in found.results if one.contender.name == name)
+
+
+def test_whoever_is_clearly_slower_leaves_after_six_common_rounds(script, tmp_path):
+    script.us.update({"fast": noisy(100.0, 1), "slow": noisy(112.0, 2)})
+    with race(script, tmp_path) as going:
+        going.enter([contender("fast"), contender("slow")])
+        assert [one.contender.name for one in going.present] == ["fast"]
+        assert script.rounds == {"fast": COMMON_ROUNDS, "slow": COMMON_ROUNDS}
+        found = going.finish()
+    assert found.winner.contender.name == "fast"
+    assert result_of(found, "slow").measured_us / found.winner.measured_us == pytest.approx(
+        1.12, rel=0.01
+    )
+    assert script.opened["slow"] == 1, "bad luck with a process makes no 12 %"
+    assert not script.loaded, "every process was ended"
+
+
+def test_two_percent_are_no_reason_to_leave(script, tmp_path):
+    script.us.update({"fast": noisy(100.0, 1), "near": noisy(102.0, 2)})
+    with race(script, tmp_path) as going:
+        going.enter([contender("near"), contender("fast", 3)])
+        assert len(going.present) == 2
+        found = going.finish()
+    assert found.winner.contender.name == "fast", "no tie: two percent are more than one"
+    assert found.named == "collage" and found.tied == ()
+
+
+def test_a_difference_within_the_scatter_is_no_reason_to_leave(script, tmp_path):
+    script.us.update({"a": noisy(100.0, 1, share=0.3), "b": noisy(104.0, 2, share=0.3)})
+    with race(script, tmp_path) as going:
+        going.enter([contender("a"), contender("b")])
+        assert len(going.present) == 2
+
+
+def test_of_two_that_are_as_fast_the_one_with_fewer_partitions_wins(script, tmp_path):
+    script.us.update({"mix": noisy(99.5, 1), "tvm": noisy(100.0, 2)})
+    with race(script, tmp_path) as going:
+        going.enter([contender("mix", 5), contender("tvm", kind="whole-model")])
+        found = going.finish()
+    assert found.named == "tvm" and found.tied == ("mix",)
+
+
+def test_hopeless_contenders_leave_after_two_rounds(script, tmp_path):
+    script.us["loops"] = 100.0 * FAR
+    with race(script, tmp_path) as going:
+        going.enter([contender("tvm"), contender("loops")])
+    assert script.rounds["loops"] == 2
+
+
+def test_equal_covers_are_one_contender_with_all_of_its_names(script, tmp_path):
+    same = cover("tvm")
+    with race(script, tmp_path) as going:
+        going.enter([Contender(name="collage", kind="collage", cover=same)])
+        going.enter(
+            [
+                Contender(name="tvm", kind="whole-model", cover=same),
+                Contender(name="greedy tvm", kind="greedy", cover=same),
+                contender("other", kind="whole-model"),
+            ]
+        )
+        found = going.finish()
+    assert script.opened["tvm"] >= 1 and script.built.count("tvm") == 1
+    assert [one.contender.name for one in found.results] == ["tvm", "other"]
+    assert result_of(found, "tvm").names == ("greedy tvm",)
+
+
+def test_no_time_of_another_moment_decides(script, tmp_path):
+    """The machine is slower by half when the second one enters; it is faster all the same."""
+    slow = 1.0
+    script.us["first"] = lambda _: 100.0 * slow
+    script.us["second"] = lambda _: 92.0 * slow
+    with race(script, tmp_path) as going:
+        going.enter([contender("first", kind="whole-model")])
+        slow = 1.5
+        going.enter([contender("second", 3)])
+        assert going.leader.contender.name == "second"
+        found = going.finish()
+    assert found.winner.contender.name == "second"
+    assert found.winner.measured_us == pytest.approx(138.0)
+    assert result_of(found, "first").measured_us == pytest.approx(150.0)
+
+
+def test_a_late_one_is_not_faster_for_a_machine_that_is_faster_now(script, tmp_path):
+    fast = 1.0
+    script.us["first"] = lambda _: 100.0 * fast
+    script.us["late"] = lambda _: 120.0 * fast
+    with race(script, tmp_path) as going:
+        going.enter([contender("first", kind="whole-model")])
+        fast = 0.5
+        going.enter([contender("late", 2)])
+        found = going.finish()
+    assert found.named == "first"
+
+
+def test_who_left_is_told_by_the_ratio_to_whom_it_lost(script, tmp_path):
+    script.us.update({"first": 100.0, "slow": 120.0, "best": 80.0})
+    with race(script, tmp_path) as going:
+        going.enter([contender("first"), contender("slow")])
+        script.us.update({"first": 200.0, "best": 160.0})  # the machine is slower from here on
+        going.enter([contender("best")])
+        found = going.finish()
+    assert found.winner.measured_us == pytest.approx(160.0)
+    assert result_of(found, "first").measured_us == pytest.approx(200.0)
+    assert result_of(found, "slow").measured_us == pytest.approx(240.0)
+
+
+def test_the_luck_of_a_process_does_not_win(script, tmp_path):
+    """What lies well in memory in one process does not in the next."""
+    script.us["lucky"] = lambda _: 94.0 if script.opened["lucky"] == 1 else 106.0
+    script.us["steady"] = 98.0
+    with race(script, tmp_path) as going:
+        going.enter([contender("lucky", 3), contender("steady")])
+        found = going.finish()
+    assert found.winner.contender.name == "steady"
+    assert script.opened == {"lucky": 2, "steady": 3}
+
+
+def test_the_bad_luck_of_a_process_does_not_lose(script, tmp_path):
+    """Who has left for being eight percent slower is loaded again before the winner is chosen."""
+    script.us["unlucky"] = lambda _: 108.0 if script.opened["unlucky"] == 1 else 90.0
+    with race(script, tmp_path) as going:
+        going.enter([contender("unlucky"), contender("steady")])
+        assert [one.contender.name for one in going.present] == ["steady"]
+        found = going.finish()
+    assert found.winner.contender.name == "unlucky"
+    assert found.winner.measured_us == pytest.approx(90.0)
+
+
+def test_a_few_at_most_are_loaded_again(script, tmp_path):
+    with race(script, tmp_path) as going:
+        going.enter([contender(f"c{k}") for k in range(2 * MOST_RELOADED)])
+        going.finish()
+    assert sum(count > 1 for count in script.opened.values()) == MOST_RELOADED
+
+
+def test_the_winner_is_timed_in_a_fresh_process(script, tmp_path):
+    script.us["tvm"] = lambda _: 100.0 if script.opened["tvm"] == 1 else 104.0
+    with race(script, tmp_path) as going:
+        going.enter([contender("tvm", 2), contender("slow")])
+        script.us["slow"] = 150.0
+        found = going.finish()
+    assert found.fresh and found.winner.measured_us == pytest.approx(104.0)
+    assert found.winner.memory.peak_bytes == 1 << 20
+    assert found.in_model_us == (5.0, 5.0)
+    assert (found.winner.folder / "model.so").is_file()
+
+
+def test_a_winner_that_fails_in_its_fresh_process_does_not_win(script, tmp_path):
+    script.us["fast"] = 50.0
+    with race(script, tmp_path) as going:
+        going.enter([contender("fast"), contender("slow", kind="whole-model")])
+        script.crash_in_round["fast"] = script.rounds["fast"] + 3
+        found = going.finish()
+    assert found.winner.contender.name == "slow" and found.fresh
+    assert "SIGSEGV" in result_of(found, "fast").reason
+
+
+@pytest.mark.parametrize("at", [0, 3])
+def test_the_crash_of_a_contender_ends_its_part_only(script, tmp_path, at):
+    script.us["fast"] = 50.0
+    script.crash_in_round["fast"] = at
+    with race(script, tmp_path) as going:
+        going.enter([contender("fast"), contender("slow")])
+        found = going.finish()
+    assert found.winner.contender.name == "slow"
+    assert "SIGSEGV" in result_of(found, "fast").reason
+
+
+def test_wrong_numbers_and_refusals_are_told(script, tmp_path):
+    script.errors["wrong"] = (1.0, 0.5)
+    script.refuse_build["refused"] = "it takes no Loop"
+    with race(script, tmp_path) as going:
+        going.enter([contender("wrong"), contender("refused")])
+        assert going.leader is None
+        with pytest.raises(ToolchainError, match="it takes no Loop") as caught:
+            going.finish()
+    assert "wrong numbers" in str(caught.value)
+
+
+def test_the_race_goes_on_until_there_is_an_answer(script, tmp_path):
+    script.refuse_build.update({"a": "no", "b": "no"})
+    clock = Clock(step_s=0.01)
+    answers = []
+    with race(
+        script, tmp_path, ends_at=0.0, clock=clock, on_answer=lambda: answers.append(clock.now)
+    ) as going:
+        going.enter([contender(name) for name in "abcdef"])
+        found = going.finish()
+    assert found.winner.contender.name in "cd" and not found.fresh and len(answers) == 1
+    assert found.left_out >= 2, "those after the first that ran were not begun"
+    assert result_of(found, "e").reason and not result_of(found, "e").reached
+
+
+def test_what_there_is_no_time_for_may_enter_later(script, tmp_path):
+    with race(script, tmp_path) as going:
+        going.enter([contender("a")])
+        going.enter([contender("b")], ends_at=0.5)
+        assert script.built == ["a"]
+        going.enter([contender("b")])
+        assert script.built == ["a", "b"]
+
+
+def test_a_race_that_is_to_end_keeps_its_leader(script, tmp_path):
+    keep = threading.Event()
+    script.us["fast"] = 50.0
+    with race(script, tmp_path, keep=keep) as going:
+        going.enter([contender("slow"), contender("fast")])
+        keep.set()
+        going.enter([contender("late")])
+        found = going.finish()
+    assert found.winner.contender.name == "fast" and not found.fresh
+    assert found.winner.measured_us == pytest.approx(50.0)
+    assert "late" not in script.built
+
+
+def test_a_cancel_ends_everything(script, tmp_path):
+    cancelled = threading.Event()
+    with race(script, tmp_path, runner={"cancelled": cancelled}) as going:
+        going.enter([contender("a")])
+        cancelled.set()
+        with pytest.raises(Cancelled):
+            going.enter([contender("b")])
+    assert not script.loaded
+
+
+def test_who_may_not_be_exported_is_timed_and_does_not_lead(script, tmp_path):
+    script.us["barred"] = 50.0
+    barred = contender("barred", kind="whole-model", eligible=False, barred="it breaks a pin")
+    with race(script, tmp_path) as going:
+        going.enter([barred, contender("ours")])
+        found = going.finish()
+    assert found.winner.contender.name == "ours"
+    assert result_of(found, "barred").measured_us == pytest.approx(50.0)
+    assert result_of(found, "barred").contender.barred == "it breaks a pin"
+
+
+def test_a_python_session_is_timed_beside_the_artifact(script, tmp_path):
+    script.us.update({"session": 90.0, "ort": 100.0})
+    as_users_do = Contender(name="ort", kind="whole-model", cover=cover("ort"), python_session=True)
+    with race(script, tmp_path) as going:
+        going.enter([contender("ort", kind="whole-model")])
+        going.enter([as_users_do])
+        found = going.finish()
+    assert [one.contender.name for one in found.results] == ["ort"]
+    assert found.results[0].measured_us == pytest.approx(90.0)
+    assert found.named == "ort" and found.winner.measured_us == pytest.approx(100.0)
+
+
+def test_partitions_are_told_at_the_usual_speed_of_the_machine(script, tmp_path):
+    slow = 1.0
+    script.us["tvm"] = lambda _: 100.0 * slow
+    script.us["mix"] = lambda _: 110.0 * slow
+    with race(script, tmp_path) as going:
+        for _ in range(3):
+            going.enter([contender("tvm", kind="whole-model")])
+            going.round()
+        slow, script.slow = 2.0, iter([2.0] * 100)
+        trial = going.try_cover(contender("mix", 2))
+    assert list(trial.partitions_us.values()) == pytest.approx([5.0, 5.0], rel=0.01)
+    assert trial.between_us == pytest.approx(1.5, rel=0.01)
+
+
+def test_a_cover_with_a_looser_tolerance_teaches_and_cannot_win(script, tmp_path):
+    script.errors["half"] = (1.0, 0.01)
+    script.us["half"] = 10.0
+    with race(script, tmp_path) as going:
+        going.enter([contender("full")])
+        trial = going.try_cover(contender("half", 2, eligible=False), tolerance=1.0)
+        assert not trial.failures and trial.max_rel_error == 0.01
+        found = going.finish()
+    assert [one.contender.name for one in found.results] == ["full"]
+
+
+def test_memory_bounds_how_many_are_loaded(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(race_module, "most_loaded", lambda *_: 3)
+    with race(script, tmp_path) as going:
+        script.us.update({f"c{k}": 100.0 + k / 10 for k in range(8)})
+        going.enter([contender(f"c{k}") for k in range(8)])
+    assert script.most_loaded == 3
+
+
+def part(name, place=0):
+    return cover(name, place + 1)[place].id
+
+
+def test_partitions_and_what_is_between_them_are_told_apart(script, tmp_path):
+    script.views = {("a", 1)}
+    with race(script, tmp_path) as going:
+        trial = going.try_cover(contender("a", 3))
+        assert trial.partitions_us == {part("a"): 5.0, part("a", 1): 0.0, part("a", 2): 5.0}
+        assert trial.between_us == 1.5
+        assert not trial.failures and trial.max_rel_error == 1e-6
+        assert [(one.cover, again) for one, again in going.trials()] == [(cover("a", 3), trial)]
+        whole = going.try_cover(contender("b"))
+    assert whole.partitions_us == pytest.approx({part("b"): 100.0})
+
+
+def test_a_profile_that_fails_leaves_what_was_timed(script, tmp_path):
+    script.profile_raises["b"] = ToolchainError("the child ended with signal 11")
+    with race(script, tmp_path) as going:
+        trial = going.try_cover(contender("b", 2))
+        assert not trial.partitions_us and not trial.failures
+        assert going.leader.contender.name == "b"
+
+
+def test_every_output_is_held_to_its_own_bound(script, tmp_path):
+    one = np.ones(1, "float32")
+    sample = Sample({"x": one}, {"y": one}, {"boxes": 1e-4, "scores": 1e-2, "ids": 0.0})
+    script.outputs = {"boxes": "float32", "scores": "float32", "ids": "int32"}
+    right = {"boxes": (5e-5, 5e-5), "scores": (5e-3, 5e-3), "ids": (0.0, 0.0)}
+    script.errors = dict.fromkeys(("good", "bad", "shifted"), (0.5, 5e-3))
+    script.output_errors["good"] = right
+    script.output_errors["bad"] = right | {"boxes": (5e-3, 5e-3)}
+    script.output_errors["shifted"] = right | {"ids": (14.0, 4.9e-8)}
+    with race(script, tmp_path, runner={"tolerance": 1e-2, "sample": sample}) as going:
+        assert not going.try_cover(contender("good")).failures
+        bad, shifted = going.try_cover(contender("bad")), going.try_cover(contender("shifted"))
+        assert bad.refused and shifted.refused and bad.max_rel_error == 5e-3
+        assert bad.failures == (
+            "wrong numbers in the output 'boxes': relative error 0.005, 0.0001 is allowed",
+        )
+        assert shifted.failures == ("wrong numbers in the output 'ids': off by 14 in int32",)
+        # Whoever takes larger errors takes them of any output.
+        loose = going.try_cover(contender("bad", eligible=False), tolerance=1.0)
+        assert not loose.failures
