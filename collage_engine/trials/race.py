@@ -625,7 +625,6 @@ class Race:
             now = say.ROUND.format(number=done + 1, rounds=total, contenders=racing)
             on_progress(done, total, now)
             self.round()
-            self._announce()
 
     def _is_settled(self, rounds: int) -> bool:
         """Tell whether more rounds would not change who wins."""
