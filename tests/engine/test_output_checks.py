@@ -36,7 +36,7 @@ from collage_engine.run.tolerance_warnings import refuse_unchecked, sample_warni
 from collage_engine.timing.bench import check
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.placement_process import TRIAL_JOB, RoundSettings, TrialModel
-from collage_engine.trials.proposals import Proposal
+from collage_engine.trials.race import Race
 from collage_engine.trials.runner import TrialRunner, TrialSettings
 from collage_engine.trials.trial_job import OpenPlacement, RunRound, TrialJob, turned
 from tests.support.artifact_cases import MNIST
@@ -287,8 +287,8 @@ def test_no_error_is_told_of_outputs_that_were_not_checked(
     cover = (candidate_on(instance, everything),)
     for unseen, error in ((frozenset({"v0"}), 0.0), (frozenset({"v0", "x2"}), None)):
         sample = Sample(inputs, truth, {}, unseen)
-        with TrialRunner(TrialModel.of(model), [sample], 1e-4, tmp_path / str(error)) as runner:
-            found = runner.run(Proposal(cover=cover))
+        with Race(TrialRunner(TrialModel.of(model), [sample], 1e-4, tmp_path / str(error))) as race:
+            found = race.try_cover(Contender(name="a", kind="collage", cover=cover))
         assert (found.max_rel_error, found.failures, found.refused) == (error, (), False)
 
 

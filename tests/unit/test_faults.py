@@ -11,8 +11,9 @@ import pytest
 from collage_engine.machine.worker import WorkerCrashed, WorkerError, WorkerTimeout
 from collage_engine.records.errors import CollageError, ToolchainError
 from collage_engine.records.faults import FaultTracker
+from collage_engine.trials.contender import Contender
 from collage_engine.trials.placement_process import LOAD_LEAST_S, LOAD_TIMEOUT_S
-from collage_engine.trials.proposals import Proposal
+from collage_engine.trials.race import Race
 from collage_engine.trials.trial_job import OpenPlacement
 from tests.support.scripted_workers import Script, ScriptedWorker, cover
 
@@ -71,8 +72,11 @@ def failures(
     Failing.error = error
     Failing.limits.clear()
     script.worker = lambda target, *, env=None, name="": Failing(script, env or {})  # type: ignore[method-assign]
-    with script.runner(folder, faults=faults, left_s=lambda: left_s) as runner:
-        trials = [runner.run(Proposal(cover=cover(f"p{k}"))) for k in range(times)]
+    with Race(script.runner(folder, faults=faults, left_s=lambda: left_s)) as race:
+        trials = [
+            race.try_cover(Contender(name=f"p{k}", kind="collage", cover=cover(f"p{k}")))
+            for k in range(times)
+        ]
     return [trial.failures[0] for trial in trials], faults
 
 
