@@ -1,14 +1,12 @@
 """Repeats the candidate sets of TVM v0.18's Collage, its defects included, for comparison.
 
 ``as_upstream`` turns a rule tree into one that combines in upstream's rounds and matches patterns
-once per root. ``prune_candidates`` is upstream's cost-blind pruning. The search is in
-``upstream_search``. Five defects of upstream are kept, and named where they act:
+once per root. ``prune_candidates`` is upstream's cost-blind pruning. Three defects of upstream are
+kept, and named where they act:
 
 * skip test: ``AllSimple`` and ``TupleArg`` test ``i`` where ``j`` is meant, so an old upstream
   candidate is never combined with a new downstream one;
 * overlapping producers: ``TupleArg`` joins producers without checking that they are disjoint;
-* removed upstream: ``MaxCoalesce`` uses an upstream candidate again that is already removed;
-* mutual dependence: ``MaxCoalesce`` can create two partitions that depend on each other;
 * duplicates: candidates of one spec on the same nodes eliminate each other in pruning.
 """
 
@@ -22,6 +20,10 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members, node_set
 from collage_engine.partition.candidate import CandidatePartition, nest_labels, union_labels
 from collage_engine.partition.combiners import (
+    A_TO_A,
+    A_TO_B,
+    B_TO_R,
+    I_TO_I,
     AllSimple,
     CombinerRule,
     Pool,
@@ -29,12 +31,13 @@ from collage_engine.partition.combiners import (
     TupleProjection,
 )
 from collage_engine.partition.matching import Match, describe
-from collage_engine.partition.patterns import all_matches
+from collage_engine.partition.patterns import Pattern, all_matches
 from collage_engine.partition.rules import (
     CombineRule,
     CompositeRule,
     Explanation,
     OnlyValidRule,
+    OpCallByKindRule,
     PartitionRule,
     PatternRule,
     PrimitiveRule,
@@ -42,7 +45,7 @@ from collage_engine.partition.rules import (
     UnionRule,
 )
 from collage_engine.partition.spec import PartitionSpec
-from collage_engine.partition.sub_graph import SubGraph, node_kind
+from collage_engine.partition.sub_graph import SubGraph, SubGraphConfig, node_kind
 from collage_engine.records.errors import CollageError
 from collage_engine.records.graph import KIND_ORDER
 from collage_engine.records.numbering import NodeSet
@@ -356,3 +359,24 @@ def _by_member(candidates: Sequence[CandidatePartition]) -> dict[int, list[int]]
         for index in members(candidate.sub_graph.inside):
             places.setdefault(index, []).append(place)
     return places
+
+
+def tvm_spec(name: str, max_depth: int) -> PartitionSpec:
+    """Returns upstream's spec for a TVM target, e.g. ``tvm_llvm``."""
+    combiners = (AllSimple((A_TO_B, B_TO_R, I_TO_I)), TupleArgument(), TupleProjection())
+    combine = CombineRule("", OpCallByKindRule(""), combiners, max_depth)
+    config = SubGraphConfig(max_exits=1, max_depth=max_depth)
+    return PartitionSpec(name, OnlyValidRule("", combine, config), external=False)
+
+
+def byoc_spec(
+    name: str, patterns: Sequence[tuple[str, Pattern]], style: str, max_depth: int
+) -> PartitionSpec:
+    """Returns upstream's spec for an external target with a pattern table and a fusion style."""
+    rules = tuple(CompositeRule(label, PatternRule("", p)) for label, p in patterns)
+    tree: PartitionRule = UnionRule("", rules)
+    if style != "NoFusion":
+        simple = (A_TO_A,) if style == "ArbitraryFusion" else (A_TO_B, B_TO_R, I_TO_I)
+        tree = CombineRule("", tree, (AllSimple(simple),), max_depth)
+    config = SubGraphConfig(max_exits=1, max_depth=max_depth)
+    return PartitionSpec(name, PrimitiveRule("", OnlyValidRule("", tree, config)), external=True)
