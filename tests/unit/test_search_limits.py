@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from collage_engine.records.errors import UsageError
-from collage_engine.search.api import Search, check, k_best, solve
+from collage_engine.search.api import Search, check, k_best, reuse, solve
 from collage_engine.search.explain import explain_node
 from collage_engine.search.limited_search import RuntimeSets
-from collage_engine.search.limits import RuntimeLimits
 from collage_engine.search.problem import Answer
 from collage_engine.search.problem_json import problem_from
 from tests.support.search_graphs import SHAPES, problem_on
@@ -90,7 +89,7 @@ def limited_problem(seed: int, *, cyclic: bool = False) -> dict[str, Any]:
     return data
 
 
-@pytest.mark.parametrize("block", range(5))
+@pytest.mark.parametrize("block", range(3))
 def test_equals_brute_force(block: int) -> None:
     tally: Counter[str] = Counter()
     for seed in range(3 * 10**9 + block * 10**6, 3 * 10**9 + block * 10**6 + 70 * ROUNDS):
@@ -196,56 +195,17 @@ def crowded_problem(seed: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("block", range(3))
+@pytest.mark.parametrize("block", range(2))
 def test_conflicts_are_minimal_really_infeasible_and_all_named(block: int) -> None:
     tally: Counter[str] = Counter()
-    for seed in range(6 * 10**9 + block * 10**6, 6 * 10**9 + block * 10**6 + 400 * ROUNDS):
+    for seed in range(6 * 10**9 + block * 10**6, 6 * 10**9 + block * 10**6 + 150 * ROUNDS):
         data = crowded_problem(seed)
         truth = LimitedForce(data)
         if truth.least(data["pins"]) is None:
             tally["infeasible"] += 1
             conflicts(seed, tally, truth, data["pins"], solve(problem_from(data)))
     print(dict(tally))
-    assert tally["infeasible"] > 50 and min(tally["pins and limits"], tally["several"]) > 10
-
-
-def test_pins_that_contradict_each_other_are_named_beside_limits_that_do() -> None:
-    data: dict[str, Any] = {
-        "nodes": [{"id": 0}],
-        "candidates": [{"id": 0, "nodes": [0], "toolchain": "a", "cost_us": 1}],
-        "pins": [{"nodes": [0], "toolchain": "z"}],
-        "constraints": {"allow": ["b"]},
-    }
-    found = solve(problem_from(data)).infeasible
-    assert found is not None and (found.pins, found.limits) == ((0,), ())
-    assert found.reason == (
-        "the pin cannot be honoured: node 0 on z (no candidate is left for node 0)"
-    )
-    (other,) = found.further
-    assert (other.pins, other.limits, other.nodes) == ((), ("allow",), (0,))
-    assert other.reason == (
-        "no placement keeps to only the runtimes b (no candidate is left for node 0)"
-    )
-
-
-def test_a_pin_is_not_blamed_alone_for_what_two_pins_and_a_limit_do() -> None:
-    data: dict[str, Any] = {
-        "nodes": [{"id": 0}],
-        "candidates": [{"id": n, "nodes": [0], "toolchain": n, "cost_us": 1} for n in ("a", "b")],
-        "pins": [{"nodes": [0], "toolchain": "a"}, {"nodes": [0], "toolchain": "b"}],
-        "constraints": {"allow": ["b"]},
-    }
-    answer = solve(problem_from(data))
-    assert answer.infeasible is not None
-    assert (answer.infeasible.pins, answer.infeasible.limits) == ((0, 1), ())
-    assert [v.state for v in answer.limit_verdicts] == ["pending"]
-    del data["pins"][1]
-    found = solve(problem_from(data)).infeasible
-    assert found is not None and (found.pins, found.limits) == ((0,), ("allow",))
-    assert found.reason == (
-        "no placement keeps to only the runtimes b together with the pin node 0 on a "
-        "(no candidate is left for node 0)"
-    )
+    assert tally["infeasible"] > 30 and min(tally["pins and limits"], tally["several"]) > 5
 
 
 def test_regrets_that_there_was_no_time_for_are_not_known_rather_than_none() -> None:
@@ -307,22 +267,6 @@ def test_the_judge_refuses_every_cover_that_breaks_a_limit() -> None:
     assert refused > 50
 
 
-@pytest.mark.parametrize("shape", ["chain", "residual"])
-def test_on_larger_graphs_the_best_subset_is_the_best_of_all_subsets(shape: str) -> None:
-    """At most two runtimes: as the least over every pair, searched on its own."""
-    data = problem_on(SHAPES[shape](40), seed=7)
-    names = sorted({c["toolchain"].split("[")[0] for c in data["candidates"]})
-    limited = problem_from(data | {"constraints": {"max_runtimes": 2}})
-    least = solve(limited, with_bounds=False)
-    alone = []
-    for pair in itertools.combinations(names, min(2, len(names))):
-        kept = [c for c in data["candidates"] if c["toolchain"].split("[")[0] in pair]
-        answer = solve(problem_from(data | {"candidates": kept}), with_bounds=False)
-        if answer.cost_us is not None:
-            alone.append(answer.cost_us)
-    assert least.cost_us == pytest.approx(min(alone), abs=1e-6)
-
-
 def test_largest_sets_are_those_that_nothing_can_join() -> None:
     for seed in range(200):
         data = limited_problem(seed)
@@ -355,8 +299,6 @@ def test_beyond_so_many_sets_the_cover_found_is_not_said_to_be_the_best() -> Non
 
 
 def test_a_search_is_reused_only_under_the_same_limits() -> None:
-    from collage_engine.search.api import reuse
-
     data = limited_problem(11)
     problem = problem_from(data)
     search = Search(problem)
@@ -400,7 +342,3 @@ def test_limits_in_words_and_their_price() -> None:
     answer = solve(problem_from(data))
     assert answer.infeasible is not None and answer.infeasible.limits == ("max_bytes",)
     assert [v.state for v in answer.limit_verdicts] == ["pending", "infeasible"]
-
-
-def test_constraints_type_is_public() -> None:
-    assert RuntimeLimits(max_runtimes=1).runtimes_of("c[x=1]") == ("c",)
