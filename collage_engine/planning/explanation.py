@@ -20,7 +20,6 @@ from collage_engine.records.operator_titles import joined_titles, onnx_type, ope
 from collage_engine.records.placement import Run
 from collage_engine.search.explain import Labels, explain_node
 from collage_engine.search.problem import CandidateId, Problem
-from collage_engine.search.run_to_run_drift import remeasured_median_interval
 from collage_engine.session.document import Document
 from collage_engine.wording import why as words
 from collage_engine.wording.amounts import time_text
@@ -79,7 +78,6 @@ def explain_document(
         words=(
             *_of_the_run(document, node, labels, explanation.chosen),
             *explanation.text[:1],
-            *_when_remeasured(chosen, problem.drift),
             *explanation.text[1:],
             *_calls(document, chosen, labels),
             *device_words(problem, cover, node),
@@ -179,15 +177,6 @@ def _baseline_name(run: Run, labels: Labels) -> str:
     if won is None or won.kind != "whole-model":
         return run.winner
     return f"{labels.toolchain(run.winner)} only"
-
-
-def _when_remeasured(chosen: CandidateRecord | None, drift: float) -> list[str]:
-    """Say where the chosen candidate's median will lie when it is measured another time."""
-    if chosen is None or not chosen.cost.usable or not chosen.cost.repeats_us:
-        return []
-    low, high = remeasured_median_interval(chosen.cost.isolated().repeats_us, drift=drift)
-    what = words.ISOLATED_COST if chosen.cost.in_place else words.COST
-    return [words.REMEASURED.format(what=what, low=time_text(low), high=time_text(high))]
 
 
 def _calls(document: Document, chosen: CandidateRecord | None, labels: Labels) -> list[str]:

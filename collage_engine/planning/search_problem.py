@@ -35,13 +35,9 @@ from collage_engine.search.problem import (
     Transitions,
 )
 from collage_engine.search.ranked_covers import RankedCover
-from collage_engine.search.run_to_run_drift import DEFAULT_DRIFT
 
 RUNNERS_UP = 2
 """Covers beside the best that are shown, and confirmed end to end (a count; chosen)."""
-
-DRIFT_CONSTANT = "drift"
-"""Name, among a run's constants, of the run-to-run drift, a share of the cost."""
 
 
 def operator_inputs(graph: GraphRecord) -> list[tuple[int, ...]]:
@@ -114,7 +110,6 @@ def make_problem(
         priority=_priority(candidates, settings),
         pins=tuple(problem_pin(pin) for pin in pins),
         limits=runtime_limits(settings, constants, {c.instance for c in candidates}),
-        drift=constants.get(DRIFT_CONSTANT, DEFAULT_DRIFT),
     )
 
 

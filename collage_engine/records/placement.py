@@ -37,8 +37,6 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     what it took in the winner's profile."""
     in_place_us: float | None = None
     """Time inside the real run, where it was profiled."""
-    right: float | None = None
-    """Share of resampled costs (by their repeats' scatter) in which the search chooses it too."""
     takes: dict[int, str] = {}
     """Format of an input value (operator number of its producer); absent: plain."""
     gives: dict[int, str] = {}

@@ -11,9 +11,5 @@ class RunParts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Calibration has a setting of its own (``in_place``).
     """
 
-    mixes: bool = True
-    """Operator groups are profiled inside the model, and mixes that follow from that are tried."""
     isolated_costs: bool = True
     """Candidates are measured in isolation; without, a run rests on trials of whole models."""
-    repeats: bool = True
-    """Run-to-run drift is learnt from a second process, and costs are resampled."""

@@ -19,14 +19,7 @@ from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Placement
 from collage_engine.records.settings import RunSettings
 from collage_engine.search.api import Search, check
-from collage_engine.search.problem import Answer, CandidateId, Problem
-from collage_engine.search.uncertainty import choice_probability
-
-DRAWS = 60
-"""Resampled cost tables at most from which the probability of a choice is judged; chosen: the
-shares shown then have a standard error of at most 6.5 %."""
-RESAMPLING_S = 0.4
-"""Seconds that resampling may take; chosen, so that a search still feels immediate."""
+from collage_engine.search.problem import CandidateId, Problem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,27 +90,6 @@ class ProblemData:
     def cover_of(self, placement: Placement) -> tuple[Candidate, ...]:
         """Return the candidates of a placement, in the order they run."""
         return tuple(self.by_id[name] for name in candidates_of(placement))
-
-    def choice_probability(
-        self, problem: Problem, answer: Answer, search: Search
-    ) -> dict[CandidateId, float]:
-        """Return how often each candidate is chosen when repeats and drift are resampled.
-
-        Args:
-            problem: The problem of these candidates.
-            answer: The search's answer to it.
-            search: The search that found the answer; most of its work is used again.
-        """
-        costs = {c.id: self.costs.cost(c.id) for c in self.candidates}
-        return choice_probability(
-            problem,
-            answer,
-            repeats={name: cost.repeats_us for name, cost in costs.items() if cost.repeats_us},
-            same={c.id: c.key for c in self.candidates if c.key},
-            draws=DRAWS,
-            time_limit_s=RESAMPLING_S,
-            search=search,
-        )
 
 
 def candidates_of(placement: Placement) -> list[str]:

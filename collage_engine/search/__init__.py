@@ -1,4 +1,4 @@
-"""The search for the least-cost cover: exact, with regrets, verdicts, uncertainty.
+"""The search for the least-cost cover: exact, with regrets and verdicts.
 
 Imports only ``records``. The public functions are in :mod:`collage_engine.search.api`
 (``solve``, ``k_best``, ``check``), the problem's exact meaning in

@@ -119,7 +119,7 @@ def reuse(
     """
     if previous is not None and not previous.optimistic:
         old = previous.problem
-        if msgspec.structs.replace(problem, pins=old.pins, drift=old.drift) == old:
+        if msgspec.structs.replace(problem, pins=old.pins) == old:
             if time_limit_s is not None:
                 previous.solver.time_limit_s = time_limit_s
             return previous

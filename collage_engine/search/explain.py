@@ -5,13 +5,13 @@ These are pure functions of a problem, its answer and labels: nothing is searche
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from collage_engine.search.problem import CandidateId
-from collage_engine.search.uncertainty import is_tie, spread_of
 from collage_engine.wording import why as words
 from collage_engine.wording.amounts import time_text
 
@@ -237,7 +237,7 @@ def _explained(
     elif chosen:
         text = words.CHOSEN.format(name=name, cost=time_text(candidate.cost_us))
     elif regret is not None:
-        tie, text = _loss_in_words(with_cost, candidate, regret, owner, problem.drift)
+        tie, text = _loss_in_words(with_cost, candidate, regret, owner)
     elif bound is not None:
         text = words.AT_LEAST.format(name=name, more=time_text(bound))
     elif regret_state(answer, candidate.id) == "not known":
@@ -297,18 +297,46 @@ def _loss_in_words(
     candidate: ProblemCandidate,
     regret: float,
     owner: Mapping[int, ProblemCandidate],
-    drift: float,
 ) -> tuple[bool, str]:
     """Return whether a candidate that was not chosen is tied, and what it loses by in words."""
     ours = list({str(owner[n].id): owner[n] for n in candidate.nodes}.values())
-    tie = is_tie(ours, candidate, regret, drift)
+    tie = is_tie(ours, candidate, regret)
     if regret == 0:
         return tie, words.NO_EXTRA.format(name=name)
-    if is_tie(ours, candidate, regret):
-        return tie, words.WITHIN_SCATTER.format(name=name, more=time_text(regret))
-    if tie:
-        return tie, words.WITHIN_DRIFT.format(name=name, more=time_text(regret))
-    return tie, words.EXTRA.format(name=name, more=time_text(regret))
+    sentence = words.WITHIN_SCATTER if tie else words.EXTRA
+    return tie, sentence.format(name=name, more=time_text(regret))
+
+
+def spread_of(candidate: ProblemCandidate) -> tuple[float, float]:
+    """Return the low and high end of a measured candidate's cost, in microseconds.
+
+    Both are the cost when no spread is known.
+
+    Raises:
+        ValueError: The candidate is not measured.
+    """
+    cost = candidate.cost_us
+    if cost is None:
+        raise ValueError(f"candidate {candidate.id} is not measured")
+    spread = candidate.spread_us
+    if spread is None:
+        return cost, cost
+    if isinstance(spread, tuple):
+        return min(spread[0], cost), max(spread[1], cost)
+    return max(0.0, cost - spread), cost + spread
+
+
+def is_tie(ours: Sequence[ProblemCandidate], other: ProblemCandidate, regret_us: float) -> bool:
+    """Tell whether a candidate's regret lies within the spreads.
+
+    Args:
+        ours: The chosen candidates on the other's nodes; their scatter adds up as independent.
+        other: A candidate that was not chosen.
+        regret_us: Its regret in microseconds.
+    """
+    up = math.sqrt(sum((spread_of(c)[1] - (c.cost_us or 0.0)) ** 2 for c in ours))
+    down = (other.cost_us or 0.0) - spread_of(other)[0]
+    return regret_us <= up + down
 
 
 def _of_the_least(problem: Problem, least: Answer, shown: Answer, labels: Labels, node: int) -> str:

@@ -39,10 +39,6 @@ most so many, at most so many bytes, only some licences. :mod:`collage_engine.se
 exactly what each means; ``cost_us``, regrets and verdicts then are of the covers that keep to all
 of them, and ``constraints`` in the answer says what each costs.
 
-**Drift** (optional) is how far apart medians of the same work lie that were measured at two times,
-besides their spreads, as a share. It takes part in what is shown as a tie, and in the probabilities
-of :mod:`collage_engine.search.uncertainty`; never in the choice.
-
 **Regret** of a candidate: least cost of any cover that contains it, less the least cost, both
 under the pins and limits. In ``regrets`` null means that no cover contains the candidate, and
 nothing else. ``regret_bounds`` has what is only known to be at least that much: unmeasured
@@ -140,9 +136,6 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     priority: tuple[str, ...] = ()
     pins: tuple[ProblemPin, ...] = ()
     limits: RuntimeLimits | None = msgspec.field(default=None, name="constraints")
-    drift: float = 0.0
-    """How far apart medians of separate measuring sessions lie besides their spreads, as a share of
-    the cost. It widens what counts as a tie."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

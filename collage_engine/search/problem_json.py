@@ -39,7 +39,6 @@ def read_problem(text: str | bytes) -> Problem:
     _check_once("priority", problem.priority)
     for index, pin in enumerate(problem.pins):
         _check_pin(problem, pin, f"pins[{index}]", place)
-    _check_range("drift", problem.drift)
     if problem.limits is not None:
         _check_limits(problem.limits)
     return problem

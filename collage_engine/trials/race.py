@@ -219,14 +219,16 @@ class Race:
 
     @property
     def seconds_to_finish(self) -> float:
-        """Return what ``finish`` takes, as far as builds, loads and rounds have shown.
+        """Return what one more cover and ``finish`` take, as far as builds and loads have shown.
 
-        One more cover is built and loaded, the nearest are loaded in a second process, and the
-        winner in a fresh one. It is at most half of the time that is left.
+        It is at most half of the time that is left.
         """
-        wanted = self._build_s(mixed=True) + 2 * self._load_s + self._last_steps_s
-        wanted += 2 * COMMON_ROUNDS * self._round_s
-        return min(wanted, self.time_left / 2)
+        return min(self.seconds_to_enter + self.seconds_to_choose, self.time_left / 2)
+
+    @property
+    def seconds_to_choose(self) -> float:
+        """Return what ``finish`` takes: a second process of the nearest, a fresh one at the end."""
+        return self._load_s + COMMON_ROUNDS * self._round_s + self._last_steps_s
 
     @property
     def seconds_to_enter(self) -> float:

@@ -1,28 +1,26 @@
 """What each part of a run earns: configurations of ever more parts, in equal time.
 
     python -m tests.benchmarks.ablation --models FILE … [--budget 40] [--threads 1]
-        [--configurations ambde] [--core N] [--log ablation.jsonl] [--work FOLDER]
+        [--configurations mbd] [--core N] [--log ablation.jsonl] [--work FOLDER]
     python -m tests.benchmarks.ablation --table ablation.jsonl …
 
 The configurations, each with the parts of those before it:
 
-* a: whole models and their trials, then the confirmation;
-* m: + profiles of operator groups inside the model, and the mixes that follow from them;
+* m: the race of whole models, and mixes that follow from profiles of operator groups;
 * b: + isolated costs, and the covers with the least of them;
-* d: + calibration within the model;
-* e: + run-to-run drift, learnt from a second process, and resampling.
+* d: + calibration within the model.
 
-Refinement (f: covers timed whole for a quarter of the time) and measuring again what the choice
-depends on (in e) changed no placement and were removed.
+What changed no placement was removed: refinement, measuring again what the choice depends on, and
+run-to-run drift with resampling.
 
 Every run has ``--budget`` seconds from opening the model to the artifact, and begins with the same
 store: it holds what is measured once per machine and no candidate of the model. ``--core`` binds
 everything to one processor, so that two can work side by side. Afterwards the artifacts of a model
-run in turns, each in a process of its own and in several sets of processes; the ratio to (a) is
+run in turns, each in a process of its own and in several sets of processes; the ratio to (m) is
 paired by rounds, of the processor's time at one thread and of the clock's at several. Equal covers
 are timed once and marked "=". Every line of ``--log`` is one run, or the times of one model's
 artifacts; what it holds already is not done again. ``python -m tests.benchmarks.estimates --log``
-prints from it what the placements of (e) were estimated to take.
+prints from it what the placements of (d) were estimated to take.
 """
 
 from __future__ import annotations
@@ -61,14 +59,9 @@ Line = dict[str, Any]
 """A line of the log."""
 
 PARTS = {
-    "a": (
-        RunParts(mixes=False, isolated_costs=False, repeats=False),
-        False,
-    ),
-    "m": (RunParts(isolated_costs=False, repeats=False), False),
-    "b": (RunParts(repeats=False), False),
-    "d": (RunParts(repeats=False), True),
-    "e": (RunParts(), True),
+    "m": (RunParts(isolated_costs=False), False),
+    "b": (RunParts(), False),
+    "d": (RunParts(), True),
 }
 """By configuration the parts of a run, and whether it is calibrated."""
 
@@ -148,7 +141,7 @@ def machine_cache(work: Path, threads: int) -> Path:
     mnist = ROOT / "resources" / "models" / "mnist.onnx"
     given = {
         "model": str(mnist),
-        "configuration": "e",
+        "configuration": "d",
         "budget_s": 120.0,
         "threads": threads,
         "out": None,
@@ -224,7 +217,7 @@ def time_artifacts(model: Path, runs: Mapping[str, Line], options: argparse.Name
             finally:
                 for peer in peers.values():
                     peer.close()
-    base = same["a"] if "a" in same else timed[0]
+    base = same["m"] if "m" in same else timed[0]
     ratios: dict[str, list[float]] = {}
     for name in timed:
         found = paired_ratio(times[name], times[base], launches=SETS)
@@ -297,7 +290,7 @@ def note(log: Path, line: Line) -> None:
 def print_table(lines: Sequence[Line]) -> None:
     """Print a row for each model and configuration, then the means of each configuration."""
     print(
-        "| model | threads | configuration | time against (a) [95 %] | run, s | first answer, s "
+        "| model | threads | configuration | time against (m) [95 %] | run, s | first answer, s "
         "| measured | winner, toolchains |"
     )
     print("|---|---|---|---|---|---|---|---|")
@@ -334,7 +327,7 @@ def print_table(lines: Sequence[Line]) -> None:
             f"{run['distinct']} | {run['winner']}: {used} |"
         )
     print(
-        "\n| threads | configuration | models | time against (a), geometric mean | best | worst "
+        "\n| threads | configuration | models | time against (m), geometric mean | best | worst "
         "| run, s, median |\n|---|---|---|---|---|---|---|"
     )
     for (threads, configuration), some in sorted(ratios.items()):
@@ -351,7 +344,7 @@ def main() -> None:
     options.add_argument("--models", nargs="+", type=Path, default=[])
     options.add_argument("--budget", type=float, default=40.0, help="seconds of each run")
     options.add_argument("--threads", type=int, default=1)
-    options.add_argument("--configurations", default="ambde")
+    options.add_argument("--configurations", default="mbd")
     options.add_argument("--core", type=int, help="bind everything to this processor")
     options.add_argument("--log", type=Path, default=Path("ablation.jsonl"))
     options.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "ablation")

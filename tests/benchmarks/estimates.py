@@ -24,7 +24,7 @@ from tests.benchmarks.place import model_file
 
 LOST = 3
 """Covers that lost and are listed."""
-ALL_PARTS = "e"
+ALL_PARTS = "d"
 """The ablation's configuration in which a run has all its parts."""
 Row = tuple[str, int, float, float]
 """Name, partitions, estimated µs, measured µs."""

@@ -135,7 +135,7 @@ def _race_of_objective(inputs: ConfirmInputs, control: RunControl) -> Race:
         ends_at=race.ends_at,
         modules=race.modules,
     )
-    other.enter(known[:1])
+    other.enter(known)
     return other
 
 
@@ -180,7 +180,7 @@ def _enter(
     ]
     race.enter([with_eligibility(data, one) for one in ours], on_progress=report.progress)
     # What the end of the race needs goes before baselines, which are shown and hardly ever win.
-    ends_at = race.ends_at - race.seconds_to_finish
+    ends_at = race.ends_at - race.seconds_to_choose
     race.enter(others, ends_at=ends_at, on_progress=report.progress)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import msgspec
-
 from collage_engine.candidates.menu import Menu
 from collage_engine.control.run_control import RunControl
 from collage_engine.planning.infeasible import infeasible_details
@@ -37,7 +35,7 @@ class SearchResult:
 
     answer: Answer
     placements: tuple[Placement, ...]
-    """Best first; the first one's partitions state how certain they are."""
+    """Best first."""
 
 
 class SearchCovers:
@@ -75,18 +73,8 @@ def find_covers(data: ProblemData, without_candidates: WithoutCandidates) -> Sea
         raise InfeasibleError(f"no placement was found: {UNDECIDED}", {})
     if answer.infeasible is not None:
         raise _missing_costs(data, answer, without_candidates)
-    best, *others = data.best_placements(problem, search)
-    if not data.settings.parts.repeats:
-        return SearchResult(answer=answer, placements=(best, *others))
-    right = data.choice_probability(problem, answer, search)
-    best = msgspec.structs.replace(
-        best,
-        partitions=tuple(
-            msgspec.structs.replace(part, right=right.get(part.candidate))
-            for part in best.partitions
-        ),
-    )
-    return SearchResult(answer=answer, placements=(best, *others))
+    placements = data.best_placements(problem, search)
+    return SearchResult(answer=answer, placements=tuple(placements))
 
 
 def _missing_costs(

@@ -118,7 +118,10 @@ class TimeWholeModels:
             keep_costs(inputs.open_model, inputs.menu, data, found)
             data = found
         answered = race.leader is not None or data.settings.confirmation == "quick"
-        kept = budget.keeping_back(race.seconds_to_finish, exporting_s, has_answer=answered)
+        # For another objective, everybody who is near enters another race.
+        latency = data.settings.objective == "latency"
+        confirming_s = race.seconds_to_finish if latency else race.time_left / 2
+        kept = budget.keeping_back(confirming_s, exporting_s, has_answer=answered)
         return WholeModelResult(data=data, race=race, budget=kept)
 
 
