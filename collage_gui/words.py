@@ -488,11 +488,6 @@ def percentiles(low: str, high: str) -> str:
     return f"20th–80th percentile {low} – {high}"
 
 
-def with_cold_weights(cost: str) -> str:
-    """Returns the cost of a candidate whose weights are in no cache."""
-    return f"With cold weights {cost}"
-
-
 def largest_error(error: str) -> str:
     """Returns the error of a candidate."""
     return f"Largest relative error {error}"

@@ -16,25 +16,17 @@ LONGEST_US = 1e12
 """Microseconds above which no time of a call is believed, 11 days; chosen."""
 LARGEST_INTEGER = 2**63 - 1
 """Largest integer that SQLite keeps ("Datatypes in SQLite", section 2)."""
-MOST_SLOWNESS = 1e6
-"""Ratio to the speed probe's reference above which no reading is believed; chosen."""
 
 
 def cost_fault(cost: Cost) -> str | None:
     """Return why a cost cannot be used; None: it can."""
-    if not all(map(_is_count, (cost.count, cost.threads or 0))):
+    if not _is_count(cost.count):
         return "it counts something with a number that is negative or larger than 2^63"
-    readings = [us for us in (cost.probe_us, cost.reading_us) if us is not None]
-    if not all(0 < us < LONGEST_US for us in readings) or not all(
-        1 / MOST_SLOWNESS < ratio < MOST_SLOWNESS
-        for ratio in (cost.slowness, readings[-1] / readings[0] if readings else 1.0)
-    ):
-        return "its reading of the speed probe is not possible"
     if cost.max_rel_error is not None and cost.max_rel_error < 0:
         return "its relative error is negative"
     if cost.state == "invalid" and not cost.reason:
         return "it is invalid without a reason"
-    times = (cost.low_us, cost.high_us, cost.cold_us, cost.alone_us)
+    times = (cost.low_us, cost.high_us, cost.alone_us)
     if cost.state == "measured" and cost.median_us is None:
         return "it is measured without a time"
     if cost.median_us is not None and not 0 < cost.median_us < LONGEST_US:

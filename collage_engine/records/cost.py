@@ -14,38 +14,24 @@ InModelSource = Literal["seen", "predicted"]
 class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Time of one call in microseconds, from hot repeats on recorded activations.
 
-    ``median_us``, ``low_us`` (20th percentile) and ``high_us`` (80th) are set when measured.
-    ``cold_us`` is the median with cold weights, where the model's weights exceed the
-    last-level cache. An invalid cost is infinite and always carries a ``reason``.
+    ``median_us``, ``low_us`` (20th percentile) and ``high_us`` (80th) are set when measured. An
+    invalid cost is infinite and always carries a ``reason``.
     """
 
     state: CostState = "unknown"
     median_us: float | None = None
     low_us: float | None = None
     high_us: float | None = None
-    cold_us: float | None = None
     count: int = 0
     repeats_us: tuple[float, ...] = ()
     """The single repeats, for resampling; at most 64 are kept."""
     max_rel_error: float | None = None
     reason: str | None = None
-    threads: int | None = None
     measured_at: str | None = None
     """ISO 8601, UTC."""
-    fingerprint: str | None = None
     machine: str = ""
     """Name of the machine of a farm that measured it; empty: none did, but this machine."""
     from_store: bool = False
-    slowness: float = 1.0
-    """How much slower than the speed probe's reference the machine was while this was measured;
-    the times are what was measured, divided by it."""
-    probe: str = ""
-    """Name of the speed probe that was read; empty: none was, or the cost is older than this."""
-    probe_us: float | None = None
-    """The probe's reference, as the geometric mean of its kernels' microseconds."""
-    reading_us: float | None = None
-    """What the probe took beside this, likewise; None: it was not read, or an older version
-    divided the times by a slowness whose reading it did not keep."""
     alone_us: float | None = None
     """Where the times are those within a whole model (``in_place``): the isolated median."""
     in_place: Literal["", "seen", "predicted"] = ""
@@ -95,7 +81,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(scaled, median_us=self.alone_us, alone_us=None, in_place="")
 
     def scaled(self, factor: float) -> Cost:
-        """Return this cost with its times, but for the cold one, multiplied by a factor."""
+        """Return this cost with its times multiplied by a factor."""
         return msgspec.structs.replace(
             self,
             median_us=None if self.median_us is None else self.median_us * factor,

@@ -20,9 +20,9 @@ SERVICE_PROTOCOL       The requests and answers of the service. Both sides must 
 =====================  =========================================================================
 """
 
-STORE_SCHEMA = 3
-STORE_EXPORT = 2
-MEASURING_PROTOCOL = 5
+STORE_SCHEMA = 4
+STORE_EXPORT = 3
+MEASURING_PROTOCOL = 6
 SESSION_FORMAT = 2
 ARTIFACT_FORMAT = 2
 SERVICE_PROTOCOL = 1

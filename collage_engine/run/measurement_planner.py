@@ -39,15 +39,12 @@ SEARCH_S = 3.0
 class MeasuresInWaves(Protocol):
     """Measures some of the candidates that a run counts."""
 
-    def wave(
-        self, groups: Sequence[CandidateGroup], deadline: float, left: int
-    ) -> Mapping[str, Cost]:
+    def wave(self, groups: Sequence[CandidateGroup], deadline: float) -> Mapping[str, Cost]:
         """Measure groups of candidates.
 
         Args:
             groups: What is measured, in this order.
             deadline: When to end, on the monotonic clock.
-            left: How many keys are unmeasured now.
 
         Returns:
             Isolated costs by measurement key.
@@ -186,8 +183,7 @@ class MeasurementPlanner:
             return False
         groups = group_candidates(new.values())
         groups.sort(key=self._decided_us, reverse=True)
-        left = sum(not costs.known(members[0].id) for members in self._members.values())
-        measured = self._measuring.wave(groups, deadline, left)
+        measured = self._measuring.wave(groups, deadline)
         fresh = [c for key in measured for c in self._members[key]]
         self.data = self.data.with_costs(costs.with_measured(fresh, measured))
         self._learn(fresh)

@@ -145,9 +145,8 @@ def _measurements(document: Document) -> Iterator[Row]:
             "state": cost.state,
             "median_us": cost.median_us,
             "repeats": cost.count,
-            "threads": cost.threads,
+            "threads": candidate.instance.threads,
             "measured_at": cost.measured_at,
-            "fingerprint": cost.fingerprint,
             "reason": cost.reason,
         }
 

@@ -31,10 +31,9 @@ MOST_ROW_BYTES = 1 << 28
 TABLES = """
     create table measurements (
         key text primary key, label text, toolchain text, instance text, threads integer,
-        device text, fingerprint text, versions text, model text, one_model integer, state text,
-        median_us real, low_us real, high_us real, cold_us real, count integer,
-        max_rel_error real, reason text, measured_at text, cost text, probe text,
-        reading_us real, reference_us real, normalised integer);
+        device text, versions text, model text, one_model integer, state text,
+        median_us real, low_us real, high_us real, count integer, max_rel_error real,
+        reason text, measured_at text, cost text);
     create index by_toolchain on measurements (toolchain);
     create table constants (name text primary key, value text, measured_at text);
     create table tuning (

@@ -34,7 +34,7 @@ def latest_moment() -> str:
 
 
 def read_export(source: Path) -> Iterator[Measurement]:
-    """Yield the measurements of an exported file, with raw times.
+    """Yield the measurements of an exported file.
 
     Raises:
         MeasureError: The file cannot be read, is no export, is of another format, or holds

@@ -7,7 +7,6 @@ so an engine that is killed loses none. ``StoreReader`` cannot change anything; 
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import logging
 import sqlite3
@@ -36,10 +35,6 @@ from collage_engine.store.database import (
 )
 from collage_engine.store.import_file import latest_moment, read_export
 from collage_engine.store.measurement import Measurement, StoreInfo, now_text
-from collage_engine.store.normalising import (
-    normalised_cost,
-    raw_cost,
-)
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -81,16 +76,12 @@ class StoreReader:
     def get_many(self, keys: Iterable[str], model: str = "") -> dict[str, Cost]:
         """Return the stored costs among these keys, marked ``from_store``.
 
-        The store keeps raw times; these are at the speed of this machine's own probe
-        (``store.normalising``).
-
         Args:
             keys: Measurement keys (``KeyContext.key``).
             model: A model's hash: results that hold for this model only count too.
         """
         wanted = list(dict.fromkeys(keys))
         found: dict[str, Cost] = {}
-        constant = functools.cache(self.constant)
         with self._reading() as database:
             if database is None:
                 return found
@@ -100,19 +91,18 @@ class StoreReader:
                 marks = ",".join("?" * len(part))
                 query = f"select key, cost from measurements where key in ({marks}) order by key"
                 for key, cost in database.execute(query, part).fetchall():
-                    raw = decode(cost, Cost)
-                    wrong = cost_fault(raw)
+                    decoded = decode(cost, Cost)
+                    wrong = cost_fault(decoded)
                     if wrong:
                         # It is measured again, and replaced then.
                         _LOG.warning("the stored cost %s is not used: %s", key, wrong)
                         continue
-                    decoded = normalised_cost(raw, constant)
                     # In this order a model's own row replaces the common one.
                     found[key.partition("@")[0]] = msgspec.structs.replace(decoded, from_store=True)
         return found
 
     def measurements(self) -> Iterator[Measurement]:
-        """Yield everything that was measured, by key, with the raw times that the store keeps."""
+        """Yield everything that was measured, by key."""
         with self._reading() as database:
             rows = [] if database is None else list(database["measurements"].rows_where())
         for row in sorted(rows, key=lambda r: r["key"]):
@@ -128,7 +118,7 @@ class StoreReader:
             )
 
     def constant(self, name: str) -> Any | None:
-        """Return a machine constant (peaks, launches, hand-over costs): a JSON value, or None."""
+        """Return a machine constant (launches, hand-over costs): a JSON value, or None."""
         with self._reading() as database:
             if database is None:
                 return None
@@ -265,7 +255,7 @@ class Store(StoreReader):
         self.put_many([measurement])
 
     def put_many(self, measurements: Iterable[Measurement]) -> None:
-        """Keep measurements in one transaction, with their raw times and the probe's readings."""
+        """Keep measurements in one transaction."""
         rows = [_row(measurement) for measurement in measurements]
         with self._writing() as database, database.conn:
             database.table("measurements").upsert_all(rows, pk="key")
@@ -372,10 +362,10 @@ def _row_key(key: str, model: str) -> str:
 def _row(measurement: Measurement) -> dict[str, Any]:
     """Returns the columns for readers with any SQLite tool.
 
-    ``cost`` holds the whole record, in raw times.
+    ``cost`` holds the whole record.
     """
     cost = msgspec.structs.replace(
-        raw_cost(measurement.cost),
+        measurement.cost,
         from_store=False,
         measured_at=measurement.cost.measured_at or now_text(),
     )
@@ -387,9 +377,8 @@ def _row(measurement: Measurement) -> dict[str, Any]:
         "label": measurement.label,
         "toolchain": instance.toolchain if instance else "",
         "instance": msgspec.json.encode(instance).decode(),
-        "threads": instance.threads if instance else cost.threads,
+        "threads": instance.threads if instance else None,
         "device": measurement.device,
-        "fingerprint": cost.fingerprint,
         "versions": json.dumps(measurement.versions),
         "model": measurement.model,
         "one_model": int(measurement.one_model),
@@ -397,15 +386,10 @@ def _row(measurement: Measurement) -> dict[str, Any]:
         "median_us": cost.median_us,
         "low_us": cost.low_us,
         "high_us": cost.high_us,
-        "cold_us": cost.cold_us,
         "count": cost.count,
         "max_rel_error": cost.max_rel_error,
         "reason": cost.reason,
         "measured_at": cost.measured_at,
-        "probe": cost.probe,
-        "reading_us": cost.reading_us,
-        "reference_us": cost.probe_us,
-        "normalised": int(cost.reading_us is None and cost.slowness != 1.0),
         "cost": msgspec.json.encode(cost).decode(),
     }
 

@@ -22,7 +22,6 @@ from collage_engine.lowering.rounding import (
 )
 from collage_engine.lowering.rounding_noise import rounding_noise, widened
 from collage_engine.lowering.tensors import as_logical, as_stored
-from collage_engine.machine.device import last_level_cache_bytes
 from collage_engine.model.importer import import_model
 from collage_engine.model.onnx_writer import to_onnx
 from collage_engine.records.errors import CollageError, MeasureError
@@ -32,9 +31,6 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.timing.messages import WRONG_NUMBERS, OpenRequest
 from collage_engine.toolchains.base import Function
 
-EVICT_LIMIT_BYTES = 1 << 30
-"""Bytes written at most to empty the caches; chosen, above any last-level cache of today."""
-
 
 class PreparedCandidate:
     """A compiled candidate bound to its true inputs; see ``messages.Prepared``."""
@@ -43,14 +39,8 @@ class PreparedCandidate:
         self, compiled: Compiled, inputs: list[np.ndarray], max_rel_error: float | None
     ) -> None:
         self._compiled = compiled
-        self._inputs = inputs
         self.max_rel_error = max_rel_error
         self.time = compiled.timer(inputs)
-
-    def warm_inputs(self) -> None:
-        """Read the inputs, so that they lie in the caches."""
-        for array in self._inputs:
-            array.max(initial=0)
 
     def close(self) -> None:
         """Give back what the compiled candidate holds."""
@@ -63,8 +53,6 @@ class ModelBench:
     Attributes:
         model: The imported model.
         truth: The true value of every node on the run's inputs.
-        cold: Whether the model's weights exceed the last-level cache, so that times with cold
-            weights are wanted, too.
     """
 
     def __init__(self, request: OpenRequest) -> None:
@@ -72,8 +60,6 @@ class ModelBench:
             request.model_path, request.shapes or None, request.sha256, run_onnx
         )
         self.truth = TrueValues(request.truth_folder)
-        self.cold = self.model.record.weights_bytes > last_level_cache_bytes()
-        self._trash: np.ndarray | None = None
         self._noise: dict[NodeSet, dict[int, float]] = {}
         """Rounding noise of the sub-graphs whose candidates seemed wrong, by nodes and output."""
         self._count = 0
@@ -162,13 +148,6 @@ class ModelBench:
                 index: by_name[f"v{index}"] for index in outputs if f"v{index}" in by_name
             }
         return self._noise[nodes]
-
-    def evict(self) -> None:
-        """Read and write more than the last-level cache holds."""
-        if self._trash is None:
-            size = min(EVICT_LIMIT_BYTES, 2 * last_level_cache_bytes())
-            self._trash = np.zeros(size // 8, dtype=np.float64)
-        self._trash += 1.0
 
 
 def check(

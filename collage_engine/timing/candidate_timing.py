@@ -33,30 +33,6 @@ from collage_engine.timing.measurer import (
 )
 
 
-def in_order(groups: Sequence[CandidateGroup], operators: int) -> list[CandidateGroup]:
-    """Return the groups in the order in which they are measured.
-
-    Should the budget end early, a cover exists and the likeliest winners have costs: the whole
-    model first, then what is never pruned (single operators, FuseOps groups, greedy partitions,
-    regions), then the rules' proposals, small before large, since small ones are shared most.
-
-    Args:
-        groups: what is to be measured.
-        operators: how many the model has.
-    """
-
-    def rank(group: CandidateGroup) -> tuple[int, int, int]:
-        if len(group.nodes) == operators:
-            kind = 0
-        elif any(candidate.protected for candidate in group.candidates):
-            kind = 1
-        else:
-            kind = 2
-        return kind, len(group.nodes), group.nodes[0]
-
-    return sorted(groups, key=rank)
-
-
 class Measuring:
     """Measures the candidates of a menu on a run's inputs.
 
@@ -88,9 +64,8 @@ class Measuring:
         self._control = control
         self._truth: Path | None = None
         self._measurer: Measurer | None = None
-        self._done = 0
-        """Keys measured in waves; progress within a wave is reported as part of the whole."""
-        self._left: int | None = None
+        self._to_measure: int | None = None
+        """Keys that were unmeasured when the wave in hand began; None: there is no wave."""
         self.counts = CandidateCounts()
 
     @property
@@ -113,15 +88,13 @@ class Measuring:
             shutil.rmtree(self._truth, ignore_errors=True)
             self._truth = None
 
-    def add(
-        self, candidates: Sequence[Candidate], costs: CostTable, deadline: float | None
-    ) -> CostTable:
-        """Measure further candidates and count them.
+    def add(self, candidates: Sequence[Candidate], costs: CostTable, deadline: float) -> CostTable:
+        """Count further candidates, and measure those that have no cost.
 
         Args:
             candidates: Candidates that were not counted before.
             costs: What is known of their costs.
-            deadline: When to end, on the monotonic clock; None: when all are measured.
+            deadline: When to end, on the monotonic clock.
 
         Returns:
             The table with the costs that are known afterwards.
@@ -129,34 +102,8 @@ class Measuring:
         Raises:
             Cancelled: The user stopped it. What was measured is in the store and was emitted.
         """
-        keys = {candidate.key for candidate in candidates}
-        from_trials = 0
-        if all(costs.known(candidate.id) for candidate in candidates):
-            known = {c.key: costs.isolated_cost(c.id) for c in candidates}
-            stored = sum(cost.from_store for cost in known.values())
-            from_trials = len(known) - stored
-            outcome = MeasuringResult(
-                costs=known,
-                from_store=stored,
-                invalid=sum(cost.state == "invalid" for cost in known.values()),
-            )
-        else:
-            groups = in_order(group_candidates(candidates), self._open_model.model.record.nodes)
-            outcome = self.measure_groups(groups, deadline)
-        before = self.counts
-        self.counts = replace(
-            before,
-            enumerated=before.enumerated + len(candidates),
-            distinct=before.distinct + len(keys),
-            measured=before.measured + outcome.measured,
-            from_trials=before.from_trials + from_trials,
-            from_store=before.from_store + outcome.from_store,
-            invalid=before.invalid + outcome.invalid,
-            skipped=before.skipped + outcome.skipped,
-        )
-        if outcome.stopped:
-            raise Cancelled("cancelled; what was measured is kept")
-        return costs.with_measured(candidates, outcome.costs)
+        self.begin(candidates, costs)
+        return self.rest(candidates, costs, deadline)
 
     def begin(self, candidates: Sequence[Candidate], costs: CostTable) -> None:
         """Count candidates of which ``wave`` will measure those that are needed.
@@ -178,41 +125,12 @@ class Measuring:
             skipped=self.counts.skipped + distinct - len(known),
         )
 
-    def wave(
-        self, groups: Sequence[CandidateGroup], deadline: float, left: int
-    ) -> Mapping[str, Cost]:
-        """Measure further groups of the candidates that :meth:`begin` counted.
-
-        Args:
-            groups: What is measured now.
-            deadline: When to end, on the monotonic clock.
-            left: How many keys are unmeasured now, at most all of which will be measured.
-
-        Returns:
-            Isolated costs by measurement key.
-
-        Raises:
-            Cancelled: The user stopped it. What was measured is in the store and was emitted.
-        """
-        self._left = left
-        try:
-            outcome = self.measure_groups(groups, deadline)
-        finally:
-            self._left = None
-        self._done += outcome.measured
-        self.counts = replace(
-            self.counts,
-            measured=self.counts.measured + outcome.measured,
-            from_store=self.counts.from_store + outcome.from_store,
-            invalid=self.counts.invalid + outcome.invalid,
-            skipped=self.counts.skipped - outcome.measured - outcome.from_store,
-        )
-        if outcome.stopped:
-            raise Cancelled("cancelled; what was measured is kept")
-        return outcome.costs
-
     def rest(self, candidates: Sequence[Candidate], costs: CostTable, deadline: float) -> CostTable:
-        """Measure those of the candidates that :meth:`begin` counted which no wave has measured.
+        """Measure those of the candidates that :meth:`begin` counted which have no cost.
+
+        Should the time end early, a cover exists and the likeliest winners have costs: what is
+        never pruned (single operators, FuseOps groups, greedy partitions, regions) comes before the
+        rules' proposals, and small before large, since small ones are shared most.
 
         Args:
             candidates: The candidates.
@@ -225,12 +143,38 @@ class Measuring:
         Raises:
             Cancelled: The user stopped it. What was measured is in the store and was emitted.
         """
-        unknown = [candidate for candidate in candidates if not costs.known(candidate.id)]
-        if not unknown:
-            return costs
-        groups = in_order(group_candidates(unknown), self._open_model.model.record.nodes)
-        measured = self.wave(groups, deadline, len({c.key for c in unknown}))
-        return costs.with_measured(candidates, measured)
+        groups = group_candidates(c for c in candidates if not costs.known(c.id))
+        groups.sort(key=lambda g: (not any(c.protected for c in g.candidates), len(g.nodes)))
+        return costs.with_measured(candidates, self.wave(groups, deadline)) if groups else costs
+
+    def wave(self, groups: Sequence[CandidateGroup], deadline: float) -> Mapping[str, Cost]:
+        """Measure further groups of the candidates that :meth:`begin` counted.
+
+        Args:
+            groups: What is measured now, in this order.
+            deadline: When to end, on the monotonic clock.
+
+        Returns:
+            Isolated costs by measurement key.
+
+        Raises:
+            Cancelled: The user stopped it. What was measured is in the store and was emitted.
+        """
+        self._to_measure = self.counts.skipped
+        try:
+            outcome = self.measure_groups(groups, deadline)
+        finally:
+            self._to_measure = None
+        self.counts = replace(
+            self.counts,
+            measured=self.counts.measured + outcome.measured,
+            from_store=self.counts.from_store + outcome.from_store,
+            invalid=self.counts.invalid + outcome.invalid,
+            skipped=self.counts.skipped - outcome.measured - outcome.from_store,
+        )
+        if outcome.stopped:
+            raise Cancelled("cancelled; what was measured is kept")
+        return outcome.costs
 
     def measure_groups(
         self, groups: Sequence[CandidateGroup], deadline: float | None, again: bool = False
@@ -242,13 +186,13 @@ class Measuring:
         Args:
             groups: What is measured, in this order.
             deadline: When to end, on the monotonic clock; None: when all are measured.
-            again: Whether to measure also what the store has, and to merge old and new repeats.
+            again: Whether to measure also what the store has, and to replace it.
 
         Returns:
             The costs that are known afterwards, and how many came from where.
         """
         try:
-            measurer = self.measurer(deadline)
+            measurer = self._opened(deadline)
         except Cancelled:
             keys = {candidate.key for group in groups for candidate in group.candidates}
             stopped = self._control.cancelled.is_set()
@@ -261,30 +205,7 @@ class Measuring:
             again=again,
         )
 
-    def again(
-        self, groups: Sequence[CandidateGroup], deadline: float, renew: bool = False
-    ) -> Mapping[str, Cost]:
-        """Measure known candidates once more, and merge old and new repeats.
-
-        Args:
-            groups: The candidates.
-            deadline: When to end, on the monotonic clock.
-            renew: Whether to measure in another process, elsewhere in memory.
-
-        Returns:
-            Isolated costs by measurement key.
-
-        Raises:
-            Cancelled: The user stopped it. What was measured is in the store and was emitted.
-        """
-        if renew:
-            self.measurer(deadline).renew()
-        outcome = self.measure_groups(groups, deadline, again=True)
-        if outcome.stopped:
-            raise Cancelled("cancelled; what was measured is kept")
-        return outcome.costs
-
-    def measurer(self, deadline: float | None = None) -> Measurer:
+    def _opened(self, deadline: float | None) -> Measurer:
         """Return the measurer; the model's true values are recorded for it if need be.
 
         Args:
@@ -305,7 +226,6 @@ class Measuring:
             self._truth,
             store=opened.store,
             env=measuring_environment(toolchains, threads_of(self._settings)),
-            fingerprint=self._menu.keys.fingerprint,
             device=self._menu.device_text,
             versions={state.name: state.version or "" for state in self._menu.states},
             model_hash=opened.model.record.sha256,
@@ -323,9 +243,9 @@ class Measuring:
 
     def _tell(self, event: Event) -> None:
         """Pass an event on; the progress of a wave as that of all waves together."""
-        if isinstance(event, Progress) and self._left is not None:
-            # At most that many: what turns out not to matter is left out.
-            total, done = self._done + self._left, self._done + event.done
+        if isinstance(event, Progress) and self._to_measure is not None:
+            # At most that many: what the best cover turns out not to need is left out.
+            total, done = self.counts.measured + self._to_measure, self.counts.measured + event.done
             left_s = (total - done) / event.rate if event.rate else None
             event = replace(event, done=done, total=total, left_s=left_s)
         self._control.emit(event)

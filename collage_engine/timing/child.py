@@ -17,10 +17,7 @@ from collage_engine.machine.time_limits import with_weights
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.flag import Flag
-from collage_engine.store.store import Store, StoreReader
 from collage_engine.timing.messages import OpenRequest, TimingReply, TimingRequest
-from collage_engine.timing.speed_probe import NAME as PROBE_CONSTANT
-from collage_engine.timing.speed_probe import Reading
 
 _LOG = logging.getLogger(__name__)
 
@@ -69,7 +66,6 @@ class MeasuringChild:
         self,
         opening: OpenRequest,
         *,
-        store: Store | None,
         env: Mapping[str, str] | None,
         candidate_limit_s: float,
         weights_bytes: int,
@@ -79,9 +75,7 @@ class MeasuringChild:
         """Prepare; no process is started yet.
 
         Args:
-            opening: the model, without the marker and the speed probe's reference, which are the
-                child's own.
-            store: has the probe's reference of this machine, or gets it.
+            opening: the model, without the marker, which is the child's own.
             env: variables of the child's environment.
             candidate_limit_s: seconds that a candidate may take to be compiled, and to run, of a
                 model without large weights.
@@ -89,15 +83,12 @@ class MeasuringChild:
             memory_limit_bytes: of the child; None: a share of what the machine has.
             job: the worker's target.
         """
-        self._store = store
         self._weights_bytes = weights_bytes
         self.candidate_limit_s = with_weights(candidate_limit_s, weights_bytes)
         self._folder = tempfile.TemporaryDirectory(prefix="collage-measure-")
         marker_path = Path(self._folder.name) / "marker"
         self._marker = RiskMarker(marker_path, create=True)
-        self._open = replace(
-            opening, marker_path=str(marker_path), probe_reference=_reference_of(store)
-        )
+        self._open = replace(opening, marker_path=str(marker_path))
         self._worker = Worker(
             job,
             env=env,
@@ -107,14 +98,6 @@ class MeasuringChild:
         )
         self._opened = 0
         """Generation of the child that has the model open."""
-
-    @property
-    def probe_reference(self) -> Reading | None:
-        """Return the speed probe's reference.
-
-        None before the first child, where the store has none.
-        """
-        return self._open.probe_reference
 
     @property
     def alive(self) -> bool:
@@ -145,9 +128,7 @@ class MeasuringChild:
             if left_s <= 0:
                 return False
             try:
-                reference: Reading | None = self._worker.call(
-                    self._open, min(most_s, left_s), cancel
-                )
+                self._worker.call(self._open, min(most_s, left_s), cancel)
                 break
             except (WorkerCrashed, WorkerTimeout) as error:
                 _LOG.warning("attempt %d to open the model for measuring: %s", attempt, error)
@@ -159,10 +140,6 @@ class MeasuringChild:
                         f"{self._open.model_path} could not be opened for measuring: {error}"
                     ) from error
         self._opened = self._worker.generation
-        if self._open.probe_reference is None and reference is not None:
-            self._open = replace(self._open, probe_reference=reference)
-            if self._store is not None:
-                self._store.put_constant(PROBE_CONSTANT, reference)
         return True
 
     def ask(
@@ -196,10 +173,6 @@ class MeasuringChild:
         """Return which candidate, by its place, was at risk when the child ended; None: none."""
         return self._marker.get()
 
-    def renew(self) -> None:
-        """End the child; the next call starts another."""
-        self._worker.close()
-
     def renew_if_bloated(self) -> None:
         """End a child that holds half of the memory it may: libraries give little back."""
         pid = self._worker.pid
@@ -211,9 +184,3 @@ class MeasuringChild:
         self._worker.close()
         self._marker.close()
         self._folder.cleanup()
-
-
-def _reference_of(store: StoreReader | None) -> Reading | None:
-    """Return the speed probe's reference that a store holds; None where it holds none."""
-    known = store.constant(PROBE_CONSTANT) if store is not None else None
-    return (known[0], known[1]) if known else None

@@ -34,8 +34,6 @@ from collage_engine.timing.messages import (
     TimingRequest,
 )
 from collage_engine.timing.protocol import ProtocolSettings
-from collage_engine.timing.speed_probe import Reading
-from collage_engine.timing.timing_costs import merged
 
 GRACE_S = 2.0
 """Seconds that a candidate in hand may go beyond the deadline; chosen."""
@@ -95,7 +93,6 @@ class Measurer:
         *,
         store: Store | None = None,
         env: Mapping[str, str] | None = None,
-        fingerprint: str = "",
         device: str = "",
         versions: Mapping[str, str] | None = None,
         model_hash: str = "",
@@ -114,7 +111,6 @@ class Measurer:
             truth_folder: the recorded true values (``lowering.reference.TrueValues``).
             store: known costs, and where new ones are kept; None: neither.
             env: the child's variables (see ``measuring_environment``).
-            fingerprint: of the machine, kept in every cost.
             device: the machine in words, kept beside costs for readers.
             versions: toolchain → library version, kept beside costs for readers.
             model_hash: tells models apart in the store where a result holds for one model only.
@@ -137,11 +133,9 @@ class Measurer:
                 shapes=dict(shapes or {}),
                 truth_folder=str(truth_folder),
                 marker_path="",
-                fingerprint=fingerprint,
                 settings=settings or ProtocolSettings(),
                 sha256=model_hash or None,
             ),
-            store=store,
             env=env,
             candidate_limit_s=candidate_limit_s,
             weights_bytes=weights_bytes,
@@ -152,24 +146,12 @@ class Measurer:
     def __enter__(self) -> Measurer:
         return self
 
-    @property
-    def probe_reference(self) -> Reading | None:
-        """Return the speed probe's reference.
-
-        None before the first child, where the store has none.
-        """
-        return self.child.probe_reference
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         """End the child."""
         self.child.close()
-
-    def renew(self) -> None:
-        """End the child: what is measured next runs in another process, elsewhere in memory."""
-        self.child.renew()
 
     def measure(
         self,
@@ -187,7 +169,7 @@ class Measurer:
             deadline: a ``time.monotonic()``; None: no limit.
             cancel: when set, measuring ends within a second and what was measured is kept.
             on_event: takes ``Measured`` and ``Progress``.
-            again: measure what is in the store, too, and merge old and new repeats.
+            again: measure what is in the store, too, and replace it.
 
         Raises:
             MeasureError: the model cannot be opened in the child, or the store cannot be used.
@@ -220,7 +202,6 @@ class _MeasureCall:
                 if not candidate.key:
                     raise MeasureError(f"candidate {candidate.id} has no measurement key")
                 self.by_key.setdefault(candidate.key, []).append(candidate)
-        self.old: dict[str, Cost] = {}
         self.total = 0
         self.began = time.monotonic()
         self.was_killed = False
@@ -236,10 +217,8 @@ class _MeasureCall:
             MeasureError: The model cannot be opened in the child, or the store cannot be used.
         """
         store = self.measurer.store
-        known = store.get_many(self.by_key, self.measurer.model_hash) if store else {}
-        if self.again:
-            self.old = known
-        else:
+        if not self.again:
+            known = store.get_many(self.by_key, self.measurer.model_hash) if store else {}
             for key, cost in known.items():
                 self.outcome.costs[key] = cost
                 self.outcome.from_store += 1
@@ -359,10 +338,8 @@ class _MeasureCall:
         self.announce(candidate.key, cost)
 
     def keep(self, candidate: Candidate, cost: Cost) -> None:
-        """Store a cost that was measured, merged with the known one where it was measured again."""
+        """Store a cost that was measured."""
         key = candidate.key
-        if key in self.old:
-            cost = merged(self.old[key], cost)
         self.outcome.costs[key] = cost
         self.outcome.measured += 1
         self.outcome.invalid += cost.state == "invalid"

@@ -16,7 +16,6 @@ from collage_engine.records.cost import Cost
 from collage_engine.records.format import Formats
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.timing.protocol import ProtocolSettings, TimedCall
-from collage_engine.timing.speed_probe import Reading
 
 WRONG_NUMBERS = "wrong numbers"
 """How reasons begin that hold for one model's values only, not wherever the key is equal."""
@@ -30,10 +29,7 @@ class OpenRequest:
     shapes: dict[str, tuple[int, ...]]
     truth_folder: str
     marker_path: str
-    fingerprint: str
     settings: ProtocolSettings = field(default_factory=ProtocolSettings)
-    probe_reference: Reading | None = None
-    """The speed probe's reference; None: the child takes it now, and answers with it."""
     sha256: str | None = None
     """Of the model file: another one under its name must not be measured in its stead."""
 
@@ -69,10 +65,6 @@ class Prepared(Protocol):
     max_rel_error: float | None
     """None: no true value is finite, so that nothing was compared."""
 
-    def warm_inputs(self) -> None:
-        """Read the inputs, so that they lie in the caches."""
-        ...
-
     def close(self) -> None:
         """Give back what the candidate holds."""
         ...
@@ -80,9 +72,6 @@ class Prepared(Protocol):
 
 class Bench(Protocol):
     """What can prepare candidates of one model."""
-
-    cold: bool
-    """Whether a time with cold weights is wanted."""
 
     def prepare(
         self,
@@ -97,8 +86,4 @@ class Bench(Protocol):
         Raises:
             Exception: any, with the reason; the candidate is then invalid.
         """
-        ...
-
-    def evict(self) -> None:
-        """Empty the caches."""
         ...

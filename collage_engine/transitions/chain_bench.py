@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import resource
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -274,6 +273,5 @@ class ChainBench:
             timed,
             self.request.settings,
             about_to_run=lambda place: self._note(*pairs[place]),
-            interruptions=lambda: resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
         )
         return [min(timing.samples) * 1e6 for timing in timings]

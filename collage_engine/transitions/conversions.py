@@ -6,7 +6,6 @@ the store per TVM, device and thread count, and given to the search for every va
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -130,7 +129,6 @@ def run_job(request: ConversionRequest) -> dict[str, float]:
     timings = time_interleaved(
         timed,
         request.settings,
-        interruptions=lambda: resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
     )
     return {
         conversion_constant(*each): timing.median * 1e6

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collage_engine.drawing.figures import partition_figures
-from collage_engine.drawing.formatting import DASH, counted, time_text
+from collage_engine.drawing.formatting import counted, time_text
 from collage_engine.records.cost import Cost
 from collage_engine.records.placement import Partition
 from collage_engine.wording.runs import EXPECTED, ISOLATED, LAST_RUN
@@ -25,12 +25,8 @@ def cost_tip(cost: Cost) -> str:
         ]
     if cost.low_us is not None and cost.high_us is not None:
         lines.append(words.percentiles(time_text(cost.low_us), time_text(cost.high_us)))
-    if cost.cold_us is not None:
-        lines.append(words.with_cold_weights(time_text(cost.cold_us)))
     if cost.max_rel_error is not None:
         lines.append(words.largest_error(f"{cost.max_rel_error:.1e}"))
-    if cost.threads is not None:
-        lines.append(f"{counted(cost.threads, 'thread')}, device {cost.fingerprint or DASH}")
     if cost.measured_at:
         lines.append(words.measured_at(cost.measured_at, cost.from_store, cost.machine))
     return "\n".join(lines)

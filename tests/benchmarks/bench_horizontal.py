@@ -71,9 +71,8 @@ def report(name: str, settings: RunSettings, folder: Path) -> None:
         with Measuring(workspace, menu, settings, inputs, RunControl()) as measuring:
             for nodes in horizontal_sets(menu):
                 records = [r for r in menu.candidates if set(r.nodes) <= set(nodes)]
-                measurer = measuring.measurer()
-                measurer.store = None
-                costs = measurer.measure(group_candidates(records)).costs
+                groups = group_candidates(records)
+                costs = measuring.measure_groups(groups, None, again=True).costs
                 for r in records:
                     if r.nodes != nodes:
                         continue

@@ -52,7 +52,7 @@ class Stored:
         self.planner: MeasurementPlanner | None = None
         self.after_us: dict[int, float] = {}
 
-    def wave(self, groups: Sequence[CandidateGroup], deadline: float, left: int) -> dict[str, Cost]:
+    def wave(self, groups: Sequence[CandidateGroup], deadline: float) -> dict[str, Cost]:
         self.waves += 1
         if self.planner is not None and self.waves % EVERY == 0:
             answer = solve(self.planner.data.problem(), with_bounds=False)

@@ -111,7 +111,6 @@ def bench(tmp_path_factory):
                 model_path=str(folder / "model.onnx"),
                 shapes={},
                 marker_path="",
-                fingerprint="",
                 truth_folder=str(folder / "truth"),
             )
             made[family] = ModelBench(request)

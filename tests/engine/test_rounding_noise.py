@@ -182,7 +182,6 @@ def test_a_whole_model_that_amplifies_rounding_is_measured_all_the_same(
             shapes={},
             truth_folder=str(tmp_path / "truth"),
             marker_path="",
-            fingerprint="",
         )
     )
     everything = tuple(range(len(model.graph.operators)))

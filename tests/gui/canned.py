@@ -277,10 +277,8 @@ class World:
                 low_us=base * 0.97,
                 high_us=base * 1.06,
                 count=24,
-                threads=2,
                 max_rel_error=2e-6,
                 measured_at="2026-11-21T09:00:00Z",
-                fingerprint="cafe01",
             )
         self.costs[id_] = found
         return found

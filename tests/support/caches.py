@@ -20,10 +20,10 @@ SHARED = "COLLAGE_TESTS_CACHE"
 it."""
 ONCE_PER_MACHINE = ("probes",)
 """What does not depend on measurements: which toolchains there are, and the compiled loops."""
-CONSTANTS = ("transitions:", "conversions:", "guard, ")
+CONSTANTS = ("transitions:", "conversions:")
 """How the names of those constants in a store begin that are measured once per machine: launches
-and hand-overs, conversions between formats, the speed probe's reference, and what no program can
-exceed. A store's drift is not among them: it is learned from the measurements beside it."""
+and hand-overs, and conversions between formats. A store's drift is not among them: it is learned
+from the measurements beside it."""
 STORES = "stores"
 """File, in the shared folder, that lists the stores of all caches made so far."""
 

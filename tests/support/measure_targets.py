@@ -33,9 +33,6 @@ class Pretended:
             raise RuntimeError("first line\n\nkernel says no\n")
         return self.us * 1e-6 * calls * (1 + 0.001 * (self.samples % 3))
 
-    def warm_inputs(self) -> None:
-        pass
-
     def close(self) -> None:
         pass
 
@@ -43,7 +40,6 @@ class Pretended:
 class PretendedBench:
     def __init__(self, request: OpenRequest) -> None:
         self.log = Path(request.truth_folder) / "log"
-        self.cold = "cold" in request.shapes
 
     def prepare(
         self,
@@ -83,9 +79,6 @@ class PretendedBench:
         """Whether "killed-2" was prepared no more than twice, by all children."""
         lines = self.log.read_text().splitlines()
         return sum(act in line for line in lines) <= int(act.removeprefix("killed-"))
-
-    def evict(self) -> None:
-        pass
 
 
 class Job(MeasureJob):

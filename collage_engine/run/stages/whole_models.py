@@ -269,6 +269,5 @@ def _cost(outcome: ContenderResult, us: float) -> Cost:
         count=len(rounds),
         repeats_us=rounds,
         max_rel_error=outcome.max_rel_error,
-        threads=outcome.built.threads if outcome.built is not None else None,
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
