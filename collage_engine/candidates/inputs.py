@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from collage_engine.candidates.input_files import read_samples
-from collage_engine.lowering.accuracy import TOLERANCES, is_exact, share_not_finite, tolerance
+from collage_engine.lowering.accuracy import (
+    TOLERANCES,
+    counts_values,
+    is_exact,
+    share_not_finite,
+    tolerance,
+    unsettled_share,
+)
 from collage_engine.lowering.reference import original_outputs, run_onnx
 from collage_engine.lowering.rounding import is_quantised, relative_bound, roundings
 from collage_engine.lowering.rounding_noise import rounding_noise, widened
@@ -230,18 +237,28 @@ def run_tolerance(
     own = own_tolerances(model, settings)
     default = max(own.values(), default=0.0)
     asked = {name: settings.tolerance or bound if bound else 0.0 for name, bound in own.items()}
-    least = min((bound for bound in own.values() if bound), default=None)
-    found = rounding_noise(model.onnx, inputs, least, stopped=stopped) if least else None
+    least = min((bound for bound in own.values() if bound), default=TOLERANCES["float32"])
+    found = rounding_noise(model.onnx, inputs, least, stopped=stopped) or []
+    moves = {name: moved for name, moved in zip(own, found, strict=False) if math.isfinite(moved)}
+    counted = {
+        name: 0 if kind.any_rank else kind.elements
+        for name, kind in model.outputs
+        if counts_values(numpy_type(kind.dtype))
+    }
+    bounds = {}
+    for name, bound in asked.items():
+        moved = moves.get(name, 0.0)
+        bounds[name] = unsettled_share(moved, counted[name]) if name in counted else bound
+        if bound and not settings.tolerance:
+            bounds[name] = widened(bound, moved)
     noise = {
         name: moved
-        for name, moved in zip(own, found or [], strict=False)
-        if asked[name] and math.isfinite(moved) and widened(asked[name], moved) > asked[name]
+        for name, moved in moves.items()
+        if bounds[name] > asked[name] or (asked[name] and widened(asked[name], moved) > asked[name])
     }
     source: Literal["user", "precision", "rounding"] = "rounding" if noise else "precision"
     if settings.tolerance:
-        source, bounds = "user", asked
-    else:
-        bounds = {name: widened(bound, noise.get(name, 0.0)) for name, bound in own.items()}
+        source = "user"
     return RunTolerance(
         value=max(bounds.values(), default=0.0),
         source=source,

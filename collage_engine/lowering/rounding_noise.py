@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collage_engine.lowering.accuracy import errors
+from collage_engine.lowering.accuracy import NOISE_FACTOR, counts_values, errors
 from collage_engine.lowering.reference import run_onnx
 from collage_engine.model.mapped_weights import data_bytes
 from collage_engine.records.errors import Cancelled
@@ -40,7 +40,7 @@ LIMIT_S = 4.0
 """Seconds after which no further try begins; chosen. One is always made."""
 FAR_BELOW = 0.01
 """Share of the default tolerance: noise below it in the first try needs no second one, unless the
-model quantises; chosen."""
+model quantises or gives whole numbers; chosen."""
 MOST_WEIGHT_BYTES = 600e6
 """Weights beyond are left as they are, since each try copies them; chosen."""
 SEED = 20261122
@@ -58,10 +58,6 @@ PERTURBED = frozenset(
 )
 """Operators whose float constants are weights. Those of others may be sizes, scales of a resize or
 exponents, where the last bit decides on shapes and not on rounding."""
-FACTOR = 3.0
-"""The tolerance is this multiple of the rounding noise; chosen: errors of ONNX Runtime's optimised
-levels were 0.4 to 2.2 times the noise on eight models of ``tests.zoo``, quantised ones among
-them."""
 CEILING = 0.9
 """Of the tolerance that noise may ask for; chosen below 1, which is the error of an output that is
 zero everywhere."""
@@ -85,7 +81,8 @@ def rounding_noise(
         limit_s: Seconds after which no further try begins.
 
     Returns:
-        In the order of the outputs; infinite where an output is finite in one of the runs only.
+        In the order of the outputs, of whole numbers the share that moves; infinite where an output
+        is finite in one of the runs only.
         None where nothing here evaluates the model.
 
     Raises:
@@ -101,11 +98,12 @@ def rounding_noise(
     random = np.random.default_rng(SEED)
     found = [0.0] * len(truth)
     few_bytes = sum(map(data_bytes, model.graph.initializer)) < MOST_WEIGHT_BYTES
-    quantises = any(node.op_type == "QuantizeLinear" for node in model.graph.node)
+    steps = any(node.op_type == "QuantizeLinear" for node in model.graph.node)
+    steps = steps or any(counts_values(array.dtype) for array in truth)
     for number in range(TRIES):
         if stopped():
             raise Cancelled("stopped while the model's rounding noise was measured")
-        known = number > 0 and not quantises and max(found, default=0.0) < FAR_BELOW * default
+        known = number > 0 and not steps and max(found, default=0.0) < FAR_BELOW * default
         if known or (number and time.monotonic() > end):
             break
         inputs_now = {name: _changed(array, random, whole=False) for name, array in given.items()}
@@ -182,4 +180,4 @@ def _changed_weights(
 
 def widened(default: float, noise: float) -> float:
     """Return the tolerance of an output: the default, or a multiple of its rounding noise."""
-    return max(default, min(CEILING, FACTOR * noise))
+    return max(default, min(CEILING, NOISE_FACTOR * noise))

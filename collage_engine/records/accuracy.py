@@ -22,7 +22,8 @@ class RunTolerance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     which a multiple of it is larger than the default."""
     by_output: dict[str, float] = {}
     """By output: what it is allowed, where outputs are allowed different errors; 0: it must be
-    equal, as whole numbers, booleans and texts must."""
+    equal, as whole numbers, booleans and texts must. Of a large map of whole numbers it is the
+    share of values that may differ, since they hang on the last bit of floats."""
 
     def of(self, output: str) -> float:
         """Return what an output is allowed."""

@@ -22,7 +22,7 @@ from collage_engine.candidates.inputs import (
     run_tolerance,
     unchecked,
 )
-from collage_engine.lowering.accuracy import errors, wrong_by
+from collage_engine.lowering.accuracy import MOST_UNSETTLED, errors, wrong_by
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.npz import write_npz
 from collage_engine.lowering.reference import original_outputs, run_onnx
@@ -209,6 +209,30 @@ def test_noise_never_loosens_a_whole_number(imported: Importing) -> None:
     )
     found = run_tolerance(model, RunSettings(), model.random_inputs(0))
     assert found.of("best") == 0.0 and "best" not in found.noise
+
+
+def test_a_large_map_may_differ_where_the_reference_hangs_on_the_last_bit(
+    imported: Importing,
+) -> None:
+    """Classes of pixels: a share of them, however far apart, and never more than a hundredth."""
+    node = helper.make_node
+    weights = np.random.default_rng(3).standard_normal((8, 1, 1, 1)).astype("f4")
+    near = np.concatenate([weights, weights * np.float32(1 + 2e-5)])  # some pixels are near ties
+    model = imported(
+        [node("Conv", ["x", "w", "b"], ["s"]), node("ArgMax", ["s"], ["map"], axis=1)],
+        {"x": (FLOAT, [1, 1, 128, 128])},
+        {"map": (INT64, [1, 1, 128, 128])},
+        {"w": near, "b": np.random.default_rng(4).standard_normal(16).astype("f4") * 1e-6},
+    )
+    found = run_tolerance(model, RunSettings(), model.random_inputs(0))
+    allowed = found.of("map")
+    assert 1 / 128**2 <= allowed <= MOST_UNSETTLED
+    truth = original_outputs(model, model.random_inputs(0))["map"]
+    computed = truth.copy()
+    computed.reshape(-1)[: int(allowed * truth.size)] += 9
+    assert wrong_by(errors(computed, truth), allowed, "int64") is None
+    computed.reshape(-1)[: int(allowed * truth.size) + 1] = -1
+    assert "of the values differ" in (wrong_by(errors(computed, truth), allowed, "int64") or "")
 
 
 # -- samples that check something ------------------------------------------------------

@@ -11,10 +11,10 @@ import pytest
 from onnx import ModelProto, numpy_helper
 
 from collage_engine.candidates.inputs import run_tolerance
-from collage_engine.lowering.accuracy import errors
+from collage_engine.lowering.accuracy import NOISE_FACTOR, errors
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues, run_onnx
-from collage_engine.lowering.rounding_noise import FACTOR, rounding_noise, widened
+from collage_engine.lowering.rounding_noise import rounding_noise, widened
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.records.errors import Cancelled, MeasureError
 from collage_engine.records.settings import RunSettings
@@ -133,7 +133,7 @@ def test_only_outputs_that_amplify_rounding_are_allowed_more(imported: Importing
     boxes, scores = (name for name, _ in model.outputs)
     assert found.source == "rounding" and list(found.noise) == [scores]
     assert found.of(boxes) == found.default == DEFAULT
-    assert found.of(scores) == found.value == pytest.approx(FACTOR * found.noise[scores])
+    assert found.of(scores) == found.value == pytest.approx(NOISE_FACTOR * found.noise[scores])
 
 
 def test_the_users_tolerance_wins_and_holds_for_every_output(imported: Importing) -> None:
