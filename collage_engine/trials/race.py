@@ -221,9 +221,11 @@ class Race:
     def seconds_to_finish(self) -> float:
         """Return what one more cover and ``finish`` take, as far as builds and loads have shown.
 
-        It is at most half of the time that is left.
+        Without an answer so far there is nothing to choose from. It is at most half of the time
+        that is left.
         """
-        return min(self.seconds_to_enter + self.seconds_to_choose, self.time_left / 2)
+        choosing_s = 0.0 if self.leader is None else self.seconds_to_choose
+        return min(self.seconds_to_enter + choosing_s, self.time_left / 2)
 
     @property
     def seconds_to_choose(self) -> float:

@@ -93,6 +93,13 @@ BUDGET_BEFORE_A_COVER = (
     "the budget was spent before every node had a measured candidate: give a larger --budget; what "
     "was measured is kept"
 )
+BUDGET_BEFORE_A_COVER_BECAUSE = (
+    "no placement has run with right numbers ({reasons}), and the budget was spent before every "
+    "node had a measured candidate: give a larger --budget; what was measured is kept"
+)
+NOTHING_RIGHT_FOR = (
+    "no placement exists: no candidate of {nodes} runs with right numbers ({reasons})"
+)
 NOT_WRITTEN = "the artifact could not be written"
 DISK_FULL = (
     "no space left on the disk of {path}, where a run keeps what it needs on the way: free some, "

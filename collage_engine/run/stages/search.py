@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from collage_engine.candidates.menu import Menu
 from collage_engine.control.run_control import RunControl
+from collage_engine.drawing.palette import toolchain_title
 from collage_engine.planning.infeasible import infeasible_details
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError
@@ -14,9 +15,12 @@ from collage_engine.records.placement import Placement
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.api import reuse, solve
 from collage_engine.search.problem import Answer
+from collage_engine.trials.race import Race
 from collage_engine.wording import stages as say
 from collage_engine.wording.constraints import UNDECIDED
 
+REASONS = 3
+"""Reasons of each kind that a sentence gives; chosen."""
 WithoutCandidates = Mapping[str, Mapping[int, str]]
 """By instance id, the operators that it has no candidate for, with the reason."""
 
@@ -27,6 +31,7 @@ class SearchInputs:
 
     menu: Menu
     data: ProblemData
+    race: Race
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,17 +56,21 @@ class SearchCovers:
             InfeasibleError: Measured candidates cover the graph in no way.
         """
         with control.stage("search") as report:
-            result = find_covers(inputs.data, inputs.menu.without_candidates)
+            failures = inputs.race.failures()
+            result = find_covers(inputs.data, inputs.menu.without_candidates, failures)
             report.detail = counted(len(result.placements[0].partitions), "partition")
         return result
 
 
-def find_covers(data: ProblemData, without_candidates: WithoutCandidates) -> SearchResult:
+def find_covers(
+    data: ProblemData, without_candidates: WithoutCandidates, failures: Sequence[str] = ()
+) -> SearchResult:
     """Find the best covers, best first.
 
     Args:
         data: The candidates with their costs.
         without_candidates: Why instances have no candidate for an operator; for the error.
+        failures: Why placements that were tried before failed; for the error.
 
     Raises:
         InfeasibleError: Measured candidates cover the graph in no way.
@@ -72,27 +81,46 @@ def find_covers(data: ProblemData, without_candidates: WithoutCandidates) -> Sea
     if answer.infeasible is None and answer.cost_us is None:
         raise InfeasibleError(f"no placement was found: {UNDECIDED}", {})
     if answer.infeasible is not None:
-        raise _missing_costs(data, answer, without_candidates)
+        raise _missing_costs(data, answer, without_candidates, failures)
     placements = data.best_placements(problem, search)
     return SearchResult(answer=answer, placements=tuple(placements))
 
 
 def _missing_costs(
-    data: ProblemData, answer: Answer, without_candidates: WithoutCandidates
+    data: ProblemData,
+    answer: Answer,
+    without_candidates: WithoutCandidates,
+    failures: Sequence[str],
 ) -> InfeasibleError:
-    """Return the error of a search without costs: it says which nodes lack a cost."""
+    """Return the error of a search without costs: it says why, and what could be done.
+
+    More time helps only where every node has a candidate that may still turn out to be right.
+    """
     details = infeasible_details(data.graph, data.pins, answer, without_candidates)
     nodes = set(answer.infeasible.nodes if answer.infeasible else ())
     costs = {c.id: data.costs.cost(c.id) for c in data.candidates}
-    reasons = [
-        f"{c.instance.id}: {costs[c.id].reason}"
-        for c in data.candidates
-        if costs[c.id].state == "invalid" and nodes & set(c.nodes)
+    of_nodes = [c for c in data.candidates if nodes & set(c.nodes)]
+    open_nodes = {n for c in of_nodes if costs[c.id].state != "invalid" for n in c.nodes}
+    invalid = [
+        f"{toolchain_title(c.instance.id)}: {costs[c.id].reason}"
+        for c in of_nodes
+        if costs[c.id].state == "invalid"
     ]
-    if any(cost.state == "unknown" for cost in costs.values()) and not reasons:
-        return InfeasibleError(
-            say.BUDGET_BEFORE_A_COVER,
-            details,
-        )
-    more = f" ({'; '.join(reasons[:3])})" if reasons else ""
+    reasons = "; ".join(dict.fromkeys([*failures[:REASONS], *invalid[:REASONS]]))
+    if nodes and nodes <= open_nodes:
+        sentence = say.BUDGET_BEFORE_A_COVER_BECAUSE if reasons else say.BUDGET_BEFORE_A_COVER
+        return InfeasibleError(sentence.format(reasons=reasons), details)
+    if invalid and not details["pins"] and not details["constraints"]:
+        names = ", ".join(f"'{name}'" for name in _onnx_names(data, nodes - open_nodes))
+        return InfeasibleError(say.NOTHING_RIGHT_FOR.format(nodes=names, reasons=reasons), details)
+    more = f" ({reasons})" if reasons else ""
     return InfeasibleError(f"no placement exists: {details['reason']}{more}", details)
+
+
+def _onnx_names(data: ProblemData, nodes: Set[int]) -> list[str]:
+    """Return the ONNX names of the first ``REASONS`` of some operators."""
+    calls = [node for node in data.graph.nodes if node.form == "call"]
+    return [
+        calls[n].onnx_nodes[0] if calls[n].onnx_nodes else calls[n].op
+        for n in sorted(nodes)[:REASONS]
+    ]
