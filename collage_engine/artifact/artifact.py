@@ -20,7 +20,7 @@ import numpy as np
 
 from collage_engine import __version__
 from collage_engine.artifact.loader.run_artifact import FORMAT, MANIFEST
-from collage_engine.artifact.manifest import check_environment, is_artifact, sha256
+from collage_engine.artifact.manifest import is_artifact, sha256
 from collage_engine.build.built import BUILT_FILE, MODULE_FILE, BuiltModule
 from collage_engine.lowering.npz import write_npz
 from collage_engine.machine.whole_folder import why_not_replaceable, write_whole
@@ -125,7 +125,6 @@ def write_artifact(
     """
     check_target_folder(out)
     built = decode((module_folder / BUILT_FILE).read_bytes(), BuiltModule)
-    check_environment(built.environment)
     put_artifact(out, lambda folder: _fill(folder, model, module_folder, built, contents))
     return out.absolute()
 

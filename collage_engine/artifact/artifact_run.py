@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -52,11 +51,8 @@ def run_artifact(
     command = [sys.executable, "-P", str(LOADERS / "run_artifact.py"), str(folder), "--json"]
     if benchmark:
         command.append("--benchmark")
-    environment = {**os.environ, **manifest["environment"]}
     try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=limit_s
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s)
     except subprocess.TimeoutExpired as error:
         raise ArtifactError(f"{folder} did not finish within {limit_s:g} s") from error
     report: dict[str, Any] | None = None

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from collage_engine.artifact.artifact import LOADERS, check_target_folder, put_artifact
+from collage_engine.artifact.artifact import check_target_folder, put_artifact
 from collage_engine.artifact.loader.entries import (
     sample_files,
     shape_text,
@@ -217,12 +217,10 @@ def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _check_padding(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Have the loader check, in a process of its own, where padding changes no result."""
-    command = [sys.executable, "-P", str(LOADERS / "run_artifact.py"), str(folder)]
+    """Check, in a process of its own, where padding changes no result."""
+    command = [sys.executable, "-m", "collage_engine.artifact.padding", str(folder)]
     try:
-        done = subprocess.run(
-            [*command, "--check-padding"], capture_output=True, text=True, timeout=CHECK_TIMEOUT_S
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=CHECK_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
         raise ArtifactError(f"padding was not checked within {error.timeout:g} s") from error
     if done.returncode != 0:

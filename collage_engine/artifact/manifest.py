@@ -6,13 +6,34 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from collage_engine.artifact.loader import run_artifact
-from collage_engine.artifact.loader.run_artifact import FORMAT, LARGEST_MANIFEST, MANIFEST
+from collage_engine.artifact.loader.run_artifact import FORMAT, MANIFEST
 from collage_engine.records.errors import ArtifactError, UsageError
 from collage_engine.records.files import read_file
 from collage_engine.records.reasons import one_sentence
+from collage_engine.records.typed import convert
+
+LARGEST_MANIFEST = 64 << 20
+"""Bytes of the largest manifest that is read; chosen: those of the largest models have a tenth."""
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True):
+    sha256: str
+    bytes: int
+
+
+class _Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What every manifest says, as far as this program rests on it."""
+
+    files: dict[str, _File]
+    environment: dict[str, str]
+    device: str = "cpu"
+    threads: int = 1
+    entries: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)] | None = None
 
 
 def is_artifact(folder: Path) -> bool:
@@ -35,7 +56,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise ArtifactError(f"{folder} is no artifact: it has no {MANIFEST}")
     try:
         manifest: dict[str, Any] = run_artifact.manifest_of(folder)
-    except run_artifact.Damaged as error:
+        convert(manifest, _Manifest)
+    except (run_artifact.Damaged, msgspec.ValidationError, OSError) as error:
         raise ArtifactError(f"{folder}: {one_sentence(str(error))}") from error
     return manifest
 
@@ -44,26 +66,16 @@ def verify_files(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Compare all files with their hashes, as the loaders that artifacts carry do.
 
     Raises:
-        ArtifactError: A file is missing or differs, or a library lies there that is not listed.
+        ArtifactError: A file is missing or differs.
     """
     try:
         run_artifact.verify(folder, manifest)
-    except run_artifact.Damaged as error:
+    except (run_artifact.Damaged, OSError) as error:
         raise ArtifactError(f"{folder}: {one_sentence(str(error))}") from error
-
-
-def check_environment(variables: Mapping[str, str]) -> None:
-    """Check that an artifact may set these environment variables.
-
-    Raises:
-        ArtifactError: The loaders would refuse one of them.
-    """
-    unknown = sorted(name for name in variables if not run_artifact.is_known(name))
-    if unknown:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtifactError(
-            f"the placement needs the environment variable {unknown[0]}, which artifacts may not "
-            "set: leave the toolchain out that asks for it"
-        )
+            f"{folder}: its {MANIFEST} does not describe what it holds: {one_sentence(str(error))}"
+        ) from error
 
 
 def requirements(folder: Path) -> list[str]:

@@ -121,7 +121,7 @@ def test_both_loaders_notice_wrong_numbers(cpp_loader, made, tmp_path, site):
 def test_the_cpp_loader_says_what_is_wrong(cpp_loader, written, tmp_path):
     assert run_cpp(cpp_loader).returncode == 2
     done = run_cpp(cpp_loader, str(tmp_path / "nothing"))
-    assert done.returncode == 1 and "manifest.json cannot be read" in done.stderr
+    assert done.returncode == 1 and "manifest.json is missing" in done.stderr
     (written / "sample_input.npz").write_bytes(b"PK")
     done = run_cpp(cpp_loader, str(written))
     assert done.returncode == 1 and "sample_input.npz" in done.stderr

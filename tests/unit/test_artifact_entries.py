@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from collage_engine.artifact.loader import entries as e
-from collage_engine.artifact.loader.run_artifact import Damaged, _check_manifest
 from collage_engine.artifact.loader.streams import Pool, shares
 from collage_engine.artifact.pieces import write_pieces
 
@@ -87,38 +86,6 @@ def test_neighbours_differ_in_one_dimension():
     assert e.neighbours(ENTRIES, "batch") == [(0, 1), (2, 3)]
     assert e.neighbours(ENTRIES, "sequence") == [(0, 2), (1, 3)]
     assert e.neighbours([entry(1, 64), entry(4, 128)], "batch") == []
-
-
-def manifest(**more) -> dict:
-    files = {"pieces/a": {"sha256": "a"}}
-    for each in ENTRIES:
-        files |= {name: {"sha256": "b"} for name in each["sample"].values()}
-    return {"files": files, "environment": {}, "entries": ENTRIES, **more}
-
-
-def test_a_manifest_with_entries_is_checked_whole():
-    _check_manifest(manifest(padding=PADDING))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"entries": []},
-        {"entries": [{**ENTRIES[0], "environment": {"LD_PRELOAD": "x"}}]},
-        {"entries": [{**ENTRIES[0], "tolerance": 1e9}]},
-        {"entries": [{**ENTRIES[0], "module": {"sha256": "0", "pieces": ["elsewhere"]}}]},
-        {"entries": [{**ENTRIES[0], "module": {"sha256": "0"}}]},
-        {"entries": [{**ENTRIES[0], "sample": {"inputs": "x", "outputs": "y"}}]},
-        {"entries": [{**ENTRIES[0], "requires": [{"file": "evil.py"}]}]},
-        {"entries": [{**ENTRIES[0], "dims": {"batch": "1"}}]},
-        {"padding": {"batch": {"inputs": [["ids", 1]], "outputs": []}}},
-        {"padding": {"weight": {"inputs": [], "outputs": []}}},
-        {"padding": ["batch"]},
-    ],
-)
-def test_entries_that_lie_are_refused(change):
-    with pytest.raises(Damaged):
-        _check_manifest(manifest(**change))
 
 
 def test_equal_runs_of_bytes_are_stored_once(tmp_path):

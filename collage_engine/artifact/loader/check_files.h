@@ -1,72 +1,22 @@
-// What is checked of an artifact before anything of it is loaded, as run_artifact.py does it: names
-// inside the folder, regular files, their SHA-256, and environment variables that it may set.
+// The SHA-256 of an artifact's files, compared with the manifest's before anything is loaded.
 //
 // SHA-256 is written out here (FIPS 180-4), since a loader that links TVM's runtime only would need a
 // cryptographic library, of the right version, for these sixty lines.
 
 #pragma once
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
+#include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace collage {
-
-// How the name ends of a variable that a manifest may set; run_artifact.py has the same list.
-constexpr const char* kKnownEndings[] = {
-    "_BIND_THREADS",
-    "_BLOCKTIME",
-    "_DYNAMIC",
-    "_NUM_THREADS",
-    "_SPINCOUNT",
-    "_SPIN_COUNT",
-    "_THREADING_LAYER",
-    "_WAIT_POLICY",
-};
-
-// Files that a runtime reads where they lie beside its library, to learn which others to load;
-// run_artifact.py has the same list.
-constexpr const char* kLibraryLists[] = {
-    "plugins.xml",
-};
-
-// Whether a manifest may set a variable of this name.
-inline bool IsKnown(const std::string& name) {
-  if (name.size() < 2 || name.size() > 61 || name[0] < 'A' || name[0] > 'Z') return false;
-  for (const char c : name) {
-    if (!((c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_')) return false;
-  }
-  for (const std::string ending : kKnownEndings) {
-    if (name.size() >= ending.size() &&
-        name.compare(name.size() - ending.size(), ending.size(), ending) == 0) {
-      return true;
-    }
-  }
-  return false;
-}
-
-// Throws unless a manifest may set this variable to this value: a number or a word, never a path.
-inline void CheckVariable(const std::string& name, const std::string& value) {
-  if (!IsKnown(name)) {
-    throw std::runtime_error("the manifest sets the environment variable '" + name.substr(0, 80) +
-                             "', which no artifact does");
-  }
-  bool plain = !value.empty() && value.size() <= 32;
-  for (const char c : value) {
-    plain = plain && (std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == ',');
-  }
-  if (!plain) throw std::runtime_error("the manifest sets " + name + " to what no artifact does");
-}
 
 class Sha256 {
  public:
@@ -162,94 +112,17 @@ inline std::string Printable(const std::string& text) {
   return found;
 }
 
-// Throws unless a manifest can be parsed without harm: by its size, and by how deep it is nested, since
-// parsers of JSON call themselves.
-inline void CheckJson(const std::string& text) {
-  constexpr size_t kLargest = 64 << 20;
-  constexpr int kDeepest = 64;
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size() && text.size() <= kLargest && depth <= kDeepest; ++i) {
-    const char c = text[i];
-    if (in_string && c == '\\') {
-      ++i;
-    } else if (c == '"') {
-      in_string = !in_string;
-    } else if (!in_string && (c == '[' || c == '{')) {
-      ++depth;
-    } else if (!in_string && (c == ']' || c == '}')) {
-      --depth;
-    }
-  }
-  if (text.size() > kLargest || depth > kDeepest) throw std::runtime_error("manifest.json is no manifest of an artifact");
-}
-
-// The SHA-256 of a file of the folder, by its name in the manifest. Throws when it is missing, outside
-// of the folder, or no regular file: opening a pipe could wait for ever.
-inline std::string HashOfListed(const std::string& folder, const std::string& name) {
-  namespace fs = std::filesystem;
-  if (name.find('\0') != std::string::npos) {
-    const std::string text = Printable(name.substr(0, 80));  // the sentence would end at the zero
-    throw std::runtime_error("the manifest names '" + text + "', which no file can be called");
-  }
-  const std::string shown = name.substr(0, 80);
-  const fs::path relative(name);
-  bool inside = !name.empty() && !relative.is_absolute();
-  for (const fs::path& part : relative) inside = inside && part != "..";
-  std::error_code error;
-  const fs::path path = fs::canonical(fs::path(folder) / relative, error);
-  if (inside && error) throw std::runtime_error(shown + " is missing");
-  const fs::path root = fs::canonical(folder, error);
-  const fs::path below = path.lexically_relative(root);
-  if (!inside || below.empty() || *below.begin() == "..") {
-    throw std::runtime_error("the manifest names '" + shown + "', outside the folder");
-  }
-  struct stat about {};
-  if (stat(path.c_str(), &about) != 0 || !S_ISREG(about.st_mode)) {
-    throw std::runtime_error(shown + " is no regular file");
-  }
-  const int file = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (file < 0) throw std::runtime_error(shown + " cannot be read");
+// The SHA-256 of a file. Throws when it is missing or no regular file: opening a pipe could wait for ever.
+inline std::string HashOf(const std::string& path) {
+  if (!std::filesystem::is_regular_file(path)) throw std::runtime_error(path + " is missing or no regular file");
+  std::ifstream file(path, std::ios::binary);
   Sha256 hash;
-  std::vector<unsigned char> buffer(1 << 20);
-  ssize_t count = 0;
-  while ((count = read(file, buffer.data(), buffer.size())) > 0) {
-    hash.Add(buffer.data(), static_cast<size_t>(count));
+  std::vector<char> buffer(1 << 20);
+  while (file.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) || file.gcount() > 0) {
+    hash.Add(reinterpret_cast<const unsigned char*>(buffer.data()), static_cast<size_t>(file.gcount()));
   }
-  close(file);
-  if (count < 0) throw std::runtime_error(shown + " cannot be read");
+  if (file.bad()) throw std::runtime_error(path + " cannot be read");
   return hash.Digest();
-}
-
-// Whether a file of this name is a library, or says which are to be loaded. The case counts for nothing,
-// as on disks that do not tell libm.so from LIBM.SO.
-inline bool BringsCode(std::string name) {
-  for (char& c : name) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  for (const std::string list : kLibraryLists) {
-    if (name == list) return true;
-  }
-  return name.find(".so") != std::string::npos;
-}
-
-// Throws when the folder holds a library that is not listed. The system would find it there, or in
-// folders below that are named after the processor (glibc-hwcaps, tls and others), which are searched
-// before. A runtime looks there for lists of more.
-template <typename Listed>
-void CheckLibraries(const std::string& folder, const Listed& listed) {
-  namespace fs = std::filesystem;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
-    const std::string path = entry.path().lexically_relative(folder).string();
-    if (entry.is_symlink() && entry.is_directory()) {
-      throw std::runtime_error("it holds the folder '" + path.substr(0, 80) + "', which is a link");
-    }
-    const bool library = BringsCode(entry.path().filename().string());
-    if (library && !entry.is_directory() && !listed(path)) {
-      throw std::runtime_error("it holds the library '" + path.substr(0, 80) +
-                               "', which the manifest does not list");
-    }
-  }
 }
 
 }  // namespace collage

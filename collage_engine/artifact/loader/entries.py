@@ -38,6 +38,8 @@ def entries_of(manifest: Entry) -> list[Entry]:
     """
     if "entries" not in manifest:
         return [dict(manifest)]
+    if not manifest["entries"]:
+        raise ValueError("the manifest has no entries")
     shared = {key: value for key, value in manifest.items() if key != "entries"}
     return [{**shared, **entry} for entry in manifest["entries"]]
 
@@ -52,6 +54,11 @@ def sample_files(entry: Entry) -> tuple[str, str]:
     sample = entry.get("sample", {})
     inputs = sample.get("inputs", "sample_input.npz")
     return inputs, sample.get("outputs", "sample_output.npz")
+
+
+def module_files(entry: Entry) -> list[str]:
+    """Return the names of the files that an entry's module stands in, in order."""
+    return list(entry["module"]["pieces"]) if "module" in entry else [MODULE_FILE]
 
 
 def shape_text(shapes: Shapes) -> str:
@@ -236,13 +243,12 @@ def module_file(folder, entry, private=False):
     if about is None and not private:
         yield Path(folder) / MODULE_FILE
         return
-    pieces = [MODULE_FILE] if about is None else about["pieces"]
     preload(folder, entry)
     place = Path(tempfile.mkdtemp(prefix="collage-module-"))
     try:
         digest = hashlib.sha256()
         with (place / MODULE_FILE).open("wb") as module:
-            for piece in pieces:
+            for piece in module_files(entry):
                 with (Path(folder) / piece).open("rb") as stream:
                     while block := stream.read(_BLOCK):
                         digest.update(block)
