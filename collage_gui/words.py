@@ -493,10 +493,9 @@ def largest_error(error: str) -> str:
     return f"Largest relative error {error}"
 
 
-def measured_at(when: str, from_store: bool, machine: str = "") -> str:
-    """Says when a cost was measured, on which machine of a farm, and whether the store had it."""
-    where = f" on {machine}" if machine else ""
-    return f"Measured {when}{where}, from the store" if from_store else f"Measured {when}{where}"
+def measured_at(when: str, from_store: bool) -> str:
+    """Says when a cost was measured, and whether the store had it."""
+    return f"Measured {when}, from the store" if from_store else f"Measured {when}"
 
 
 # -- panels: changes ---------------------------------------------------------------

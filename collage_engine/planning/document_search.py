@@ -133,7 +133,6 @@ def _of_the_problem(settings: RunSettings) -> RunSettings:
     """Return the settings that ``make_problem`` reads, without the others."""
     return RunSettings(
         toolchains=settings.toolchains,
-        percentile=settings.percentile,
         allow_runtimes=settings.allow_runtimes,
         max_runtimes=settings.max_runtimes,
         max_artifact_bytes=settings.max_artifact_bytes,

@@ -87,7 +87,7 @@ def make_problem(
         pins: What the user demands of the cover.
         constants: What launches, hand-overs and conversions cost here, and what the runtimes
             weigh, by the names that the rooms which measure them use.
-        settings: The run's deployment limits, percentile and order of toolchains.
+        settings: The run's deployment limits and order of toolchains.
     """
     calls = [node for node in graph.nodes if node.form == "call"]
     inputs = operator_inputs(graph)
@@ -98,10 +98,7 @@ def make_problem(
             for k, node in enumerate(calls)
         ),
         outputs=output_operators(graph),
-        candidates=tuple(
-            problem_candidate(c, costs, settings.percentile, copied.get(c.id, 0.0))
-            for c in candidates
-        ),
+        candidates=tuple(problem_candidate(c, costs, copied.get(c.id, 0.0)) for c in candidates),
         transitions=Transitions(
             launch_us=constants.get(LAUNCH, 0.0),
             pairs=hand_overs(constants, {c.instance for c in candidates}),
@@ -131,15 +128,12 @@ def _priority(candidates: Sequence[Candidate], settings: RunSettings) -> tuple[s
     )
 
 
-def problem_candidate(
-    c: Candidate, costs: CostTable, percentile: int, besides_us: float = 0.0
-) -> ProblemCandidate:
+def problem_candidate(c: Candidate, costs: CostTable, besides_us: float = 0.0) -> ProblemCandidate:
     """Return a candidate as the search knows it.
 
     Args:
         c: The candidate.
         costs: Where its cost stands.
-        percentile: The percentile of the repeats' times that is its cost.
         besides_us: Microseconds that it costs in addition, whatever runs around it.
     """
     cost = costs.cost(c.id)
@@ -151,7 +145,7 @@ def problem_candidate(
         id=c.id,
         nodes=c.nodes,
         toolchain=c.instance.id,
-        cost_us=cost.at(percentile) + besides_us if cost.usable else None,
+        cost_us=None if cost.median_us is None else cost.median_us + besides_us,
         state=cost.state,
         spread_us=spread,
         reason=cost.reason,
@@ -218,7 +212,6 @@ def make_placement(
     costs: CostTable,
     cover: Sequence[str],
     estimated_us: float | None,
-    percentile: int = 50,
 ) -> Placement:
     """Return a cover as a placement that was not measured yet.
 
@@ -228,7 +221,6 @@ def make_placement(
         costs: What is known of the candidates' costs.
         cover: Ids of the cover's candidates, in the order in which they run.
         estimated_us: The cover's cost in microseconds.
-        percentile: The percentile of its times that counts as a candidate's cost.
     """
     names = [node.onnx_nodes for node in graph.nodes if node.form == "call"]
     partitions = []
@@ -243,7 +235,7 @@ def make_placement(
                 config=dict(c.instance.config),
                 nodes=c.nodes,
                 onnx_nodes=tuple(dict.fromkeys(name for n in c.nodes for name in names[n])),
-                estimated_us=cost.at(percentile) if cost.usable else None,
+                estimated_us=cost.median_us,
                 takes=c.takes,
                 gives=c.gives,
                 precision=c.instance.precision,
@@ -296,7 +288,7 @@ def ranked_placement(
     The arguments are those of :func:`best_placements`, with the cover.
     """
     names = [str(name) for name in cover.cover]
-    placement = make_placement(graph, by_id, costs, names, cover.cost_us, settings.percentile)
+    placement = make_placement(graph, by_id, costs, names, cover.cost_us)
     return with_conversions(placement, problem)
 
 

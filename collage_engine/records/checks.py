@@ -31,7 +31,7 @@ def cost_fault(cost: Cost) -> str | None:
         return "it is measured without a time"
     if cost.median_us is not None and not 0 < cost.median_us < LONGEST_US:
         return f"{cost.median_us!r} µs is no time that a call can take"
-    return times_fault((*times, *cost.repeats_us))
+    return times_fault(times)
 
 
 def pin_fault(pin: Pin, operators: int) -> str | None:

@@ -23,14 +23,10 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     low_us: float | None = None
     high_us: float | None = None
     count: int = 0
-    repeats_us: tuple[float, ...] = ()
-    """The single repeats, for resampling; at most 64 are kept."""
     max_rel_error: float | None = None
     reason: str | None = None
     measured_at: str | None = None
     """ISO 8601, UTC."""
-    machine: str = ""
-    """Name of the machine of a farm that measured it; empty: none did, but this machine."""
     from_store: bool = False
     alone_us: float | None = None
     """Where the times are those within a whole model (``in_place``): the isolated median."""
@@ -87,24 +83,14 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             median_us=None if self.median_us is None else self.median_us * factor,
             low_us=None if self.low_us is None else self.low_us * factor,
             high_us=None if self.high_us is None else self.high_us * factor,
-            repeats_us=tuple(one * factor for one in self.repeats_us),
         )
 
-    def at(self, percentile: int = 50) -> float:
-        """Return the microseconds at a percentile; infinite when invalid, NaN when unknown."""
+    @property
+    def us(self) -> float:
+        """Return the median in microseconds; infinite when invalid, NaN when unknown."""
         if self.state == "invalid":
             return float("inf")
-        if self.median_us is None:
-            return float("nan")
-        if percentile == 50 or not self.repeats_us:
-            by_name = {20: self.low_us, 80: self.high_us}
-            found = by_name.get(percentile, self.median_us)
-            return self.median_us if found is None else found
-        ordered = sorted(self.repeats_us)
-        place = (len(ordered) - 1) * percentile / 100
-        low = int(place)
-        high = min(low + 1, len(ordered) - 1)
-        return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+        return float("nan") if self.median_us is None else self.median_us
 
 
 UNKNOWN = Cost()

@@ -49,7 +49,6 @@ class RunSettings(Checked, frozen=True, kw_only=True, omit_defaults=True):
     precision: str = "float32"
     tolerance: float | None = None
     """Bound on the whole model's max_rel_error; None: the precision's own."""
-    percentile: int = 50
     seed: int = 0
     inputs_npz: bytes | None = None
     """Representative inputs: the bytes of an .npz file, keyed by input name; or of an archive of
@@ -101,7 +100,6 @@ class RunSettings(Checked, frozen=True, kw_only=True, omit_defaults=True):
         for name, least, most in (
             ("threads", 0, MOST_THREADS),
             ("streams", 1, MOST_THREADS),
-            ("percentile", 0, 100),
             ("seed", 0, LARGEST_INTEGER),
             ("max_runtimes", 0, LARGEST_INTEGER),
             ("max_artifact_bytes", 0, LARGEST_INTEGER),

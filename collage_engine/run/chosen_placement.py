@@ -139,7 +139,6 @@ def baseline_placement(data: ProblemData, outcome: ContenderResult) -> Placement
         data.costs,
         [c.id for c in candidates],
         _estimate(data, candidates),
-        data.settings.percentile,
     )
 
 

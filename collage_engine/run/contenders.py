@@ -90,7 +90,7 @@ def _sort_key(
     return (
         not contender.eligible,
         not known,
-        sum(cost.at() for cost in costs) if known else 0.0,
+        sum(cost.us for cost in costs) if known else 0.0,
         is_secondary(contender),
         max(_preparation(menu, candidate.instance) for candidate in contender.cover),
         contender.order,

@@ -82,9 +82,7 @@ class ProblemData:
             cost = check(problem, cover)
             estimated_us = cost if isinstance(cost, float) else None
         names = [str(name) for name in cover]
-        made = make_placement(
-            self.graph, self.by_id, self.costs, names, estimated_us, self.settings.percentile
-        )
+        made = make_placement(self.graph, self.by_id, self.costs, names, estimated_us)
         return with_conversions(made, problem)
 
     def cover_of(self, placement: Placement) -> tuple[Candidate, ...]:

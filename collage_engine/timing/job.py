@@ -206,7 +206,6 @@ class _GroupTiming:
             low_us=timing.low * 1e6,
             high_us=timing.high * 1e6,
             count=len(timing.samples),
-            repeats_us=tuple(seconds * 1e6 for seconds in timing.samples),
             max_rel_error=max_rel_error,
             measured_at=now_text(),
         )

@@ -113,7 +113,6 @@ class CalibrationInput:
         found: the search's answer on these.
         search: the same on other costs; None where the graph is too wide to find a cover on them.
         problem: the search problem of some costs, under the run's pins and limits.
-        percentile: of a cost that a placement states.
         seconds: how long covers may be proposed; 0: none is, and the costs are corrected by what
             was profiled before.
         profiled: covers that were profiled before.
@@ -128,7 +127,6 @@ class CalibrationInput:
     found: Found
     search: Callable[[CostTable], Found | None]
     problem: Callable[[CostTable], Problem]
-    percentile: int
     seconds: float
     profiled: Sequence[ProfiledCover] = ()
     stop: Callable[[], bool] = lambda: False
@@ -367,7 +365,6 @@ class _Calibration:
             costs,
             list(self.best),
             estimate,
-            self.given.percentile,
         )
         return [*placements, with_conversions(best, problem)]
 
@@ -380,12 +377,12 @@ class _Calibration:
         """
         for name, times in self.observed.items():
             candidate = self.by_id[name]
-            if not self.given.costs.isolated_cost(name).at() > 0:  # unknown costs are NaN
+            if not self.given.costs.isolated_cost(name).us > 0:  # unknown costs are NaN
                 continue
             weights, values = self.moved(candidate)
             yield Observation(
                 toolchain=candidate.instance.toolchain,
-                isolated_us=self.given.costs.isolated_cost(name).at(),
+                isolated_us=self.given.costs.isolated_cost(name).us,
                 in_model_us=statistics.median(times),
                 weight_bytes=weights,
                 value_bytes=values,
@@ -406,7 +403,7 @@ class _Calibration:
         within: dict[str, InModelCost] = {}
         for candidate in self.given.candidates:
             cost = self.given.costs.isolated_cost(candidate.id)
-            isolated_us = cost.at()
+            isolated_us = cost.us
             if not cost.usable or isolated_us <= 0:
                 continue
             share = self.share(candidate)
@@ -430,7 +427,7 @@ class _Calibration:
         """Return the candidate's share of the best cover's time, at most 1."""
         if not self.best_us:
             return 0.0
-        return min(1.0, self.given.costs.isolated_cost(candidate.id).at() / self.best_us)
+        return min(1.0, self.given.costs.isolated_cost(candidate.id).us / self.best_us)
 
 
 def learning_tolerance(cover: Sequence[Candidate], tolerance: float) -> float | None:

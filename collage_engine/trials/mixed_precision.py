@@ -215,7 +215,7 @@ def to_mix(
     by_id = {candidate.id: candidate for candidate in candidates}
     mixable = {candidate.id for candidate in usable}
     same: dict[object, Candidate] = {}
-    for candidate in sorted(usable, key=lambda c: costs.cost(c.id).at()):
+    for candidate in sorted(usable, key=lambda c: costs.cost(c.id).us):
         same.setdefault(_work(candidate), candidate)
     parts = [by_id[name] for name in cover if name in by_id]
     found = [

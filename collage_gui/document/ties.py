@@ -57,5 +57,5 @@ def _loss(chosen: Cost, other: Cost, regret: float | None) -> float | None:
 
 def _joint_spread(one: Cost, other: Cost) -> float:
     """Returns how far the spreads of two costs reach towards each other, in µs."""
-    low, high = (one, other) if one.at() <= other.at() else (other, one)
-    return (low.high_us or low.at()) - low.at() + high.at() - (high.low_us or high.at())
+    low, high = (one, other) if one.us <= other.us else (other, one)
+    return (low.high_us or low.us) - low.us + high.us - (high.low_us or high.us)

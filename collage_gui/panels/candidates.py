@@ -89,7 +89,7 @@ class CandidatesPanel(QWidget):
                 ),
                 Column(
                     "Expected",
-                    lambda r: d.costs.of(r.id).at(),
+                    lambda r: d.costs.of(r.id).us,
                     "time",
                     about=ABOUT_EXPECTED,
                     tip=lambda r: cost_tip(d.costs.of(r.id)),
@@ -338,7 +338,7 @@ class CandidatesPanel(QWidget):
         )
         rows = [r for r in self.model.rows if set(r.nodes) == same]
         rows = rows or [r for r in self.model.rows if document.selection.operators <= set(r.nodes)]
-        rows.sort(key=lambda r: (r.id not in chosen, document.costs.of(r.id).at()))
+        rows.sort(key=lambda r: (r.id not in chosen, document.costs.of(r.id).us))
         bars = []
         expected = {p.candidate: p.estimated_us for p in partitions}
         explanation = document.questions.explanation

@@ -28,7 +28,7 @@ def cost_tip(cost: Cost) -> str:
     if cost.max_rel_error is not None:
         lines.append(words.largest_error(f"{cost.max_rel_error:.1e}"))
     if cost.measured_at:
-        lines.append(words.measured_at(cost.measured_at, cost.from_store, cost.machine))
+        lines.append(words.measured_at(cost.measured_at, cost.from_store))
     return "\n".join(lines)
 
 

@@ -284,7 +284,7 @@ class World:
         return found
 
     def value(self, candidate: CandidateRecord) -> float:
-        return self.cost(candidate.id).at(50)
+        return self.cost(candidate.id).us
 
     def place(self, pins: tuple[Pin, ...]) -> tuple[Placement | None, dict | None]:
         """Best toolchain per fused group, under the pins: simple, but honest about them."""

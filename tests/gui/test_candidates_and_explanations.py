@@ -49,7 +49,7 @@ def test_the_table_is_sorted_filtered_and_restricted_to_a_state(drive) -> None:
     assert titles.index("Operators") > REGRET_COLUMN, "what it costs is seen without scrolling"
     known = any(page.document.costs.regrets.get(r.id) is not None for r in model.rows)
     assert table.isColumnHidden(REGRET_COLUMN) != known
-    costs = [page.document.costs.of(model.rows[i].id).at() for i in model.order]
+    costs = [page.document.costs.of(model.rows[i].id).us for i in model.order]
     finite = [c for c in costs if c != float("inf")]
     assert finite == sorted(finite, reverse=True) and costs[: len(finite)] == finite
     page.panels.candidates.filter.setText("onednn conv2d")

@@ -45,15 +45,7 @@ PAIRS: list[Nodes] = [(0, 1), (1, 2), (2, 3)]
 
 def record(name: str, nodes: Nodes, us: float) -> CandidateRecord:
     made = make_candidate(GRAPH, ToolchainInstance(toolchain=name), nodes, rule="region")
-    repeats = tuple(us * share for share in (0.9, 0.95, 1.0, 1.1, 1.4))
-    cost = Cost(
-        state="measured",
-        median_us=us,
-        low_us=repeats[1],
-        high_us=repeats[3],
-        count=5,
-        repeats_us=repeats,
-    )
+    cost = Cost(state="measured", median_us=us, low_us=0.95 * us, high_us=1.1 * us, count=5)
     return row(made, cost, key=made.id)
 
 
@@ -145,7 +137,6 @@ def settle(
         found=found,
         search=case.search,
         problem=case.problem,
-        percentile=case.settings.percentile,
         seconds=seconds,
         profiled=profiled,
         log=case.logged.append,
@@ -393,15 +384,6 @@ def test_limits_on_runtimes_are_kept() -> None:
     found = settle(case, covers)
     assert checked(case, covers)
     assert {name for p in found.placements for name, _ in cover_of(p)} == {"tvm"}
-
-
-def test_a_percentile_is_of_the_costs_within_the_model() -> None:
-    case = Case(rows_of(ALONE), settings=RunSettings(percentile=80))
-    truth = {key: 6.0 if key[0] == "lib" else 3.5 for key in ALONE}
-    found = settle(case, Covers(truth))
-    seen = next(one.cost for one in found.records if one.nodes == (0, 1))
-    assert seen.at(80) == pytest.approx(3.5 * record("tvm", (0, 1), 1.0).cost.at(80))
-    assert found.placements[0].estimated_us == pytest.approx(2 * seen.at(80))
 
 
 def test_no_trial_begins_after_the_time_is_up() -> None:

@@ -140,7 +140,7 @@ def test_copies_of_inputs_are_in_a_candidates_spread() -> None:
     _, records = three()
     first = next(r for r in records if r.nodes == (0,) and r.instance is CPU)
     known = table_of([first])
-    made = problem_candidate(first, known, 50, besides_us=2.0)
+    made = problem_candidate(first, known, besides_us=2.0)
     assert made.cost_us == pytest.approx(7.0) and made.spread_us == pytest.approx((7.0, 7.0))
 
 

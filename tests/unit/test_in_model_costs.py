@@ -111,14 +111,13 @@ MEASURED = Cost(
     low_us=9.0,
     high_us=12.0,
     count=3,
-    repeats_us=(9.0, 10.0, 12.0),
 )
 
 
 def test_a_cost_among_others_goes_back_to_what_it_was_alone():
     there = MEASURED.in_model(15.0, "seen")
     assert (there.median_us, there.low_us, there.high_us) == (15.0, 13.5, 18.0)
-    assert there.repeats_us == pytest.approx((13.5, 15.0, 18.0)) and there.alone_us == 10.0
+    assert there.alone_us == 10.0
     assert there.isolated() == MEASURED
     again = there.in_model(20.0, "predicted")
     assert again.alone_us == 10.0 and again.in_place == "predicted"

@@ -85,7 +85,7 @@ def a_document() -> Document:
                 nodes=(0,),
                 label="nn.relu",
                 key="k1",
-                cost=Cost(state="measured", median_us=3.0, repeats_us=(3.0, 3.1)),
+                cost=Cost(state="measured", median_us=3.0),
             ),
             CandidateRecord(
                 id="d",

@@ -34,7 +34,6 @@ def measured(key: str, us: float, when: str = "2026-01-02T03:04:05+00:00") -> Me
         low_us=us - 1,
         high_us=us + 1,
         count=3,
-        repeats_us=(us - 1, us, us + 1),
         measured_at=when,
     )
     return Measurement(
@@ -61,7 +60,7 @@ def test_keeps_costs_whole_and_marks_where_they_come_from(store):
     with Store(store.path) as again:
         found = again.get_many(["b", "a", "nothing"])
         assert set(found) == {"a", "b"}
-        assert found["a"].repeats_us == (4.0, 5.0, 6.0) and found["a"].from_store
+        assert found["a"].high_us == 6.0 and found["a"].from_store
         assert found["b"].state == "invalid" and found["b"].reason == "wrong numbers"
         assert found["b"].measured_at is not None
         kept = {m.key: m for m in again.measurements()}
@@ -284,7 +283,7 @@ IMPOSSIBLE = {
     "nothing": {"median_us": 0.0},
     "1e308": {"median_us": 1e308},
     "no time": {"median_us": None},
-    "repeats that are negative": {"repeats_us": [1.0, -1.0]},
+    "a low that is negative": {"low_us": -1.0},
     "a count of 2^63": {"count": 2**63},
     "2099": {"measured_at": "2099-01-01T00:00:00+00:00"},
     "no moment": {"measured_at": "zzz"},

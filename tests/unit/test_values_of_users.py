@@ -82,7 +82,6 @@ WRONG_SETTINGS: list[dict[str, Any]] = [
     {"objective": None},
     {"shapes": {"x": "1,3"}},
     {"placements": ({"conv": 3},)},
-    {"percentile": 400},
     {"seed": -1},
     {"inputs_npz": b"rubbish"},
 ]

@@ -228,7 +228,7 @@ class _WiderCandidates:
         cover, error = max(errors.items(), key=lambda item: item[1], default=((), 0.0))
         found: list[list[list[Candidate]]] = []
         sets = to_mix(candidates, costs, cover, operators, able)
-        for parts in sorted(sets, key=lambda parts: sum(costs.cost(p.id).at() for p in parts)):
+        for parts in sorted(sets, key=lambda parts: sum(costs.cost(p.id).us for p in parts)):
             here = errors.get(tuple(p.id for p in parts), error)
             if len(parts[0].nodes) == operators and (parts[0].id,) not in errors:
                 # A cover's error is known on all samples; a whole model's only on the run's inputs.

@@ -141,7 +141,6 @@ def _calibrated(
             found=found,
             search=search,
             problem=problem,
-            percentile=data.settings.percentile,
             seconds=seconds,
             profiled=profiled,
             stop=control.within(seconds).cancelled.is_set,

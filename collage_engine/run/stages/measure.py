@@ -1,7 +1,6 @@
 """The stage that measures isolated costs of the candidates that could influence the placement.
 
-Which ones are is decided by ``run.measurement_planner``. Then, for the best covers, partitions that
-merge some of theirs are measured.
+Which ones these are is decided by ``run.measurement_planner``.
 """
 
 from __future__ import annotations

@@ -259,15 +259,13 @@ def _cost(outcome: ContenderResult, us: float) -> Cost:
     """
     assert outcome.measured_us is not None
     factor = us / outcome.measured_us
-    rounds = tuple(one * factor for one in outcome.rounds_us if not math.isnan(one))
     low, high = outcome.spread_us or (outcome.measured_us, outcome.measured_us)
     return Cost(
         state="measured",
         median_us=us,
         low_us=low * factor,
         high_us=high * factor,
-        count=len(rounds),
-        repeats_us=rounds,
+        count=sum(not math.isnan(one) for one in outcome.rounds_us),
         max_rel_error=outcome.max_rel_error,
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
