@@ -218,9 +218,7 @@ def keep_costs(open_model: OpenModel, menu: Menu, before: ProblemData, found: Pr
         open_model.store.put_many(
             Measurement(
                 key=candidate.key,
-                cost=msgspec.structs.replace(
-                    found.costs.isolated_cost(candidate.id), fingerprint=menu.keys.fingerprint
-                ),
+                cost=found.costs.isolated_cost(candidate.id),
                 label=candidate.label,
                 instance=candidate.instance,
                 device=menu.device_text,
