@@ -79,7 +79,7 @@ NOTHING_CHECKED_GIVEN = (
 MANY_REFUSED = (
     "{refused} of {ran} contenders were refused because their outputs differ from the reference's "
     "by {least} to {most}, more than the tolerance of {tolerance}; what is left may be much slower "
-    "than they are (--tolerance admits more)"
+    "than they are (--tolerance admits more of floats, and never of whole numbers)"
 )
 UNSCHEDULED = (
     "the exported placement runs {kernels} as TVM's plain loops, which are tens of times slower "

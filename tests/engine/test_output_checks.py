@@ -6,7 +6,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -22,6 +23,8 @@ from collage_engine.candidates.inputs import (
     run_tolerance,
     unchecked,
 )
+from collage_engine.candidates.open_model import OpenModel
+from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.accuracy import MOST_UNSETTLED, errors, wrong_by
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.npz import write_npz
@@ -32,6 +35,8 @@ from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.records.errors import ArtifactError, MeasureError, ToolchainError
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.run.problem_data import ProblemData
+from collage_engine.run.stages.samples import DrawSamples, SampleInputs, SampleResult
 from collage_engine.run.tolerance_warnings import refuse_unchecked, sample_warnings
 from collage_engine.timing.bench import check
 from collage_engine.trials.contender import Contender, Sample
@@ -39,7 +44,7 @@ from collage_engine.trials.placement_process import TRIAL_JOB, RoundSettings, Tr
 from collage_engine.trials.race import Race
 from collage_engine.trials.runner import TrialRunner, TrialSettings
 from collage_engine.trials.trial_job import OpenPlacement, RunRound, TrialJob, turned
-from tests.support.artifact_cases import MNIST
+from tests.support.artifact_cases import MNIST, compile_loader, run_cpp
 from tests.support.covers import candidate_on
 
 Importing = Callable[..., ImportedModel]
@@ -300,6 +305,34 @@ def test_a_second_sample_may_check_what_the_first_does_not(
     assert "25%" in sample_warnings({"v0": 0.25}, RunSettings())[0]
 
 
+def test_the_stage_warns_of_what_is_unchecked_and_refuses_to_export_it(
+    imported: Importing,
+) -> None:
+    model = defined_on_some(imported, ["Exp", "Neg", "Log"], "class")
+    warned: list[str] = []
+
+    def draw(out: str | None, settings: RunSettings) -> SampleResult:
+        given = SampleInputs(
+            open_model=cast(OpenModel, SimpleNamespace(model=model)),
+            data=cast(ProblemData, SimpleNamespace(settings=settings)),
+            out=out,
+        )
+        control = RunControl()
+        found = DrawSamples().run(given, control)
+        warned[:] = control.warnings
+        return found
+
+    with pytest.raises(MeasureError, match=r"--inputs .* --unchecked"):
+        draw("out", RunSettings())
+    for out, settings in ((None, RunSettings()), ("out", RunSettings(unchecked=True))):
+        found = draw(out, settings)
+        assert found.not_finite == {"v2": 1.0, "class": 1.0}
+        assert found.sample.unchecked == {"v2", "class"} and "'v2'" in warned[0]
+    fine = defined_on_some(imported, ["Log"])
+    model = fine
+    assert not draw("out", RunSettings()).sample.unchecked and not warned
+
+
 def test_no_error_is_told_of_outputs_that_were_not_checked(
     imported: Importing, tmp_path: Path
 ) -> None:
@@ -373,7 +406,8 @@ def test_a_placement_that_computes_whole_numbers_in_floats_is_refused(
         assert made["openvino"].failure.endswith(" in int32")
         folder = made["onnxruntime"].folder
         assert folder is not None
-        # The artifact's own check knows as much.
+        # The artifact's own checks, in Python and in C++, know as much.
+        loader = compile_loader()
         for shift, error in ((0, None), (14, "'rows' is off by 14 in int32")):
             rows = truth["rows"] + np.array([0, 0, 0, 0, shift, 0], np.int32)
             out = write_artifact(
@@ -387,6 +421,8 @@ def test_a_placement_that_computes_whole_numbers_in_floats_is_refused(
                     by_output=tolerance.by_output,
                 ),
             )
+            told = run_cpp(loader, str(out))
+            assert told.returncode == (0 if error is None else 1), told.stderr
             if error is None:
                 assert run_artifact(out)["max_abs_error"] == 0.0
             else:

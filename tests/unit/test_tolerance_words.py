@@ -67,6 +67,29 @@ def test_a_given_tolerance_below_the_rounding_noise_is_warned_of() -> None:
     assert "output 'scores' moves by 1.5e-04" in told and "0.0002" in told
 
 
+def test_a_tolerance_above_one_percent_is_said_at_the_top() -> None:
+    large = msgspec.structs.replace(ROUNDING, by_output={"boxes": 1e-4, "scores": 0.03})
+    (told,) = tolerance_warnings(large, [])
+    assert "'scores' up to 0.03" in told and "amplifies rounding" in told
+    (told,) = tolerance_warnings(RunTolerance(value=0.02, source="precision", default=0.02), [])
+    assert "up to 0.02" in told and "precision" in told
+    # The user knows what he asked for, and one percent is no surprise.
+    assert not tolerance_warnings(RunTolerance(value=0.1, source="user", default=1e-4), [])
+    assert not tolerance_warnings(RunTolerance(value=0.01, source="precision", default=0.01), [])
+
+
+def test_whole_numbers_that_are_refused_are_no_matter_of_tolerance() -> None:
+    assert tolerance_warnings(PRECISION, outcomes(4.9e-8, 2e-6, refused=1)) == []
+
+
+def test_an_error_says_on_how_many_inputs(capsys: pytest.CaptureFixture[str]) -> None:
+    for samples, says in ((1, "checked on one input only"), (3, "checked on 3 sets of inputs")):
+        run = run_of("float32", 3000.0, None)
+        run = msgspec.structs.replace(run, max_rel_error=1e-6, samples=samples, accuracy=None)
+        print_run.print_run(run)
+        assert f"1.0e-06 (relative), {says}" in capsys.readouterr().out
+
+
 def test_warnings_stand_above_every_number(capsys: pytest.CaptureFixture[str]) -> None:
     run = msgspec.structs.replace(run_of("float32", 3000.0, None), warnings=["take care"])
     print_run.print_run(run)
