@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from collage_engine.candidates.host_candidates import host_sources
-from collage_engine.candidates.refusals import plain_reason
 from collage_engine.machine.cuda import TargetChoice
 from collage_engine.machine.device import device, fingerprint, physical_cores
 from collage_engine.model.dataflow_graph import DataflowGraph
@@ -25,6 +24,7 @@ from collage_engine.records.errors import ToolchainError, ToolchainFault, UsageE
 from collage_engine.records.faults import FaultTracker
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.reasons import MOST_CHARACTERS, first_line
+from collage_engine.records.refusal import Refusal
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
 from collage_engine.records.typed import convert
@@ -76,8 +76,8 @@ class Menu:
     """With measurement keys."""
     costs: CostTable
     """The costs that the store held."""
-    without_candidates: Mapping[str, Mapping[int, str]]
-    """By instance id, the operators that it has no candidate for, with the reason."""
+    without_candidates: Mapping[str, Mapping[int, Refusal]]
+    """By instance id, the operators that it has no candidate for, and why."""
     keys: KeyContext
     target: TargetChoice = field(default_factory=lambda: TargetChoice("cpu"))
 
@@ -400,19 +400,24 @@ def _with_libraries(
 
 def _without_candidates(
     graph: DataflowGraph, sources: Sequence[CandidateSource], candidates: Sequence[Candidate]
-) -> dict[str, dict[int, str]]:
-    """Return, by instance id, the operators that it has no candidate for, with plain reasons."""
+) -> dict[str, dict[int, Refusal]]:
+    """Return, by instance id, the operators that it has no candidate for, and why."""
     held: dict[str, set[int]] = {source.instance.id: set() for source in sources}
     for candidate in candidates:
         held[candidate.instance.id].update(candidate.nodes)
-    return {
-        source.instance.id: {
-            number: plain_reason(why_not(graph, source, index), graph.nodes[index], source.instance)
-            for number, index in enumerate(graph.operators)
-            if number not in held[source.instance.id]
+    found: dict[str, dict[int, Refusal]] = {}
+    for source in sources:
+        instance = source.instance
+        titles = {
+            "toolchain": get(instance.toolchain).about.title,
+            "library": get(instance.library).about.title if instance.library else "",
         }
-        for source in sources
-    }
+        found[instance.id] = {
+            number: msgspec.structs.replace(why_not(graph, source, index), **titles)
+            for number, index in enumerate(graph.operators)
+            if number not in held[instance.id]
+        }
+    return found
 
 
 def _key_context(states: Sequence[ToolchainState], target: TargetChoice) -> KeyContext:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.opaque_names import is_opaque, title
+from collage_engine.records.operator_titles import onnx_type
 
 _NAMES = """
 abs acos acosh add arange argmax argmin asin asinh astype atan atan2 atanh bitwise_and
@@ -47,10 +48,10 @@ def reason_against(graph: DataflowGraph, index: int) -> str | None:
     op = node.op
     read = (kind for source in node.inputs for kind in graph.nodes[source].types)
     if any(not kind.elements for kind in (*node.types, *read)):
-        return f"{op}: a kernel may read beyond a value without elements"
+        return f"{onnx_type(op)}: a kernel may read beyond a value without elements"
     if op in SUPPORTED or op.startswith("call_tir:"):
         return None
     why = REASONS.get(op)
     if is_opaque(op):
         return f"TVM has no operator like ONNX's {title(op)}"
-    return f"{op}: {why}" if why else f"TVM has no kernel for {op}"
+    return f"{onnx_type(op)}: {why}" if why else f"TVM has no kernel for {onnx_type(op)}"

@@ -80,7 +80,7 @@ class VerticalRule(PartitionRule):
         """Say that a node is in no anchor's epilogue, unless it is."""
         if any(c.sub_graph.inside >> index & 1 for c in self.candidates(scope)):
             return None
-        return 1, f"{self.name}: {describe(scope.graph, index)} is in no anchor's epilogue"
+        return Explanation(1, f"{describe(scope.graph, index)} is in no anchor's epilogue")
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,8 @@ class HorizontalRule(PartitionRule):
         """Say that a node has no sibling anchor, unless it has."""
         if any(c.sub_graph.inside >> index & 1 for c in self.candidates(scope)):
             return None
-        reason = f"{describe(scope.graph, index)} has no sibling anchor on one input"
-        return 1, f"{self.name}: {reason}"
+        what = describe(scope.graph, index)
+        return Explanation(1, f"{what} has no sibling anchor on one input")
 
 
 def _anchors(calls: CallGraph) -> Iterator[OperatorNumber]:

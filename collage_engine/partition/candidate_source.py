@@ -10,6 +10,7 @@ from collage_engine.model.formats import channels_last_border, host_border
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.format import NHWC, PLAIN, Formats
 from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorNumber
+from collage_engine.records.refusal import Refusal
 from collage_engine.records.toolchain import ToolchainInstance
 
 Composites = tuple[tuple[str, tuple[OperatorNumber, ...]], ...]
@@ -63,8 +64,10 @@ class CandidateSource:
                 return ({}, {}), (takes, gives)
         return (({}, {}),)
 
-    def refusal(self, graph: DataflowGraph, index: NodeIndex) -> str | None:
+    def refusal(self, graph: DataflowGraph, index: NodeIndex) -> Refusal | None:
         """Return why it cannot run a call on its device; None when it can."""
-        if self.device != "cpu" and graph.nodes[index].op in HOST_ONLY:
-            return f"{graph.nodes[index].op} stays on the host, not on {self.device}"
-        return self.supports(index)
+        op = graph.nodes[index].op
+        if self.device != "cpu" and op in HOST_ONLY:
+            return Refusal("device", op, self.device)
+        reason = self.supports(index)
+        return None if reason is None else Refusal("judged", op, reason)

@@ -22,14 +22,14 @@ from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.candidate_source import CandidateSource, Composites
 from collage_engine.partition.fuse_ops import fuse_ops
 from collage_engine.partition.greedy import greedy
-from collage_engine.partition.matching import describe
 from collage_engine.partition.quantized import completed, find
 from collage_engine.partition.regions import regions, supported_set
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.counted import counted
 from collage_engine.records.format import Formats
-from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorNumber, OperatorSet
+from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorSet
 from collage_engine.records.precision import PRODUCTS, is_reduced, short
+from collage_engine.records.refusal import Refusal
 
 __all__ = ["CandidateSource", "Enumeration", "EnumerationSettings", "enumerate_candidates"]
 
@@ -79,41 +79,27 @@ class Enumeration:
         """Return the candidates of one toolchain instance."""
         return [c for c in self.candidates if c.instance.id == instance_id]
 
-    def why_not(self, instance_id: str, operator: OperatorNumber) -> str | None:
-        """Return why an instance has no candidate with this operator; None when it has one."""
-        for candidate in self.candidates:
-            if candidate.instance.id == instance_id and operator in candidate.nodes:
-                return None
-        for source in self.sources:
-            if source.instance.id == instance_id:
-                return why_not(self.graph, source, self.graph.operators[operator])
-        return f"{instance_id} is not among the toolchains of this run"
 
-
-def why_not(graph: DataflowGraph, source: CandidateSource, index: NodeIndex) -> str:
-    """Return why a source proposes no candidate for a node: what failed, and on what.
+def why_not(graph: DataflowGraph, source: CandidateSource, index: NodeIndex) -> Refusal:
+    """Return why a source proposes no candidate for an operator: what failed, and on what.
 
     Args:
         graph: The dataflow graph.
         source: The toolchain instance with its rules.
-        index: The node index.
+        index: The node index of the operator.
     """
-    node = graph.nodes[index]
-    if node.form != "call":
-        return f"{describe(graph, index)} is no operator call"
-    reason = source.refusal(graph, index)
-    if reason is not None:
-        return reason
-    if is_reduced(source.instance) and node.op not in PRODUCTS:
-        return f"{node.op.removeprefix('nn.')} gains nothing in {short(source.instance.precision)}"
-    if source.spec is not None:
-        explained = source.spec.rule.why_not(source.spec.scope(graph), index)
-        if explained is not None:
-            return explained[1]
-        if source.instance.library:
-            return f"no partition with it would call {source.instance.library}"
-        return "its rules match here, but none of the partitions they propose passes its checks"
-    return f"{source.instance.id} has no rules of its own"
+    refusal = source.refusal(graph, index)
+    if refusal is not None:
+        return refusal
+    made = partial(Refusal, operator=graph.nodes[index].op)
+    if is_reduced(source.instance) and graph.nodes[index].op not in PRODUCTS:
+        return made("precision", detail=short(source.instance.precision))
+    if source.spec is None:
+        return made("no-rules")
+    explained = source.spec.rule.why_not(source.spec.scope(graph), index)
+    if explained is not None:
+        return made("pattern" if explained.detail else "alone", detail=explained.detail)
+    return made("calls" if source.instance.library else "partitions")
 
 
 def enumerate_candidates(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.operator_titles import onnx_type
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ def describe(graph: DataflowGraph, index: NodeIndex) -> str:
     """Return a node in a few words, for reasons."""
     node = graph.nodes[index]
     if node.form == "call":
-        return f"{node.op} '{node.name}'" if node.name else f"{node.op} (node {index})"
+        which = f"'{node.name}'" if node.name else f"(node {index})"
+        return f"{onnx_type(node.op)} {which}"
     if node.form == "constant":
         return f"constant {node.types[0]}" if node.types else "a constant"
     if node.form == "parameter":

@@ -24,6 +24,7 @@ from collage_engine.partition.matching import Failure, Match, Trace, describe
 from collage_engine.partition.sub_graph import inlinable
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.operator_titles import onnx_type
 
 Where = Callable[[DataflowGraph, Node], str | None]
 """A constraint on a node: a function that returns None when satisfied, else the reason in a few
@@ -201,7 +202,7 @@ class Op(Pattern):
         return frozenset(self.ops)
 
     def __str__(self) -> str:
-        text = "|".join(self.ops)
+        text = " or ".join(dict.fromkeys(map(onnx_type, self.ops)))
         if self.attributes:
             parts = (n if callable(v) else f"{n}={v}" for n, v in self.attributes)
             text += "[" + ",".join(parts) + "]"

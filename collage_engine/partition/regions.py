@@ -275,7 +275,7 @@ def regions(calls: CallGraph, supported: OperatorSet) -> list[OperatorSet]:
     return sorted(found, key=lambda bits: (first(bits), -bits.bit_count(), bits))
 
 
-def supported_set(calls: CallGraph, supports: Callable[[NodeIndex], str | None]) -> OperatorSet:
-    """Return the operators (as numbers) whose node index a toolchain supports."""
+def supported_set(calls: CallGraph, refusal: Callable[[NodeIndex], object]) -> OperatorSet:
+    """Return the operators (as numbers) for whose node index there is no refusal."""
     number = calls.graph.operator_number
-    return operator_set(number[index] for index in calls.graph.operators if supports(index) is None)
+    return operator_set(number[index] for index in calls.graph.operators if refusal(index) is None)

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import one_node
@@ -24,8 +25,14 @@ from collage_engine.records.numbering import NodeIndex, NodeSet
 Predicate = Callable[[DataflowGraph, Match], str | None]
 """A further check of a match: returns None when it holds, else the reason."""
 
-Explanation = tuple[int, str]
-"""How far a rule got (the furthest one's reason is shown), and why it proposes nothing."""
+
+class Explanation(NamedTuple):
+    """Why a rule proposes nothing for a node."""
+
+    progress: int
+    """How far the rule got: the explanation of the furthest one is shown."""
+    detail: str
+    """What failed; empty: it takes the operator, but not by itself."""
 
 
 @dataclass(frozen=True)
@@ -130,13 +137,12 @@ class PatternRule(PartitionRule):
     def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
         """Return how far the pattern got at the node as its root, and what failed."""
         result = match(scope.graph, self.pattern, index)
-        name = self.name or "pattern"
         if isinstance(result, Failure):
-            return result.progress, f"{name}: {result}"
+            return Explanation(result.progress, str(result))
         if self.predicate is not None:
             reason = self.predicate(scope.graph, result)
             if reason is not None:
-                return len(result.bindings) + 100, f"{name}: {reason}"
+                return Explanation(len(result.bindings) + 100, reason)
         return None
 
     def patterns(self) -> Iterator[tuple[str, PatternRule]]:
@@ -166,11 +172,8 @@ class OpCallByKindRule(PartitionRule):
         """Say that the node is no call, or of too great a kind."""
         node = scope.graph.nodes[index]
         if node.form != "call":
-            return 0, f"{self.name}: {describe(scope.graph, index)} is no operator call"
-        if KIND_ORDER[node.kind] > KIND_ORDER[self.most]:
-            what = f"{describe(scope.graph, index)} is an operator of kind {node.kind}"
-            return 1, f"{self.name}: {what}, which this rule does not take by itself"
-        return None
+            return Explanation(0, f"{describe(scope.graph, index)} is no operator call")
+        return Explanation(1, "") if KIND_ORDER[node.kind] > KIND_ORDER[self.most] else None
 
 
 @dataclass(frozen=True)
@@ -191,9 +194,9 @@ class OpPredicateRule(PartitionRule):
     def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
         """Say that the node is no call, or what the predicate has against it."""
         if scope.graph.nodes[index].form != "call":
-            return 0, f"{self.name}: {describe(scope.graph, index)} is no operator call"
+            return Explanation(0, f"{describe(scope.graph, index)} is no operator call")
         reason = self.predicate(scope.graph, index)
-        return None if reason is None else (1, f"{self.name}: {reason}")
+        return None if reason is None else Explanation(1, reason)
 
 
 @dataclass(frozen=True)
@@ -298,9 +301,9 @@ class UnionRule(PartitionRule):
             reason = rule.why_not(scope, index)
             if reason is None:
                 return None
-            if best is None or reason[0] > best[0]:
+            if best is None or reason.progress > best.progress:
                 best = reason
-        return best or (0, f"{self.name}: no rules")
+        return best or Explanation(0, f"{self.name} has no rules")
 
     def below(self) -> Sequence[PartitionRule]:
         """Return the rules that are united."""
@@ -365,5 +368,5 @@ class OnlyValidRule(_Wrapping):
                 wrong = candidate.sub_graph.is_valid(self.config)
                 if wrong is None:
                     return None
-                invalid = invalid or (200, f"{candidate.rule}: {wrong}")
+                invalid = invalid or Explanation(200, wrong)
         return invalid

@@ -11,6 +11,7 @@ import msgspec
 from collage_engine.planning.conversions import conversions_of
 from collage_engine.planning.device_reasons import device_words
 from collage_engine.planning.document_search import DocumentSearch, search_of
+from collage_engine.planning.refusals import refusal_text
 from collage_engine.records.answers import ExplainAnswer, NoCandidate
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.counted import counted
@@ -48,7 +49,7 @@ def explain_document(
         placement; and why other toolchains have no candidate.
     """
     refusals = {
-        instance: reasons[node]
+        instance: refusal_text(reasons[node])
         for instance, reasons in document.without_candidates.items()
         if node in reasons
     }

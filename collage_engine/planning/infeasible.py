@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from collage_engine.planning.refusals import named_refusal_text, refusal_text
 from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.graph import GraphRecord, Node
 from collage_engine.records.operator_titles import onnx_type
 from collage_engine.records.pin import Pin
+from collage_engine.records.refusal import Refusal
 from collage_engine.search.problem import Answer, Conflict, Infeasible
 from collage_engine.wording import constraints as say
 
-WithoutCandidates = Mapping[str, Mapping[int, str]]
-"""Toolchain instance to operator number to the reason why it has no candidate for it."""
+WithoutCandidates = Mapping[str, Mapping[int, Refusal]]
+"""Toolchain instance to operator number to why it has no candidate for it."""
 NODES_NAMED = 3
 """Nodes that a sentence names one by one; the others are counted (chosen)."""
 
@@ -73,21 +75,21 @@ def _reason(
     blamed = [pins[k] for k in found.pins]
     why = _why_nodes(calls, blamed, found.nodes, without_candidates)
     if not blamed and not found.limits:
-        return why or found.reason
+        unmeasured = say.NOT_MEASURED_FOR.format(nodes=_named(calls, found.nodes))
+        return why or (unmeasured if found.nodes else found.reason)
     quoted = [f"'{_text(pin)}'" for pin in blamed]
     if found.limits:
         return _beyond_limits(calls, found, quoted)
     if len(blamed) == 1:
         sentence = say.PIN_NOT_HONOURED.format(pin=quoted[0])
-        unsaid = not why or why.startswith(say.NONE_LEFT)
-        if blamed[0].kind == "exactly" and unsaid:
-            why = say.NONE_EXACTLY
-        elif blamed[0].kind == "together" and unsaid:
-            why = say.NONE_HOLDS_ALL
+        why = why or {"exactly": say.NONE_EXACTLY, "together": say.NONE_HOLDS_ALL}.get(
+            blamed[0].kind, ""
+        )
     else:
         sentence = say.PINS_NOT_TOGETHER.format(pins=", ".join(quoted[:-1]), last=quoted[-1])
     if not why:
-        why = say.NO_COMBINATION
+        left = say.NONE_LEFT_FOR.format(nodes=_named(calls, found.nodes))
+        why = left if found.nodes else say.NO_COMBINATION
     return say.WITH_REASON.format(sentence=sentence, reason=why)
 
 
@@ -109,7 +111,10 @@ def _why_nodes(
     nodes: Sequence[int],
     without_candidates: WithoutCandidates,
 ) -> str:
-    """Say why these nodes have no candidate left; empty when there is nothing to say of them."""
+    """Say why no toolchain has a candidate for these nodes.
+
+    Empty where there are no nodes, or one takes them, so that it is the pins or a missing cost.
+    """
     if not nodes:
         return ""
     named = _named(calls, nodes)
@@ -120,30 +125,21 @@ def _why_nodes(
     if len(wanted) == 1 and not instances:
         used = ", ".join(dict.fromkeys(name.partition("[")[0] for name in without_candidates))
         return say.NOT_OF_THIS_RUN.format(toolchain=next(iter(wanted)), used=used)
-    if len(wanted) > 1:
-        return say.NONE_LEFT_FOR.format(nodes=named)
+    text = refusal_text if wanted else named_refusal_text
     reasons = [
-        _of_instance(name, without_candidates[name][node])
+        text(without_candidates[name][node])
         for node in nodes[:NODES_NAMED]
         for name in instances
         if node in without_candidates[name]
     ]
-    if not instances or any(
-        node not in without_candidates[i] for i in instances for node in nodes[:1]
-    ):
-        # Some toolchain takes it, so it is the pins, or a cost that is missing.
-        return (say.NONE_LEFT_FOR if blamed else say.NOT_MEASURED_FOR).format(nodes=named)
+    refused_by_all = instances and all(nodes[0] in without_candidates[i] for i in instances)
+    if len(wanted) > 1 or not refused_by_all:
+        return ""
     why = "; ".join(dict.fromkeys(reasons))
     if blamed:
         toolchain = next(iter(wanted), say.NO_TOOLCHAIN)
         return say.HAS_NO_CANDIDATE.format(toolchain=toolchain, nodes=named, why=why)
     return say.NOTHING_TAKES.format(nodes=named, why=why)
-
-
-def _of_instance(name: str, reason: str) -> str:
-    """Return a reason that names its toolchain: many do so themselves, by its title."""
-    said = reason.lower().replace(" ", "")
-    return reason if name.partition("[")[0] in said else f"{name}: {reason}"
 
 
 def _is_one_of(instance: str, wanted: set[str]) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.placement import Run
+from collage_engine.records.refusal import Refusal
 from collage_engine.records.toolchain import ToolchainState
 
 
@@ -27,7 +28,7 @@ class RunUpdate:
     """
 
     candidates: list[CandidateRecord] | None = None
-    without_candidates: dict[str, dict[int, str]] | None = None
+    without_candidates: dict[str, dict[int, Refusal]] | None = None
     constants: dict[str, float] | None = None
     run: Run | None = None
     toolchains: list[ToolchainState] | None = None

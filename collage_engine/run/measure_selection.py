@@ -10,13 +10,13 @@ import msgspec
 from collage_engine.candidates.inputs import representative_inputs
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.candidates.refusals import plain_reason
 from collage_engine.control.run_control import RunControl
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import NO_OPERATORS, first, operator_set
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.candidate_source import CandidateSource
+from collage_engine.planning.refusals import refusal_text
 from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.cost import invalid
 from collage_engine.records.cost_table import CostTable, records_of
@@ -110,12 +110,9 @@ def _refusal(
 ) -> str | None:
     """Return why an instance cannot take one of the operators; None when it can take all."""
     for number in operators:
-        index = graph.operators[number]
-        why = source.supports(index)
-        if why is not None:
-            kind = onnx_type(graph.nodes[index].op)
-            plain = plain_reason(why, graph.nodes[index], source.instance)
-            return plain if kind in plain else f"{kind}: {plain}"
+        refusal = source.refusal(graph, graph.operators[number])
+        if refusal is not None:
+            return refusal_text(refusal)
     return None
 
 

@@ -8,6 +8,7 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
+from collage_engine.records.refusal import Refusal
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.toolchain import ToolchainState
@@ -21,7 +22,7 @@ class Document:
     graph: GraphRecord
     candidates: list[CandidateRecord] = field(default_factory=list)
     """With the costs known so far."""
-    without_candidates: dict[str, dict[int, str]] = field(default_factory=dict)
+    without_candidates: dict[str, dict[int, Refusal]] = field(default_factory=dict)
     """Toolchain instance id → operator number → why it has no candidate for it."""
     pins: list[Pin] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)

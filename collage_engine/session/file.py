@@ -27,6 +27,7 @@ from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
 from collage_engine.records.reasons import shown
+from collage_engine.records.refusal import Refusal
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.sqlite import plain_tables, within_limits
 from collage_engine.records.toolchain import ToolchainState
@@ -200,7 +201,7 @@ def _decode(connection: sqlite3.Connection, meta: dict[str, str]) -> Document:
         model=decode(meta["model"], ModelRecord),
         graph=graph,
         candidates=all_of("candidates", CandidateRecord),
-        without_candidates=decode(meta["not_offered"], dict[str, dict[int, str]]),
+        without_candidates=decode(meta["not_offered"], dict[str, dict[int, Refusal]]),
         pins=all_of("pins", Pin, "position"),
         runs=all_of("runs", Run, "position"),
         settings=decode(meta["settings"], RunSettings),

@@ -17,6 +17,7 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
+from collage_engine.records.refusal import Refusal
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.toolchain import ToolchainState
@@ -32,7 +33,7 @@ class StoredDocument(msgspec.Struct, frozen=True, kw_only=True):
     model: ModelRecord
     graph: GraphRecord
     candidates: list[CandidateRecord]
-    without_candidates: dict[str, dict[int, str]]
+    without_candidates: dict[str, dict[int, Refusal]]
     pins: list[Pin]
     runs: list[Run]
     settings: RunSettings

@@ -11,7 +11,6 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from collage_engine.candidates.host_candidates import for_untaken_operators, without_pinned
-from collage_engine.candidates.refusals import plain_reason
 from collage_engine.model.index_set import members
 from collage_engine.partition.call_graph import CallGraph
 from collage_engine.partition.candidate import make_candidate
@@ -19,6 +18,7 @@ from collage_engine.partition.enumerate import CandidateSource
 from collage_engine.partition.fuse_ops import fuse_ops
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.regions import merge_regions
+from collage_engine.planning.refusals import refusal_text
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord
@@ -92,15 +92,11 @@ def unmeasured_choices(
 def _refused(calls: CallGraph, source: CandidateSource) -> str | None:
     """Return why a source cannot take the whole model, naming the operator; None when it can."""
     for index in calls.graph.operators:
-        reason = source.supports(index)
-        if reason is not None:
+        refusal = source.refusal(calls.graph, index)
+        if refusal is not None:
             node = calls.graph.nodes[index]
             where = f" ({node.onnx_nodes[0]})" if node.onnx_nodes else ""
-            kind = onnx_type(node.op)
-            why = plain_reason(reason, node, source.instance)
-            if why.endswith(f" {kind}"):  # ``OpenBLAS does not compute Softmax``
-                return f"{why}{where}"
-            return f"cannot take {kind}{where}: {why.removeprefix(f'{kind}: ')}"
+            return f"cannot take {onnx_type(node.op)}{where}: {refusal_text(refusal)}"
     return None
 
 
@@ -244,10 +240,10 @@ def _user_placement(
             return Contender(name=name, kind="user", reason=f"it places no toolchain on {first}")
         if choice not in by_id:
             return Contender(name=name, kind="user", reason=f"{choice} is not among the toolchains")
-        refused = menu.sources[by_id[choice]].supports(index)
+        refused = menu.sources[by_id[choice]].refusal(calls.graph, index)
         if refused is not None:
             first = node.onnx_nodes[0] if node.onnx_nodes else node.op
-            why = plain_reason(refused, node, menu.sources[by_id[choice]].instance)
-            return Contender(name=name, kind="user", reason=f"{choice} cannot take {first}: {why}")
+            why = f"{choice} cannot take {first}: {refusal_text(refused)}"
+            return Contender(name=name, kind="user", reason=why)
         owner.append(by_id[choice])
     return Contender(name=name, kind="user", cover=_merge(calls, menu.sources, owner))

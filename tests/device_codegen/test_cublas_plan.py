@@ -173,7 +173,7 @@ def test_what_fits_in_no_epilogue_is_refused() -> None:
         {"w": normal(8, 6)},
         (4, 6),
     )
-    assert reason == "sigmoid: cuBLAS runs it only in a product's epilogue"
+    assert reason == "Sigmoid: cuBLAS runs it only in a product's epilogue"
 
 
 def test_a_bias_after_the_activation_is_refused() -> None:

@@ -237,7 +237,7 @@ def test_odd_rows_in_half_precision_are_refused() -> None:
             TensorProto.FLOAT16,
         )
     )
-    assert reason.startswith("nn.conv2d: rows of 3 and 8 elements of float16")
+    assert reason.startswith("Conv: rows of 3 and 8 elements of float16")
 
 
 def test_groups_without_tensor_cores_are_refused() -> None:
@@ -247,7 +247,7 @@ def test_groups_without_tensor_cores_are_refused() -> None:
         {"w": normal(4, 2, 1, 1)},
         (1, 4, 4, 4),
     )
-    assert refused(model) == "nn.conv2d: groups in float32 without tensor cores"
+    assert refused(model) == "Conv: groups in float32 without tensor cores"
 
 
 @pytest.mark.parametrize("nhwc", [False, True], ids=["plain", "nhwc"])
@@ -330,7 +330,7 @@ def test_what_fits_in_no_epilogue_is_refused() -> None:
         {"w": normal(8, 6)},
         (4, 6),
     )
-    assert refused(model) == "tanh: CUTLASS runs it only in a product's epilogue"
+    assert refused(model) == "Tanh: CUTLASS runs it only in a product's epilogue"
 
 
 def test_hopper_has_kernels_of_its_own_where_its_tensor_cores_can_read(monkeypatch) -> None:

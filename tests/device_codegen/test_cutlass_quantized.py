@@ -132,7 +132,7 @@ def test_attention_is_one_step(mask: str, heads_outside: bool, batch: int) -> No
 def test_attention_that_the_kernel_cannot_write_is_no_single_step() -> None:
     """A mask of each batch for all its heads: no one step leads from head to head."""
     model = attention_model("added", batch=2, heads_outside=False)
-    with pytest.raises(UnsupportedError, match="multiply: CUTLASS runs it only"):
+    with pytest.raises(UnsupportedError, match="Mul: CUTLASS runs it only"):
         plan_for(model)
 
 

@@ -141,7 +141,8 @@ def test_a_class_that_ends_the_process_costs_itself_only(menu_with, faults):
 
 def test_a_reason_of_many_lines_becomes_one(menu_with):
     menu = menu_with("supports", lambda *_: "\n it dances no\n" + "x" * 100_000)
-    assert set(menu.without_candidates[NAME].values()) == {"it dances no"}
+    refusals = menu.without_candidates[NAME].values()
+    assert {(each.kind, each.detail) for each in refusals} == {("judged", "it dances no")}
 
 
 @pytest.mark.parametrize(

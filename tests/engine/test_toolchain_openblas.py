@@ -489,8 +489,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
         lambda: one_node("Conv", (1, 2, 5, 5, 5), np.ones((4, 2, 3, 3, 3), F32)),
         "signals and images only",
     ),
-    "softmax": (lambda: one_node("Softmax", (3, 4)), "no nn.softmax"),
-    "relu alone": (lambda: one_node("Relu", (3, 4)), "no matrix product to do it along with"),
+    "softmax": (lambda: one_node("Softmax", (3, 4)), "no Softmax"),
+    "relu alone": (lambda: one_node("Relu", (3, 4)), "only together with a matrix product"),
     "transposed": (
         lambda: one_node("ConvTranspose", (1, 4, 5, 5), np.ones((4, 6, 3, 3), F32)),
         "scatters columns",

@@ -139,6 +139,7 @@ def placement(**values: object) -> Callable[[dict], None]:
     return lambda run: run["placement"].update(values)
 
 
+REFUSAL = {"kind": "judged", "detail": "no"}
 MISFITS: dict[str, Callable[[Path], None]] = {
     "null in meta": lambda s: change(s, "update meta set value = null where key = 'model'"),
     "a number in meta": lambda s: change(s, "update meta set value = x'00' where key = 'model'"),
@@ -188,7 +189,7 @@ MISFITS: dict[str, Callable[[Path], None]] = {
     "a pin elsewhere": lambda s: record(s, "pins", lambda p: p.update(nodes=[3])),
     "a pin on nothing": lambda s: record(s, "pins", lambda p: p.update(nodes=[])),
     "a constant that is negative": lambda s: meta(s, "constants", lambda _: {"launch": -1.0}),
-    "a reason for no node": lambda s: meta(s, "not_offered", lambda _: {"tvm": {"7": "no"}}),
+    "a reason for no node": lambda s: meta(s, "not_offered", lambda _: {"tvm": {"7": REFUSAL}}),
     "a budget that is negative": lambda s: meta(s, "settings", lambda d: {**d, "budget_s": -1}),
     "a partition elsewhere": lambda s: record(s, "runs", partition(nodes=[5])),
     "a partition of nothing": lambda s: record(s, "runs", partition(nodes=[])),

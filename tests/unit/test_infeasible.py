@@ -7,9 +7,11 @@ import pytest
 from collage_engine.planning.infeasible import infeasible_details
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.pin import Pin
+from collage_engine.records.refusal import Refusal
 from collage_engine.search.problem import Answer, Infeasible
 
-REFUSED = {"onednn": {1: "oneDNN has no argmax"}, "tvm": {}, "tvm[tuned=yes]": {}}
+NO_ARGMAX = Refusal("judged", "argmax", "it has no ArgMax", "oneDNN")
+REFUSED = {"onednn": {1: NO_ARGMAX}, "tvm": {}, "tvm[tuned=yes]": {}}
 KIND = TensorType(shape=(1,), dtype="float32")
 
 
@@ -36,7 +38,7 @@ def pin(kind: str, text: str, **more) -> Pin:
 def test_a_node_no_toolchain_takes_is_named_with_every_reason():
     only = {"onednn": REFUSED["onednn"]}
     assert reason([], (1,), only) == (
-        "no toolchain of this run takes 'best' (ArgMax) (oneDNN has no argmax); "
+        "no toolchain of this run takes 'best' (ArgMax) (oneDNN: it has no ArgMax); "
         "allow more toolchains"
     )
 
@@ -52,7 +54,7 @@ def test_a_node_without_a_measured_candidate():
             [pin("on", "b=onednn", toolchain="onednn")],
             (1,),
             "the pin 'b=onednn' cannot be honoured: onednn has no candidate for 'best' (ArgMax) "
-            "(oneDNN has no argmax)",
+            "(it has no ArgMax)",
         ),
         (
             [pin("on", "b=x", toolchain="onnxruntime")],

@@ -16,6 +16,7 @@ from collage_engine.partition.enumerate import (
     Enumeration,
     EnumerationSettings,
     enumerate_candidates,
+    why_not,
 )
 from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.partition.rule_trees import anchor_rules, byoc_rules, fusion_rules, union_rules
@@ -23,6 +24,7 @@ from collage_engine.partition.rules import OnlyValidRule, OpCallByKindRule, Part
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraphConfig
 from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.refusal import Refusal
 from tests.support.graphs import (
     GraphBuilder,
     bert,
@@ -170,35 +172,27 @@ def test_composites_and_the_region_between() -> None:
 class TestWhyNot:
     def test_unsupported(self) -> None:
         graph = chain("abs", "mean")
-        found = enumerate_candidates(graph, sources(graph))
-        assert found.why_not("b", 1) == "b has no mean"
-        assert found.why_not("b", 0) is None
-        assert found.why_not("d", 0) == "d is not among the toolchains of this run"
+        b = next(source for source in sources(graph) if source.instance.id == "b")
+        assert why_not(graph, b, graph.operators[1]) == Refusal("judged", "mean", "b has no mean")
 
     def test_the_pattern_that_failed_and_on_what(self) -> None:
         b = GraphBuilder()
         x, w = b.parameter("x"), b.parameter("w")
         graph = b.build(b.call("nn.conv2d", x, w, name="conv"))
         spec = PartitionSpec("b", byoc_rules(PATTERNS))
-        from collage_engine.partition.enumerate import why_not
-
-        reason = why_not(graph, CandidateSource(instance("b"), spec, lambda i: None), 2)
-        assert reason == "conv2d: expected constant 'weight', found parameter 'w'"
+        found = why_not(graph, CandidateSource(instance("b"), spec, lambda i: None), 2)
+        detail = "expected constant 'weight', found parameter 'w'"
+        assert found == Refusal("pattern", "nn.conv2d", detail)
 
     def test_kind_and_predicate(self) -> None:
-        from collage_engine.partition.enumerate import why_not
-
         graph = chain("nn.softmax")
         spec = PartitionSpec("a", fusion_rules("tvm"))
-        reason = why_not(graph, CandidateSource(instance("a"), spec, lambda i: None), 1)
-        assert reason == (
-            "op: nn.softmax (node 1) is an operator of kind opaque, which this rule does not "
-            "take by itself"
-        )
+        found = why_not(graph, CandidateSource(instance("a"), spec, lambda i: None), 1)
+        assert found == Refusal("alone", "nn.softmax")
         rules = byoc_rules([("s", op("nn.softmax", anything()), lambda g, m: "axis is not last")])
         spec = PartitionSpec("b", rules)
-        reason = why_not(graph, CandidateSource(instance("b"), spec, lambda i: None), 1)
-        assert reason == "s: axis is not last"
+        found = why_not(graph, CandidateSource(instance("b"), spec, lambda i: None), 1)
+        assert found == Refusal("pattern", "nn.softmax", "axis is not last")
 
 
 def test_shapes_stay_on_the_host() -> None:
@@ -207,7 +201,7 @@ def test_shapes_stay_on_the_host() -> None:
     found = enumerate_candidates(graph, [gpu])
     assert {c.nodes for c in found.candidates} == {(0,)}
     assert {c.device for c in found.candidates} == {"cuda:0"}
-    assert found.why_not("g", 1) == "shape_of stays on the host, not on cuda:0"
+    assert why_not(graph, gpu, graph.operators[1]) == Refusal("device", "shape_of", "cuda:0")
 
 
 class TestTuples:
@@ -329,6 +323,6 @@ def test_finding_and_explaining_look_for_candidates_only_once() -> None:
     found = enumerate_candidates(graph, [source])
     assert not found.candidates
     for operator in (0, 2):
-        reason = found.why_not("a", operator)
-        assert reason is not None and "not convex" in reason
+        refusal = why_not(graph, source, graph.operators[operator])
+        assert refusal.kind == "pattern" and "not convex" in refusal.detail
     assert len(times) == 1

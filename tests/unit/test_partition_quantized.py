@@ -272,4 +272,4 @@ def test_failure_says_what_stands_in_the_way() -> None:
 
     (_, pattern) = quantized.quantized_patterns()[0]
     failure = match(g.graph(y), pattern, y)
-    assert isinstance(failure, Failure) and "dequantize 'weights_float'" in failure.part
+    assert isinstance(failure, Failure) and "DequantizeLinear 'weights_float'" in failure.part

@@ -14,6 +14,7 @@ from collage_engine.records.errors import SessionError
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node, TensorType
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import CandidateCounts, Partition, Placement, Run
+from collage_engine.records.refusal import Refusal
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.toolchain import ToolchainInstance
@@ -96,7 +97,7 @@ def a_document() -> Document:
                 cost=invalid("wrong numbers"),
             ),
         ],
-        without_candidates={"onednn": {0: "no such operator"}},
+        without_candidates={"onednn": {0: Refusal("judged", "take", "no such operator", "oneDNN")}},
         pins=[Pin(kind="on", nodes=(0,), toolchain="onednn", text="relu=onednn")],
         runs=[run],
         settings=RunSettings(threads=2, toolchains=("onednn",)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -18,7 +18,7 @@ from collage_engine.candidates.runtime_facts import runtime_facts
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.drawing.palette import learn
-from collage_engine.planning.infeasible import raise_infeasible
+from collage_engine.planning.infeasible import WithoutCandidates, raise_infeasible
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.copies import FREE
 from collage_engine.records.counted import counted
@@ -173,9 +173,7 @@ def naming_who_is_absent(sentences: Sequence[str]) -> Iterator[None]:
         raise
 
 
-def _check_that_a_cover_exists(
-    data: ProblemData, without_candidates: Mapping[str, Mapping[int, str]]
-) -> None:
+def _check_that_a_cover_exists(data: ProblemData, without_candidates: WithoutCandidates) -> None:
     """Raise InfeasibleError if there is no cover even where every candidate is free of charge."""
     usable = [c for c in data.candidates if data.costs.cost(c.id).state != "invalid"]
     free = data.costs.with_isolated(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from collage_engine.candidates.menu import Menu
 from collage_engine.control.run_control import RunControl
 from collage_engine.drawing.palette import toolchain_title
-from collage_engine.planning.infeasible import infeasible_details
+from collage_engine.planning.infeasible import WithoutCandidates, infeasible_details
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.placement import Placement
@@ -21,8 +21,6 @@ from collage_engine.wording.constraints import UNDECIDED
 
 REASONS = 3
 """Reasons of each kind that a sentence gives; chosen."""
-WithoutCandidates = Mapping[str, Mapping[int, str]]
-"""By instance id, the operators that it has no candidate for, with the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)

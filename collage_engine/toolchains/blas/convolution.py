@@ -12,6 +12,7 @@ from typing import Any
 
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
+from collage_engine.records.operator_titles import onnx_type
 from collage_engine.toolchains.blas.program import BlasProgram, Ints, Step, View, collapsed
 from collage_engine.toolchains.runtime.per_axis import pads, per_axis
 
@@ -48,26 +49,30 @@ def shape_of(node: Node, data: Node, weights: Node) -> Shape:
     rank = len(space)
     last = layout == f"N{space}C"
     if layout not in (f"NC{space}", f"N{space}C"):
-        raise UnsupportedError(f"{node.op}: no layout {layout}")
+        raise UnsupportedError(f"{onnx_type(node.op)}: no layout {layout}")
     if attributes.get("out_layout", layout) not in (layout, ""):
-        raise UnsupportedError(f"{node.op}: the result keeps the layout of the data")
+        raise UnsupportedError(f"{onnx_type(node.op)}: the result keeps the layout of the data")
     if sorted(kernel_layout) != sorted("OI" + space):
-        raise UnsupportedError(f"{node.op}: no kernel layout {kernel_layout}")
+        raise UnsupportedError(f"{onnx_type(node.op)}: no kernel layout {kernel_layout}")
     if weights.form != "constant" and kernel_layout != "OI" + space:
-        raise UnsupportedError(f"{node.op}: weights that are computed must be in OI{space}")
+        raise UnsupportedError(
+            f"{onnx_type(node.op)}: weights that are computed must be in OI{space}"
+        )
     if weights.form != "constant" and last:
-        raise UnsupportedError(f"{node.op}: with channels last the weights must be constants")
+        raise UnsupportedError(
+            f"{onnx_type(node.op)}: with channels last the weights must be constants"
+        )
     given = dict(zip(layout, data.type.shape, strict=True))
     made = dict(zip(layout, node.type.shape, strict=True))
     kernel = dict(zip(kernel_layout, weights.type.shape, strict=True))
     if 0 in (*data.type.shape, *node.type.shape):
-        raise UnsupportedError(f"{node.op}: empty tensors")
+        raise UnsupportedError(f"{onnx_type(node.op)}: empty tensors")
     groups = int(attributes.get("groups", 1))
     filters = kernel["O"] // groups
     if groups > 1 and kernel["I"] == 1:
         raise UnsupportedError(
-            f"{node.op}: a depthwise convolution is no matrix product: each of {groups} groups "
-            "reads one channel"
+            f"{onnx_type(node.op)}: a depthwise convolution is no matrix product: each of "
+            f"{groups} groups reads one channel"
         )
     begin, _ = pads(attributes["padding"], rank)
     lead = (1,) * (2 - rank)

@@ -8,6 +8,7 @@ from typing import Protocol
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.operator_titles import onnx_type
 from collage_engine.toolchains.blas.program import Post, View
 
 UNARY: dict[str, str] = {
@@ -82,10 +83,10 @@ def choices(values: Values, node: Node) -> list[tuple[NodeIndex, list[Post]]]:
     if op == "power":
         exponent = values.scalar(right)
         if exponent not in _POWERS:
-            raise UnsupportedError(f"power: only squares, cubes and roots, not {exponent}")
+            raise UnsupportedError(f"Pow: only squares, cubes and roots, not {exponent}")
         return [(left, [Post(_POWERS[exponent], 1.0, 0.0)])]
     if op not in BINARY:
-        raise UnsupportedError(f"a BLAS computes no {op}")
+        raise UnsupportedError(f"a BLAS computes no {onnx_type(op)}")
     for place, (host, other) in enumerate(((left, right), (right, left))):
         number = values.scalar(other)
         if number is not None and op in _SCALAR and not (op == "divide" and number == 0.0):

@@ -13,6 +13,7 @@ from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.format import NHWC, TO_LOGICAL, TO_STORED, Formats, stored_shape
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.operator_titles import onnx_type
 from collage_engine.toolchains.blas import convolution, written_out
 from collage_engine.toolchains.blas.elementwise import ELEMENTWISE, choices
 from collage_engine.toolchains.blas.product import product
@@ -79,7 +80,7 @@ class Generator:
         if found is None:
             node = self.graph.nodes[index]
             if node.form != "constant":
-                raise UnsupportedError(f"{node.op or 'a value'} is read before it is made")
+                raise UnsupportedError(f"{onnx_type(node.op)} is read before it is made")
             self._check_type(node)
             found = self.views[index] = self.program.constant(self.program.value(index))
         return found
@@ -96,7 +97,7 @@ class Generator:
             raise UnsupportedError("a tuple is no tensor")
         if node.type.dtype != "float32":
             raise UnsupportedError(
-                f"{node.op or 'an operand'}: sgemm computes float32, not {node.type.dtype}"
+                f"{onnx_type(node.op)}: a BLAS computes float32, not {node.type.dtype}"
             )
 
     def _read_only_by(self, index: NodeIndex, readers: NodeSet) -> bool:
@@ -150,7 +151,7 @@ class Generator:
         elif node.op in ELEMENTWISE:
             self._elementwise(node, choices(self, node), one_node(node.index))
         else:
-            raise UnsupportedError(f"a BLAS computes no {node.op}")
+            raise UnsupportedError(f"a BLAS computes no {onnx_type(node.op)}")
 
     def _convolution(self, node: Node) -> None:
         data, weights = (self.graph.nodes[i] for i in node.inputs)

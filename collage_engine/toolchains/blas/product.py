@@ -16,7 +16,7 @@ def check(node: Node, operands: list[Node]) -> None:
         UnsupportedError: A tensor is empty.
     """
     if any(0 in n.type.shape for n in (node, *operands)):
-        raise UnsupportedError("matmul: a BLAS multiplies no empty tensors")
+        raise UnsupportedError("MatMul: a BLAS multiplies no empty tensors")
 
 
 def product(program: BlasProgram, left: View, right: View) -> tuple[View, Step]:

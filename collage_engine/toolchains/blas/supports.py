@@ -8,6 +8,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.operator_titles import onnx_type
 from collage_engine.toolchains.blas import product
 from collage_engine.toolchains.blas.convolution import shape_of
 from collage_engine.toolchains.blas.elementwise import ELEMENTWISE
@@ -63,7 +64,8 @@ def _judge(graph: DataflowGraph) -> dict[NodeIndex, str | None]:
                 before.add(index)
     for index in graph.operators:
         if found[index] is None and index not in after and index not in before:
-            found[index] = f"{nodes[index].op}: no matrix product to do it along with"
+            kind = onnx_type(nodes[index].op)
+            found[index] = f"{kind}: only together with a matrix product or a convolution"
     return found
 
 
@@ -71,16 +73,16 @@ def _alone(graph: DataflowGraph, index: NodeIndex) -> str | None:
     """Returns why a BLAS cannot compute a call, whatever its neighbours are."""
     node = graph.nodes[index]
     if node.op in REASONS:
-        return f"{node.op}: {REASONS[node.op]}"
+        return f"{onnx_type(node.op)}: {REASONS[node.op]}"
     if node.op not in ANCHORS | VIEWS | ELEMENTWISE:
-        return f"a BLAS computes no {node.op}"
+        return f"a BLAS computes no {onnx_type(node.op)}"
     if node.is_tuple or not node.types:
-        return f"{node.op}: a BLAS gives no tuples"
+        return f"{onnx_type(node.op)}: a BLAS gives no tuples"
     sources = [graph.nodes[i] for i in node.inputs]
     # Transposes and reshapes move one tensor; what else they read are shapes.
     for each in (node, *(sources[:1] if node.op in VIEWS else sources)):
         if each.is_tuple or each.type.dtype != "float32":
-            return f"{node.op}: sgemm computes float32, not {each.type.dtype}"
+            return f"{onnx_type(node.op)}: a BLAS computes float32, not {each.type.dtype}"
     try:
         if node.op in CONVOLUTIONS:
             shape_of(node, *sources)
@@ -89,9 +91,9 @@ def _alone(graph: DataflowGraph, index: NodeIndex) -> str | None:
         elif node.op == "power":
             exponent = sources[1]
             if exponent.form != "constant" or exponent.type.elements != 1:
-                return "power: only a constant exponent"
+                return "Pow: only a constant exponent"
         elif 0 in node.type.shape:
-            return f"{node.op}: empty tensors"
+            return f"{onnx_type(node.op)}: empty tensors"
     except UnsupportedError as error:
         return str(error)
     return None

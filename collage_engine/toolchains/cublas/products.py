@@ -57,14 +57,14 @@ def check_product(graph: DataflowGraph, node: Node) -> None:
     kind, other = left.type.dtype, right.type.dtype
     mixed = {kind, other} == set(EIGHT_BITS)
     if kind not in COMPUTE or (other != kind and not mixed) or {kind, other} == {EIGHT_BITS[1]}:
-        raise UnsupportedError(f"matmul: cuBLAS multiplies no {kind} by {other}")
+        raise UnsupportedError(f"MatMul: cuBLAS multiplies no {kind} by {other}")
     if node.type.dtype not in RESULTS.get(kind, (kind,)):
-        raise UnsupportedError(f"matmul: cuBLAS gives no {node.type.dtype} from {kind}")
+        raise UnsupportedError(f"MatMul: cuBLAS gives no {node.type.dtype} from {kind}")
     layout = layout_of(left.type.shape, right.type.shape, node.type.shape)
     multiple = MULTIPLES.get(kind, 1)
     if layout.k % multiple or layout.n % multiple:
         raise UnsupportedError(
-            f"matmul: {kind} products need rows of a multiple of {multiple} elements"
+            f"MatMul: {kind} products need rows of a multiple of {multiple} elements"
         )
 
 
@@ -73,7 +73,7 @@ def reason_against_architecture(graph: DataflowGraph, node: Node, architecture: 
     for index in node.inputs:
         kind = graph.nodes[index].type.dtype
         if kind in EIGHT_BITS and generation(architecture) < LEAST_FOR_EIGHT:
-            return f"matmul: {architecture} multiplies no {kind}"
+            return f"MatMul: {architecture} multiplies no {kind}"
     return None
 
 
@@ -120,7 +120,7 @@ def plan_of(
         layout = layout_of_product(graph, product)
         b, by_columns = _right(places, product, kind, layout.batch)
         if kind in EIGHT_BITS and product.bias is not None and result.type.dtype == "float32":
-            raise UnsupportedError("matmul: a float32 bias of floats of 8 bits")
+            raise UnsupportedError("MatMul: a float32 bias of floats of 8 bits")
         step: dict[str, Any] = {
             "name": result.name or f"matmul {result.index}",
             "m": layout.m,
@@ -151,11 +151,11 @@ def _right(places: Places, product: Product, kind: str, batch: int) -> tuple[dic
     """Return the right operand, and whether its rows are the product's columns."""
     if kind not in MULTIPLES or product.transpose_right:
         if kind in MULTIPLES and product.transpose_left:
-            raise UnsupportedError(f"matmul: {kind} products read the left matrix by rows")
+            raise UnsupportedError(f"MatMul: {kind} products read the left matrix by rows")
         return places.read(product.right), product.transpose_right
     constant = places.graph.nodes[product.right].form == "constant"
     if product.transpose_left or not constant or batch > 1:
-        raise UnsupportedError(f"matmul: {kind} products read the right matrix by columns")
+        raise UnsupportedError(f"MatMul: {kind} products read the right matrix by columns")
     array = places.constants(product.right)
     matrix = array.reshape(array.shape[-2:]) if array.ndim > 1 else array.reshape(-1, 1)
     return places.constant(matrix.T), True

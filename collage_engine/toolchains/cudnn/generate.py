@@ -13,6 +13,7 @@ from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.format import NHWC
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.operator_titles import onnx_type
 from collage_engine.toolchains.cudnn import attention, quantized
 from collage_engine.toolchains.cudnn.program import CudnnProgram, View, dense
 from collage_engine.toolchains.cudnn.spatial import (
@@ -109,7 +110,7 @@ class Generator:
         elif self._post(node, node.inputs[0]) is not None:
             self._pointwise(node)
         else:
-            raise UnsupportedError(f"{node.op}: cuDNN has no function for it here")
+            raise UnsupportedError(f"{onnx_type(node.op)}: cuDNN has no function for it here")
 
     # ---- convolutions ----------------------------------------------------------------------
 
@@ -123,12 +124,14 @@ class Generator:
         x = in_order(program.view(node.inputs[0]), layout, logical, node.op)
         weights_node = self.graph.nodes[node.inputs[1]]
         if weights_node.form != "constant":
-            raise UnsupportedError(f"{node.op}: weights that are computed")
+            raise UnsupportedError(f"{onnx_type(node.op)}: weights that are computed")
         array = program.constants(node.inputs[1])
         wanted = ("IO" if transposed else "OI") + SPACE[3 - rank :]
         kernel_layout = str(attributes["kernel_layout"])
         if sorted(kernel_layout) != sorted(wanted):
-            raise UnsupportedError(f"{node.op}: cuDNN has no kernel layout {kernel_layout}")
+            raise UnsupportedError(
+                f"{onnx_type(node.op)}: cuDNN has no kernel layout {kernel_layout}"
+            )
         array = array.transpose([kernel_layout.index(c) for c in wanted])
         channels_last = x.strides[1] == 1 and x.dims[1] > 1
         if channels_last:
@@ -141,7 +144,9 @@ class Generator:
         begin, end = pads(attributes["padding"], rank)
         if transposed:
             if groups != 1 and array.shape[0] % groups:
-                raise UnsupportedError(f"{node.op}: groups that do not divide the channels")
+                raise UnsupportedError(
+                    f"{onnx_type(node.op)}: groups that do not divide the channels"
+                )
             end = deconvolution_end(node, x, array.shape[2:], strides, dilation, begin, layout)
         last, posts = self._posts(node)
         y = in_order(program.result(last.index), layout, logical, node.op)
@@ -220,10 +225,10 @@ class Generator:
         if self.graph.nodes[source].type.shape != node.type.shape and len(node.inputs) > 1:
             source = node.inputs[1]
         if self.graph.nodes[source].type.shape != node.type.shape:
-            raise UnsupportedError(f"{node.op}: both operands are broadcast")
+            raise UnsupportedError(f"{onnx_type(node.op)}: both operands are broadcast")
         post = self._post(node, source)
         if post is None:
-            raise UnsupportedError(f"{node.op}: operands that cuDNN cannot combine")
+            raise UnsupportedError(f"{onnx_type(node.op)}: operands that cuDNN cannot combine")
         x, y = self.program.view(source), self.program.result(node.index)
         other = post.get("other")
         if len(x.dims) < 3:  # engines want three axes or more
@@ -251,7 +256,7 @@ class Generator:
         )
         begin, end = pads(attributes["padding"], rank)
         if set(dilation) != {1}:
-            raise UnsupportedError(f"{node.op}: windows with gaps")
+            raise UnsupportedError(f"{onnx_type(node.op)}: windows with gaps")
         y = in_order(self.program.result(node.index), layout, logical, node.op)
         average = ".avg" in node.op
         include = bool(attributes.get("count_include_pad"))
@@ -259,7 +264,7 @@ class Generator:
             (x.dims[2 + d] + 2 * begin[d] - window[d]) // strides[d] + 1 for d in range(rank)
         )
         if y.dims[2:] != floor or (begin != end and average):
-            raise UnsupportedError(f"{node.op}: padding that differs at both ends")
+            raise UnsupportedError(f"{onnx_type(node.op)}: padding that differs at both ends")
         mode = "max" if not average else "avg_include" if include else "avg"
         if rank == 1:
             x, y = with_row(x), with_row(y)
@@ -281,7 +286,9 @@ class Generator:
         if node.op != "mean":
             layout = str(node.attributes.get("layout", "NCHW"))
             if layout != "NCHW" or tuple(node.type.shape[2:]) != (1, 1):
-                raise UnsupportedError(f"{node.op}: only the mean over all of an NCHW image")
+                raise UnsupportedError(
+                    f"{onnx_type(node.op)}: only the mean over all of an NCHW image"
+                )
         y = self.program.result(node.index)
         rank = len(x.dims) - 2
         shape = (*x.dims[:2], *(1,) * rank)
@@ -321,7 +328,7 @@ class Generator:
         rank = len(x.dims)
         axes = sorted(int(a) % rank for a in node.attributes["axes"])
         if axes != list(range(rank - len(axes), rank)):
-            raise UnsupportedError("nn.layer_norm: cuDNN normalises over the last axes only")
+            raise UnsupportedError("LayerNormalization: cuDNN normalises over the last axes only")
         extent = int(np.prod([x.dims[a] for a in axes]))
         rows = int(np.prod(x.dims)) // extent
         shape, parameters = (rows, extent, 1, 1), (1, extent, 1, 1)
@@ -338,7 +345,9 @@ class Generator:
 
     def _reshape(self, node: Node) -> View:
         if self.leaving >> node.index & 1:
-            raise UnsupportedError(f"{node.op}: a result that is only another view of an operand")
+            raise UnsupportedError(
+                f"{onnx_type(node.op)}: a result that is only another view of an operand"
+            )
         return self.program.view(node.inputs[0]).reshaped(tuple(node.type.shape))
 
 

@@ -11,6 +11,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.format import NHWC, TO_LOGICAL, TO_STORED
 from collage_engine.records.graph import TensorType
+from collage_engine.records.operator_titles import onnx_type
 from collage_engine.toolchains.runtime.per_axis import row_major
 from collage_engine.toolchains.runtime.places import Constants
 
@@ -119,7 +120,7 @@ class CudnnProgram:
         if found is None:
             node = self.graph.nodes[index]
             if node.form != "constant":
-                raise UnsupportedError(f"{node.op or 'a value'} is read before it is made")
+                raise UnsupportedError(f"{onnx_type(node.op)} is read before it is made")
             self.check(node.type, node.op or "a constant")
             found = self.views[index] = self.constant(self.constants(index))
         return found

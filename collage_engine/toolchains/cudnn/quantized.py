@@ -16,6 +16,7 @@ from collage_engine.partition.quantized import Kind, Quantized
 from collage_engine.partition.quantized_numbers import Numbers
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.numbering import NodeSet
+from collage_engine.records.operator_titles import onnx_type
 from collage_engine.toolchains.cudnn.program import CudnnProgram, View
 from collage_engine.toolchains.runtime.per_axis import pads, per_axis
 from collage_engine.toolchains.runtime.requantized import LARGEST_FLOAT, Requantized, requantized
@@ -45,24 +46,24 @@ def reason_against(graph: DataflowGraph, found: Quantized) -> str | None:
     """
     node = graph.nodes[found["anchor"]]
     if found.kind not in KINDS or node.op != "nn.conv2d":
-        return f"{node.op}: cuDNN has engines for 8-bit convolutions of images only"
+        return f"{onnx_type(node.op)}: cuDNN has engines for 8-bit convolutions of images only"
     if int(node.attributes.get("groups", 1)) != 1:
-        return f"{node.op}: 8-bit convolutions in groups"
+        return f"{onnx_type(node.op)}: 8-bit convolutions in groups"
     layout = str(node.attributes.get("data_layout", "NCHW"))
     if layout not in ("NCHW", "NHWC") or sorted(str(node.attributes["kernel_layout"])) != sorted(
         "OIHW"
     ):
-        return f"{node.op}: cuDNN has no layout {layout}"
+        return f"{onnx_type(node.op)}: cuDNN has no layout {layout}"
     data, result = graph.nodes[found["data"]].type, graph.nodes[found.root].type
     if data.dtype != "int8" or result.dtype not in ("int8", "float32"):
-        return f"{node.op}: 8-bit convolutions from {data.dtype} to {result.dtype}"
+        return f"{onnx_type(node.op)}: 8-bit convolutions from {data.dtype} to {result.dtype}"
     channels = [kind.shape[layout.index("C")] for kind in (data, result)]
     if any(c % CHANNEL_MULTIPLE for c in channels):
-        return f"{node.op}: {channels[0]} and {channels[1]} channels of 8 bits"
+        return f"{onnx_type(node.op)}: {channels[0]} and {channels[1]} channels of 8 bits"
     if "residual" in found:
         residual = graph.nodes[found["residual"]].type
         if residual.dtype != "int8" or residual.shape != result.shape:
-            return f"{node.op}: a {residual.dtype} tensor added"
+            return f"{onnx_type(node.op)}: a {residual.dtype} tensor added"
     return None
 
 
@@ -74,7 +75,9 @@ def emit(program: CudnnProgram, found: Quantized) -> None:
     def image(view: View) -> View:
         view = view.permuted(tuple(layout.index(c) for c in "NCHW"))
         if view.strides[1] != 1 and not program.dry:
-            raise UnsupportedError(f"{node.op}: 8-bit images whose channels do not lie innermost")
+            raise UnsupportedError(
+                f"{onnx_type(node.op)}: 8-bit images whose channels do not lie innermost"
+            )
         return view
 
     x = image(program.view(found["data"]))

@@ -15,6 +15,7 @@ from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.operator_titles import onnx_type
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.cudnn import attention, quantized
 from collage_engine.toolchains.cudnn.generate import (
@@ -36,7 +37,7 @@ def reason_against(
     The result is None where it does.
     """
     if graph.nodes[index].op in VIEWS:
-        return f"{graph.nodes[index].op}: cuDNN computes nothing for it"
+        return f"{onnx_type(graph.nodes[index].op)}: cuDNN computes nothing for it"
     reason = _refused(graph, one_node(index))
     if reason is not None and _with_others(graph) >> index & 1:
         return None
@@ -53,7 +54,7 @@ def _with_others(graph: DataflowGraph) -> NodeSet:
 def _alone(graph: DataflowGraph, index: NodeIndex) -> str | None:
     """Returns why cuDNN does not compute an operator by itself; None where it does."""
     if graph.nodes[index].op in VIEWS:
-        return f"{graph.nodes[index].op}: cuDNN computes nothing for it"
+        return f"{onnx_type(graph.nodes[index].op)}: cuDNN computes nothing for it"
     return _refused(graph, one_node(index))
 
 

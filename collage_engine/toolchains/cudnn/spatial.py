@@ -6,6 +6,7 @@ from typing import Any
 
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
+from collage_engine.records.operator_titles import onnx_type
 from collage_engine.toolchains.cudnn.program import Ints, View
 
 SPACE = "DHW"
@@ -31,7 +32,7 @@ def in_order(view: View, layout: str, logical: str, op: str) -> View:
         UnsupportedError: The operator's layout is not one of these axes.
     """
     if sorted(layout) != sorted(logical):
-        raise UnsupportedError(f"{op}: cuDNN has no layout {layout}")
+        raise UnsupportedError(f"{onnx_type(op)}: cuDNN has no layout {layout}")
     return view.permuted(tuple(layout.index(c) for c in logical))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
+from collage_engine.records.operator_titles import onnx_type
 from collage_engine.toolchains.runtime import chains
 from collage_engine.toolchains.runtime.products import Dialect, layout_of
 
@@ -30,11 +31,13 @@ def check_convolution(graph: DataflowGraph, node: Node) -> None:
     """
     attributes = node.attributes
     if layout(node) not in ("NCHW", "NHWC"):
-        raise UnsupportedError(f"{node.op}: CUTLASS has no layout {layout(node)}")
+        raise UnsupportedError(f"{onnx_type(node.op)}: CUTLASS has no layout {layout(node)}")
     if str(attributes.get("out_layout") or layout(node)) != layout(node):
-        raise UnsupportedError(f"{node.op}: a result in another layout than the image")
+        raise UnsupportedError(f"{onnx_type(node.op)}: a result in another layout than the image")
     if sorted(str(attributes["kernel_layout"])) != sorted("OIHW"):
-        raise UnsupportedError(f"{node.op}: no kernel layout {attributes['kernel_layout']}")
+        raise UnsupportedError(
+            f"{onnx_type(node.op)}: no kernel layout {attributes['kernel_layout']}"
+        )
 
 
 def _check(graph: DataflowGraph, node: Node) -> None:
@@ -45,16 +48,18 @@ def _check(graph: DataflowGraph, node: Node) -> None:
     """
     kinds = {graph.nodes[i].type.dtype for i in node.inputs} | {node.type.dtype}
     if len(kinds) != 1 or node.type.dtype not in TYPES:
-        raise UnsupportedError(f"{node.op}: CUTLASS's kernels take no {' by '.join(sorted(kinds))}")
+        raise UnsupportedError(
+            f"{onnx_type(node.op)}: CUTLASS's kernels take no {' by '.join(sorted(kinds))}"
+        )
     if 0 in node.type.shape:
-        raise UnsupportedError(f"{node.op}: an empty result")
+        raise UnsupportedError(f"{onnx_type(node.op)}: an empty result")
     if node.op == "matmul":
         left, right = (graph.nodes[i].type.shape for i in node.inputs)
         layout_of(left, right, node.type.shape)
         return
     check_convolution(graph, node)
     if graph.nodes[node.inputs[1]].form != "constant":
-        raise UnsupportedError(f"{node.op}: weights that are computed")
+        raise UnsupportedError(f"{onnx_type(node.op)}: weights that are computed")
 
 
 DIALECT = Dialect(

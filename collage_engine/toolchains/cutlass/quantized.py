@@ -11,6 +11,7 @@ from collage_engine.partition.quantized_numbers import Numbers
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeSet
+from collage_engine.records.operator_titles import onnx_type
 from collage_engine.toolchains.cutlass.dialect import check_convolution, groups
 from collage_engine.toolchains.cutlass.families import SMALL, Family
 from collage_engine.toolchains.cutlass.steps import (
@@ -41,17 +42,18 @@ def reason_against(graph: DataflowGraph, found: Quantized) -> str | None:
     """
     node = graph.nodes[found["anchor"]]
     if found.kind not in KINDS or "weights" not in found:
-        return f"{node.op}: CUTLASS multiplies 8-bit values by constant weights only"
+        return f"{onnx_type(node.op)}: CUTLASS multiplies 8-bit values by constant weights only"
     result = graph.nodes[found.root].type
     if result.dtype not in (*SMALL, "float32"):
-        return f"{node.op}: 8-bit products with results of {result.dtype}"
+        return f"{onnx_type(node.op)}: 8-bit products with results of {result.dtype}"
     if "residual" in found:
         residual = graph.nodes[found["residual"]].type
         if residual.dtype != result.dtype or residual.shape != result.shape:
-            return f"{node.op}: a {residual.dtype} tensor added to a result of {result.dtype}"
+            what = f"a {residual.dtype} tensor added to a result of {result.dtype}"
+            return f"{onnx_type(node.op)}: {what}"
     if found.kind == "conv":
         if node.op != "nn.conv2d" or groups(node) != 1:
-            return f"{node.op}: 8-bit convolutions of images, without groups, only"
+            return f"{onnx_type(node.op)}: 8-bit convolutions of images, without groups, only"
         try:
             check_convolution(graph, node)
         except UnsupportedError as error:
@@ -81,7 +83,7 @@ def emit(g: Generator, found: Quantized) -> None:
     else:
         k, n = data.shape[-1], node.type.shape[-1]
         if len(data.shape) < 2 or len(g.graph.nodes[found["weights"]].type.shape) != 2:
-            raise UnsupportedError("matmul: 8-bit matrices of more than two axes")
+            raise UnsupportedError("MatMul: 8-bit matrices of more than two axes")
         made = _numbers(g, numbers, (k, n), n, padded=False)
         family = _family("gemm", node, data.dtype, out, k, n)
         sizes_of = {"m": int(np.prod(data.shape[:-1])), "n": n, "k": k, "batch": 1}

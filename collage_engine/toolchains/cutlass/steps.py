@@ -11,6 +11,7 @@ import numpy as np
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.format import NHWC, TO_STORED, differs
 from collage_engine.records.graph import Node
+from collage_engine.records.operator_titles import onnx_type
 from collage_engine.toolchains.cutlass.dialect import groups, layout
 from collage_engine.toolchains.cutlass.families import ALIGNMENTS, Family, alignment
 from collage_engine.toolchains.runtime.per_axis import pads, per_axis
@@ -133,7 +134,7 @@ class Generator:
 
     def _matmul(self, product: Product, node: Node) -> None:
         if product.transpose_left:
-            raise UnsupportedError("matmul: CUTLASS's kernels here read the left matrix by rows")
+            raise UnsupportedError("MatMul: CUTLASS's kernels here read the left matrix by rows")
         sizes = layout_of_product(self.graph, product)
         b, order = self._right(product, sizes.batch)
         fields = {
@@ -166,7 +167,7 @@ class Generator:
             UnsupportedError: The value is stored with its channels innermost.
         """
         if self.formats.get(index) == NHWC or index in self.images:
-            raise UnsupportedError("matmul: an operand whose channels lie innermost")
+            raise UnsupportedError("MatMul: an operand whose channels lie innermost")
         return self.places.write(index) if write else self.places.read(index)
 
     def gemm(
@@ -184,7 +185,7 @@ class Generator:
             UnsupportedError: A size has more than 31 bits.
         """
         if max(sizes.values()) >= LARGEST:
-            raise UnsupportedError(f"{node.op}: sizes of more than 31 bits")
+            raise UnsupportedError(f"{onnx_type(node.op)}: sizes of more than 31 bits")
         self.step("gemm", node, family, {**sizes, **operands})
 
     def _family(self, op: str, node: Node, product: Product, order: str, *rows: int) -> Family:
@@ -235,16 +236,18 @@ class Generator:
 
     def _grouped(self, node: Node, product: Product, sizes: Convolved) -> Family:
         if product.residual is not None:
-            raise UnsupportedError(f"{node.op}: in groups, with another tensor added")
+            raise UnsupportedError(f"{onnx_type(node.op)}: in groups, with another tensor added")
         if node.type.dtype == "float32" and not self.tf32:
-            raise UnsupportedError(f"{node.op}: groups in float32 without tensor cores")
+            raise UnsupportedError(f"{onnx_type(node.op)}: groups in float32 without tensor cores")
         taken, given = sizes.channels // sizes.groups, sizes.filters // sizes.groups
         family = self._family("group", node, product, "columns", taken, given)
         if not any(
             t.n % given == 0 if t.several else given % t.n == 0  # type: ignore[union-attr]
             for t in family.tiles("sm80")
         ):
-            raise UnsupportedError(f"{node.op}: groups of {given} filters fit in no block")
+            raise UnsupportedError(
+                f"{onnx_type(node.op)}: groups of {given} filters fit in no block"
+            )
         return family
 
     def convolve(
@@ -254,7 +257,7 @@ class Generator:
         size = max(node.type.bytes // int(np.prod(node.type.shape)), 1)
         most = max(int(np.prod(sizes.image)), int(np.prod(sizes.result)), filters.size)
         if most * size >= LARGEST:
-            raise UnsupportedError(f"{node.op}: tensors of more than 31 bits")
+            raise UnsupportedError(f"{onnx_type(node.op)}: tensors of more than 31 bits")
         operands = {"a": self.reader(node)(data), "b": self.places.constant(filters)}
         if sizes.pointwise:
             self.gemm(node, family, sizes.product(), operands)
@@ -334,8 +337,8 @@ def row_alignment(node: Node, math: str, *rows: int) -> int:
     align = alignment(math, *rows)
     if align is None:
         raise UnsupportedError(
-            f"{node.op}: rows of {' and '.join(map(str, rows))} elements of {math}, which are no "
-            f"multiples of {ALIGNMENTS[math][-1]}"
+            f"{onnx_type(node.op)}: rows of {' and '.join(map(str, rows))} elements of {math}, "
+            f"which are no multiples of {ALIGNMENTS[math][-1]}"
         )
     return align
 

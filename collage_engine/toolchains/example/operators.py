@@ -15,6 +15,7 @@ from collage_engine.model.index_set import members
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node, TensorType
 from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.operator_titles import onnx_type
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.places import Places
 
@@ -30,7 +31,7 @@ def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
     """Returns None when the runtime computes the call; else the reason, as users read it."""
     node = graph.nodes[index]
     if node.op not in (*UNARY, *BINARY, PRODUCT):
-        return f"the example computes no {node.op}"
+        return f"the example computes no {onnx_type(node.op)}"
     for kind in (*node.types, *(graph.nodes[i].type for i in node.inputs)):
         if kind.dtype != "float32":
             return f"the example computes in float32, not in {kind.dtype}"

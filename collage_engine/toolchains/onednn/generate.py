@@ -13,6 +13,7 @@ from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.format import TO_LOGICAL, TO_STORED, Formats, stored_shape
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.operator_titles import onnx_type
 from collage_engine.toolchains.onednn import composites, quantized, quantized_scales, recurrent
 from collage_engine.toolchains.onednn.fuse import fuse
 from collage_engine.toolchains.onednn.linear import LINEAR, batch_norm_field
@@ -111,7 +112,7 @@ def _define_input(plan: OneDnnProgram, index: int, nodes: NodeSet) -> int:
     except UnsupportedError as error:
         readers = [u for u in plan.graph.users[index] if nodes >> u & 1]
         named = next((plan.graph.nodes[u].op for u in readers if plan.graph.nodes[u].op), "")
-        raise UnsupportedError(f"{named}: {error}" if named else str(error)) from error
+        raise UnsupportedError(f"{onnx_type(named)}: {error}" if named else str(error)) from error
 
 
 def _lower_all(
@@ -155,7 +156,7 @@ def _lower_call(plan: OneDnnProgram, node: Node) -> None:
         return  # by its projections
     lower = LOWERINGS.get(node.op)
     if lower is None:
-        raise UnsupportedError(f"oneDNN has no {node.op}")
+        raise UnsupportedError(f"oneDNN has no {onnx_type(node.op)}")
     plan.current = (node.index,)
     if node.op in quantized_scales.QUANTIZED:
         reason = quantized_scales.refusal(plan.graph, node)
@@ -165,11 +166,11 @@ def _lower_call(plan: OneDnnProgram, node: Node) -> None:
         node.op in quantized_scales.ON_INTEGERS and node.type.dtype in TYPES
     ):
         raise UnsupportedError(
-            f"{node.op}: the oneDNN runtime computes float32, not {node.type.dtype}"
+            f"{onnx_type(node.op)}: the oneDNN runtime computes float32, not {node.type.dtype}"
         )
     value = lower(plan, node)
     if plan.dims[value] != (node.type.shape or (1,)):
-        raise UnsupportedError(f"{node.op}: its result has an unexpected shape")
+        raise UnsupportedError(f"{onnx_type(node.op)}: its result has an unexpected shape")
     plan.of_node[node.index] = value
 
 
@@ -180,7 +181,7 @@ def _lower_projection(plan: OneDnnProgram, node: Node) -> None:
         return
     lower = FIELDS.get(source.op)
     if lower is None:
-        raise UnsupportedError(f"oneDNN has no {source.op}")
+        raise UnsupportedError(f"oneDNN has no {onnx_type(source.op)}")
     plan.current = (source.index,)
     plan.of_node[node.index] = lower(plan, source, node.field)
 

@@ -115,12 +115,12 @@ def normalise_last(
 def batch_norm_field(plan: OneDnnProgram, node: Node, field: int) -> int:
     """Lowers the first result of nn.batch_norm, with the statistics that the model contains."""
     if field != 0:
-        raise UnsupportedError("nn.batch_norm: oneDNN gives no statistics back")
+        raise UnsupportedError("BatchNormalization: oneDNN gives no statistics back")
     if node.attributes.get("training"):
-        raise UnsupportedError("nn.batch_norm: oneDNN runs it for inference only")
+        raise UnsupportedError("BatchNormalization: oneDNN runs it for inference only")
     value = plan.tensor(node.inputs[0])
     if int(node.attributes["axis"]) % len(plan.dims[value]) != 1:
-        raise UnsupportedError("nn.batch_norm: oneDNN normalises over axis 1 only")
+        raise UnsupportedError("BatchNormalization: oneDNN normalises over axis 1 only")
     parts = [plan.tensor(i) for i in node.inputs[1:5]]
     fields = dict(zip(("scale", "shift", "mean", "variance"), parts, strict=True))
     epsilon = float(node.attributes["epsilon"])
@@ -135,7 +135,7 @@ def group_norm(plan: OneDnnProgram, node: Node) -> int:
     channel = int(attributes["channel_axis"]) % len(dims)
     axes = sorted(int(a) % len(dims) for a in attributes["axes"])
     if channel != 1 or axes != list(range(2, len(dims))):
-        raise UnsupportedError("nn.group_norm: oneDNN normalises channels at axis 1 only")
+        raise UnsupportedError("GroupNormalization: oneDNN normalises channels at axis 1 only")
     out = normalise_groups(plan, value, int(attributes["num_groups"]), float(attributes["epsilon"]))
     per_channel = (1, dims[1]) + (1,) * (len(dims) - 2)
     # TVM applies both whatever the attributes "scale" and "center" say.

@@ -83,7 +83,7 @@ def power(plan: OneDnnProgram, node: Node) -> int:
     """
     exponent = plan.scalar(node.inputs[1])
     if exponent is None:
-        raise UnsupportedError("power: oneDNN needs a constant exponent")
+        raise UnsupportedError("Pow: oneDNN needs a constant exponent")
     base = plan.tensor(node.inputs[0])
     if exponent == 2.0:
         return plan.eltwise(base, "square")
@@ -158,7 +158,7 @@ def where(plan: OneDnnProgram, node: Node) -> int:
     condition, *branches = node.inputs
     fixed = [plan.is_constant(b) for b in branches]
     if not plan.is_constant(condition) or not any(fixed):
-        raise UnsupportedError("where: oneDNN needs a constant condition and a constant branch")
+        raise UnsupportedError("Where: oneDNN needs a constant condition and a constant branch")
     rank = max(len(node.type.shape), 1)
     shape = plan.graph.nodes[condition].type.shape
     mask = plan.array(condition)

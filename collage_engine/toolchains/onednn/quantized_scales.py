@@ -12,6 +12,7 @@ from collage_engine.partition.quantized import SMALL
 from collage_engine.partition.quantized_numbers import Scaling, scaling
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
+from collage_engine.records.operator_titles import onnx_type
 from collage_engine.toolchains.onednn.shaping import SHAPING
 from collage_engine.toolchains.onednn.steps import OneDnnProgram
 
@@ -99,13 +100,13 @@ def refusal(graph: DataflowGraph, node: Node) -> str | None:
     """Return why a quantize or dequantize cannot be taken on its own."""
     for index in node.inputs[1:3]:
         if graph.nodes[index].form != "constant":
-            return f"{node.op}: oneDNN needs a constant scale and zero point"
+            return f"{onnx_type(node.op)}: oneDNN needs a constant scale and zero point"
     small = node.type if node.op == "quantize" else graph.nodes[node.inputs[0]].type
     real = graph.nodes[node.inputs[0]].type if node.op == "quantize" else node.type
     constant = graph.nodes[node.inputs[0]].form == "constant"
     allowed = (*SMALL, "int32") if constant else SMALL
     if small.dtype not in allowed or real.dtype != "float32":
-        return f"{node.op}: the oneDNN runtime has no {small.dtype} for {real.dtype}"
+        return f"{onnx_type(node.op)}: the oneDNN runtime has no {small.dtype} for {real.dtype}"
     return None
 
 

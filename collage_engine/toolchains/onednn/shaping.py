@@ -44,14 +44,14 @@ def strided_slice(plan: OneDnnProgram, node: Node) -> int:
     strides = node.attributes.get("strides") or [1] * len(axes)
     for axis, first, stride in zip(axes, node.attributes["begin"], strides, strict=True):
         if int(stride) < 1:
-            raise UnsupportedError("strided_slice: oneDNN has no negative strides")
+            raise UnsupportedError("Slice: oneDNN has no negative strides")
         first = int(first)
         begin[axis] = max(0, first + dims[axis] if first < 0 else first)
         step[axis] = int(stride)
     wide = [n * s for n, s in zip(node.type.shape, step, strict=True)]
     if any(w > d and s > 1 for w, d, s in zip(wide[1:], dims[1:], step[1:], strict=True)):
         # The view's rows would seem to overlap: n·step elements where there are fewer.
-        raise UnsupportedError("strided_slice: a last step that ends beyond the axis")
+        raise UnsupportedError("Slice: a last step that ends beyond the axis")
     return plan.emit("slice", node.type.shape, src=value, begin=begin, step=step)
 
 
@@ -63,12 +63,12 @@ def take(plan: OneDnnProgram, node: Node) -> int:
     """
     index = plan.graph.nodes[node.inputs[1]]
     if index.form != "constant" or index.type.elements != 1:
-        raise UnsupportedError("take: oneDNN takes one constant index only")
+        raise UnsupportedError("Gather: oneDNN takes one constant index only")
     value = plan.tensor(node.inputs[0])
     dims = plan.dims[value]
     axis = node.attributes.get("axis")
     if axis is None:
-        raise UnsupportedError("take: oneDNN takes along one axis only")
+        raise UnsupportedError("Gather: oneDNN takes along one axis only")
     axis = int(axis) % len(dims)
     found = plan.array(index.index)
     at = 0 if found is None else int(found.reshape(())) % dims[axis]

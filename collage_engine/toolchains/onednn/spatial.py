@@ -10,6 +10,7 @@ from typing import Any
 
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
+from collage_engine.records.operator_titles import onnx_type
 from collage_engine.toolchains.onednn.steps import OneDnnProgram
 from collage_engine.toolchains.runtime.per_axis import pads, per_axis
 
@@ -20,7 +21,7 @@ _SPACE = "DHW"
 def _axes(layout: str, wanted: str, op: str) -> tuple[int, ...]:
     """Returns the permutation that takes ``layout`` to ``wanted``."""
     if sorted(layout) != sorted(wanted):
-        raise UnsupportedError(f"{op}: oneDNN has no layout {layout}")
+        raise UnsupportedError(f"{onnx_type(op)}: oneDNN has no layout {layout}")
     return tuple(layout.index(c) for c in wanted)
 
 
@@ -66,7 +67,7 @@ def convolve(plan: OneDnnProgram, node: Node, data: int, filters: int, **fields:
     layout = str(attributes.get("data_layout", "NCHW"))
     rank = len(layout) - 2
     if attributes.get("out_layout", layout) not in (layout, ""):
-        raise UnsupportedError(f"{node.op}: oneDNN keeps the layout of the data")
+        raise UnsupportedError(f"{onnx_type(node.op)}: oneDNN keeps the layout of the data")
     src, undo = image(plan, node, layout, data)
     dims = _logical(node.type.shape, undo)
     groups = int(attributes.get("groups", 1))
@@ -132,7 +133,9 @@ def pool(plan: OneDnnProgram, node: Node) -> int:
     ]
     include = bool(attributes.get("count_include_pad"))
     if average and include and any(n > e for n, e in zip(needed, end, strict=True)):
-        raise UnsupportedError(f"{node.op}: the last windows count elements beyond the padding")
+        raise UnsupportedError(
+            f"{onnx_type(node.op)}: the last windows count elements beyond the padding"
+        )
     alg = "max" if not average else "avg_include" if include else "avg"
     out = plan.emit(
         "pool",
@@ -176,7 +179,7 @@ def adaptive_pool(plan: OneDnnProgram, node: Node) -> int:
     src, undo = _image(plan, node, layout)
     dims = _logical(node.type.shape, undo)
     if any(d != 1 for d in dims[2:]):
-        raise UnsupportedError(f"{node.op}: oneDNN pools adaptively to one element only")
+        raise UnsupportedError(f"{onnx_type(node.op)}: oneDNN pools adaptively to one element only")
     out = global_pool(plan, src, "max" if "max" in node.op else "avg")
     return plan.permute(out, undo)
 
@@ -200,12 +203,16 @@ def resize(plan: OneDnnProgram, node: Node) -> int:
             mode == "asymmetric" and attributes["rounding_method"] == "floor"
         )
         if not (whole and same):
-            raise UnsupportedError(f"{node.op}: oneDNN has no {method} with {mode} coordinates")
+            raise UnsupportedError(
+                f"{onnx_type(node.op)}: oneDNN has no {method} with {mode} coordinates"
+            )
         alg = "nearest"
     elif method == "linear" and mode == "half_pixel":
         alg = "linear"
     else:
-        raise UnsupportedError(f"{node.op}: oneDNN has no {method} with {mode} coordinates")
+        raise UnsupportedError(
+            f"{onnx_type(node.op)}: oneDNN has no {method} with {mode} coordinates"
+        )
     out = plan.emit("resize", dims, src=src, alg=alg)
     return plan.permute(out, undo)
 

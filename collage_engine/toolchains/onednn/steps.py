@@ -12,6 +12,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.operator_titles import onnx_type
 
 Constants = Callable[[int], np.ndarray]
 """A function that returns the value of a constant node."""
@@ -146,7 +147,7 @@ class OneDnnProgram:
             return known
         if self.graph.nodes[index].form != "constant":
             raise UnsupportedError(
-                f"{self.graph.nodes[index].op or 'a value'} is read before it is made"
+                f"{onnx_type(self.graph.nodes[index].op)} is read before it is made"
             )
         value = self.new_value(*self._type_of(index))
         if self._constants is not None:

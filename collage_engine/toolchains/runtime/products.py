@@ -17,6 +17,7 @@ from collage_engine.partition.patterns import Pattern, all_matches, anything
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.operator_titles import onnx_type
 
 HALF = ("float16", "bfloat16")
 WRITTEN_OUT = {
@@ -132,7 +133,7 @@ def products(
 
 def in_an_epilogue_only(op: str, dialect: Dialect) -> str:
     """Return the reason against an operator that only follows a product."""
-    return f"{op}: {dialect.name} runs it only in a product's epilogue"
+    return f"{onnx_type(op)}: {dialect.name} runs it only in a product's epilogue"
 
 
 def refusal(graph: DataflowGraph, nodes: NodeSet, dialect: Dialect) -> str | None:
@@ -158,7 +159,7 @@ def layout_of(left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, 
         UnsupportedError: One strided batch cannot hold the product.
     """
     if 0 in (*left, *right, *result):
-        raise UnsupportedError("matmul: empty matrices")
+        raise UnsupportedError("MatMul: empty matrices")
     a = (1, *left) if len(left) == 1 else left
     b = (*right, 1) if len(right) == 1 else right
     m, k, n = a[-2], a[-1], b[-1]
@@ -172,7 +173,7 @@ def layout_of(left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, 
     if many_a == 1 or lead_a == lead_b:
         strides = {"a": 0 if many_a == 1 else m * k, "b": k * n, "d": m * n, "c": m * n}
         return Layout(m, n, k, many_b, strides)
-    raise UnsupportedError("matmul: a batch that is broadcast along some of its axes only")
+    raise UnsupportedError("MatMul: a batch that is broadcast along some of its axes only")
 
 
 def layout_of_product(graph: DataflowGraph, product: Product) -> Layout:
@@ -223,7 +224,7 @@ def _read_through_transposes(
     if product.transpose_left and _one_matrix(graph, product.right):
         shape = graph.nodes[product.left].type.shape
         if int(np.prod(shape[:-2])) != 1:
-            raise UnsupportedError("matmul: a batch of transposed matrices by one matrix")
+            raise UnsupportedError("MatMul: a batch of transposed matrices by one matrix")
 
 
 def _one_matrix(graph: DataflowGraph, index: int) -> bool:

@@ -9,6 +9,7 @@ from collage_engine.model.opaque_names import is_opaque
 from collage_engine.partition.matching import Match
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.operator_titles import onnx_type
 
 Reason = Callable[[DataflowGraph, NodeIndex], "str | None"]
 """A function that says why a toolchain cannot take the call at an index; None when it can."""
@@ -60,7 +61,7 @@ def against_onnx(
     if open_sizes and any(value.is_open for value in node.types):
         return open_sizes
     if node.op not in FORMS and not node.onnx_nodes and not is_opaque(node.op):
-        return f"{node.op} has no ONNX form"
+        return f"{onnx_type(node.op)} has no ONNX form"
     for value in (*node.types, *(t for i in node.inputs for t in graph.nodes[i].types)):
         if value.dtype not in types:
             return f"{refusal} {value.dtype}"

@@ -6,6 +6,7 @@ from typing import Any
 
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
+from collage_engine.records.operator_titles import onnx_type
 from collage_engine.toolchains.runtime.per_axis import pads, per_axis
 from collage_engine.toolchains.tensorrt.values import Layer, Values
 
@@ -30,7 +31,7 @@ def kernel_layouts(rank: int, transposed: bool) -> str:
 
 def _permuted(c: Values, x: Any, layout: str, wanted: str, op: str) -> Any:
     if sorted(layout) != sorted(wanted):
-        raise UnsupportedError(f"{op} in layout {layout}")
+        raise UnsupportedError(f"{onnx_type(op)} in layout {layout}")
     return c.net.transpose(x, [layout.index(letter) for letter in wanted])
 
 
@@ -48,7 +49,7 @@ class _Kernel:
     def __init__(self, c: Values, node: Node, value: Any, wanted: str, signal: bool) -> None:
         layout = str(node.attributes.get("kernel_layout") or wanted)
         if sorted(layout) != sorted(wanted):
-            raise UnsupportedError(f"{node.op}: kernel layout {layout}")
+            raise UnsupportedError(f"{onnx_type(node.op)}: kernel layout {layout}")
         order = [layout.index(letter) for letter in wanted]
         known = c.array(node.inputs[1], c.net.name_of(value.dtype))
         self.tensor: Any = None
@@ -92,7 +93,7 @@ def _convolution(transposed: bool) -> Layer:
         add = net.network.add_deconvolution_nd if transposed else net.network.add_convolution_nd
         made = add(x, channels, tuple(kernel.shape[2:]), kernel.weights, bias)
         if made is None:
-            raise UnsupportedError(f"{node.op}: TensorRT refused it")
+            raise UnsupportedError(f"{onnx_type(node.op)}: TensorRT refused it")
         if kernel.tensor is not None:
             made.set_input(1, kernel.tensor)
         made.stride_nd, made.dilation_nd = strides, dilation

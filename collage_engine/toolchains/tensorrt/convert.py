@@ -9,6 +9,7 @@ from collage_engine.model.index_set import members, node_set
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.operator_titles import onnx_type
 from collage_engine.records.precision import PRODUCTS
 from collage_engine.records.reasons import short_reason
 from collage_engine.toolchains.tensorrt.library import Api
@@ -124,12 +125,11 @@ class Converter:
             operands = [values.tensor(i) for i in node.inputs]
         try:
             found = layer(values, node, self._in_precision(node, operands))
-        except UnsupportedError as error:
-            said = str(error).removeprefix(f"{node.op}: ")
-            raise UnsupportedError(f"{node.op}: {said}") from None
         except (TypeError, ValueError, AttributeError) as error:
             # These are the binding's own words on what this release lacks or takes differently.
-            raise UnsupportedError(f"{node.op}: {short_reason(error, line='first')}") from error
+            raise UnsupportedError(
+                f"{onnx_type(node.op)}: {short_reason(error, line='first')}"
+            ) from error
         if found is None:
             return  # held as 8-bit values in another form
         self._check(node, found if isinstance(found, list) else [found])
@@ -155,18 +155,22 @@ class Converter:
     def _check(self, node: Node, found: list[Any]) -> None:
         """Checks that TensorRT infers the type that the graph states."""
         if len(found) != len(node.types):
-            raise UnsupportedError(f"{node.op}: {len(node.types)} results, not {len(found)}")
+            raise UnsupportedError(
+                f"{onnx_type(node.op)}: {len(node.types)} results, not {len(found)}"
+            )
         for tensor, kind in zip(found, node.types, strict=True):
             allowed = [self.net.dtype(kind.dtype)]
             if self.half is not None and kind.dtype == "float32":
                 allowed.append(self.net.dtype(self.half))
             if tuple(tensor.shape) != tuple(kind.shape):
                 raise UnsupportedError(
-                    f"{node.op}: TensorRT makes {list(tensor.shape)} of it, not {kind}"
+                    f"{onnx_type(node.op)}: TensorRT makes {list(tensor.shape)} of it, not {kind}"
                 )
             if tensor.dtype not in allowed:
                 made = self.net.name_of(tensor.dtype)
-                raise UnsupportedError(f"{node.op}: TensorRT makes {made} of it, not {kind}")
+                raise UnsupportedError(
+                    f"{onnx_type(node.op)}: TensorRT makes {made} of it, not {kind}"
+                )
 
     def _mark(self, values: Values, index: int, name: str) -> None:
         tensor = values.tensor(index)

@@ -220,7 +220,7 @@ def _same(c: Values, node: Node, inputs: list[Any]) -> Any:
 def _dropout(c: Values, node: Node, inputs: list[Any]) -> Any:
     if len(node.types) == 1:
         return inputs[0]
-    raise UnsupportedError("nn.dropout: its mask")
+    raise UnsupportedError("Dropout: its mask")
 
 
 LAYERS: dict[str, Layer] = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.graph import Node, TensorType
 from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.operator_titles import onnx_type
 from collage_engine.toolchains.runtime.per_axis import pads, per_axis
 from collage_engine.toolchains.tensorrt import anchors
 from collage_engine.toolchains.tensorrt.network import NAMES
@@ -89,18 +90,18 @@ def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
     """Returns why TensorRT cannot be expected to compute a call; None where it can."""
     node = graph.nodes[index]
     if node.op not in LAYERS:
-        return f"{node.op} has no TensorRT layer"
+        return f"{onnx_type(node.op)} has no TensorRT layer"
     for value in (*node.types, *_operands(graph, node)):
         if value.dtype not in NAMES:
             return f"TensorRT computes no {value.dtype}"
         if 0 in value.shape:
-            return f"{node.op}: an empty tensor"
+            return f"{onnx_type(node.op)}: an empty tensor"
         if len(value.shape) > MOST_AXES:
-            return f"{node.op}: more than {MOST_AXES} axes"
+            return f"{onnx_type(node.op)}: more than {MOST_AXES} axes"
         if value.dtype in NO_FLOATS and node.op not in SMALL_READERS:
-            return f"{node.op}: TensorRT computes no {value.dtype} but what QDQ asks for"
+            return f"{onnx_type(node.op)}: TensorRT computes no {value.dtype} but what QDQ asks for"
         if value.dtype == "bool" and node.op not in BOOLEAN:
-            return f"{node.op}: TensorRT computes it of no truth values"
+            return f"{onnx_type(node.op)}: TensorRT computes it of no truth values"
     if node.op in _CHECKS:
         return _CHECKS[node.op](graph, node)
     return None
@@ -116,16 +117,16 @@ def _spatial(graph: DataflowGraph, node: Node) -> str | None:
     for name in ("data_layout", "layout", "out_layout"):
         layout = str(node.attributes.get(name) or logical)
         if sorted(layout) != sorted(logical):
-            return f"{node.op} in layout {layout}"
+            return f"{onnx_type(node.op)} in layout {layout}"
     if graph.nodes[node.inputs[0]].type.dtype not in FLOATS:
-        return f"{node.op} of {graph.nodes[node.inputs[0]].type.dtype}"
+        return f"{onnx_type(node.op)} of {graph.nodes[node.inputs[0]].type.dtype}"
     return None
 
 
 def _convolution(graph: DataflowGraph, node: Node) -> str | None:
     kinds = {graph.nodes[i].type.dtype for i in node.inputs} | {node.type.dtype}
     if len(kinds) > 1:
-        return f"{node.op} of {' and '.join(sorted(kinds))}"
+        return f"{onnx_type(node.op)} of {' and '.join(sorted(kinds))}"
     return _spatial(graph, node)
 
 
@@ -140,7 +141,7 @@ def _pool(graph: DataflowGraph, node: Node) -> str | None:
     a = node.attributes
     rank = len(node.type.shape) - 2
     if set(per_axis(a.get("dilation", 1), rank)) != {1}:
-        return f"{node.op}: windows with gaps"
+        return f"{onnx_type(node.op)}: windows with gaps"
     found = _spatial(graph, node)
     if found is not None or "avg" not in node.op or not a.get("ceil_mode"):
         return found
@@ -152,7 +153,7 @@ def _pool(graph: DataflowGraph, node: Node) -> str | None:
     for d, axis in enumerate(axes):
         whole = anchors.floor_size(taken[axis], window[d], strides[d], before[d] + after[d])
         if whole != node.type.shape[axis]:
-            return f"{node.op}: windows that reach beyond the padding"
+            return f"{onnx_type(node.op)}: windows that reach beyond the padding"
     return None
 
 
@@ -160,39 +161,39 @@ def _adaptive(graph: DataflowGraph, node: Node) -> str | None:
     taken, given = graph.nodes[node.inputs[0]].type.shape[2:], node.type.shape[2:]
     layout = str(node.attributes.get("layout") or anchors.logical_layout(len(given)))
     if layout != anchors.logical_layout(len(given)):
-        return f"{node.op} in layout {layout}"
+        return f"{onnx_type(node.op)} in layout {layout}"
     if any(t % g for t, g in zip(taken, given, strict=True)):
-        return f"{node.op} from {list(taken)} to {list(given)}"
+        return f"{onnx_type(node.op)} from {list(taken)} to {list(given)}"
     return None
 
 
 def _attention(graph: DataflowGraph, node: Node) -> str | None:
     if node.attributes.get("causal_mask") or node.attributes.get("window_size"):
-        return f"{node.op} with a causal mask"
+        return f"{onnx_type(node.op)} with a causal mask"
     return None
 
 
 def _resize(graph: DataflowGraph, node: Node) -> str | None:
     a = node.attributes
     if a["layout"] not in ("NCHW", "NCDHW"):
-        return f"{node.op} in layout {a['layout']}"
+        return f"{onnx_type(node.op)} in layout {a['layout']}"
     if a["coordinate_transformation_mode"] not in anchors.COORDINATES:
-        return f"{node.op}: coordinates {a['coordinate_transformation_mode']}"
+        return f"{onnx_type(node.op)}: coordinates {a['coordinate_transformation_mode']}"
     if a["method"] not in anchors.METHODS:
-        return f"{node.op} by {a['method']}"
+        return f"{onnx_type(node.op)} by {a['method']}"
     if node.op == "image.resize3d" and a["method"] == "cubic":
-        return f"{node.op} by cubic"
+        return f"{onnx_type(node.op)} by cubic"
     if str(a.get("rounding_method") or "") not in anchors.ROUNDING:
-        return f"{node.op}: rounding {a['rounding_method']}"
+        return f"{onnx_type(node.op)}: rounding {a['rounding_method']}"
     return None
 
 
 def _grid_sample(graph: DataflowGraph, node: Node) -> str | None:
     a = node.attributes
     if a.get("layout") != "NCHW" or len(node.type.shape) != 4:
-        return f"{node.op} in layout {a.get('layout')}"
+        return f"{onnx_type(node.op)} in layout {a.get('layout')}"
     if a["method"] not in anchors.SAMPLING or a["padding_mode"] not in anchors.BORDERS:
-        return f"{node.op} by {a['method']}, {a['padding_mode']}"
+        return f"{onnx_type(node.op)} by {a['method']}, {a['padding_mode']}"
     return None
 
 
@@ -202,7 +203,7 @@ def _pad(graph: DataflowGraph, node: Node) -> str | None:
     if mode not in ("constant", "reflect", "replicate", "circular"):
         return f"nn.pad in mode {mode}"
     if any(w < 0 for w in widths):
-        return "nn.pad by less than nothing"
+        return "Pad by less than nothing"
     return None
 
 
@@ -210,37 +211,37 @@ def _sorted(graph: DataflowGraph, node: Node) -> str | None:
     a = node.attributes
     shape = graph.nodes[node.inputs[0]].type.shape
     if not shape:
-        return f"{node.op} of a scalar"
+        return f"{onnx_type(node.op)} of a scalar"
     extent = shape[int(a.get("axis", -1)) % len(shape)]
     count = int(a["k"]) if node.op == "topk" and int(a["k"]) >= 1 else extent
     if count > MOST_SORTED:
-        return f"{node.op}: TensorRT gives {MOST_SORTED} elements in order at most"
+        return f"{onnx_type(node.op)}: TensorRT gives {MOST_SORTED} elements in order at most"
     return None
 
 
 def _scatter(graph: DataflowGraph, node: Node) -> str | None:
     if node.attributes.get("reduction", "update") not in ("update", "none"):
-        return f"{node.op} that reduces"
+        return f"{onnx_type(node.op)} that reduces"
     return None
 
 
 def _quantize(graph: DataflowGraph, node: Node) -> str | None:
     small = node.type.dtype if node.op == "quantize" else graph.nodes[node.inputs[0]].type.dtype
     if small not in ("int8", "uint8") and not (node.op == "dequantize" and small == "int32"):
-        return f"{node.op} with {small}"
+        return f"{onnx_type(node.op)} with {small}"
     return None
 
 
 def _floating(graph: DataflowGraph, node: Node) -> str | None:
     """Returns why a layer that has no integers cannot compute a call; None where it can."""
     if node.type.dtype in WHOLE:
-        return f"{node.op} of {node.type.dtype}"
+        return f"{onnx_type(node.op)} of {node.type.dtype}"
     return None
 
 
 def _negated(graph: DataflowGraph, node: Node) -> str | None:
     if graph.nodes[node.inputs[0]].type.dtype not in FLOATS:
-        return f"{node.op} of {graph.nodes[node.inputs[0]].type.dtype}"
+        return f"{onnx_type(node.op)} of {graph.nodes[node.inputs[0]].type.dtype}"
     return None
 
 

@@ -12,6 +12,7 @@ from collage_engine.model.numpy_types import numpy_type
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeSet
+from collage_engine.records.operator_titles import onnx_type
 from collage_engine.toolchains.tensorrt.network import MIDDLE, Net
 
 Constants = Callable[[int], np.ndarray]
@@ -76,7 +77,7 @@ class Values:
         elif index in self.shifted or index in self.counted:
             found = self.cast_as(self.steps(index), node.type.dtype)
         else:
-            raise UnsupportedError(f"{node.op or 'a value'} is read before it is made")
+            raise UnsupportedError(f"{onnx_type(node.op)} is read before it is made")
         self.made[index] = found
         return found
 
