@@ -183,7 +183,7 @@ def test_a_bias_after_the_activation_is_refused() -> None:
         {"w": normal(8, 6), "b": normal(6)},
         (4, 6),
     )
-    assert reason.startswith("add:")
+    assert reason.startswith("Add:")
 
 
 def test_a_batch_broadcast_along_some_axes_is_refused() -> None:

@@ -105,7 +105,7 @@ class HostRule(PartitionRule):
     def why_not(self, scope: Scope, index: int) -> Explanation | None:
         if self.stays(scope, index):
             return None
-        return 0, f"{self.name}: {describe(scope.graph, index)} must be lowered"
+        return Explanation(0, f"{describe(scope.graph, index)} must be lowered")
 
 
 @dataclass(frozen=True)
