@@ -115,7 +115,7 @@ def place_shapes(
         settings: The options of all runs together; by default ten minutes on all toolchains.
         out: Folder of the artifact; none is written without it.
         nearest: Whether the artifact pads inputs to the next larger shape, along the dimensions
-            where a check on values shows that this changes no result.
+            where the graph proves that this changes no result.
         pins: Pins, written as for ``collage place --pin``.
         listener: Takes the events of all runs.
 

@@ -784,8 +784,8 @@ ABOUT_SHAPES = (
 )
 PAD_SMALLER_INPUTS = "Pad smaller inputs to the next larger shape"
 ABOUT_PADDING = (
-    "The exported artifact then also takes sizes in between, along the dimensions where a check on "
-    "values shows that padding changes no result."
+    "The exported artifact then also takes sizes in between, along the dimensions where it is "
+    "proved that padding changes no result."
 )
 NO_NAMED_DIMENSIONS = (
     "The model names no dimension: all sizes of its inputs are fixed. Other sizes can be given "

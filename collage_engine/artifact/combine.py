@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from collage_engine.artifact.artifact import check_target_folder, put_artifact
 from collage_engine.artifact.loader.entries import (
+    axes_of,
     sample_files,
     shape_text,
     shapes_of,
+    unexplained_axis,
 )
 from collage_engine.artifact.loader.run_artifact import MANIFEST
 from collage_engine.artifact.manifest import read_manifest
 from collage_engine.artifact.pieces import Pieces, write_pieces
 from collage_engine.build.built import MODULE_FILE
 from collage_engine.records.errors import ArtifactError
-from collage_engine.records.reasons import last_line, one_sentence
-from collage_engine.records.shapes import Sharing
+from collage_engine.records.shapes import PaddingProofs, Sharing
 
 PIECES = "pieces"
 """The folder of an artifact that holds what its modules are made of."""
@@ -39,16 +38,13 @@ OF_AN_ENTRY = (
     "unmeasured",
 )
 """What a manifest says of one shape; all else is the same for all shapes."""
-CHECK_TIMEOUT_S = 600.0
-"""Seconds that the check of padding may take; chosen: it runs each entry once or twice."""
 
 
 def combine_artifacts(
     folders: Sequence[Path],
     dims: Sequence[Mapping[str, int]],
     out: Path,
-    *,
-    nearest: bool = False,
+    padding: PaddingProofs | None = None,
 ) -> dict[str, Any]:
     """Write an artifact with an entry for each of several artifacts of one model.
 
@@ -56,8 +52,8 @@ def combine_artifacts(
         folders: The artifacts, each for other shapes of the inputs.
         dims: For each of them the sizes of the dimensions that tell it from the others.
         out: The folder to write; it must be new, empty or an artifact.
-        nearest: Whether inputs are padded to the next larger entry, along the dimensions where a
-            check on values shows that no result changes.
+        padding: For each dimension the proof that inputs may be padded to the next larger entry
+            along it, or why there is none; None: inputs are not to be padded.
 
     Returns:
         The manifest. Its ``sizes`` say how many bytes the modules take, and would take apart; its
@@ -75,8 +71,8 @@ def combine_artifacts(
     def fill(folder: Path) -> None:
         made.update(_fill(folder, folders, manifests, dims))
         _write_manifest(folder, made)
-        if nearest:
-            made["padding"], made["not_padded"] = _check_padding(folder)
+        if padding is not None:
+            made["padding"], made["not_padded"] = _padding(made["entries"], padding)
             _write_manifest(folder, made)
 
     put_artifact(out, fill)
@@ -216,15 +212,28 @@ def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     (folder / MANIFEST).write_text(text, encoding="utf-8")
 
 
-def _check_padding(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Check, in a process of its own, where padding changes no result."""
-    command = [sys.executable, "-m", "collage_engine.artifact.padding", str(folder)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=CHECK_TIMEOUT_S)
-    except subprocess.TimeoutExpired as error:
-        raise ArtifactError(f"padding was not checked within {error.timeout:g} s") from error
-    if done.returncode != 0:
-        why = one_sentence(last_line(done.stderr, f"status {done.returncode}"), str(folder))
-        raise ArtifactError(f"padding cannot be checked: {why}")
-    padding, refused = json.loads(last_line(done.stdout))
+def _padding(
+    entries: Sequence[Mapping[str, Any]], proofs: PaddingProofs
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return along which axes inputs are padded and outputs cut, and why not along the others."""
+    padding: dict[str, Any] = {}
+    refused: dict[str, str] = {}
+    odd = unexplained_axis(entries)
+    for dim, proof in proofs.items():
+        if not all(dim in entry["dims"] for entry in entries):
+            refused[dim] = "not every shape was named by its size"
+        elif odd is not None:
+            refused[dim] = f"axis {odd[1]} of the output {odd[0]!r} follows no single dimension"
+        elif isinstance(proof, str):
+            refused[dim] = f"that this changes no result is not proved: {proof}"
+        else:
+            axes = [axes_of(entries, dim, kind) or {} for kind in ("inputs", "outputs")]
+            proved = [{name: [*found] for name, found in each.items()} for each in proof]
+            if axes != proved or not axes[0]:
+                refused[dim] = "other axes than those of the dimension have its sizes"
+                continue
+            padding[dim] = {
+                kind: [[name, axis] for name, along in each.items() for axis in along]
+                for kind, each in zip(("inputs", "outputs"), axes, strict=True)
+            }
     return padding, refused

@@ -174,7 +174,7 @@ def add_dimension_options(parser: argparse.ArgumentParser) -> None:
         "--nearest",
         action="store_true",
         help="the artifact pads inputs to the next larger shape that it has, along the dimensions "
-        "where a check on values shows that this changes no result",
+        "where the graph proves that this changes no result",
     )
 
 

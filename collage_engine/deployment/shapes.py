@@ -84,7 +84,7 @@ def place_shapes(
         choices: The shapes, at least two.
         settings: The options of all runs; the budget is that of all of them together.
         out: Folder of the artifact; None: nothing is exported.
-        nearest: Whether the artifact pads inputs, along dimensions where that is harmless.
+        nearest: Whether the artifact pads inputs, where that is proved to be harmless.
         prepare: Is called with each document before its run, such as to set its pins.
         session: The file in which all shapes are kept; runs and shapes that it holds stay in it.
             None: nowhere.
@@ -108,6 +108,7 @@ def place_shapes(
     wanted = p.ShapesOpen(model=p.ModelOpen(path=str(path)), choices=tuple(choices))
     entries = engine.shapes_open(wanted).entries
     handles = [entry.document for entry in entries]
+    proofs = engine.padding(path, list(choices[0].dims)) if nearest else None
     if session is not None:
         engine.continue_from(handles[0], session)
     weights_bytes = sum(entry.model.weights_bytes for entry in entries)
@@ -143,7 +144,7 @@ def place_shapes(
         if out is not None:
             dims = [choice.dims for choice in choices]
             with _saved_after_failure(engine, handles[0], session):
-                manifest = combine_artifacts(folders, dims, Path(out), nearest=nearest)
+                manifest = combine_artifacts(folders, dims, Path(out), padding=proofs)
             sharing = sharing_of(manifest)
     for run in runs:
         run.shapes, run.sharing = list(rows), sharing

@@ -16,7 +16,7 @@ from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
 from collage_engine.records.results import Opened, RunUpdate
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.shapes import ShapeChoice, Sharing
+from collage_engine.records.shapes import PaddingProofs, ShapeChoice, Sharing
 
 Answer = TypeVar("Answer")
 Shapes = dict[str, tuple[int, ...]]
@@ -90,6 +90,16 @@ class DimensionsJob(Job[dict[str, tuple[str, ...]]]):
     """Find the inputs that have each dimension that a model names; nothing is imported."""
 
     name = "dimensions"
+    limit_s = OPEN_LIMIT_S
+    opens = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaddingJob(Job[PaddingProofs]):
+    """Prove along which dimensions inputs may be padded; nothing is imported."""
+
+    dims: tuple[str, ...]
+    name = "padding"
     limit_s = OPEN_LIMIT_S
     opens = True
 

@@ -20,6 +20,13 @@ MOST_ELEMENTS = 2**40
 """Elements of an input, at most; chosen: terabytes, more than any machine has."""
 
 
+AxesOfValues = dict[str, tuple[int, ...]]
+"""Axes by the name of an input or output."""
+PaddingProofs = dict[str, tuple[AxesOfValues, AxesOfValues] | str]
+"""For each dimension the axes of inputs and outputs along which inputs may be padded and outputs
+are cut; or why it is not proved that this changes no result."""
+
+
 class ShapeChoice(Checked, frozen=True, kw_only=True):
     """One shape that the user asked for: sizes of named dimensions, and of whole inputs."""
 

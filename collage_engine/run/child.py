@@ -21,7 +21,7 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import CollageError
 from collage_engine.records.jobs import JobCall
 from collage_engine.records.results import Opened, RunUpdate
-from collage_engine.records.shapes import Sharing
+from collage_engine.records.shapes import PaddingProofs, Sharing
 from collage_engine.toolchains.asking import note_questions
 from collage_engine.wording import stages as say
 
@@ -133,6 +133,13 @@ def _resolve_shapes(job: jobs.ResolveShapesJob, control: RunControl) -> tuple[jo
     )
 
 
+def _padding(job: jobs.PaddingJob, control: RunControl) -> PaddingProofs:
+    from collage_engine.model.onnx_file import read_without_weights
+    from collage_engine.model.padding import paddable_dimensions
+
+    return paddable_dimensions(read_without_weights(job.path), job.dims)
+
+
 def _dimensions(job: jobs.DimensionsJob, control: RunControl) -> dict[str, tuple[str, ...]]:
     from collage_engine.model.dimensions import symbolic_dimensions
     from collage_engine.model.onnx_file import read_without_weights
@@ -207,6 +214,7 @@ DO: dict[type[jobs.Job[Any]], Callable[[Any, RunControl], Any]] = {
     jobs.ForgetJob: _forget,
     jobs.ResolveShapesJob: _resolve_shapes,
     jobs.DimensionsJob: _dimensions,
+    jobs.PaddingJob: _padding,
     jobs.PreflightJob: _preflight,
     jobs.EnumerateJob: _enumerate,
     jobs.RunJob: _run,

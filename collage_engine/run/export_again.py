@@ -17,6 +17,8 @@ from collage_engine.artifact.combine import combine_artifacts, sharing_of
 from collage_engine.build.build import build_cover, write_module
 from collage_engine.candidates.inputs import model_samples, run_tolerance, unchecked
 from collage_engine.candidates.open_model import OpenModel
+from collage_engine.model.onnx_file import read_without_weights
+from collage_engine.model.padding import paddable_dimensions
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import Sharing
@@ -87,7 +89,7 @@ def export_together(
         entries: For each shape what opens the model, the sizes of its named dimensions, and the
             run.
         out: The artifact's folder; None: the artifact is returned.
-        nearest: Whether inputs are padded where that is harmless.
+        nearest: Whether inputs are padded where that is proved to be harmless.
 
     Returns:
         The artifact as a gzipped tar archive, None where it was written to ``out``; and what its
@@ -105,7 +107,10 @@ def export_together(
             export(opened, run=run, out=str(folders[-1]))
         together = Path(out) if out is not None else Path(scratch) / "artifact"
         dims = [dims for _, dims, _ in entries]
-        manifest = combine_artifacts(folders, dims, together, nearest=nearest)
+        proofs = None
+        if nearest:
+            proofs = paddable_dimensions(read_without_weights(path), dims[0])
+        manifest = combine_artifacts(folders, dims, together, padding=proofs)
         content = _archive(together, path) if out is None else None
     return content, sharing_of(manifest)
 

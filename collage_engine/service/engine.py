@@ -34,7 +34,7 @@ from collage_engine.records.event import Done, Event, Measured, Probing, Provisi
 from collage_engine.records.placement import Run
 from collage_engine.records.results import RunUpdate
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.shapes import MOST_SHAPES, ShapeChoice
+from collage_engine.records.shapes import MOST_SHAPES, PaddingProofs, ShapeChoice
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
@@ -284,6 +284,11 @@ class Engine:
                     f"{choices[place].text} and {other.text} are the same shapes: name one of them"
                 )
         return found
+
+    def padding(self, path: str | Path, dims: Sequence[str]) -> PaddingProofs:
+        """Prove along which of a model's dimensions inputs may be padded."""
+        path = str(user_path(str(path)).resolve())
+        return self._side_job(jobs.PaddingJob(path=path, dims=tuple(dims)))
 
     def input_shapes(
         self,

@@ -281,8 +281,8 @@ class ExportShapes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     document: str
     path: str | None = None
     nearest: bool = False
-    """Whether inputs are padded to the next larger shape, along dimensions where a check on values
-    shows that this changes no result."""
+    """Whether inputs are padded to the next larger shape, along dimensions where it is proved
+    that this changes no result."""
 
 
 class ExportReport(msgspec.Struct, frozen=True, kw_only=True):

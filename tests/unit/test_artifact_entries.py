@@ -82,12 +82,6 @@ def test_the_axes_of_a_dimension_are_those_that_follow_it_in_every_entry():
     assert e.unexplained_axis(flat) == ("y", 1)
 
 
-def test_neighbours_differ_in_one_dimension():
-    assert e.neighbours(ENTRIES, "batch") == [(0, 1), (2, 3)]
-    assert e.neighbours(ENTRIES, "sequence") == [(0, 2), (1, 3)]
-    assert e.neighbours([entry(1, 64), entry(4, 128)], "batch") == []
-
-
 def test_equal_runs_of_bytes_are_stored_once(tmp_path):
     random = np.random.default_rng(0)
 

@@ -208,22 +208,6 @@ def cut(outputs, entry, sizes, padding):
     return found
 
 
-def neighbours(entries: Sequence[Entry], dim: str) -> list[tuple[int, int]]:
-    """Returns pairs (smaller, larger) of entries that differ in one size and follow in it."""
-    found = []
-    for number, entry in enumerate(entries):
-        others = {d: n for d, n in entry["dims"].items() if d != dim}
-        larger = [
-            (other["dims"][dim], k)
-            for k, other in enumerate(entries)
-            if other["dims"][dim] > entry["dims"][dim]
-            and {d: n for d, n in other["dims"].items() if d != dim} == others
-        ]
-        if larger:
-            found.append((number, min(larger)[1]))
-    return found
-
-
 # -- modules ---------------------------------------------------------------------------
 
 
