@@ -15,8 +15,6 @@ from contextlib import contextmanager
 
 import psutil
 
-from collage_engine.machine.recurring import recurring
-
 STEP_S = 0.5
 """Seconds between two looks at the memory of a process tree; chosen: loading a placement of
 gigabytes takes seconds, and a look at a machine with 85 processes takes 2 ms of one processor."""
@@ -66,12 +64,19 @@ def watched_memory(step_s: float = STEP_S) -> Iterator[Callable[[], int]]:
             largest = max(largest, now)
             return largest
 
-    def watch() -> bool:
-        look()
-        return True
+    ended = threading.Event()
 
-    with recurring(watch, step_s, name="collage-memory"):
+    def watch() -> None:
+        while not ended.wait(step_s):
+            look()
+
+    thread = threading.Thread(target=watch, name="collage-memory", daemon=True)
+    thread.start()
+    try:
         yield look
+    finally:
+        ended.set()
+        thread.join()
 
 
 def kill(pid: int) -> None:
