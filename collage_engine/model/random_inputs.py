@@ -9,13 +9,14 @@ outputs then depend on the last bit.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.numpy_types import numpy_type
-from collage_engine.records.graph import TensorType
+from collage_engine.records.graph import Node, TensorType
+from collage_engine.records.numbering import NodeIndex
 
 WORDS = np.array([b"a", b"collage", b"monday", "naïve".encode(), b"x@example.org", b"two words"])
 """Texts that inputs are drawn from; chosen: short ones of several kinds."""
@@ -52,36 +53,52 @@ _HAND_ON = {
 }
 
 
-def _index_limit(graph: DataflowGraph, start: int) -> int | None:
-    """Returns the smallest extent that a parameter's value indexes into; None if there is none."""
-    limit: int | None = None
+_DIVISIONS = {"divide", "floor_divide", "floor_mod", "mod"}
+LARGEST_DIVISOR = 8
+"""Integers that something is divided by are drawn from 1 to this; chosen: quotients of integers by
+small ones differ."""
+
+
+def _readers(graph: DataflowGraph, start: NodeIndex) -> Iterator[tuple[Node, NodeIndex]]:
+    """Yield the nodes that read a parameter as it is, or handed on; each with what it reads."""
     seen = {start}
     stack = [start]
     while stack:
         current = stack.pop()
         for user in graph.users[current]:
             node = graph.nodes[user]
-            extent = None
-            if node.op == "take" and node.inputs[1] == current:
-                axis = node.attributes.get("axis")
-                table = graph.nodes[node.inputs[0]].type
-                extent = table.elements if axis is None else table.shape[axis]
-            elif node.op == "gather_elements" and node.inputs[1] == current:
-                table = graph.nodes[node.inputs[0]].type
-                extent = table.shape[node.attributes["axis"]]
-            elif node.op in ("gather_nd", "scatter_nd", "scatter_elements"):
-                if node.inputs[1] == current:
-                    extent = min(graph.nodes[node.inputs[0]].type.shape, default=1)
-            elif node.op == "one_hot":
-                extent = node.attributes["depth"]
-            elif (node.op in _HAND_ON or node.form in ("tuple", "projection")) and (
-                user not in seen
-            ):
+            yield node, current
+            hands_on = node.op in _HAND_ON or node.form in ("tuple", "projection")
+            if hands_on and user not in seen:
                 seen.add(user)
                 stack.append(user)
-            if extent is not None:
-                limit = extent if limit is None else min(limit, extent)
-    return limit
+
+
+def _index_limit(graph: DataflowGraph, start: NodeIndex) -> int | None:
+    """Return the smallest extent that a parameter's value indexes into; None if there is none."""
+    limits = []
+    for node, current in _readers(graph, start):
+        if node.op == "take" and node.inputs[1] == current:
+            axis = node.attributes.get("axis")
+            table = graph.nodes[node.inputs[0]].type
+            limits.append(table.elements if axis is None else table.shape[axis])
+        elif node.op == "gather_elements" and node.inputs[1] == current:
+            table = graph.nodes[node.inputs[0]].type
+            limits.append(table.shape[node.attributes["axis"]])
+        elif node.op in ("gather_nd", "scatter_nd", "scatter_elements"):
+            if node.inputs[1] == current:
+                limits.append(min(graph.nodes[node.inputs[0]].type.shape, default=1))
+        elif node.op == "one_hot":
+            limits.append(node.attributes["depth"])
+    return min(limits, default=None)
+
+
+def _is_divisor(graph: DataflowGraph, start: NodeIndex) -> bool:
+    """Tell whether something is divided by a parameter, so that it must not be 0."""
+    return any(
+        node.op in _DIVISIONS and node.inputs[1] == current
+        for node, current in _readers(graph, start)
+    )
 
 
 def _normal(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -106,7 +123,8 @@ def random_inputs(
     """Return one array per input, the same for the same seed, range and name.
 
     Integers that index something stay within it; other wide integers are 0 or 1 (masks, lengths),
-    and 1 for another range than the normal one; 8-bit ones take all their values.
+    and 1 for another range than the normal one; divisors are not 0; other 8-bit ones take all their
+    values.
 
     Args:
         graph: The model.
@@ -127,6 +145,8 @@ def random_inputs(
             limit = _index_limit(graph, index)
             if limit is not None:
                 values = random.integers(0, max(limit, 1), kind.shape)
+            elif _is_divisor(graph, index):
+                values = random.integers(1, LARGEST_DIVISOR + 1, kind.shape)
             elif kind.dtype in ("int8", "uint8"):
                 bounds = np.iinfo(kind.dtype)
                 values = random.integers(bounds.min, bounds.max + 1, kind.shape)

@@ -201,6 +201,22 @@ def test_random_floats_come_from_the_range_that_is_asked_for() -> None:
     assert {array.dtype for array in found.values()} == {np.dtype(np.float32)}
 
 
+def test_nothing_is_divided_by_zero() -> None:
+    """An integer divisor of 0 ends a process, or is refused by one runtime and not by another."""
+    kinds = [TensorType((4, 50), dtype) for dtype in ("int64", "int8", "int64")]
+    turned = TensorType((50, 4), "int64")
+    nodes = (
+        *(Node(index=k, form="parameter", types=(kind,)) for k, kind in enumerate(kinds)),
+        Node(index=3, form="call", op="permute_dims", inputs=(0,), types=(turned,)),
+        Node(index=4, form="call", op="divide", inputs=(2, 3), types=(turned,)),
+        Node(index=5, form="call", op="floor_mod", inputs=(1, 1), types=(kinds[1],)),
+    )
+    graph = DataflowGraph(GraphRecord(nodes=nodes, inputs=(0, 1, 2), outputs=(4, 5)))
+    made = random_inputs(graph, (("a", kinds[0]), ("b", kinds[1]), ("c", kinds[2])), 1)
+    assert set(made["a"].ravel().tolist()) == set(range(1, 9)) == set(made["b"].ravel().tolist())
+    assert set(made["c"].ravel().tolist()) == {0, 1}
+
+
 def test_images_are_smooth_pictures_and_other_shapes_white_noise() -> None:
     """Neighbouring pixels are alike; neighbours in white noise have nothing in common."""
 
