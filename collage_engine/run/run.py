@@ -1,61 +1,38 @@
-"""The run: a list of stages from the imported model to the exported artifact."""
+"""The run, from the imported model to the exported artifact, as one function."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.machine.clocks import machine_state
 from collage_engine.machine.processes import watched_memory
 from collage_engine.records.counted import counted
-from collage_engine.records.errors import ArtifactError
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
 from collage_engine.records.results import RunUpdate
 from collage_engine.records.settings import RunSettings
-from collage_engine.run.run_document import (
-    DocumentInputs,
-    UnmeasuredInputs,
-    run_document,
-    unmeasured_document,
-)
-from collage_engine.run.stage import Facts, run_stages, take
-from collage_engine.run.stages.accuracy import KeepTolerance
-from collage_engine.run.stages.calibrate import Calibrate
-from collage_engine.run.stages.compile_only import CompileOnly, ExportUnmeasured
-from collage_engine.run.stages.confirm import Confirm
-from collage_engine.run.stages.enumerate import Enumerate
-from collage_engine.run.stages.export import Export, quiet_enough
-from collage_engine.run.stages.measure import Measure
-from collage_engine.run.stages.mixes import TryMixes
-from collage_engine.run.stages.samples import DrawSamples
-from collage_engine.run.stages.search import SearchCovers
-from collage_engine.run.stages.tune import Tune
-from collage_engine.run.stages.whole_models import TimeWholeModels
-
-STAGES = (
-    DrawSamples(),  # the reference's outputs, which placements are compared with
-    TimeWholeModels(),  # each toolchain alone enters the race: from here on there is an answer
-    TryMixes(),  # what groups of operators take inside the model, and the mixes that follow
-    Measure(),  # isolated costs of the candidates that could matter
-    Tune(),  # better kernels for those that tuning could bring into the best cover
-    SearchCovers(),  # the covers with the least cost
-    Calibrate(),  # costs within the model, and the best covers on these
-    KeepTolerance(),  # the fastest covers within a promised tolerance
-    Confirm(),  # these and all baselines enter the race, as far as there is time; it ends
-    Export(),  # the winner as a folder that runs by itself
-)
-"""What follows the enumeration in a run on a device that is here.
-
-Stages between the whole models and the list of contenders only improve the answer: each asks the
-run's budget how long it may work, and ends early when its time is over or the user stops the run.
-"""
-
-UNMEASURED_STAGES = (CompileOnly(), ExportUnmeasured())
-"""What follows the enumeration in a run on a device that is not here."""
+from collage_engine.run.problem_data import ProblemData
+from collage_engine.run.run_document import DocumentInputs, run_document, unmeasured_document
+from collage_engine.run.stages.accuracy import keep_tolerance
+from collage_engine.run.stages.calibrate import calibrate_costs
+from collage_engine.run.stages.compile_only import compile_unmeasured, export_unmeasured
+from collage_engine.run.stages.confirm import confirm_winner
+from collage_engine.run.stages.enumerate import enumerate_candidates
+from collage_engine.run.stages.export import export_winner, quiet_enough
+from collage_engine.run.stages.measure import measure_candidates
+from collage_engine.run.stages.mixes import try_mixes
+from collage_engine.run.stages.samples import draw_samples
+from collage_engine.run.stages.search import search_covers
+from collage_engine.run.stages.tune import tune_kernels
+from collage_engine.run.stages.whole_models import race_whole_models
+from collage_engine.run.task import RunTask
+from collage_engine.timing.candidate_timing import Measuring
 
 
 def run(
@@ -95,35 +72,97 @@ def run(
     with watched_memory() as control.peak_memory:
         budget = RunBudget.of(settings, spent_s)
         control.ends_at = budget.ends_at
-        facts: Facts = {
-            "budget": budget,
-            "previous": previous,
-            "open_model": _imported(open_model, control),
-            "settings": settings,
-            "pins": pins,
-            "out": out,
-            "run_id": run_id,
-            "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "machine_before": quiet_enough(machine_state(settings.target), settings),
-        }
-        facts = run_stages([Enumerate()], facts, control)
-        if facts["menu"].unmeasurable is None:
-            facts = run_stages(STAGES, facts, control)
-            document = run_document(take(DocumentInputs, facts), control)
-        else:
-            facts = run_stages(UNMEASURED_STAGES, facts, control)
-            document = unmeasured_document(take(UnmeasuredInputs, facts), control)
-        update = RunUpdate(
-            candidates=facts["data"].records(),
-            without_candidates=facts["menu"].without_candidates,
-            constants=dict(facts["data"].constants),
-            run=document,
+        task = RunTask(
+            open_model=_imported(open_model, control),
+            settings=settings,
+            pins=pins,
+            out=out,
+            run_id=run_id,
+            previous=previous,
+            started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            machine_before=quiet_enough(machine_state(settings.target), settings),
         )
-        not_exported: ArtifactError | None = facts.get("not_exported")
-        if not_exported is not None:
-            control.emit(update)  # minutes of measuring are not lost for want of room on a disk
-            raise not_exported
-        return update
+        menu, data = enumerate_candidates(task, budget, control)
+        if menu.unmeasurable is None:
+            return _measured(task, menu, data, budget, control)
+        compiled = compile_unmeasured(task, menu, data, control)
+        artifact = export_unmeasured(task, menu, compiled, control)
+        document = unmeasured_document(task, menu, compiled, artifact, control)
+        return _update(menu, compiled.data, document)
+
+
+def _measured(
+    task: RunTask, menu: Menu, data: ProblemData, budget: RunBudget, control: RunControl
+) -> RunUpdate:
+    """Race the whole models, improve the answer until the time is over, and export the winner.
+
+    Args:
+        task: What the run was asked for.
+        menu: The toolchains and candidates.
+        data: The candidates with the costs that the store holds.
+        budget: The run's time.
+        control: Takes progress, candidates and costs as they become known.
+    """
+    samples = draw_samples(task, control)  # the true outputs, which placements are compared with
+    # Each toolchain alone enters the race: from here on there is an answer.
+    raced = race_whole_models(task, menu, data, samples, budget, control)
+    race = raced.race
+    # What groups of operators take inside the model, and the mixes that follow from that.
+    mixed = try_mixes(task, menu, raced.data, samples.tolerance, race, raced.budget, control)
+    data, budget = mixed.data, mixed.budget
+    with Measuring(
+        task.open_model, menu, task.settings, samples.model_inputs, control.within(math.inf)
+    ) as measuring:
+        # Isolated costs of what could influence the placement.
+        data = measure_candidates(
+            task, menu, data, measuring, mixed.profiled_covers, budget, control
+        )
+        # Better kernels for those that tuning could bring into the best cover.
+        tuned = tune_kernels(task, menu, data, measuring, budget, control)
+        menu, data = tuned.menu, tuned.data
+        searched = search_covers(menu, data, race, control)  # the covers with the least cost
+        # Covers enter the race; what their partitions take there corrects the costs.
+        data, searched = calibrate_costs(
+            task, menu, data, searched, samples.tolerance, race, budget, control
+        )
+        # The fastest covers within a promised tolerance.
+        kept = keep_tolerance(
+            task, data, searched.placements, samples, measuring, race, budget, control
+        )
+    # These and all baselines enter the race, as far as there is time; it ends.
+    confirmed = confirm_winner(task, menu, kept.data, kept.placements, samples, race, control)
+    exported = export_winner(task, menu, samples, confirmed, control)
+    document = run_document(
+        DocumentInputs(
+            task=task,
+            menu=menu,
+            data=kept.data,
+            counts=measuring.counts,
+            tuning=tuned.tuning,
+            answer=searched.answer,
+            placements=kept.placements,
+            samples=samples,
+            kept=kept.kept,
+            confirmed=confirmed,
+            exported=exported,
+        ),
+        control,
+    )
+    update = _update(menu, kept.data, document)
+    if exported.not_exported is not None:
+        control.emit(update)  # minutes of measuring are not lost for want of room on a disk
+        raise exported.not_exported
+    return update
+
+
+def _update(menu: Menu, data: ProblemData, document: Run) -> RunUpdate:
+    """Return the candidates with their costs, and the run's document."""
+    return RunUpdate(
+        candidates=data.records(),
+        without_candidates={name: dict(why) for name, why in menu.without_candidates.items()},
+        constants=dict(data.constants),
+        run=document,
+    )
 
 
 def _imported(open_model: Callable[[], OpenModel], control: RunControl) -> OpenModel:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 
 from collage_engine.candidates.menu import Menu, threads_of
-from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.planning.deployment_limits import limit_verdicts, size_warning
 from collage_engine.planning.search_problem import pin_verdicts
-from collage_engine.records.accuracy import RunTolerance
 from collage_engine.records.counted import counted
-from collage_engine.records.machine_state import MachineState
 from collage_engine.records.pin import PinVerdict
 from collage_engine.records.placement import (
     Baseline,
@@ -35,12 +32,16 @@ from collage_engine.run.chosen_placement import (
 from collage_engine.run.facts import model_facts, settings_facts
 from collage_engine.run.memory import memory_use, memory_verdict
 from collage_engine.run.problem_data import ProblemData
-from collage_engine.run.stages.compile_only import UNMEASURED
+from collage_engine.run.stages.compile_only import UNMEASURED, CompileOnlyResult
+from collage_engine.run.stages.confirm import ConfirmResult
+from collage_engine.run.stages.export import ExportResult
+from collage_engine.run.stages.samples import RunSamples
+from collage_engine.run.task import RunTask
 from collage_engine.run.tolerance_warnings import tolerance_warnings
 from collage_engine.search.problem import Answer
 from collage_engine.trials.accuracy import KeptTolerance
 from collage_engine.trials.baselines import COLLAGE
-from collage_engine.trials.contender import Contender, ContenderResult, Sample
+from collage_engine.trials.contender import ContenderResult
 from collage_engine.trials.race import RaceResult
 from collage_engine.trials.tolerance import accuracy_of
 from collage_engine.tuning.tables import tables_of
@@ -49,29 +50,20 @@ from collage_engine.wording import stages as say
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentInputs:
-    """The facts that the document of a measured run is made of."""
+    """What the document of a measured run is made of."""
 
-    run_id: str
-    started_at: str
-    open_model: OpenModel
+    task: RunTask
     menu: Menu
     data: ProblemData
     counts: CandidateCounts
     tuning: TuneCounts | None
     answer: Answer
     placements: Sequence[Placement]
-    """The covers that were confirmed, in the order of their contenders."""
-    further_samples: tuple[Sample, ...]
-    run_tolerance: RunTolerance
-    not_finite: Mapping[str, float]
+    """The best covers of the search."""
+    samples: RunSamples
     kept: KeptTolerance | None
-    race_result: RaceResult
-    confirmed_how: Literal["full", "quick", "trial"]
-    contenders_left_out: int
-    chosen: Placement
-    machine_before: MachineState
-    machine_after: MachineState
-    artifact: str | None
+    confirmed: ConfirmResult
+    exported: ExportResult
 
 
 def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
@@ -81,20 +73,23 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         inputs: What the stages have found out.
         control: Knows the seconds of the stages, the warnings, and what was cut short.
     """
-    data, race_result = inputs.data, inputs.race_result
+    task, samples, confirmed = inputs.task, inputs.samples, inputs.confirmed
+    data, race_result = inputs.data, confirmed.race_result
     settings, answer, winner = data.settings, inputs.answer, race_result.winner
-    record = inputs.open_model.model.record
+    record = task.open_model.model.record
     baselines = [
         _baseline(inputs, outcome)
         for outcome in race_result.results
         if outcome.contender.kind != "collage"
     ]
     bound = answer.lower_bound_us
-    memory = memory_use(winner, record.weights_bytes, inputs.artifact, control.peak_memory())
+    memory = memory_use(
+        winner, record.weights_bytes, inputs.exported.artifact, control.peak_memory()
+    )
     costs = {c.id: data.costs.cost(c.id) for c in data.candidates}
     unmeasured = _unmeasured(inputs, control)
     return Run(
-        id=inputs.run_id,
+        id=task.run_id,
         name=settings.name,
         model=model_facts(record),
         target=settings.target,
@@ -103,15 +98,15 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         candidates=msgspec.structs.replace(
             inputs.counts, unreached=unmeasured.candidates if unmeasured is not None else 0
         ),
-        placement=inputs.chosen,
+        placement=confirmed.chosen,
         baselines=baselines,
         winner=race_result.named,
         pins=pin_verdicts(data.pins, answer),
         max_abs_error=winner.max_abs_error,
         max_rel_error=winner.max_rel_error,
         seconds=control.total_seconds(),
-        artifact=inputs.artifact,
-        started_at=inputs.started_at,
+        artifact=inputs.exported.artifact,
+        started_at=task.started_at,
         settings=settings_facts(settings),
         residual=_residual(race_result),
         lower_bound_us=bound,
@@ -121,12 +116,12 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         peak_memory_bytes=winner.peak_memory_bytes,
         memory=memory,
         unscheduled=winner.built.unscheduled if winner.built is not None else None,
-        tolerance=inputs.run_tolerance,
-        samples=1 + len(inputs.further_samples),
-        not_finite=dict(inputs.not_finite),
-        machine=[inputs.machine_before, inputs.machine_after],
+        tolerance=samples.run_tolerance,
+        samples=1 + len(samples.further_samples),
+        not_finite=dict(samples.not_finite),
+        machine=[task.machine_before, inputs.exported.machine_after],
         warnings=[
-            *tolerance_warnings(inputs.run_tolerance, race_result.results),
+            *tolerance_warnings(samples.run_tolerance, race_result.results),
             *control.warnings,
             *_unscheduled_warning(winner),
             *size_warning(memory.artifact_bytes, settings),
@@ -134,8 +129,8 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         limits=[*limit_verdicts(answer), *memory_verdict(settings, race_result)],
         accuracy=accuracy_of(
             settings,
-            inputs.run_tolerance.value,
-            1 + len(inputs.further_samples),
+            samples.run_tolerance.value,
+            1 + len(samples.further_samples),
             inputs.kept,
             race_result,
             {candidate.id: candidate.instance for candidate in data.candidates},
@@ -144,10 +139,10 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         rivals=runners_up(data, inputs.placements, race_result),
         tuning=inputs.tuning,
         tied=tied_with_winner(race_result),
-        tables=tables_of(inputs.chosen),
+        tables=tables_of(confirmed.chosen),
         ended=_ended(control),
         unmeasured=unmeasured,
-        confirmation=inputs.confirmed_how,
+        confirmation=confirmed.confirmed_how,
         objective=settings.objective,
         streams=max(1, settings.streams),
         first_answer_s=control.first_answer_s,
@@ -181,65 +176,57 @@ def _unmeasured(inputs: DocumentInputs, control: RunControl) -> Unmeasured | Non
     return Unmeasured(
         candidates=len(left),
         share=len(left) / max(1, len(distinct)),
-        contenders=inputs.contenders_left_out,
+        contenders=inputs.confirmed.contenders_left_out,
         stages=tuple(control.cut_short),
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class UnmeasuredInputs:
-    """The facts that the document of a run without measurements is made of."""
-
-    run_id: str
-    started_at: str
-    open_model: OpenModel
-    menu: Menu
-    data: ProblemData
-    contenders: Sequence[Contender]
-    built: Contender
-    refused: dict[str, str]
-    chosen: Placement
-    artifact: str | None
-
-
-def unmeasured_document(inputs: UnmeasuredInputs, control: RunControl) -> Run:
+def unmeasured_document(
+    task: RunTask,
+    menu: Menu,
+    compiled: CompileOnlyResult,
+    artifact: str | None,
+    control: RunControl,
+) -> Run:
     """Return the document of a run whose device is not here.
 
     Args:
-        inputs: What the stages have found out.
+        task: What the run was asked for.
+        menu: The toolchains and candidates.
+        compiled: What was built.
+        artifact: The artifact's folder; None: there is none.
         control: Knows the seconds of the stages, and the warnings.
     """
-    data, menu = inputs.data, inputs.menu
-    settings, chosen = data.settings, inputs.built
+    settings, chosen = task.settings, compiled.built
     distinct = len({candidate.key for candidate in menu.candidates})
     return Run(
-        id=inputs.run_id,
+        id=task.run_id,
         name=settings.name,
-        model=model_facts(inputs.open_model.model.record),
+        model=model_facts(task.open_model.model.record),
         target=menu.target_text,
         threads=threads_of(settings),
         toolchains=list(menu.states),
         candidates=CandidateCounts(
             enumerated=len(menu.candidates), distinct=distinct, skipped=distinct
         ),
-        placement=inputs.chosen,
+        placement=compiled.chosen,
         baselines=[
             Baseline(
                 name=contender.name,
                 kind=contender.kind,
-                reason=inputs.refused.get(contender.name, contender.reason) or "not measured",
+                reason=compiled.refused.get(contender.name, contender.reason) or "not measured",
                 partitions=len(contender.cover),
             )
-            for contender in inputs.contenders
+            for contender in compiled.contenders
             if contender.name != chosen.name and contender.kind != "collage"
         ],
         winner=UNMEASURED,
-        pins=[PinVerdict(pin=pin.text or pin.kind, state="honoured") for pin in data.pins],
+        pins=[PinVerdict(pin=pin.text or pin.kind, state="honoured") for pin in task.pins],
         max_abs_error=None,
         max_rel_error=None,
         seconds=control.total_seconds(),
-        artifact=inputs.artifact,
-        started_at=inputs.started_at,
+        artifact=artifact,
+        started_at=task.started_at,
         settings=settings_facts(settings),
         device=f"none: {menu.unmeasurable or ''}",
         warnings=list(control.warnings),
@@ -279,8 +266,12 @@ def _baseline(inputs: DocumentInputs, outcome: ContenderResult) -> Baseline:
     assert contender.kind != "collage"
     estimated = None
     if contender.cover:
-        is_winner = contender.module == inputs.race_result.winner.contender.module
-        data = with_profiled_costs(inputs.data, inputs.race_result) if is_winner else inputs.data
+        is_winner = contender.module == inputs.confirmed.race_result.winner.contender.module
+        data = (
+            with_profiled_costs(inputs.data, inputs.confirmed.race_result)
+            if is_winner
+            else inputs.data
+        )
         estimated = baseline_placement(data, outcome).estimated_us
     error = outcome.max_rel_error
     return Baseline(

@@ -32,13 +32,14 @@ from typing import Any
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
+from collage_engine.machine.clocks import machine_state
 from collage_engine.records.errors import CollageError
 from collage_engine.records.settings import RunSettings
-from collage_engine.run.stage import Facts, run_stages, take
-from collage_engine.run.stages.enumerate import Enumerate
-from collage_engine.run.stages.mixes import Mixing, MixInputs
-from collage_engine.run.stages.samples import DrawSamples
-from collage_engine.run.stages.whole_models import TimeWholeModels, timed
+from collage_engine.run.stages.enumerate import enumerate_candidates
+from collage_engine.run.stages.mixes import Mixing
+from collage_engine.run.stages.samples import draw_samples
+from collage_engine.run.stages.whole_models import race_whole_models, timed
+from collage_engine.run.task import RunTask
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.mixes import Mix, MixSettings
 from collage_engine.trials.race import Race
@@ -71,22 +72,24 @@ class Study:
         with control:
             budget = RunBudget.of(self.settings, 0.0)
             control.ends_at = budget.ends_at
-            facts: Facts = {
-                "budget": budget,
-                "previous": None,
-                "open_model": self.opened,
-                "settings": self.settings,
-                "pins": (),
-                "out": None,
-                "run_id": "mixing",
-                "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            }
-            facts = run_stages([Enumerate(), DrawSamples(), TimeWholeModels()], facts, control)
+            task = RunTask(
+                open_model=self.opened,
+                settings=self.settings,
+                pins=(),
+                out=None,
+                run_id="mixing",
+                previous=None,
+                started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+                machine_before=machine_state("cpu"),
+            )
+            menu, data = enumerate_candidates(task, budget, control)
+            samples = draw_samples(task, control)
+            raced = race_whole_models(task, menu, data, samples, budget, control)
             whole_s = time.monotonic() - began
-            race = facts["race"]
+            race = raced.race
             race.ends_at = math.inf
             whole = [one for one in timed(race.results()) if one.contender.eligible]
-            mixing = Mixing(take(MixInputs, facts), EVERYTHING)
+            mixing = Mixing(task, menu, raced.data, samples.tolerance, race, EVERYTHING)
             with control.stage("mixes") as report:
                 times = mixing.profiled(math.inf, report)
             profile_s = time.monotonic() - began - whole_s

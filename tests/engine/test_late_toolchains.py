@@ -10,13 +10,17 @@ from typing import Any
 import onnx
 import pytest
 
-from collage_engine.candidates import menu
+from collage_engine.candidates import menu as menu_module
+from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
+from collage_engine.machine.clocks import machine_state
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
-from collage_engine.run.stages.enumerate import Enumerate, EnumerateInputs, EnumerateResult
+from collage_engine.run.problem_data import ProblemData
+from collage_engine.run.stages.enumerate import enumerate_candidates
+from collage_engine.run.task import RunTask
 from collage_engine.toolchains.registry import NOT_READY, probe_all
 from tests import zoo
 from tests.support.caches import fresh_cache
@@ -38,10 +42,10 @@ def only_tvm_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
             ToolchainState(name=name, available=False, reason=NOT_READY) for name in absent
         )
 
-    monkeypatch.setattr(menu, "probe_all", some)
+    monkeypatch.setattr(menu_module, "probe_all", some)
 
 
-def enumerated(name: str, folder: Path, patch: pytest.MonkeyPatch) -> tuple[EnumerateResult, str]:
+def enumerated(name: str, folder: Path, patch: pytest.MonkeyPatch) -> tuple[Menu, ProblemData, str]:
     """What the stage finds of a model, and the warnings."""
     patch.setenv("COLLAGE_CACHE_DIR", str(fresh_cache(folder / "cache")))
     path = folder / "model.onnx"
@@ -50,10 +54,18 @@ def enumerated(name: str, folder: Path, patch: pytest.MonkeyPatch) -> tuple[Enum
     opened = OpenModel(str(path), {})
     try:
         with RunControl(lambda event: None, threading.Event(), threading.Event()) as control:
-            inputs = EnumerateInputs(
-                open_model=opened, settings=settings, pins=(), budget=RunBudget.of(settings)
+            task = RunTask(
+                open_model=opened,
+                settings=settings,
+                pins=(),
+                out=None,
+                run_id="run",
+                previous=None,
+                started_at="",
+                machine_before=machine_state("cpu"),
             )
-            return Enumerate().run(inputs, control), " ".join(control.warnings)
+            found = enumerate_candidates(task, RunBudget.of(settings), control)
+            return (*found, " ".join(control.warnings))
     finally:
         opened.close()
 
@@ -61,14 +73,14 @@ def enumerated(name: str, folder: Path, patch: pytest.MonkeyPatch) -> tuple[Enum
 def test_it_is_waited_for_where_nothing_else_takes_an_operator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, warnings = enumerated("tagger", tmp_path, monkeypatch)
-    assert {c.instance.toolchain for c in found.data.candidates} == {"tvm", "onnxruntime"}
-    assert found.menu.not_ready == () and not warnings
+    menu, data, warnings = enumerated("tagger", tmp_path, monkeypatch)
+    assert {c.instance.toolchain for c in data.candidates} == {"tvm", "onnxruntime"}
+    assert menu.not_ready == () and not warnings
 
 
 def test_it_is_left_out_with_a_warning_where_there_is_a_placement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, warnings = enumerated("tiny", tmp_path, monkeypatch)
-    assert {c.instance.toolchain for c in found.data.candidates} == {"tvm"}
+    _, data, warnings = enumerated("tiny", tmp_path, monkeypatch)
+    assert {c.instance.toolchain for c in data.candidates} == {"tvm"}
     assert "onnxruntime is left out of this run: it was not ready" in warnings

@@ -15,14 +15,15 @@ import pytest
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
+from collage_engine.machine.clocks import machine_state
 from collage_engine.records.event import Provisional
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.problem_data import ProblemData
-from collage_engine.run.stage import run_stages, take
-from collage_engine.run.stages.enumerate import Enumerate
-from collage_engine.run.stages.mixes import Mixing, MixInputs, MixResult, TryMixes
-from collage_engine.run.stages.samples import DrawSamples
-from collage_engine.run.stages.whole_models import TimeWholeModels
+from collage_engine.run.stages.enumerate import enumerate_candidates
+from collage_engine.run.stages.mixes import Mixing, MixResult, try_mixes
+from collage_engine.run.stages.samples import draw_samples
+from collage_engine.run.stages.whole_models import WholeModelResult, race_whole_models
+from collage_engine.run.task import RunTask
 from collage_engine.trials.contender import ContenderResult
 from collage_engine.trials.mixes import MixSettings
 from tests.support.caches import fresh_cache
@@ -36,10 +37,11 @@ WHATEVER = MixSettings(least_gain=-math.inf, least_saving_us=-math.inf, least_gr
 
 @dataclass
 class Tried:
-    """The stage's inputs, its own result, and what mixing found whatever the mixes promise."""
+    """The race before, the step's own result, and what mixing found whatever the mixes promise."""
 
-    inputs: MixInputs
+    raced: WholeModelResult
     alone: MixResult
+    tolerance: float
     data: ProblemData
     mix: ContenderResult
     answers: list[Provisional]
@@ -60,43 +62,44 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
         settings = RunSettings(toolchains=("tvm", "onednn"), threads=1, budget_s=300.0)
         opened = OpenModel(str(folder / "model.onnx"), {})
         with RunControl(listen, threading.Event(), threading.Event()) as control:
-            facts = {
-                "budget": RunBudget.of(settings, 0.0),
-                "previous": None,
-                "open_model": opened,
-                "settings": settings,
-                "pins": (),
-                "out": None,
-                "run_id": "run",
-                "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            }
-            facts = dict(
-                run_stages([Enumerate(), DrawSamples(), TimeWholeModels()], facts, control)
+            task = RunTask(
+                open_model=opened,
+                settings=settings,
+                pins=(),
+                out=None,
+                run_id="run",
+                previous=None,
+                started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+                machine_before=machine_state("cpu"),
             )
-            inputs = take(MixInputs, facts)
-            alone = TryMixes().run(inputs, control)
+            budget = RunBudget.of(settings)
+            menu, data = enumerate_candidates(task, budget, control)
+            samples = draw_samples(task, control)
+            raced = race_whole_models(task, menu, data, samples, budget, control)
+            race, tolerance = raced.race, samples.tolerance
+            alone = try_mixes(task, menu, raced.data, tolerance, race, raced.budget, control)
             answers.clear()
             with control.stage("mixes") as report:
-                data = Mixing(inputs, WHATEVER).run(240.0, report)
+                data = Mixing(task, menu, raced.data, tolerance, race, WHATEVER).run(240.0, report)
             mixes = [
                 one
-                for one in inputs.race.results()
+                for one in race.results()
                 if one.contender.kind == "collage" and one.measured_us is not None
             ]
             mix = min(mixes, key=lambda one: one.measured_us or 0.0)
-            yield Tried(inputs, alone, data, mix, answers)
+            yield Tried(raced, alone, tolerance, data, mix, answers)
         opened.close()
 
 
 def test_a_model_of_few_candidates_is_left_to_the_search(tried: Tried) -> None:
-    assert tried.alone.data is tried.inputs.data
+    assert tried.alone.data is tried.raced.data
 
 
 def test_a_mix_has_every_operator_once_and_right_numbers(tried: Tried) -> None:
     mix = tried.mix
     operators = sorted(number for part in mix.contender.cover for number in part.nodes)
-    assert operators == list(range(len(tried.inputs.open_model.model.graph.operators)))
-    assert mix.max_rel_error is not None and mix.max_rel_error < tried.inputs.tolerance
+    assert operators == list(range(sum(node.form == "call" for node in tried.data.graph.nodes)))
+    assert mix.max_rel_error is not None and mix.max_rel_error < tried.tolerance
 
 
 def test_partitions_of_the_fastest_mix_are_candidates(tried: Tried) -> None:
@@ -105,7 +108,7 @@ def test_partitions_of_the_fastest_mix_are_candidates(tried: Tried) -> None:
 
 
 def test_a_mix_is_announced_only_where_it_is_the_fastest(tried: Tried) -> None:
-    leader = tried.inputs.race.leader
+    leader = tried.raced.race.leader
     assert leader is not None
     if leader.contender.kind == "collage":
         shown = tried.answers[-1].run.placement

@@ -16,11 +16,13 @@ from collage_engine.partition.candidate import make_candidate
 from collage_engine.records.cost import UNKNOWN, Cost
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import Cancelled, MeasureError
+from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages import measure
-from collage_engine.run.stages.measure import Measure, MeasureInputs
+from collage_engine.run.stages.measure import measure_candidates
+from collage_engine.run.task import RunTask
 from collage_engine.store.store import Store
 from collage_engine.timing.candidate_timing import Measuring
 from tests.support.candidates import data_of, row
@@ -44,11 +46,15 @@ def lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "busy", lambda: None)
     monkeypatch.setattr(measure, "transition_constants", lambda *_: {})
     monkeypatch.setattr(measure, "make_ready", lambda *_: None)
-    monkeypatch.setattr(measure, "Measuring", LostMeasuring)
 
 
-def a_run(store: Path, whole: Cost) -> tuple[MeasureInputs, ProblemData]:
-    """Two operators; what both take in one partition is as given, and of the parts one arrives."""
+def measured(
+    store: Path, whole: Cost, control: RunControl
+) -> tuple[ProblemData, ProblemData, CandidateCounts]:
+    """What is known before and after of a model that nothing can be measured of.
+
+    Two operators; what both take in one partition is as given, and of the parts one arrives.
+    """
     graph = chain("nn.relu", "nn.relu")
     costs = {(0, 1): whole, (0,): UNKNOWN, (1,): UNKNOWN}
     rows = [
@@ -62,24 +68,27 @@ def a_run(store: Path, whole: Cost) -> tuple[MeasureInputs, ProblemData]:
     opened = SimpleNamespace(
         store=Store(store), with_stored_costs=lambda _, costs: costs.with_isolated(arrived)
     )
-    inputs = MeasureInputs(
+    nowhere = cast("Any", None)
+    task = RunTask(
         open_model=cast("Any", opened),
-        menu=cast("Any", None),
-        data=data,
-        model_inputs={},
-        profiled_covers=(),
-        budget=RunBudget.of(settings),
+        settings=settings,
+        pins=(),
+        out=None,
+        run_id="run",
         previous=None,
+        started_at="",
+        machine_before=nowhere,
     )
-    return inputs, data
+    measuring = LostMeasuring(cast("Any", opened), nowhere, settings, {}, control)
+    budget = RunBudget.of(settings)
+    after = measure_candidates(task, nowhere, data, measuring, (), budget, control)
+    return data, after, measuring.counts
 
 
 @pytest.mark.usefixtures("lost")
 def test_with_a_cover_the_run_goes_on_and_says_so(tmp_path: Path) -> None:
-    inputs, data = a_run(tmp_path / "store.sqlite", IN_TRIAL)
     control = RunControl()
-    result = Measure().run(inputs, control)
-    after, counts = result.data, result.counts
+    data, after, counts = measured(tmp_path / "store.sqlite", IN_TRIAL, control)
     assert (counts.distinct, counts.skipped, counts.from_trials) == (3, 1, 2)
     assert [after.costs.cost(c.id).median_us for c in data.candidates] == [100.0, 7.0, None]
     assert control.cut_short == ["measure"]
@@ -88,9 +97,8 @@ def test_with_a_cover_the_run_goes_on_and_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("lost")
 def test_without_one_the_run_ends_with_the_reason(tmp_path: Path) -> None:
-    inputs, _ = a_run(tmp_path / "store.sqlite", UNKNOWN)
     with pytest.raises(MeasureError, match="killed by SIGKILL"):
-        Measure().run(inputs, RunControl())
+        measured(tmp_path / "store.sqlite", UNKNOWN, RunControl())
 
 
 @pytest.mark.usefixtures("lost")
@@ -101,8 +109,7 @@ def test_all_are_counted_where_the_time_ends_before_the_turn_of_the_first(
         raise Cancelled("the time is over")
 
     monkeypatch.setattr(measure, "make_ready", end)
-    inputs, _ = a_run(tmp_path / "store.sqlite", IN_TRIAL)
-    counts = Measure().run(inputs, RunControl()).counts
+    _, _, counts = measured(tmp_path / "store.sqlite", IN_TRIAL, RunControl())
     assert (counts.distinct, counts.skipped, counts.from_trials) == (3, 1, 2)
 
 

@@ -1,4 +1,4 @@
-"""The stage that keeps a promised tolerance: covers are run for their error before they compete."""
+"""The step that keeps a promised tolerance: covers are run for their error before they compete."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.model.importer import ImportedModel
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import Cancelled
-from collage_engine.records.placement import CandidateCounts, Placement
+from collage_engine.records.placement import Placement
 from collage_engine.records.work import work_of_operators
 from collage_engine.run.contenders import with_eligibility
 from collage_engine.run.problem_data import ProblemData, candidates_of
+from collage_engine.run.stages.samples import RunSamples
+from collage_engine.run.task import RunTask
 from collage_engine.search.problem import Problem
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.toolchains.registry import about
 from collage_engine.trials.accuracy import KeptTolerance
 from collage_engine.trials.baselines import COLLAGE
-from collage_engine.trials.contender import Contender, Sample
+from collage_engine.trials.contender import Contender
 from collage_engine.trials.error_propagation import isolated_errors
 from collage_engine.trials.mixed_precision import (
     LEVELS,
@@ -50,107 +51,81 @@ WORST_OF_SAMPLES = 1.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class AccuracyInputs:
-    """The best covers so far, and what is needed to run covers and to measure candidates."""
-
-    open_model: OpenModel
-    data: ProblemData
-    measuring: Measuring
-    placements: tuple[Placement, ...]
-    sample: Sample
-    further_samples: tuple[Sample, ...]
-    tolerance: float
-    race: Race
-    budget: RunBudget
-
-
-@dataclass(frozen=True, kw_only=True)
 class AccuracyResult:
     """Covers that keep the tolerance."""
 
     data: ProblemData
-    counts: CandidateCounts
     placements: tuple[Placement, ...]
     kept: KeptTolerance | None
     """None: no tolerance was promised."""
 
 
-class KeepTolerance:
-    """Replaces the fastest covers by the fastest that keep the tolerance end to end.
+def keep_tolerance(
+    task: RunTask,
+    data: ProblemData,
+    placements: tuple[Placement, ...],
+    samples: RunSamples,
+    measuring: Measuring,
+    race: Race,
+    budget: RunBudget,
+    control: RunControl,
+) -> AccuracyResult:
+    """Replace the fastest covers by the fastest that keep a promised tolerance end to end.
 
-    Where none keeps it, the placements stay as they are and the user is warned.
+    Where none keeps it, the placements stay as they are and the user is warned; the race checks the
+    tolerance of each.
     """
-
-    name = "accuracy"
-    inputs = AccuracyInputs
-
-    def run(self, inputs: AccuracyInputs, control: RunControl) -> AccuracyResult:
-        """Find the covers, if the run promised a tolerance."""
-        data = inputs.data
-        if not is_promised(data.settings):
-            return _unchanged(inputs)
-        seconds = inputs.budget.to_improve_s
-        if seconds < WORTH_TRYING_S or data.settings.confirmation == "quick":
-            if data.settings.confirmation != "quick":
-                control.cut("accuracy")
-            return _unchanged(inputs)
-        model = inputs.open_model.model
-        part = control.within(seconds)
-        deadline = time.monotonic() + seconds
-        wider = _WiderCandidates(model, data, inputs.measuring, inputs.tolerance, deadline)
-        with control.stage("accuracy") as report:
-            samples = (inputs.sample, *inputs.further_samples)
-            given = ToleranceInput(
-                model=model,
-                problem=data.problem(),
-                candidates=data.candidates,
-                costs=data.costs,
-                samples=samples,
-                tolerance=inputs.tolerance,
-                widened=wider.measure_rest,
-                mixed=wider.add_mixed,
-                control=part,
-                on_step=report.progress,
-            )
-            try:
-
-                def run(cover: tuple[Candidate, ...]) -> Trial:
-                    part.check()
-                    contender = Contender(name=COLLAGE, kind="collage", cover=cover)
-                    return inputs.race.try_cover(
-                        with_eligibility(data, contender), ends_at=deadline
-                    )
-
-                kept = run_proposals(covers_within(given), run)
-            except Cancelled:
-                control.cut("accuracy")
-                return _unchanged(inputs)
-            report.detail = summary_of(kept, inputs.tolerance)
-        data = wider.data
-        known = {frozenset(candidates_of(p)): p for p in inputs.placements}
-        problem = data.problem()
-        found = tuple(
-            known.get(frozenset(map(str, tried.cover)))
-            or data.placement(tried.cover, problem, tried.cost_us)
-            for tried in chosen_covers(kept)
+    unchanged = AccuracyResult(data=data, placements=placements, kept=None)
+    if not is_promised(data.settings):
+        return unchanged
+    seconds = budget.to_improve_s
+    if seconds < WORTH_TRYING_S or task.is_quick:
+        if not task.is_quick:
+            control.cut("accuracy")
+        return unchanged
+    model = task.open_model.model
+    part = control.within(seconds)
+    deadline = time.monotonic() + seconds
+    wider = _WiderCandidates(model, data, measuring, samples.tolerance, deadline)
+    with control.stage("accuracy") as report:
+        given = ToleranceInput(
+            model=model,
+            problem=data.problem(),
+            candidates=data.candidates,
+            costs=data.costs,
+            samples=samples.all,
+            tolerance=samples.tolerance,
+            widened=wider.measure_rest,
+            mixed=wider.add_mixed,
+            control=part,
+            on_step=report.progress,
         )
-        if not found:
-            control.warn(say.TOLERANCE_NOT_KEPT.format(tolerance=f"{inputs.tolerance:g}"))
-        return AccuracyResult(
-            data=data,
-            counts=inputs.measuring.counts,
-            placements=found or inputs.placements,
-            kept=kept,
-        )
+        try:
 
+            def run(cover: tuple[Candidate, ...]) -> Trial:
+                part.check()
+                contender = Contender(name=COLLAGE, kind="collage", cover=cover)
+                return race.try_cover(with_eligibility(data, contender), ends_at=deadline)
 
-def _unchanged(inputs: AccuracyInputs) -> AccuracyResult:
-    """Return the placements as they were; the confirmation checks the tolerance of each."""
+            kept = run_proposals(covers_within(given), run)
+        except Cancelled:
+            control.cut("accuracy")
+            return unchanged
+        report.detail = summary_of(kept, samples.tolerance)
+    data = wider.data
+    known = {frozenset(candidates_of(p)): p for p in placements}
+    problem = data.problem()
+    found = tuple(
+        known.get(frozenset(map(str, tried.cover)))
+        or data.placement(tried.cover, problem, tried.cost_us)
+        for tried in chosen_covers(kept)
+    )
+    if not found:
+        control.warn(say.TOLERANCE_NOT_KEPT.format(tolerance=f"{samples.tolerance:g}"))
     return AccuracyResult(
-        data=inputs.data,
-        counts=inputs.measuring.counts,
-        placements=inputs.placements,
-        kept=None,
+        data=data,
+        placements=found or placements,
+        kept=kept,
     )
 
 

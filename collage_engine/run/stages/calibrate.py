@@ -1,24 +1,22 @@
-"""The stage that corrects costs by what partitions take within a model, and searches again."""
+"""The step that corrects costs by what partitions take within a model, and searches again."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from collage_engine.candidates.menu import Menu
-from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import InfeasibleError
-from collage_engine.records.placement import Placement
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.contenders import with_eligibility
 from collage_engine.run.problem_data import ProblemData
-from collage_engine.run.stages.search import find_covers
+from collage_engine.run.stages.search import SearchResult, find_covers
+from collage_engine.run.task import RunTask
 from collage_engine.run.trials_of_run import profiled_covers
-from collage_engine.search.problem import Answer, Problem
+from collage_engine.search.problem import Problem
 from collage_engine.trials.baselines import COLLAGE
 from collage_engine.trials.calibration import (
     CalibrationInput,
@@ -43,57 +41,39 @@ WORTH_CALIBRATING_S = 8.0
 in some seconds."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CalibrateInputs:
-    """The best covers so far, and what is needed to run covers."""
-
-    open_model: OpenModel
-    menu: Menu
-    data: ProblemData
-    answer: Answer
-    placements: tuple[Placement, ...]
-    tolerance: float
-    race: Race
-    budget: RunBudget
-
-
-@dataclass(frozen=True, kw_only=True)
-class CalibrateResult:
-    """Costs within the model and the best covers on these."""
-
-    data: ProblemData
-    answer: Answer
-    placements: tuple[Placement, ...]
-    """Best first, by the search; last the cover that ran fastest, where it is none of these."""
-
-
-class Calibrate:
-    """Runs covers whole, and searches again on what their partitions take there.
+def calibrate_costs(
+    task: RunTask,
+    menu: Menu,
+    data: ProblemData,
+    searched: SearchResult,
+    tolerance: float,
+    race: Race,
+    budget: RunBudget,
+    control: RunControl,
+) -> tuple[ProblemData, SearchResult]:
+    """Have covers enter the race, and search again on what their partitions take there.
 
     Where time is short, the covers that were profiled before have to do. Where there are none, and
     where no cover could be run, everything stays as it is.
+
+    Returns:
+        Costs within the model, and the best covers on these, best first; last the cover that ran
+        fastest, where it is none of the others.
     """
-
-    name = "calibrate"
-    inputs = CalibrateInputs
-
-    def run(self, inputs: CalibrateInputs, control: RunControl) -> CalibrateResult:
-        """Calibrate costs, unless there is nothing to learn or no time for it."""
-        data = inputs.data
-        found: Found = (inputs.answer, list(inputs.placements))
-        # On a device the VM's clock sees calls being issued, and one graph for all of them; there
-        # candidates are timed as they run in the model: in a graph, their weights from memory.
-        on_processor = inputs.menu.target.kind == "cpu"
-        wanted = data.settings.in_place and on_processor and data.settings.confirmation != "quick"
-        seconds = calibration_share(data.settings) * inputs.budget.to_improve_s
-        if wanted and is_worthwhile(found, data.candidates, data.costs):
-            if seconds < WORTH_CALIBRATING_S:
-                control.cut("calibrate")
-                seconds = 0.0
-            profiled = profiled_covers(inputs.race, data)
-            if seconds or profiled:
-                return _calibrated(inputs, found, control, seconds, profiled)
-        return CalibrateResult(data=data, answer=inputs.answer, placements=inputs.placements)
+    found: Found = (searched.answer, list(searched.placements))
+    # On a device the VM's clock sees calls being issued, and one graph for all of them; there
+    # candidates are timed as they run in the model: in a graph, their weights from memory.
+    on_processor = menu.target.kind == "cpu"
+    wanted = data.settings.in_place and on_processor and not task.is_quick
+    seconds = calibration_share(data.settings) * budget.to_improve_s
+    if wanted and is_worthwhile(found, data.candidates, data.costs):
+        if seconds < WORTH_CALIBRATING_S:
+            control.cut("calibrate")
+            seconds = 0.0
+        profiled = profiled_covers(race, data)
+        if seconds or profiled:
+            return _calibrated(task, menu, data, found, tolerance, race, control, seconds, profiled)
+    return data, searched
 
 
 def calibration_share(settings: RunSettings) -> float:
@@ -102,13 +82,16 @@ def calibration_share(settings: RunSettings) -> float:
 
 
 def _calibrated(
-    inputs: CalibrateInputs,
+    task: RunTask,
+    menu: Menu,
+    data: ProblemData,
     found: Found,
+    tolerance: float,
+    race: Race,
     control: RunControl,
     seconds: float,
     profiled: Sequence[ProfiledCover],
-) -> CalibrateResult:
-    data, model = inputs.data, inputs.open_model.model
+) -> tuple[ProblemData, SearchResult]:
     settings = CalibrationSettings()
     seconds = min(seconds, settings.seconds(data.settings.budget_s))
 
@@ -117,7 +100,7 @@ def _calibrated(
 
     def search(costs: CostTable) -> Found | None:
         try:
-            result = find_covers(data.with_costs(costs), inputs.menu.without_candidates)
+            result = find_covers(data.with_costs(costs), menu.without_candidates)
         except InfeasibleError as error:
             control.log(say.NO_SEARCH_WITHIN_MODEL.format(reason=error))
             return None
@@ -128,14 +111,14 @@ def _calibrated(
 
         def run(cover: CandidateIds) -> Trial:
             candidates = tuple(data.by_id[name] for name in cover)
-            tolerance = learning_tolerance(candidates, inputs.tolerance)
+            loose = learning_tolerance(candidates, tolerance)
             contender = Contender(name=COLLAGE, kind="collage", cover=candidates, eligible=False)
-            if tolerance is None:
+            if loose is None:
                 contender = with_eligibility(data, contender)
-            return inputs.race.try_cover(contender, ends_at=ends_at, tolerance=tolerance)
+            return race.try_cover(contender, ends_at=ends_at, tolerance=loose)
 
         given = CalibrationInput(
-            graph=model.graph,
+            graph=task.open_model.model.graph,
             candidates=data.candidates,
             costs=data.costs,
             found=found,
@@ -149,8 +132,5 @@ def _calibrated(
         )
         calibrated = run_proposals(calibrate(given, settings), run)
         report.detail = calibrated.detail
-    return CalibrateResult(
-        data=data.with_costs(calibrated.costs),
-        answer=calibrated.answer,
-        placements=tuple(calibrated.placements),
-    )
+    placements = tuple(calibrated.placements)
+    return data.with_costs(calibrated.costs), SearchResult(calibrated.answer, placements)

@@ -1,4 +1,4 @@
-"""The stages of a run whose device is not here: a placement is compiled and exported, never timed.
+"""The steps of a run whose device is not here: a placement is compiled and exported, never timed.
 
 There is nothing to search on, so nothing is claimed to be fastest: the user's own placement is
 taken if one was given, else greedy partitioning in the user's order of toolchains, which is what
@@ -33,6 +33,7 @@ from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError, ToolchainError
 from collage_engine.records.placement import Placement
 from collage_engine.run.problem_data import ProblemData
+from collage_engine.run.task import RunTask
 from collage_engine.run.tolerance_warnings import refuse_unchecked, sample_warnings
 from collage_engine.trials.baselines import unmeasured_choices
 from collage_engine.trials.contender import Contender
@@ -42,16 +43,6 @@ UNMEASURED = "unmeasured"
 """The ``winner`` of a run in which nothing could be timed."""
 BUILD_SECONDS = 1800.0
 """Seconds that one build may take; chosen: the largest models take some minutes."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompileOnlyInputs:
-    """The candidates, none of which can be measured here."""
-
-    open_model: OpenModel
-    menu: Menu
-    data: ProblemData
-    out: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,104 +62,79 @@ class CompileOnlyResult:
     chosen: Placement
 
 
-class CompileOnly:
-    """Builds the first choice that honours the pins and can be built."""
+def compile_unmeasured(
+    task: RunTask, menu: Menu, data: ProblemData, control: RunControl
+) -> CompileOnlyResult:
+    """Build the first choice that honours the pins and can be built; nothing is measured.
 
-    name = "build"
-    inputs = CompileOnlyInputs
+    Raises:
+        InfeasibleError: No choice honours the pins.
+        MeasureError: No output could ever be checked, and an artifact is wanted.
+        ToolchainError: No choice can be built.
+    """
+    opened = task.open_model
+    reason = menu.unmeasurable or ""
+    control.warn(say.NOTHING_MEASURED.format(reason=reason))
+    if data.settings.tune_budget_s > 0:
+        control.warn(say.NOTHING_TUNED.format(reason=reason))
+    contenders = unmeasured_choices(
+        call_graph(opened.model.graph), menu, data.settings, pinned_to_host(data.pins)
+    )
+    possible = _possible(contenders, data)
+    sample, *_ = samples = model_samples(opened.model, data.settings)
+    not_finite = unchecked(samples)
+    if task.out is not None:
+        outputs = [name for name, _ in opened.model.outputs]
+        refuse_unchecked(outputs, not_finite, data.settings)
+    for sentence in sample_warnings(not_finite, data.settings):
+        control.warn(sentence)
+    with control.stage("build") as report:
+        chosen, folder, built, refused = _build_first(opened, possible, control)
+        report.detail = f"{chosen.name}, {counted(len(built.parts), 'partition')}"
+    cover = _candidates_of(menu, chosen, built)
+    known = {candidate.id for candidate in menu.candidates}
+    new = [candidate for candidate in cover if candidate.id not in known]
+    # Nothing was measured: neither costs nor hand-overs are known.
+    data = data.with_candidates([*menu.candidates, *new], data.costs)
+    problem = data.problem()
+    return CompileOnlyResult(
+        data=data,
+        contenders=tuple(contenders),
+        built=chosen,
+        refused=refused,
+        module_folder=folder,
+        sample=sample,
+        chosen=data.placement([candidate.id for candidate in cover], problem),
+    )
 
-    def run(self, inputs: CompileOnlyInputs, control: RunControl) -> CompileOnlyResult:
-        """Choose and build a placement without measuring.
 
-        Raises:
-            InfeasibleError: No choice honours the pins.
-            MeasureError: No output could ever be checked, and an artifact is wanted.
-            ToolchainError: No choice can be built.
-        """
-        opened, menu, data = inputs.open_model, inputs.menu, inputs.data
-        reason = menu.unmeasurable or ""
-        control.warn(say.NOTHING_MEASURED.format(reason=reason))
-        if data.settings.tune_budget_s > 0:
-            control.warn(say.NOTHING_TUNED.format(reason=reason))
-        contenders = unmeasured_choices(
-            call_graph(opened.model.graph), menu, data.settings, pinned_to_host(data.pins)
+def export_unmeasured(
+    task: RunTask, menu: Menu, compiled: CompileOnlyResult, control: RunControl
+) -> str | None:
+    """Write the built module as an artifact that says it was not measured.
+
+    Returns:
+        The artifact's folder; None: the run was not asked for one.
+    """
+    if task.out is None:
+        return None
+    model, settings = task.open_model.model, task.settings
+    sample = compiled.sample
+    tolerance = run_tolerance(model, settings, sample.inputs)
+    with control.stage("export") as report:
+        contents = ArtifactContents(
+            inputs=sample.inputs,
+            outputs=sample.truth,
+            tolerance=tolerance.value,
+            by_output=tolerance.by_output,
+            placement=compiled.chosen,
+            target=menu.target_text,
+            versions={s.name: s.version or "" for s in menu.states if s.version},
+            unmeasured=menu.unmeasurable or "",
         )
-        possible = _possible(contenders, data)
-        sample, *_ = samples = model_samples(opened.model, data.settings)
-        not_finite = unchecked(samples)
-        if inputs.out is not None:
-            outputs = [name for name, _ in opened.model.outputs]
-            refuse_unchecked(outputs, not_finite, data.settings)
-        for sentence in sample_warnings(not_finite, data.settings):
-            control.warn(sentence)
-        with control.stage("build") as report:
-            chosen, folder, built, refused = _build_first(opened, possible, control)
-            report.detail = f"{chosen.name}, {counted(len(built.parts), 'partition')}"
-        cover = _candidates_of(menu, chosen, built)
-        known = {candidate.id for candidate in menu.candidates}
-        new = [candidate for candidate in cover if candidate.id not in known]
-        # Nothing was measured: neither costs nor hand-overs are known.
-        data = data.with_candidates([*menu.candidates, *new], data.costs)
-        problem = data.problem()
-        return CompileOnlyResult(
-            data=data,
-            contenders=tuple(contenders),
-            built=chosen,
-            refused=refused,
-            module_folder=folder,
-            sample=sample,
-            chosen=data.placement([candidate.id for candidate in cover], problem),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExportUnmeasuredInputs:
-    """The built module and where to write it."""
-
-    open_model: OpenModel
-    menu: Menu
-    data: ProblemData
-    out: str | None
-    module_folder: Path
-    sample: ModelSample
-    chosen: Placement
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExportUnmeasuredResult:
-    """Where the artifact lies."""
-
-    artifact: str | None
-    """None: the run was not asked for one."""
-
-
-class ExportUnmeasured:
-    """Writes the built module as an artifact that says it was not measured."""
-
-    name = "export"
-    inputs = ExportUnmeasuredInputs
-
-    def run(self, inputs: ExportUnmeasuredInputs, control: RunControl) -> ExportUnmeasuredResult:
-        """Write the artifact, if the run was asked for one."""
-        if inputs.out is None:
-            return ExportUnmeasuredResult(artifact=None)
-        model, settings = inputs.open_model.model, inputs.data.settings
-        sample = inputs.sample
-        tolerance = run_tolerance(model, settings, sample.inputs)
-        with control.stage("export") as report:
-            contents = ArtifactContents(
-                inputs=sample.inputs,
-                outputs=sample.truth,
-                tolerance=tolerance.value,
-                by_output=tolerance.by_output,
-                placement=inputs.chosen,
-                target=inputs.menu.target_text,
-                versions={s.name: s.version or "" for s in inputs.menu.states if s.version},
-                unmeasured=inputs.menu.unmeasurable or "",
-            )
-            write_artifact(model, inputs.module_folder, Path(inputs.out), contents)
-            report.detail = inputs.out
-        return ExportUnmeasuredResult(artifact=inputs.out)
+        write_artifact(model, compiled.module_folder, Path(task.out), contents)
+        report.detail = task.out
+    return task.out
 
 
 def _possible(contenders: Sequence[Contender], data: ProblemData) -> list[Contender]:

@@ -1,4 +1,4 @@
-"""The stage in which the best covers and all baselines enter the race, and the race ends."""
+"""The step in which the best covers and all baselines enter the race, and the race ends."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ import msgspec
 
 from collage_engine.build.built import MODULE_FILE
 from collage_engine.candidates.menu import Menu
-from collage_engine.candidates.open_model import OpenModel
-from collage_engine.control.budget import RunBudget
 from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
 from collage_engine.model.dataflow_graph import DataflowGraph
@@ -24,34 +22,18 @@ from collage_engine.run.candidates_of_run import candidates_of_run
 from collage_engine.run.chosen_placement import chosen_placement
 from collage_engine.run.contenders import with_eligibility
 from collage_engine.run.problem_data import ProblemData
+from collage_engine.run.stages.samples import RunSamples
 from collage_engine.run.stages.whole_models import timed
+from collage_engine.run.task import RunTask
 from collage_engine.run.trials_of_run import open_race
-from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.trials.baselines import COLLAGE, baselines
-from collage_engine.trials.contender import Contender, Sample
+from collage_engine.trials.contender import Contender
 from collage_engine.trials.objective import confirming_settings
 from collage_engine.trials.race import Race, RaceResult
 from collage_engine.trials.runner import Module
 
 QUICK_S = 6.0
 """Seconds for the last rounds of a quick confirmation, whatever the budget; chosen."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConfirmInputs:
-    """The race so far, the search's best covers, and what baselines there are."""
-
-    open_model: OpenModel
-    menu: Menu
-    data: ProblemData
-    measuring: Measuring
-    placements: tuple[Placement, ...]
-    sample: Sample
-    further_samples: tuple[Sample, ...]
-    tolerance: float
-    race: Race
-    budget: RunBudget
-    previous: Run | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,69 +49,67 @@ class ConfirmResult:
     """Contenders that were not timed end to end for want of time."""
 
 
-class Confirm:
-    """Has the best covers and all baselines enter the race, and ends it.
+def confirm_winner(
+    task: RunTask,
+    menu: Menu,
+    data: ProblemData,
+    placements: Sequence[Placement],
+    samples: RunSamples,
+    race: Race,
+    control: RunControl,
+) -> ConfirmResult:
+    """Have the best covers and all baselines enter the race, and end it.
 
     A quick confirmation races the best cover, the placement of the run before and the baseline that
     was the fastest then.
+
+    Raises:
+        CollageError: None of the contenders can be built and run.
+        Cancelled: The user stopped the run.
     """
-
-    name = "confirm"
-    inputs = ConfirmInputs
-
-    def run(self, inputs: ConfirmInputs, control: RunControl) -> ConfirmResult:
-        """Time the contenders end to end and choose the fastest.
-
-        Raises:
-            CollageError: None of the contenders can be built and run.
-            Cancelled: The user stopped the run.
-        """
-        # From here on whole models are timed: no other child may hold memory or processors.
-        inputs.measuring.close()
-        data = inputs.data
-        quick = data.settings.confirmation == "quick"
-        with control.stage("confirm") as report:
-            race = _race_of_objective(inputs, control)
-            found = [(placement, data.cover_of(placement)) for placement in inputs.placements]
-            others = _baselines(inputs, race)
-            if quick:
-                graph = inputs.open_model.model.graph
-                found = [*found[:1], *_placement_before(inputs.previous, graph, inputs.menu)]
-                others = _fastest_before(others, inputs.previous) or others[:1]
-            _enter(race, data, [cover for _, cover in found], others, report)
-            if quick:
-                race.ends_at = min(race.ends_at, time.monotonic() + QUICK_S)
-            result = race.finish(report.progress)
-            report.detail = f"{result.named} wins"
-        latency = data.settings.objective == "latency"
-        # Those for another objective may be built otherwise, which their keys do not say.
-        inputs.open_model.keep_modules(_worth_keeping(result, race.modules) if latency else {})
-        if result.left_out and not quick:
-            control.cut("confirm")
-        how: Literal["full", "quick", "trial"] = "quick" if quick or result.left_out else "full"
-        return ConfirmResult(
-            race_result=result,
-            chosen=chosen_placement(data, [placement for placement, _ in found], result),
-            confirmed_how=how if result.fresh else "trial",
-            contenders_left_out=result.left_out,
-        )
+    quick = task.is_quick
+    with control.stage("confirm") as report:
+        race = _race_of_objective(task, samples, race, control)
+        found = [(placement, data.cover_of(placement)) for placement in placements]
+        others = _baselines(task, menu, data, race)
+        if quick:
+            graph = task.open_model.model.graph
+            found = [*found[:1], *_placement_before(task.previous, graph, menu)]
+            others = _fastest_before(others, task.previous) or others[:1]
+        _enter(race, data, [cover for _, cover in found], others, report)
+        if quick:
+            race.ends_at = min(race.ends_at, time.monotonic() + QUICK_S)
+        result = race.finish(report.progress)
+        report.detail = f"{result.named} wins"
+    latency = data.settings.objective == "latency"
+    # Those for another objective may be built otherwise, which their keys do not say.
+    task.open_model.keep_modules(_worth_keeping(result, race.modules) if latency else {})
+    if result.left_out and not quick:
+        control.cut("confirm")
+    how: Literal["full", "quick", "trial"] = "quick" if quick or result.left_out else "full"
+    return ConfirmResult(
+        race_result=result,
+        chosen=chosen_placement(data, [placement for placement, _ in found], result),
+        confirmed_how=how if result.fresh else "trial",
+        contenders_left_out=result.left_out,
+    )
 
 
-def _race_of_objective(inputs: ConfirmInputs, control: RunControl) -> Race:
+def _race_of_objective(task: RunTask, samples: RunSamples, race: Race, control: RunControl) -> Race:
     """Return the race that decides: the run's, or one of several instances or of slow calls.
 
     Until here placements were timed by their latency, whatever the objective, since costs are
     latencies. For another objective they enter another race, those first that were the fastest.
     """
-    race, settings = inputs.race, inputs.data.settings
+    settings = task.settings
     if settings.objective == "latency":
         return race
     known = [one.contender for one in timed(race.results()) if one.contender.eligible]
     race.close()
     other = open_race(
-        inputs.open_model,
-        [inputs.sample, *inputs.further_samples],
-        inputs.tolerance,
+        task.open_model,
+        samples.all,
+        samples.tolerance,
         control,
         confirming_settings(settings),
         ends_at=race.ends_at,
@@ -139,13 +119,10 @@ def _race_of_objective(inputs: ConfirmInputs, control: RunControl) -> Race:
     return other
 
 
-def _baselines(inputs: ConfirmInputs, race: Race) -> list[Contender]:
+def _baselines(task: RunTask, menu: Menu, data: ProblemData, race: Race) -> list[Contender]:
     """Return all baselines, the users' own ones first, then those that were the fastest so far."""
-    calls = call_graph(inputs.open_model.model.graph)
-    found = [
-        with_eligibility(inputs.data, one)
-        for one in baselines(calls, inputs.menu, inputs.data.settings, len(inputs.placements))
-    ]
+    calls = call_graph(task.open_model.model.graph)
+    found = [with_eligibility(data, one) for one in baselines(calls, menu, data.settings, 0)]
     us = {one.contender.module: one.measured_us or math.inf for one in timed(race.results())}
     return sorted(
         found,
@@ -174,7 +151,6 @@ def _enter(
             name=COLLAGE if place == 0 else f"{COLLAGE} {place + 1}",
             kind="collage",
             cover=cover,
-            order=place,
         )
         for place, cover in enumerate(covers)
     ]

@@ -1,17 +1,15 @@
-"""The stage that enumerates the candidates and refuses at once what cannot be placed."""
+"""The step that enumerates the candidates and refuses at once what cannot be placed."""
 
 from __future__ import annotations
 
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
 from collage_engine.candidates.host_candidates import pinned_to_host
 from collage_engine.candidates.menu import Menu, Probing
-from collage_engine.candidates.open_model import OpenModel
 from collage_engine.candidates.precision import missing_precision
 from collage_engine.candidates.preflight import menu_update
 from collage_engine.candidates.runtime_facts import runtime_facts
@@ -26,6 +24,7 @@ from collage_engine.records.errors import InfeasibleError, ToolchainFault
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.problem_data import ProblemData
+from collage_engine.run.task import RunTask
 from collage_engine.search.api import Search, solve
 from collage_engine.toolchains.asking import asking
 from collage_engine.toolchains.registry import about
@@ -40,98 +39,76 @@ LEAST_SET_UP_S = 10.0
 nothing had to be compiled."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class EnumerateInputs:
-    """What the candidates follow from."""
+def enumerate_candidates(
+    task: RunTask, budget: RunBudget, control: RunControl
+) -> tuple[Menu, ProblemData]:
+    """Enumerate what every toolchain could run of the model, with the costs that the store holds.
 
-    open_model: OpenModel
-    settings: RunSettings
-    pins: tuple[Pin, ...]
-    budget: RunBudget
+    Toolchains that are not ready in time are left out, unless there is no placement without them:
+    then they are waited for.
 
+    Raises:
+        InfeasibleError: The pins contradict each other, or a node has no toolchain.
+        CollageError: The user's own placements name what does not exist.
+    """
+    model, settings = task.open_model.model, task.settings
+    with control.stage("enumerate") as report:
+        report.progress(0, 1, say.WHAT_TOOLCHAINS_RUN)
 
-@dataclass(frozen=True, kw_only=True)
-class EnumerateResult:
-    """The candidates, with the costs that the store held."""
+        def on_probe(name: str) -> None:
+            what = say.LOOKING_FOR.format(toolchain=name)
+            report.progress(0, 1, what)
 
-    menu: Menu
-    data: ProblemData
-
-
-class Enumerate:
-    """Enumerates what every toolchain could run of the model."""
-
-    name = "enumerate"
-    inputs = EnumerateInputs
-
-    def run(self, inputs: EnumerateInputs, control: RunControl) -> EnumerateResult:
-        """Enumerate the candidates.
-
-        Toolchains that are not ready in time are left out, unless there is no placement without
-        them: then they are waited for.
-
-        Raises:
-            InfeasibleError: The pins contradict each other, or a node has no toolchain.
-            CollageError: The user's own placements name what does not exist.
-        """
-        model, settings = inputs.open_model.model, inputs.settings
-        with control.stage("enumerate") as report:
-            report.progress(0, 1, say.WHAT_TOOLCHAINS_RUN)
-
-            def on_probe(name: str) -> None:
-                what = say.LOOKING_FOR.format(toolchain=name)
-                report.progress(0, 1, what)
-
-            waited_for = named_toolchains(inputs.pins, settings)
-            ready_by = time.monotonic() + set_up_s(inputs.budget)
-            while True:
-                probing = Probing(on_probe=on_probe, ready_by=ready_by, waited_for=waited_for)
-                menu = inputs.open_model.menu(
-                    settings, pinned_to_host(inputs.pins), probing, control.faults
-                )
-                for state in menu.states:
-                    if state.fault:
-                        control.faults.leave_out(state.name, state.reason or "")
-                learn(menu.states)  # what the run says names toolchains by their titles
-                missed = [n for n in menu.not_ready if _compiles_for(n, menu.target.kind)]
-                late = [not_ready_in_words(missed)] if missed else []
-                out = [
-                    say.LEFT_OUT.format(toolchain=n, reason=why)
-                    for n, why in control.faults.left_out.items()
-                ]
-                names = [toolchain.name for toolchain in menu.states]
-                check_placements(model.graph.record, model.record.folded, settings, names)
-                data = _problem_data(inputs, menu)
-                try:
-                    with naming_who_is_absent([*late, *out]):
-                        _check_that_a_cover_exists(data, menu.without_candidates)
-                except InfeasibleError:
-                    if not missed:
-                        raise
-                    waited_for |= frozenset(missed)  # late is better than no answer
-                else:
-                    break
-            for sentence in late:
-                control.warn(sentence)
-            distinct = len({candidate.key for candidate in menu.candidates})
-            report.detail = f"{counted(len(menu.candidates), 'candidate')}, {distinct:,} distinct"
-            control.emit(menu_update(menu))
-        lacking = missing_precision(settings.precision, [o.instance for o in menu.sources])
-        if lacking:
-            control.warn(lacking)
-        return EnumerateResult(menu=menu, data=data)
+        waited_for = named_toolchains(task.pins, settings)
+        ready_by = time.monotonic() + set_up_s(budget)
+        while True:
+            probing = Probing(on_probe=on_probe, ready_by=ready_by, waited_for=waited_for)
+            menu = task.open_model.menu(
+                settings, pinned_to_host(task.pins), probing, control.faults
+            )
+            for state in menu.states:
+                if state.fault:
+                    control.faults.leave_out(state.name, state.reason or "")
+            learn(menu.states)  # what the run says names toolchains by their titles
+            missed = [n for n in menu.not_ready if _compiles_for(n, menu.target.kind)]
+            late = [not_ready_in_words(missed)] if missed else []
+            out = [
+                say.LEFT_OUT.format(toolchain=n, reason=why)
+                for n, why in control.faults.left_out.items()
+            ]
+            names = [toolchain.name for toolchain in menu.states]
+            check_placements(model.graph.record, model.record.folded, settings, names)
+            data = _problem_data(task, menu)
+            try:
+                with naming_who_is_absent([*late, *out]):
+                    _check_that_a_cover_exists(data, menu.without_candidates)
+            except InfeasibleError:
+                if not missed:
+                    raise
+                waited_for |= frozenset(missed)  # late is better than no answer
+            else:
+                break
+        for sentence in late:
+            control.warn(sentence)
+        distinct = len({candidate.key for candidate in menu.candidates})
+        report.detail = f"{counted(len(menu.candidates), 'candidate')}, {distinct:,} distinct"
+        control.emit(menu_update(menu))
+    lacking = missing_precision(settings.precision, [o.instance for o in menu.sources])
+    if lacking:
+        control.warn(lacking)
+    return menu, data
 
 
-def _problem_data(inputs: EnumerateInputs, menu: Menu) -> ProblemData:
+def _problem_data(task: RunTask, menu: Menu) -> ProblemData:
     runtimes = dict.fromkeys(r for source in menu.sources for r in source.instance.runtimes)
-    model = inputs.open_model.model
+    model = task.open_model.model
     return ProblemData(
         graph=model.graph.record,
         candidates=menu.candidates,
         costs=menu.costs,
         constants=runtime_facts(tuple(runtimes), model.record.weights_bytes),
-        pins=inputs.pins,
-        settings=inputs.settings,
+        pins=task.pins,
+        settings=task.settings,
     )
 
 

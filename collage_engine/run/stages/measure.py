@@ -1,4 +1,4 @@
-"""The stage that measures isolated costs of the candidates that could influence the placement.
+"""The step that measures isolated costs of the candidates that could influence the placement.
 
 Which ones these are is decided by ``run.measurement_planner``.
 """
@@ -6,15 +6,10 @@ Which ones these are is decided by ``run.measurement_planner``.
 from __future__ import annotations
 
 import contextlib
-import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-
-import numpy as np
+from collections.abc import Callable, Sequence
 
 from collage_engine.candidates.menu import Menu
-from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import Budget, RunBudget
 from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
@@ -22,12 +17,13 @@ from collage_engine.drawing.figures import costs_text
 from collage_engine.machine.device import busy
 from collage_engine.records.cost_table import in_model_of
 from collage_engine.records.errors import Cancelled, MeasureError
-from collage_engine.records.placement import CandidateCounts, Run
+from collage_engine.records.placement import Run
 from collage_engine.records.precision import is_reduced
 from collage_engine.records.results import RunUpdate
 from collage_engine.run.measurement_planner import MeasurementPlanner
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.calibrate import WORTH_CALIBRATING_S, calibration_share
+from collage_engine.run.task import RunTask
 from collage_engine.search.api import solve
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.precompile import make_ready
@@ -46,77 +42,57 @@ TRANSITIONS_FROM_S = 40.0
 once per machine: that takes 12 s on two processors (``tests/benchmarks/RESULTS.md``)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeasureInputs:
-    """What is measured, and for which run."""
+def measure_candidates(
+    task: RunTask,
+    menu: Menu,
+    data: ProblemData,
+    measuring: Measuring,
+    profiled: Sequence[ProfiledCover],
+    budget: RunBudget,
+    control: RunControl,
+) -> ProblemData:
+    """Measure candidates and hand-overs until the best cover is measured or the time is over.
 
-    open_model: OpenModel
-    menu: Menu
-    data: ProblemData
-    model_inputs: Mapping[str, np.ndarray]
-    profiled_covers: tuple[ProfiledCover, ...]
-    """What was profiled when mixes were tried: estimates rest on it."""
-    budget: RunBudget
-    previous: Run | None
+    A quick confirmation measures only where the costs at hand make no cover.
 
+    Args:
+        task: What the run was asked for.
+        menu: The toolchain instances.
+        data: The candidates with their costs so far.
+        measuring: Measures candidates.
+        profiled: What was profiled when mixes were tried: estimates rest on it.
+        budget: The run's time.
+        control: Takes progress and costs.
 
-@dataclass(frozen=True, kw_only=True)
-class MeasureResult:
-    """The measured candidates."""
+    Returns:
+        The data with isolated costs, and with constants of hand-overs.
 
-    data: ProblemData
-    """With isolated costs, and with constants of hand-overs."""
-    measuring: Measuring
-    """Measures further candidates; it is closed when the run ends."""
-    counts: CandidateCounts
-
-
-class Measure:
-    """Measures hand-overs and isolated costs of candidates."""
-
-    name = "measure"
-    inputs = MeasureInputs
-
-    def run(self, inputs: MeasureInputs, control: RunControl) -> MeasureResult:
-        """Measure candidates until the best cover is measured or the time is over.
-
-        A quick confirmation measures only where the costs at hand make no cover.
-
-        Raises:
-            MeasureError: Nothing can be measured, and what is known makes no cover.
-            Cancelled: The user stopped the run.
-        """
-        data, settings = _with_costs_of(inputs.previous, inputs.data), inputs.data.settings
-        noisy = busy()
-        if noisy:
-            control.warn(noisy)
-        measuring = control.open(
-            Measuring(
-                inputs.open_model,
-                inputs.menu,
-                settings,
-                inputs.model_inputs,
-                control.within(math.inf),
-            )
-        )
-        with control.stage("measure") as report:
-            seconds = inputs.budget.to_improve_s
-            if inputs.budget.has_answer:
-                seconds = measuring_s(seconds, calibration_share(settings))
-            quick = settings.confirmation == "quick" and has_cover(data)
-            short = seconds < WORTH_MEASURING_S and inputs.budget.has_answer
-            work = _Measurement(inputs, measuring, control.within(seconds), data)
-            if quick or short or not settings.parts.isolated_costs:
-                work.take_stored()
-                is_complete = not short
-            else:
-                is_complete = work.measure_as_far_as_possible(Budget(seconds), report)
-            if not is_complete:
-                control.cut("measure")
-            data, counts = work.data, measuring.counts
-            report.detail = costs_text(counts)
-            control.emit(RunUpdate(candidates=data.records(), constants=dict(data.constants)))
-        return MeasureResult(data=data, measuring=measuring, counts=counts)
+    Raises:
+        MeasureError: Nothing can be measured, and what is known makes no cover.
+        Cancelled: The user stopped the run.
+    """
+    data, settings = _with_costs_of(task.previous, data), data.settings
+    noisy = busy()
+    if noisy:
+        control.warn(noisy)
+    with control.stage("measure") as report:
+        seconds = budget.to_improve_s
+        if budget.has_answer:
+            seconds = measuring_s(seconds, calibration_share(settings))
+        quick = task.is_quick and has_cover(data)
+        short = seconds < WORTH_MEASURING_S and budget.has_answer
+        work = _Measurement(task, menu, profiled, measuring, control.within(seconds), data)
+        if quick or short or not settings.parts.isolated_costs:
+            work.take_stored()
+            is_complete = not short
+        else:
+            is_complete = work.measure_as_far_as_possible(Budget(seconds), report)
+        if not is_complete:
+            control.cut("measure")
+        data = work.data
+        report.detail = costs_text(measuring.counts)
+        control.emit(RunUpdate(candidates=data.records(), constants=dict(data.constants)))
+    return data
 
 
 def measuring_s(to_improve_s: float, calibration_share: float = 1.0) -> float:
@@ -161,10 +137,18 @@ class _Measurement:
     """
 
     def __init__(
-        self, inputs: MeasureInputs, measuring: Measuring, control: RunControl, data: ProblemData
+        self,
+        task: RunTask,
+        menu: Menu,
+        profiled: Sequence[ProfiledCover],
+        measuring: Measuring,
+        control: RunControl,
+        data: ProblemData,
     ) -> None:
         self.data = data
-        self._inputs = inputs
+        self._open_model = task.open_model
+        self._menu = menu
+        self._profiled = profiled
         self._measuring = measuring
         self._control = control
 
@@ -190,7 +174,7 @@ class _Measurement:
         try:
             return self._measure(budget, report)
         except (Cancelled, MeasureError) as error:
-            costs = self._inputs.open_model.with_stored_costs(self.data.candidates, self.data.costs)
+            costs = self._open_model.with_stored_costs(self.data.candidates, self.data.costs)
             self.data = self.data.with_costs(costs)
             if not self._measuring.counts.distinct:  # it ended before any candidate's turn came
                 self._measuring.begin(self.data.candidates, costs)
@@ -213,8 +197,8 @@ class _Measurement:
                 self._take_constants(now, self._control.within(0.0))
         else:
             self._take_constants(now, self._control)
-        opened, data = self._inputs.open_model, self.data
-        make_ready(opened, self._inputs.menu, data.candidates, data.costs, now, self._control)
+        opened, data = self._open_model, self.data
+        make_ready(opened, self._menu, data.candidates, data.costs, now, self._control)
         now(say.RECORDING_VALUES)
         if data.settings.measure == "all":
             costs = self._measuring.add(data.candidates, data.costs, budget.deadline)
@@ -224,9 +208,8 @@ class _Measurement:
 
     def _take_constants(self, now: Callable[[str], None], control: RunControl) -> None:
         """Take what hand-overs and conversions cost from the store, or measure it."""
-        inputs = self._inputs
         constants = transition_constants(
-            inputs.open_model, inputs.menu, self.data.settings, control, now
+            self._open_model, self._menu, self.data.settings, control, now
         )
         self.data = self.data.with_constants(constants)
 
@@ -241,7 +224,7 @@ class _Measurement:
         """
         candidates = self.data.candidates
         self._measuring.begin(candidates, self.data.costs)
-        planner = MeasurementPlanner(self.data, self._measuring, self._inputs.profiled_covers)
+        planner = MeasurementPlanner(self.data, self._measuring, self._profiled)
         full = [c for c in candidates if not is_reduced(c.instance)]
         try:
             if len(full) < len(candidates):

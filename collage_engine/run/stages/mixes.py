@@ -1,4 +1,4 @@
-"""The stage that tries mixes of toolchains, before candidates are measured one by one."""
+"""The step that tries mixes of toolchains, before candidates are measured one by one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import msgspec
 
 from collage_engine.candidates.menu import Menu
-from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
@@ -19,6 +18,7 @@ from collage_engine.records.candidate import Candidate
 from collage_engine.records.counted import counted
 from collage_engine.run.contenders import with_eligibility
 from collage_engine.run.problem_data import ProblemData
+from collage_engine.run.task import RunTask
 from collage_engine.run.trials_of_run import profiled_covers
 from collage_engine.store.keys import KeyMaker
 from collage_engine.trials.baselines import COLLAGE
@@ -53,18 +53,6 @@ PROFILING_SHARE = 0.65
 
 
 @dataclass(frozen=True, kw_only=True)
-class MixInputs:
-    """The toolchains, and the race that whole models have entered."""
-
-    open_model: OpenModel
-    menu: Menu
-    data: ProblemData
-    tolerance: float
-    race: Race
-    budget: RunBudget
-
-
-@dataclass(frozen=True, kw_only=True)
 class MixResult:
     """What is known from the mixes."""
 
@@ -76,35 +64,37 @@ class MixResult:
     """With the time kept back that the end of the race is seen to need now."""
 
 
-class TryMixes:
-    """Profiles operator groups inside the model; the mixes that follow from that enter the race.
+def try_mixes(
+    task: RunTask,
+    menu: Menu,
+    data: ProblemData,
+    tolerance: float,
+    race: Race,
+    budget: RunBudget,
+    control: RunControl,
+) -> MixResult:
+    """Profile operator groups inside the model, and have mixes that follow enter the race.
 
     A quick confirmation tries none. Neither does a run on a device, where the clock of a profile
-    sees calls being issued.
+    sees calls being issued, nor one where there is nothing to mix or no time for it.
     """
-
-    name = "mixes"
-    inputs = MixInputs
-
-    def run(self, inputs: MixInputs, control: RunControl) -> MixResult:
-        """Try mixes, unless there is nothing to mix or no time for it."""
-        data, race, budget = inputs.data, inputs.race, inputs.budget
-        settings = data.settings
-        one_at_a_time = inputs.open_model.model.record.weights_bytes >= ONE_LOADED_FROM_BYTES
-        on_processor = inputs.menu.target.kind == "cpu"
-        wanted = settings.confirmation != "quick" and settings.objective == "latency"
-        if wanted and on_processor and not one_at_a_time and race.leader is not None:
-            unmeasured = {c.key for c in data.candidates if not data.costs.known(c.id)}
-            instances = {c.instance.id for c in data.candidates}
-            if len(instances) > 1 and len(unmeasured) > FEW_CANDIDATES:
-                seconds = MIXES_SHARE * budget.to_improve_s
-                if seconds < LEAST_COVERS * race.seconds_to_enter:
-                    control.cut("mixes")
-                else:
-                    with control.stage("mixes") as report:
-                        data = Mixing(inputs, MixSettings()).run(seconds, report)
-                    budget = budget.keeping_back(race.seconds_to_finish, budget.exporting_s)
-        return MixResult(data=data, profiled_covers=profiled_covers(race, data), budget=budget)
+    settings = data.settings
+    one_at_a_time = task.open_model.model.record.weights_bytes >= ONE_LOADED_FROM_BYTES
+    on_processor = menu.target.kind == "cpu"
+    wanted = not task.is_quick and settings.objective == "latency"
+    if wanted and on_processor and not one_at_a_time and race.leader is not None:
+        unmeasured = {c.key for c in data.candidates if not data.costs.known(c.id)}
+        instances = {c.instance.id for c in data.candidates}
+        if len(instances) > 1 and len(unmeasured) > FEW_CANDIDATES:
+            seconds = MIXES_SHARE * budget.to_improve_s
+            if seconds < LEAST_COVERS * race.seconds_to_enter:
+                control.cut("mixes")
+            else:
+                with control.stage("mixes") as report:
+                    mixing = Mixing(task, menu, data, tolerance, race, MixSettings())
+                    data = mixing.run(seconds, report)
+                budget = budget.keeping_back(race.seconds_to_finish, budget.exporting_s)
+    return MixResult(data=data, profiled_covers=profiled_covers(race, data), budget=budget)
 
 
 class Mixing:
@@ -114,15 +104,26 @@ class Mixing:
         taken: by instance id, its candidates for groups.
     """
 
-    def __init__(self, inputs: MixInputs, settings: MixSettings) -> None:
-        self.inputs = inputs
-        self.race = inputs.race
+    def __init__(
+        self,
+        task: RunTask,
+        menu: Menu,
+        data: ProblemData,
+        tolerance: float,
+        race: Race,
+        settings: MixSettings,
+    ) -> None:
+        self.model = task.open_model.model
+        self.menu = menu
+        self.data = data
+        self.tolerance = tolerance
+        self.race = race
         self.settings = settings
-        self.calls = call_graph(inputs.open_model.model.graph)
+        self.calls = call_graph(self.model.graph)
         self.groups = groups_of(self.calls)
         self.alone_us = {
             one.contender.cover[0].instance.id: one.measured_us
-            for one in inputs.race.results()
+            for one in race.results()
             if len(one.contender.cover) == 1 and one.contender.eligible and one.measured_us
         }
         self.taken = self._taken()
@@ -135,13 +136,13 @@ class Mixing:
         """
         groups = set(self.groups)
         taken: dict[str, dict[OperatorGroup, Candidate]] = {}
-        hosts = {source.instance.id for source in self.inputs.menu.sources if source.host}
-        for candidate in self.inputs.data.candidates:
+        hosts = {source.instance.id for source in self.menu.sources if source.host}
+        for candidate in self.data.candidates:
             group = tuple(candidate.nodes)
             plain = not (candidate.takes or candidate.gives or candidate.instance.config)
             if plain and group in groups and candidate.instance.id not in hosts:
                 taken.setdefault(candidate.instance.id, {})[group] = candidate
-        compiled = {s.instance.id for s in self.inputs.menu.sources if s.lowers_to_tir}
+        compiled = {s.instance.id for s in self.menu.sources if s.lowers_to_tir}
         # What takes every operator comes first, then what is soonest ready: the fewer groups, the
         # fewer there are to load.
         order = sorted(taken, key=lambda name: (name not in compiled, len(taken[name])))
@@ -174,7 +175,7 @@ class Mixing:
             report.detail = say.NO_MIX_PROMISES.format(groups=groups)
         if fastest is None or fastest.measured_us is None:
             report.detail = report.detail or say.NO_MIX_RAN.format(groups=groups)
-            return self.inputs.data
+            return self.data
         share = fastest.measured_us / min(self.alone_us.values()) - 1
         report.detail = say.FASTEST_MIX.format(
             groups=groups,
@@ -203,7 +204,7 @@ class Mixing:
             name, cover = favouring
             now = say.PROFILING_GROUPS_ON.format(toolchain=name)
             report.progress(names.index(name), len(names), now)
-            loose = learning_tolerance(cover, self.inputs.tolerance)
+            loose = learning_tolerance(cover, self.tolerance)
             return self.race.try_cover(
                 self._contender(cover, teaches=loose is not None), ends_at=ends_at, tolerance=loose
             )
@@ -213,7 +214,7 @@ class Mixing:
     def _contender(self, cover: Sequence[Candidate], *, teaches: bool = False) -> Contender:
         """Return a contender; one that only teaches cannot win."""
         contender = Contender(name=COLLAGE, kind="collage", cover=tuple(cover), eligible=False)
-        return contender if teaches else with_eligibility(self.inputs.data, contender)
+        return contender if teaches else with_eligibility(self.data, contender)
 
     def mixes(self, times: GroupTimes) -> list[Mix]:
         """Return the mixes that these times suggest, the most promising first."""
@@ -224,13 +225,13 @@ class Mixing:
         known = self.taken[instance].get(operators)
         if known is not None:
             return known
-        graph = self.inputs.open_model.model.graph
-        return make_candidate(graph, self.inputs.menu.instances[instance], operators, rule="mix")
+        graph = self.model.graph
+        return make_candidate(graph, self.menu.instances[instance], operators, rule="mix")
 
     def _with_candidates(self, cover: Iterable[Candidate]) -> ProblemData:
         """Return the data with the partitions of a mix among the candidates."""
-        data, menu = self.inputs.data, self.inputs.menu
-        model = self.inputs.open_model.model
+        data, menu = self.data, self.menu
+        model = self.model
         makers = KeyMaker(model.graph, model.constant)
         new = [
             msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""The stage that finds the best covers of what was measured."""
+"""The step that finds the best covers of what was measured."""
 
 from __future__ import annotations
 
@@ -23,16 +23,7 @@ REASONS = 3
 """Reasons of each kind that a sentence gives; chosen."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SearchInputs:
-    """The candidates with their costs."""
-
-    menu: Menu
-    data: ProblemData
-    race: Race
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SearchResult:
     """The search's answer and the best covers."""
 
@@ -41,23 +32,17 @@ class SearchResult:
     """Best first."""
 
 
-class SearchCovers:
-    """Searches the covers with the least cost."""
+def search_covers(menu: Menu, data: ProblemData, race: Race, control: RunControl) -> SearchResult:
+    """Search the covers with the least cost.
 
-    name = "search"
-    inputs = SearchInputs
-
-    def run(self, inputs: SearchInputs, control: RunControl) -> SearchResult:
-        """Search on the costs at hand.
-
-        Raises:
-            InfeasibleError: Measured candidates cover the graph in no way.
-        """
-        with control.stage("search") as report:
-            failures = inputs.race.failures()
-            result = find_covers(inputs.data, inputs.menu.without_candidates, failures)
-            report.detail = counted(len(result.placements[0].partitions), "partition")
-        return result
+    Raises:
+        InfeasibleError: Measured candidates cover the graph in no way.
+    """
+    with control.stage("search") as report:
+        failures = race.failures()
+        result = find_covers(data, menu.without_candidates, failures)
+        report.detail = counted(len(result.placements[0].partitions), "partition")
+    return result
 
 
 def find_covers(

@@ -1,4 +1,4 @@
-"""The stage that adds tuned kernels beside the untuned ones."""
+"""The step that adds tuned kernels beside the untuned ones."""
 
 from __future__ import annotations
 
@@ -8,28 +8,16 @@ from dataclasses import dataclass
 import msgspec
 
 from collage_engine.candidates.menu import Menu
-from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.records.errors import Cancelled
-from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.results import RunUpdate
 from collage_engine.records.tuning import TuneCounts
 from collage_engine.run.problem_data import ProblemData
+from collage_engine.run.task import RunTask
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.tuning.choice import with_tuned_pairs
 from collage_engine.tuning.tuning import Tuning, sum_of, summary, tunable, worth_tuning
-
-
-@dataclass(frozen=True, kw_only=True)
-class TuneInputs:
-    """The measured candidates, and what tunes and measures further ones."""
-
-    open_model: OpenModel
-    menu: Menu
-    data: ProblemData
-    measuring: Measuring
-    budget: RunBudget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,56 +26,54 @@ class TuneResult:
 
     menu: Menu
     data: ProblemData
-    counts: CandidateCounts
     tuning: TuneCounts | None
     """None: there was nothing to tune."""
 
 
-class Tune:
-    """Tunes kernels within a budget, or takes those that earlier runs found.
+def tune_kernels(
+    task: RunTask,
+    menu: Menu,
+    data: ProblemData,
+    measuring: Measuring,
+    budget: RunBudget,
+    control: RunControl,
+) -> TuneResult:
+    """Tune kernels that could still change the answer, or take those that earlier runs found.
 
     Where a run admits a lower precision, instances of several are tuned, one after the other, with
     equal shares of the budget; what one leaves is the next one's.
     """
-
-    name = "tune"
-    inputs = TuneInputs
-
-    def run(self, inputs: TuneInputs, control: RunControl) -> TuneResult:
-        """Tune what could still change the answer."""
-        menu, data, measuring = inputs.menu, inputs.data, inputs.measuring
-        settings = data.settings
-        quick = settings.confirmation == "quick"
-        if quick or not worth_tuning(inputs.open_model.store, menu, settings):
-            return TuneResult(menu=menu, data=data, counts=measuring.counts, tuning=None)
-        with control.stage("tune") as report:
-            instances = [source.instance for source in menu.sources]
-            data = data.with_constants(with_tuned_pairs(data.constants, instances))
-            counts, waiting = TuneCounts(), tunable(menu)
-            given_s = inputs.budget.given(settings.tune_budget_s)
-            part = control.within(max(given_s, inputs.budget.to_improve_s))
-            for number, instance in enumerate(waiting):
-                left = max(0.0, given_s - counts.seconds)
-                share = left / (len(waiting) - number)
-                tuning = Tuning(
-                    inputs.open_model,
-                    menu,
-                    msgspec.structs.replace(settings, tune_budget_s=share),
-                    measuring,
-                    data.problem_of,
-                    part,
-                    report,
-                    instance,
-                )
-                try:
-                    with closing(tuning):
-                        tuned = tuning.run(data.candidates, data.costs)
-                except Cancelled:
-                    control.cut("tune")
-                    break
-                menu = tuned.menu
-                data = data.with_candidates(tuned.candidates, tuned.costs)
-                counts = sum_of(counts, tuned.counts)
-            report.detail = summary(counts)
-            control.emit(RunUpdate(candidates=data.records(), constants=dict(data.constants)))
-        return TuneResult(menu=menu, data=data, counts=measuring.counts, tuning=counts)
+    settings = data.settings
+    if task.is_quick or not worth_tuning(task.open_model.store, menu, settings):
+        return TuneResult(menu=menu, data=data, tuning=None)
+    with control.stage("tune") as report:
+        instances = [source.instance for source in menu.sources]
+        data = data.with_constants(with_tuned_pairs(data.constants, instances))
+        counts, waiting = TuneCounts(), tunable(menu)
+        given_s = budget.given(settings.tune_budget_s)
+        part = control.within(max(given_s, budget.to_improve_s))
+        for number, instance in enumerate(waiting):
+            left = max(0.0, given_s - counts.seconds)
+            share = left / (len(waiting) - number)
+            tuning = Tuning(
+                task.open_model,
+                menu,
+                msgspec.structs.replace(settings, tune_budget_s=share),
+                measuring,
+                data.problem_of,
+                part,
+                report,
+                instance,
+            )
+            try:
+                with closing(tuning):
+                    tuned = tuning.run(data.candidates, data.costs)
+            except Cancelled:
+                control.cut("tune")
+                break
+            menu = tuned.menu
+            data = data.with_candidates(tuned.candidates, tuned.costs)
+            counts = sum_of(counts, tuned.counts)
+        report.detail = summary(counts)
+        control.emit(RunUpdate(candidates=data.records(), constants=dict(data.constants)))
+    return TuneResult(menu=menu, data=data, tuning=counts)

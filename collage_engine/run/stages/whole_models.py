@@ -1,4 +1,4 @@
-"""The stage that times whole models first, so that the run has an answer from then on."""
+"""The step that times whole models first, so that the run has an answer from then on."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import MeasureError
-from collage_engine.records.placement import Run
 from collage_engine.run.contenders import first_contenders, is_secondary
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.provisional import announce
+from collage_engine.run.stages.samples import RunSamples
+from collage_engine.run.task import RunTask
 from collage_engine.run.trials_of_run import open_race
 from collage_engine.store.keys import KeyMaker
 from collage_engine.store.measurement import Measurement
-from collage_engine.trials.contender import ContenderResult, Sample
+from collage_engine.trials.contender import ContenderResult
 from collage_engine.trials.objective import trial_settings
 from collage_engine.trials.race import Race
 from collage_engine.wording import stages as say
@@ -46,22 +47,6 @@ EXPORTED_BYTES_PER_S = 150e6
 
 
 @dataclass(frozen=True, kw_only=True)
-class WholeModelInputs:
-    """The toolchains, the model and the run's inputs."""
-
-    open_model: OpenModel
-    menu: Menu
-    data: ProblemData
-    sample: Sample
-    further_samples: tuple[Sample, ...]
-    tolerance: float
-    budget: RunBudget
-    previous: Run | None
-    run_id: str
-    started_at: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class WholeModelResult:
     """What whole models took, and what is known from that."""
 
@@ -73,56 +58,54 @@ class WholeModelResult:
     """With the time kept back that the end of the race and the artifact will need."""
 
 
-class TimeWholeModels:
-    """Has each toolchain alone enter the race; announces each answer that is the best so far.
+def race_whole_models(
+    task: RunTask,
+    menu: Menu,
+    data: ProblemData,
+    samples: RunSamples,
+    budget: RunBudget,
+    control: RunControl,
+) -> WholeModelResult:
+    """Open the race, and have each toolchain alone enter it.
 
-    A quick confirmation compares with what the run before knew; then nobody enters here.
+    Each answer that is the best so far is announced. A quick confirmation compares with what the
+    run before knew; then nobody enters here.
+
+    Raises:
+        Cancelled: The user stopped the run.
     """
-
-    name = "whole-models"
-    inputs = WholeModelInputs
-
-    def run(self, inputs: WholeModelInputs, control: RunControl) -> WholeModelResult:
-        """Time whole models, at least until one of them runs with right numbers.
-
-        Raises:
-            Cancelled: The user stopped the run.
-        """
-        data, budget = inputs.data, inputs.budget
-        exporting_s = EXPORT_S + (
-            inputs.open_model.model.record.weights_bytes / EXPORTED_BYTES_PER_S
-        )
-        race = open_race(
-            inputs.open_model,
-            [inputs.sample, *inputs.further_samples],
-            inputs.tolerance,
-            control,
-            trial_settings(data.settings),
-            ends_at=budget.ends_at - exporting_s,
-            modules=inputs.open_model.modules,
-            on_answer=lambda race: announce(inputs, race, control),
-        )
-        if data.settings.confirmation != "quick" or inputs.previous is None:
-            with control.stage("whole-models") as report:
-                contenders = first_contenders(inputs.open_model, inputs.menu, data)
-                first = [one for one in contenders if not is_secondary(one)]
-                second = [one for one in contenders if is_secondary(one)]
-                now, left_s = budget.clock(), budget.left_s
-                for some, share in ((first, LARGEST_SHARE), (second, SECONDARY_SHARE)):
-                    race.enter(some, ends_at=now + share * left_s, on_progress=report.progress)
-                results = race.results()
-                report.detail = _detail(results, race)
-                if not all(one.reached for one in results):
-                    control.cut("whole-models")
-            found = with_trial_costs(inputs.open_model.model, inputs.menu, data, results)
-            keep_costs(inputs.open_model, inputs.menu, data, found)
-            data = found
-        answered = race.leader is not None or data.settings.confirmation == "quick"
-        # For another objective, everybody who is near enters another race.
-        latency = data.settings.objective == "latency"
-        confirming_s = race.seconds_to_finish if latency else race.time_left / 2
-        kept = budget.keeping_back(confirming_s, exporting_s, has_answer=answered)
-        return WholeModelResult(data=data, race=race, budget=kept)
+    exporting_s = EXPORT_S + (task.open_model.model.record.weights_bytes / EXPORTED_BYTES_PER_S)
+    race = open_race(
+        task.open_model,
+        samples.all,
+        samples.tolerance,
+        control,
+        trial_settings(data.settings),
+        ends_at=budget.ends_at - exporting_s,
+        modules=task.open_model.modules,
+        on_answer=lambda race: announce(task, menu, data, race, control),
+    )
+    if not task.is_quick or task.previous is None:
+        with control.stage("whole-models") as report:
+            contenders = first_contenders(task.open_model, menu, data)
+            first = [one for one in contenders if not is_secondary(one)]
+            second = [one for one in contenders if is_secondary(one)]
+            now, left_s = budget.clock(), budget.left_s
+            for some, share in ((first, LARGEST_SHARE), (second, SECONDARY_SHARE)):
+                race.enter(some, ends_at=now + share * left_s, on_progress=report.progress)
+            results = race.results()
+            report.detail = _detail(results, race)
+            if not all(one.reached for one in results):
+                control.cut("whole-models")
+        found = with_trial_costs(task.open_model.model, menu, data, results)
+        keep_costs(task.open_model, menu, data, found)
+        data = found
+    answered = race.leader is not None or task.is_quick
+    # For another objective, everybody who is near enters another race.
+    latency = data.settings.objective == "latency"
+    confirming_s = race.seconds_to_finish if latency else race.time_left / 2
+    kept = budget.keeping_back(confirming_s, exporting_s, has_answer=answered)
+    return WholeModelResult(data=data, race=race, budget=kept)
 
 
 def timed(results: Sequence[ContenderResult]) -> list[ContenderResult]:
