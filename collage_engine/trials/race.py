@@ -219,7 +219,7 @@ class Race:
 
     @property
     def seconds_to_finish(self) -> float:
-        """Return what one more cover and the last steps take, as far as builds and loads have shown.
+        """Return what one more cover and the last steps take, by the builds and loads so far.
 
         It is at most a third of the time that is left: on a busy machine builds and loads take long
         beside a short budget, and what they are kept for has to be found first.
