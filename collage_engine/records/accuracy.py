@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from collage_engine.records.ranges import Count, Figure
+
 
 class RunTolerance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far outputs may be from the true ones, as ``max|y−r| / max|r|``, and why so far."""
@@ -33,10 +35,10 @@ class RunTolerance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 class AccuracyTrial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A cover that was built and run for its error."""
 
-    estimated_us: float
-    reduced: int
+    estimated_us: Figure
+    reduced: Count
     """How many of its partitions compute in less than float32."""
-    partitions: int
+    partitions: Count
     max_rel_error: float | None = None
     """Of the whole model, the largest over all samples."""
     reason: str | None = None
@@ -53,11 +55,11 @@ class Accuracy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Lowest that the run admitted."""
     tolerance: float
     """Bound on the whole model's ``max_rel_error``."""
-    samples: int
+    samples: Count
     """Sets of inputs on which it was kept."""
     max_rel_error: float | None = None
     """Of what is exported, the largest over the samples."""
-    float32_us: float | None = None
+    float32_us: Figure | None = None
     """End to end, of the best cover without reduced precision."""
     float32_max_rel_error: float | None = None
     tried: tuple[AccuracyTrial, ...] = ()

@@ -1,37 +1,25 @@
 """What a record from a file must keep to before anything is computed with it.
 
-Decoding makes sure of types; these functions make sure of values. Each returns a sentence about
-the first fault that it finds, or None.
+Decoding makes sure of types and of the ranges of numbers (``records.ranges``); these functions make
+sure that values fit each other. Each returns a sentence about the first fault, or None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost
 from collage_engine.records.pin import Pin
 
-LONGEST_US = 1e12
-"""Microseconds above which no time of a call is believed, 11 days; chosen."""
-LARGEST_INTEGER = 2**63 - 1
-"""Largest integer that SQLite keeps ("Datatypes in SQLite", section 2)."""
-
 
 def cost_fault(cost: Cost) -> str | None:
     """Return why a cost cannot be used; None: it can."""
-    if not _is_count(cost.count):
-        return "it counts something with a number that is negative or larger than 2^63"
-    if cost.max_rel_error is not None and cost.max_rel_error < 0:
-        return "its relative error is negative"
     if cost.state == "invalid" and not cost.reason:
         return "it is invalid without a reason"
-    times = (cost.low_us, cost.high_us, cost.alone_us)
     if cost.state == "measured" and cost.median_us is None:
         return "it is measured without a time"
-    if cost.median_us is not None and not 0 < cost.median_us < LONGEST_US:
-        return f"{cost.median_us!r} µs is no time that a call can take"
-    return times_fault(times)
+    return None
 
 
 def pin_fault(pin: Pin, operators: int) -> str | None:
@@ -70,18 +58,4 @@ def candidate_fault(candidate: Candidate, operators: int) -> str | None:
     outside = next((n for n in values if not 0 <= n < operators), None)
     if outside is not None:
         return f"it has a format for the value of node {outside}, which is none"
-    if not _is_count(candidate.instance.threads):
-        return "its number of threads is not possible"
     return None
-
-
-def times_fault(times: Iterable[float | None]) -> str | None:
-    """Return why figures in microseconds cannot be shown or computed with; None: they can."""
-    for us in times:
-        if us is not None and not 0 <= us < LONGEST_US:
-            return f"{us!r} µs is not possible"
-    return None
-
-
-def _is_count(number: int) -> bool:
-    return 0 <= number <= LARGEST_INTEGER

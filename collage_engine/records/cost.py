@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from collage_engine.records.ranges import Count, Figure, Positive
+
 CostState = Literal["measured", "invalid", "unknown"]
 InModelSource = Literal["seen", "predicted"]
 """Whether a cost within a model was seen there, or predicted from costs that were."""
@@ -19,16 +21,16 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     state: CostState = "unknown"
-    median_us: float | None = None
-    low_us: float | None = None
-    high_us: float | None = None
-    count: int = 0
-    max_rel_error: float | None = None
+    median_us: Positive | None = None
+    low_us: Figure | None = None
+    high_us: Figure | None = None
+    count: Count = 0
+    max_rel_error: Figure | None = None
     reason: str | None = None
     measured_at: str | None = None
     """ISO 8601, UTC."""
     from_store: bool = False
-    alone_us: float | None = None
+    alone_us: Figure | None = None
     """Where the times are those within a whole model (``in_place``): the isolated median."""
     in_place: Literal["", "seen", "predicted"] = ""
     """Whether the times are those within a whole model, seen there or predicted from what was."""

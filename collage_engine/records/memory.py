@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import msgspec
 
+from collage_engine.records.ranges import Count
+
 
 class MemorySeen(msgspec.Struct, frozen=True, kw_only=True):
     """The sizes of the process that ran a placement, in bytes; None where they are not known."""
 
-    peak_bytes: int | None = None
+    peak_bytes: Count | None = None
     """The largest so far, while loading or running."""
-    base_bytes: int | None = None
+    base_bytes: Count | None = None
     """Before the module was loaded: Python, TVM's runtime, the sample."""
-    loaded_bytes: int | None = None
+    loaded_bytes: Count | None = None
     """With everything loaded and run once."""
-    private_bytes: int | None = None
+    private_bytes: Count | None = None
     """Of ``loaded_bytes`` what no file stands behind: pages of libraries and of ``model.so`` can
     be dropped and read again, these cannot."""
-    load_peak_bytes: int | None = None
+    load_peak_bytes: Count | None = None
     """The largest while loading, the first run included."""
-    run_peak_bytes: int | None = None
+    run_peak_bytes: Count | None = None
     """The largest since then."""
-    huge_bytes: int | None = None
+    huge_bytes: Count | None = None
     """Of ``loaded_bytes`` the module's memory on huge pages, where its loader puts it."""
     held: dict[str, int] = {}
     """Toolchain → bytes of weights its modules hold in memory, packed as they compute with them."""
@@ -36,15 +38,15 @@ class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
     """The memory that a placement takes, and the sizes of its files."""
 
     seen: MemorySeen
-    weights_bytes: int = 0
+    weights_bytes: Count = 0
     """Of the model."""
-    stored: dict[str, int] = {}
+    stored: dict[str, Count] = {}
     """Toolchain → bytes of weights its partitions were given."""
-    repeated_bytes: int = 0
+    repeated_bytes: Count = 0
     """Weights that the artifact holds once more because a second partition reads them, too."""
-    artifact_bytes: int | None = None
+    artifact_bytes: Count | None = None
     """All files of the artifact."""
-    library_bytes: int = 0
+    library_bytes: Count = 0
     """Of them the runtime libraries."""
-    place_peak_bytes: int | None = None
+    place_peak_bytes: Count | None = None
     """The largest of all processes of the run together, which no file stands behind."""

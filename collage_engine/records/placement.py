@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -12,6 +12,7 @@ from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.machine_state import MachineState
 from collage_engine.records.memory import MemoryUse
 from collage_engine.records.pin import PinVerdict
+from collage_engine.records.ranges import Count, Difference, Figure, Positive
 from collage_engine.records.settings import Objective
 from collage_engine.records.shapes import ShapeRow, Sharing
 from collage_engine.records.toolchain import ToolchainState
@@ -31,11 +32,11 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, str]
     nodes: tuple[int, ...]
     onnx_nodes: tuple[str, ...]
-    estimated_us: float | None
+    estimated_us: Figure | None
     """What its candidate costs (within the model, where covers were looked into; else alone),
     without launch and transitions. Where the candidate of a baseline that won was never measured,
     what it took in the winner's profile."""
-    in_place_us: float | None = None
+    in_place_us: Figure | None = None
     """Time inside the real run, where it was profiled."""
     takes: dict[int, str] = {}
     """Format of an input value (operator number of its producer); absent: plain."""
@@ -69,7 +70,7 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     """Format it is made in."""
     target: str
-    us: float | None = None
+    us: Figure | None = None
     """Estimated."""
 
 
@@ -77,18 +78,18 @@ class Residual(msgspec.Struct, frozen=True, kw_only=True):
     """A kernel outside every partition (a conversion, a copy) in the built module."""
 
     name: str
-    calls: int
-    us: float | None
+    calls: Count
+    us: Figure | None
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """A cover of the graph, with what it should and does take."""
 
-    partitions: tuple[Partition, ...]
-    estimated_us: float | None
+    partitions: Annotated[tuple[Partition, ...], msgspec.Meta(min_length=1)]
+    estimated_us: Figure | None
     """Candidates, launches and transitions."""
-    measured_us: float | None = None
-    spread_us: tuple[float, float] | None = None
+    measured_us: Positive | None = None
+    spread_us: tuple[Figure, Figure] | None = None
     """20th and 80th percentile of the end-to-end rounds."""
     additive_error_us: float | None = None
     """measured_us − estimated_us"""
@@ -107,12 +108,12 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     kind: BaselineKind
-    measured_us: float | None = None
-    spread_us: tuple[float, float] | None = None
-    estimated_us: float | None = None
+    measured_us: Positive | None = None
+    spread_us: tuple[Figure, Figure] | None = None
+    estimated_us: Figure | None = None
     reason: str | None = None
     """Why it has no time."""
-    partitions: int = 1
+    partitions: Count = 1
     order: tuple[str, ...] = ()
     """Greedy: toolchains in the user's order."""
     candidates: tuple[str, ...] = ()
@@ -131,16 +132,16 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 class CandidateCounts(msgspec.Struct, frozen=True, kw_only=True):
     """The counts say what became of the candidates of a run."""
 
-    enumerated: int = 0
-    distinct: int = 0
-    measured: int = 0
-    from_store: int = 0
-    from_trials: int = 0
+    enumerated: Count = 0
+    distinct: Count = 0
+    measured: Count = 0
+    from_store: Count = 0
+    from_trials: Count = 0
     """Timed within a whole model before isolated measuring began, and not by themselves."""
-    invalid: int = 0
-    skipped: int = 0
+    invalid: Count = 0
+    skipped: Count = 0
     """Left unmeasured: the best cover consists of others, or the budget was spent."""
-    unreached: int = 0
+    unreached: Count = 0
     """Of the skipped: the run ended before its best cover was measured throughout, so these could
     have changed it."""
 
@@ -148,11 +149,11 @@ class CandidateCounts(msgspec.Struct, frozen=True, kw_only=True):
 class Unmeasured(msgspec.Struct, frozen=True, kw_only=True):
     """What a run left out because its budget ended or the user stopped it."""
 
-    candidates: int
+    candidates: Count
     """Distinct candidates that could matter and were not measured."""
-    share: float
+    share: Figure
     """The same as a share of all distinct candidates."""
-    contenders: int = 0
+    contenders: Count = 0
     """Placements and baselines that were not timed end to end."""
     stages: tuple[str, ...] = ()
     """Stages that were left out or cut short, in order."""
@@ -163,15 +164,15 @@ class DeploymentRow(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     """Id of its run."""
-    streams: int
+    streams: Count
     """Instances at once."""
-    threads: int
+    threads: Count
     """Of each."""
-    items_per_s: float | None
+    items_per_s: Figure | None
     toolchains: tuple[str, ...] = ()
     best_single: str = ""
     """The toolchain that is fastest alone, as many instances at once."""
-    best_single_items_per_s: float | None = None
+    best_single_items_per_s: Figure | None = None
 
 
 class Run(msgspec.Struct, kw_only=True):
@@ -181,7 +182,7 @@ class Run(msgspec.Struct, kw_only=True):
     name: str
     model: dict[str, Any]
     target: str
-    threads: int
+    threads: Count
     toolchains: list[ToolchainState]
     candidates: CandidateCounts
     placement: Placement | None
@@ -191,26 +192,26 @@ class Run(msgspec.Struct, kw_only=True):
     pins: list[PinVerdict]
     max_abs_error: float | None
     max_rel_error: float | None
-    seconds: dict[str, float]
+    seconds: dict[str, Figure]
     artifact: str | None = None
     started_at: str = ""
     note: str = ""
     settings: dict[str, Any] = {}
     residual: list[Residual] = []
-    lower_bound_us: float | None = None
-    optimality_loss_us: float | None = None
-    apparent_loss_us: float | None = None
+    lower_bound_us: Figure | None = None
+    optimality_loss_us: Difference | None = None
+    apparent_loss_us: Difference | None = None
     device: str = ""
-    peak_memory_bytes: int | None = None
+    peak_memory_bytes: Count | None = None
     memory: MemoryUse | None = None
-    unscheduled: int | None = None
+    unscheduled: Count | None = None
     """Kernels of what is exported that run TVM's plain loops, since no rule could write them; None:
     it was not built by itself, or an older version wrote the run."""
     tuning: TuneCounts | None = None
     """What the tuning stage did; None: there was none."""
     tolerance: RunTolerance | None = None
     """How far outputs may be from the true ones, and why; None: an older version did not say."""
-    samples: int = 0
+    samples: Count = 0
     """Sets of inputs on which outputs were compared with the true ones; 0: none were, or an older
     version did not say."""
     not_finite: dict[str, float] = {}
@@ -239,7 +240,7 @@ class Run(msgspec.Struct, kw_only=True):
     """How the placement was confirmed: timed in a fresh process after a race with all baselines
     (``full``) or with some of them (``quick``), or by the race alone, since the time had ended
     (``trial``)."""
-    first_answer_s: float | None = None
+    first_answer_s: Figure | None = None
     """Seconds from the run's begin to its first provisional placement; None: there was none."""
     measured_on: str = ""
     """Name of the machine of a farm that ran whole models and confirmed the placement; empty: the
@@ -249,7 +250,7 @@ class Run(msgspec.Struct, kw_only=True):
     objective: Objective = "latency"
     """What the times of placement and baselines are of: single calls (their median), single calls
     (their 99th percentile), or the time of several instances together over all their calls."""
-    streams: int = 1
+    streams: Count = 1
     """Instances that ran at once, for throughput."""
     deployments: list[DeploymentRow] = []
     """For throughput: the numbers of instances and threads that were tried."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from collage_engine.records.checks import LARGEST_INTEGER
 from collage_engine.records.durations import LONGEST_S
 from collage_engine.records.errors import InvalidValue
 from collage_engine.records.precision import PRECISIONS
+from collage_engine.records.ranges import LARGEST_INTEGER
 from collage_engine.records.run_parts import RunParts
 from collage_engine.records.typed import Checked
 

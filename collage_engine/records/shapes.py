@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from collage_engine.records.errors import UsageError
+from collage_engine.records.ranges import Count, Figure, Positive
 from collage_engine.records.typed import Checked, convert
 
 MOST_SHAPES = 64
@@ -128,23 +129,23 @@ class ShapeRow(msgspec.Struct, frozen=True, kw_only=True):
     """Input → sizes."""
     run: str
     """Id of the run of this shape."""
-    latency_us: float | None
-    spread_us: tuple[float, float] | None = None
+    latency_us: Positive | None
+    spread_us: tuple[Figure, Figure] | None = None
     """20th and 80th percentile."""
-    items: int = 1
+    items: Count = 1
     """Items of one run: the leading extent that all inputs have, the batch; 1 where they differ."""
-    items_per_s: float | None = None
+    items_per_s: Figure | None = None
     toolchains: tuple[str, ...] = ()
     """Those of the placement, the one with the most operators first."""
-    partitions: int = 0
+    partitions: Count = 0
     best_single: str = ""
     """The fastest toolchain that ran the whole model alone; empty: none did."""
-    best_single_us: float | None = None
-    distinct: int = 0
+    best_single_us: Figure | None = None
+    distinct: Count = 0
     """Distinct candidates of this shape."""
-    measured: int = 0
+    measured: Count = 0
     """Those of them that were measured in this run."""
-    from_store: int = 0
+    from_store: Count = 0
     """Those that had been measured before, for an earlier shape among others."""
 
     @property
@@ -167,11 +168,11 @@ def items_of(inputs: Mapping[str, tuple[int, ...]]) -> int:
 class Sharing(msgspec.Struct, frozen=True, kw_only=True):
     """An artifact for several shapes: how large it is, and along what it pads."""
 
-    modules_bytes: int
+    modules_bytes: Count
     """Modules with their weights, as they are stored."""
-    modules_apart_bytes: int
+    modules_apart_bytes: Count
     """The same in one artifact for each shape."""
-    bytes: int
+    bytes: Count
     """Of all files."""
     padded: tuple[str, ...] = ()
     """Dimensions along which inputs are padded to the next larger shape."""

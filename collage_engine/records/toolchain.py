@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from collage_engine.records.ranges import Count
+
 
 class ToolchainInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A toolchain with one configuration; two instances never share a measurement.
@@ -15,7 +17,7 @@ class ToolchainInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
     toolchain: str
     config: tuple[tuple[str, str], ...] = ()
-    threads: int = 1
+    threads: Count = 1
     precision: str = "float32"
     device: str = "cpu"
     """The device on which its partitions run: ``cpu`` or ``cuda:0``."""

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from collage_engine.records.ranges import Count, Figure
+
 TuneKind = Literal["plan", "trace"]
 """``plan``: parameters of a toolchain's own schedule; ``trace``: a search over schedules."""
 
@@ -58,16 +60,16 @@ class TuneRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class TuneCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the tuning stage did; part of the run document."""
 
-    workloads: int = 0
+    workloads: Count = 0
     """Distinct kernels of candidates that could still change the answer."""
-    tuned: int = 0
+    tuned: Count = 0
     """Searched in this run."""
-    from_store: int = 0
+    from_store: Count = 0
     """Whose search an earlier run had completed."""
-    improved: int = 0
+    improved: Count = 0
     """For which something better than the default is known."""
-    tried: int = 0
+    tried: Count = 0
     """Kernels compiled and compared in this run."""
-    candidates: int = 0
+    candidates: Count = 0
     """Offered beside their untuned selves."""
-    seconds: float = 0.0
+    seconds: Figure = 0.0

@@ -1,28 +1,19 @@
 """Checks whether the records of a session fit each other; asked when a file is opened.
 
 A file may come from anybody. What is computed from its records later (the search, reports, the
-desktop's picture) relies on what is checked here.
+desktop's picture) relies on what is checked here, and on the ranges of numbers that msgspec keeps
+to (``records.ranges``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
-import msgspec
-
-from collage_engine.records.checks import (
-    LARGEST_INTEGER,
-    LONGEST_US,
-    candidate_fault,
-    cost_fault,
-    nodes_fault,
-    pin_fault,
-    times_fault,
-)
+from collage_engine.records.checks import candidate_fault, cost_fault, nodes_fault, pin_fault
 from collage_engine.records.errors import SessionError
-from collage_engine.records.graph import GraphRecord, Node
+from collage_engine.records.graph import OPEN_SIZE, GraphRecord, Node
 from collage_engine.records.placement import Placement, Run
+from collage_engine.records.ranges import LARGEST_INTEGER
 from collage_engine.records.reasons import shown
 from collage_engine.records.shapes import MOST_SHAPES
 from collage_engine.session.document import Document
@@ -55,9 +46,6 @@ def _faults(document: Document) -> Iterator[str]:
         wrong = pin_fault(pin, calls)
         if wrong:
             yield f"pin {number}: {wrong}"
-    for name, us in document.constants.items():
-        if not 0 <= us < LONGEST_US:
-            yield f"the constant '{shown(name)}': {us!r} is not possible"
     for instance, reasons in document.without_candidates.items():
         if any(not 0 <= number < calls for number in reasons):
             yield f"what '{shown(instance)}' does not offer: it names a node that is none"
@@ -120,7 +108,7 @@ def _node_fault(place: int, node: Node, nodes: tuple[Node, ...]) -> str | None:
         return "its post-dominator does not come after it"
     if node.form in ("parameter", "constant", "call") and not node.types:
         return "its value has no type"
-    if any(extent < 0 for kind in node.types for extent in kind.shape):
+    if any(extent < OPEN_SIZE for kind in node.types for extent in kind.shape):
         return "a dimension of its value is negative"
     if any(_is_too_large(kind.shape) for kind in node.types):
         return "its value has more elements than 2^63"
@@ -153,64 +141,16 @@ def _run_faults(runs: Iterable[Run], calls: int) -> Iterator[str]:
             wrong = cost_fault(cost)
             if wrong:
                 yield f"{name}, the cost of '{shown(candidate)}': {wrong}"
-        figures: list[Any] = [run.lower_bound_us, *run.seconds.values()]
-        for base in run.baselines:
-            figures += [base.estimated_us, *(base.spread_us or ())]
-            if base.measured_us is not None and not base.measured_us > 0:
-                yield f"{name}, baseline '{shown(base.name)}': it takes no time"
-            figures.append(base.measured_us)
-        wrong = times_fault(figures) or _figures_fault(run)
-        if wrong:
-            yield f"{name}: {wrong}"
         for placement in (run.placement, *run.rivals):
             if placement is not None:
                 for wrong in _placement_faults(placement, calls):
                     yield f"{name}: {wrong}"
 
 
-def _figures_fault(run: Run) -> str | None:
-    """Returns what is wrong with the figures that only some runs have, if anything."""
-    # Differences of two times may be negative: a cover may be faster than every baseline.
-    differences = (run.optimality_loss_us, run.apparent_loss_us)
-    times: list[float | None] = [None if us is None else abs(us) for us in differences]
-    times.append(run.first_answer_s)
-    counts = [run.threads, run.streams, *_numbers(run.candidates)]
-    times += [left.us for left in run.residual]
-    counts += [left.calls for left in run.residual]
-    if any(row.latency_us == 0 for row in run.shapes):
-        return "one of its shapes takes no time"
-    for row in run.shapes:
-        times += [row.latency_us, row.best_single_us, *(row.spread_us or ()), row.items_per_s]
-        counts += [row.items, row.partitions, row.distinct, row.measured, row.from_store]
-    for way in run.deployments:
-        times += [way.items_per_s, way.best_single_items_per_s]
-        counts += [way.streams, way.threads]
-    if run.accuracy is not None:
-        times += [run.accuracy.float32_us, *(trial.estimated_us for trial in run.accuracy.tried)]
-    if run.unmeasured is not None:
-        times.append(run.unmeasured.share)
-        counts += [run.unmeasured.candidates, run.unmeasured.contenders]
-    for record in (run.memory, run.memory and run.memory.seen, run.sharing, run.tuning):
-        counts += _numbers(record)
-    if run.memory is not None:
-        counts += run.memory.stored.values()
-    if not all(0 <= number <= LARGEST_INTEGER for number in counts):
-        return "it counts something with a number that is negative or larger than 2^63"
-    return times_fault(times)
-
-
-def _numbers(record: msgspec.Struct | None) -> list[int]:
-    """Returns the whole numbers that a record holds."""
-    held = [getattr(record, name) for name in record.__struct_fields__] if record else []
-    return [value for value in held if type(value) is int]
-
-
 def _placement_faults(placement: Placement, calls: int) -> Iterator[str]:
     seen: set[int] = set()
-    if not placement.partitions:
-        yield "its placement has no partitions"
     for part in placement.partitions:
-        wrong = nodes_fault(part.nodes, calls) or times_fault((part.estimated_us, part.in_place_us))
+        wrong = nodes_fault(part.nodes, calls)
         if not wrong and not seen.isdisjoint(part.nodes):
             wrong = "a node is in two partitions"
         if wrong:
@@ -219,9 +159,3 @@ def _placement_faults(placement: Placement, calls: int) -> Iterator[str]:
     for conversion in placement.conversions:
         if not 0 <= conversion.node < calls:
             yield f"it converts the value of node {conversion.node}, which is none"
-    times = (placement.estimated_us, placement.measured_us, *(placement.spread_us or ()))
-    wrong = times_fault(times)
-    if not wrong and placement.measured_us is not None and not placement.measured_us > 0:
-        wrong = "its placement takes no time"
-    if wrong:
-        yield wrong

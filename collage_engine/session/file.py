@@ -26,6 +26,7 @@ from collage_engine.records.locks import folder_locked
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
+from collage_engine.records.ranges import Figure
 from collage_engine.records.reasons import shown
 from collage_engine.records.refusal import Refusal
 from collage_engine.records.settings import RunSettings
@@ -205,7 +206,7 @@ def _decode(connection: sqlite3.Connection, meta: dict[str, str]) -> Document:
         pins=all_of("pins", Pin, "position"),
         runs=all_of("runs", Run, "position"),
         settings=decode(meta["settings"], RunSettings),
-        constants=decode(meta["constants"], dict[str, float]),
+        constants=decode(meta["constants"], dict[str, Figure]),
         toolchains=decode(meta["toolchains"], list[ToolchainState]),
     )
 

@@ -17,6 +17,7 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
+from collage_engine.records.ranges import Figure
 from collage_engine.records.refusal import Refusal
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
@@ -37,7 +38,7 @@ class StoredDocument(msgspec.Struct, frozen=True, kw_only=True):
     pins: list[Pin]
     runs: list[Run]
     settings: RunSettings
-    constants: dict[str, float]
+    constants: dict[str, Figure]
     toolchains: list[ToolchainState]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from collage_engine.records.checks import LARGEST_INTEGER, cost_fault
+from collage_engine.records.checks import cost_fault
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.files import read_file
 from collage_engine.records.reasons import shown
@@ -78,9 +78,6 @@ def _fault(measurement: Measurement, latest: str) -> str | None:
         return f"{cost.measured_at[:80]!r} is no moment in UTC"
     if (cost.measured_at or "") > latest:
         return f"it was measured in the future ({cost.measured_at}): check the clocks"
-    threads = measurement.instance.threads if measurement.instance else 0
-    if not 0 <= threads <= LARGEST_INTEGER:
-        return "its number of threads is not possible"
     return cost_fault(cost)
 
 

@@ -91,14 +91,10 @@ class StoreReader:
                 marks = ",".join("?" * len(part))
                 query = f"select key, cost from measurements where key in ({marks}) order by key"
                 for key, cost in database.execute(query, part).fetchall():
-                    decoded = decode(cost, Cost)
-                    wrong = cost_fault(decoded)
-                    if wrong:
-                        # It is measured again, and replaced then.
-                        _LOG.warning("the stored cost %s is not used: %s", key, wrong)
-                        continue
-                    # In this order a model's own row replaces the common one.
-                    found[key.partition("@")[0]] = msgspec.structs.replace(decoded, from_store=True)
+                    decoded = _usable(key, cost)
+                    if decoded is not None:  # In this order a model's own row replaces the common.
+                        stored = msgspec.structs.replace(decoded, from_store=True)
+                        found[key.partition("@")[0]] = stored
         return found
 
     def measurements(self) -> Iterator[Measurement]:
@@ -106,9 +102,12 @@ class StoreReader:
         with self._reading() as database:
             rows = [] if database is None else list(database["measurements"].rows_where())
         for row in sorted(rows, key=lambda r: r["key"]):
+            cost = _usable(row["key"], row["cost"])
+            if cost is None:
+                continue
             yield Measurement(
                 key=row["key"].partition("@")[0],
-                cost=decode(row["cost"], Cost),
+                cost=cost,
                 label=row["label"],
                 instance=decode(row["instance"], ToolchainInstance | None),
                 device=row["device"],
@@ -346,6 +345,19 @@ class Store(StoreReader):
             if self._database is None:
                 self._database = self._open()
             yield self._database
+
+
+def _usable(key: str, text: str) -> Cost | None:
+    """Return a stored cost; None where it cannot be one, which is measured again then."""
+    try:
+        cost = decode(text, Cost)
+        wrong = cost_fault(cost)
+    except msgspec.ValidationError as error:
+        wrong = str(error)
+    if wrong is None:
+        return cost
+    _LOG.warning("the stored cost %s is not used: %s", key, wrong)
+    return None
 
 
 def _moment(cost: Cost) -> str:

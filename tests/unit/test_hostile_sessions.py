@@ -156,7 +156,7 @@ MISFITS: dict[str, Callable[[Path], None]] = {
     "a node of another place": lambda s: record(s, "nodes", lambda n: n.update(index=5)),
     "a node without a type": lambda s: record(s, "nodes", lambda n: n.update(types=[])),
     "a negative dimension": lambda s: record(
-        s, "nodes", lambda n: n.update(types=[{"shape": [-1], "dtype": "float32"}])
+        s, "nodes", lambda n: n.update(types=[{"shape": [-2], "dtype": "float32"}])
     ),
     "more elements than can be counted": lambda s: record(
         s, "nodes", lambda n: n.update(types=[{"shape": [10**400, 3], "dtype": "float32"}])
