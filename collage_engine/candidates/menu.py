@@ -38,7 +38,7 @@ from collage_engine.toolchains.capabilities import (
     border_formats,
     composites_of,
 )
-from collage_engine.toolchains.registry import NOT_READY, get, known_names, probe_all
+from collage_engine.toolchains.registry import get, known_names, probe_all
 from collage_engine.toolchains.sources import source_hash
 
 _LOG = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class Menu:
     @property
     def not_ready(self) -> tuple[str, ...]:
         """Return the names of the toolchains that were not waited for."""
-        return tuple(state.name for state in self.states if state.reason == NOT_READY)
+        return tuple(state.name for state in self.states if state.late)
 
     @property
     def versions(self) -> dict[str, str]:
@@ -227,7 +227,7 @@ def _states(settings: RunSettings, target: TargetChoice, probing: Probing) -> li
         ]
 
     states = ask()
-    for name in [state.name for state in states if state.reason == NOT_READY]:
+    for name in [state.name for state in states if state.late]:
         if any(state.available and state.serves(target.kind) for state in states):
             break
         waited_for.add(name)

@@ -125,7 +125,7 @@ def _print_unmeasured(run: Run, placement: Placement, warned: Collection[str]) -
     say(
         words.COMPILED.format(
             target=run.target,
-            what=run.note.partition(",")[0],
+            what=run.note,
             partitions=counted(len(placement.partitions), "partition"),
         ),
         style="bold",

@@ -260,11 +260,7 @@ def candidate_counts_text(counts: CandidateCounts) -> str:
 
 def costs_text(counts: CandidateCounts) -> str:
     """Return where the costs of candidates are from: ``5 measured, 3 left unmeasured``."""
-    parts = []
-    for name, number in candidate_counts(counts):
-        count, _, why = number.partition(" ")
-        parts.append(" ".join(filter(None, (count, name, why))))
-    return ", ".join(parts)
+    return ", ".join(f"{number} {name}" for name, number in candidate_counts(counts))
 
 
 def few_measured_sentence(run: Run) -> str:

@@ -27,6 +27,8 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     count: Count = 0
     max_rel_error: Figure | None = None
     reason: str | None = None
+    wrong_numbers: bool = False
+    """Whether it is invalid for what it computed on one model's values: another's may be right."""
     measured_at: str | None = None
     """ISO 8601, UTC."""
     from_store: bool = False
@@ -99,6 +101,6 @@ UNKNOWN = Cost()
 """The cost of a candidate that was not measured."""
 
 
-def invalid(reason: str) -> Cost:
+def invalid(reason: str, *, wrong_numbers: bool = False) -> Cost:
     """Return the cost of a candidate that cannot be used, for the reason given."""
-    return Cost(state="invalid", reason=reason)
+    return Cost(state="invalid", reason=reason, wrong_numbers=wrong_numbers)

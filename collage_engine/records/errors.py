@@ -51,6 +51,10 @@ class MeasureError(CollageError):
     """A measurement could not be made or stored."""
 
 
+class WrongNumbersError(MeasureError):
+    """What a candidate computes differs from the true values of this model."""
+
+
 class InfeasibleError(CollageError):
     """No placement satisfies the pins; ``details`` is the ``Infeasible`` record as builtins."""
 

@@ -129,6 +129,8 @@ class ToolchainState(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None = None
     reason: str | None = None
     """A sentence on why the toolchain is not available; None when it is."""
+    late: bool = False
+    """Whether it is not available for now only, since its probe was not waited for."""
     fault: bool = False
     """Whether it is not available since probing it crashed, hung or took too much memory."""
     install: str | None = None

@@ -230,7 +230,7 @@ def unmeasured_document(
         settings=settings_facts(settings),
         device=f"none: {menu.unmeasurable or ''}",
         warnings=list(control.warnings),
-        note=f"{chosen.name}, unmeasured",
+        note=chosen.name,
     )
 
 

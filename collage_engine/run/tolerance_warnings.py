@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from collage_engine.records.accuracy import RunTolerance
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.settings import RunSettings
-from collage_engine.timing.messages import WRONG_NUMBERS
 from collage_engine.trials.contender import ContenderResult
-from collage_engine.trials.placement_process import NOT_ACCURATE
 from collage_engine.wording import stages as say
 
 MANY = 0.5
@@ -91,7 +89,7 @@ def tolerance_warnings(tolerance: RunTolerance, outcomes: Sequence[ContenderResu
     refused = [
         one
         for one in ran
-        if (one.reason or "").startswith((WRONG_NUMBERS, NOT_ACCURATE))
+        if one.reason is not None
         and (one.max_rel_error or 0.0) > tolerance.value  # no --tolerance admits another integer
     ]
     if refused and len(refused) >= MANY * len(ran):

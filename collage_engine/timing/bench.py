@@ -32,7 +32,7 @@ from collage_engine.lowering.rounding_noise import rounding_noise, widened
 from collage_engine.lowering.tensors import as_logical, as_stored
 from collage_engine.model.importer import import_model
 from collage_engine.model.onnx_writer import to_onnx
-from collage_engine.records.errors import CollageError, MeasureError
+from collage_engine.records.errors import CollageError, WrongNumbersError
 from collage_engine.records.format import PLAIN, Formats
 from collage_engine.records.numbering import NodeSet
 from collage_engine.records.toolchain import ToolchainInstance
@@ -93,7 +93,7 @@ class ModelBench:
             The candidate, bound to its true inputs.
 
         Raises:
-            MeasureError: Its outputs are wrong.
+            WrongNumbersError: Its outputs are wrong.
             ToolchainError: The toolchain cannot take it.
         """
         self._count += 1  # a fresh symbol each time: libraries cache code by name
@@ -176,7 +176,7 @@ def check(
             inputs and weights change in the last bit, by node index.
 
     Raises:
-        MeasureError: An output is wrong, and not by rounding that the sub-graph amplifies.
+        WrongNumbersError: An output is wrong, and not by rounding that the sub-graph amplifies.
     """
     largest: float | None = None
     depths = roundings(function.graph, function.nodes)
@@ -204,7 +204,7 @@ def check(
         if wrong is not None:
             node = function.graph.nodes[function.graph.producer(index)]
             where = node.name or node.op
-            raise MeasureError(f"{WRONG_NUMBERS} in the output of {where}: {wrong}")
+            raise WrongNumbersError(f"{WRONG_NUMBERS} in the output of {where}: {wrong}")
         if compares(true):
             largest = max(largest or 0.0, error[1])
     return largest

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from collage_engine.machine.cuda_runtime import LOST_DEVICE, DeviceFault
 from collage_engine.machine.risk_marker import RiskMarker
 from collage_engine.records.cost import Cost, invalid
-from collage_engine.records.errors import MeasureError
+from collage_engine.records.errors import MeasureError, WrongNumbersError
 from collage_engine.records.reasons import fault_reason
 from collage_engine.store.measurement import now_text
 from collage_engine.timing.clock import undisturbed
@@ -101,7 +101,9 @@ def run_group(
             except DeviceFault as fault:
                 end_process(fault)
             except (Exception, SystemExit) as error:
-                send(TimingReply(place, invalid(fault_reason(error))))
+                wrong = isinstance(error, WrongNumbersError)
+                cost = invalid(fault_reason(error), wrong_numbers=wrong)
+                send(TimingReply(place, cost))
             marker.clear()
         while ready:
             failed = _GroupTiming(request, opened, ready, marker, send).run()

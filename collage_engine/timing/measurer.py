@@ -28,7 +28,6 @@ from collage_engine.store.store import Store
 from collage_engine.timing.child import MeasuringChild
 from collage_engine.timing.job import JOB
 from collage_engine.timing.messages import (
-    WRONG_NUMBERS,
     OpenRequest,
     TimingReply,
     TimingRequest,
@@ -357,7 +356,7 @@ class _MeasureCall:
                     device=self.measurer.device,
                     versions={name: versions[name]} if name in versions else {},
                     model=self.measurer.model_hash,
-                    one_model=(cost.reason or "").startswith(WRONG_NUMBERS),
+                    one_model=cost.wrong_numbers,
                 )
             )
         self.announce(key, cost)

@@ -210,7 +210,7 @@ def probe(
         anew: Whether earlier processes' answers do not count.
         on_child: Is called with the name before a child is started, which may compile a runtime.
         ready_by: A moment of the monotonic clock, in seconds; a toolchain without an answer by then
-            is ``NOT_READY``, for now.
+            is ``late``: not available for now.
     """
     _check(name)
     with _probing:
@@ -220,11 +220,11 @@ def probe(
         if known is None:
             left_s = ready_by - time.monotonic()
             if left_s <= 0:
-                return _unavailable(name, NOT_READY)
+                return _unavailable(name, NOT_READY, late=True)
             on_child(name)
             known = _probe_in_child(name, replace(limits, whole_s=min(limits.whole_s, left_s)))
             if not known.available and time.monotonic() >= ready_by:
-                return _unavailable(name, NOT_READY)
+                return _unavailable(name, NOT_READY, late=True)
             if known.fault:
                 keep(name, Probed(state=known), surroundings(name, _targets()[name]))
         with _probing:
@@ -325,9 +325,9 @@ def _probe_in_child(name: str, limits: ProbeLimits) -> ToolchainState:
     return _unavailable(name, last_line(said, f"its probe ended with {status}"))
 
 
-def _unavailable(name: str, reason: str) -> ToolchainState:
+def _unavailable(name: str, reason: str, *, late: bool = False) -> ToolchainState:
     _LOG.info("toolchain %s is not available: %s", name, reason)
-    return ToolchainState(name=name, available=False, reason=reason)
+    return ToolchainState(name=name, available=False, reason=reason, late=late)
 
 
 def described(state: ToolchainState, about: ToolchainAbout) -> ToolchainState:

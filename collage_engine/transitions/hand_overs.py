@@ -38,9 +38,7 @@ LEFT_OUT = ":left out"
 """End of the name, in the store, of what is kept beside constants: toolchain → why it has none."""
 
 WAITED = ":waited"
-"""End of the name, in the store, of the seconds that a step could take in that measurement."""
-NO_ANSWER = "gave no answer"
-"""How the reason begins of a toolchain that a longer wait may tell more of."""
+"""End of the name, in the store, of the seconds for which a toolchain was waited in vain."""
 
 STEP_S = 10.0, 30.0
 """Least and most seconds that one step (compiling a chain, a sample of its time) may take before
@@ -104,9 +102,8 @@ def transition_constants(
     step_s = min(max(step_s, STEP_S[0]), STEP_S[1])
     if known is not None and store is not None:
         left_out = store.constant(name + LEFT_OUT) or {}
-        waited_s = store.constant(name + WAITED) or step_s
-        if step_s > waited_s and any(why.startswith(NO_ANSWER) for why in left_out.values()):
-            known = None  # this run can wait longer
+        if step_s > (store.constant(name + WAITED) or step_s):
+            known = None  # a toolchain gave no answer, and this run can wait longer
     if known is None:
         on_measuring()
         request = HandoverRequest(tuple(default.values()))
@@ -121,7 +118,7 @@ def transition_constants(
         if store is not None and not measurement.was_killed:
             store.put_constant(name, known)
             store.put_constant(name + LEFT_OUT, left_out)
-            store.put_constant(name + WAITED, step_s)
+            store.put_constant(name + WAITED, step_s if measurement.unanswered else None)
     for toolchain, reason in left_out.items():
         on_left_out(
             f"what {toolchain} takes to hand over values is not known: measuring it, it {reason}"
@@ -149,6 +146,8 @@ class _Measurement:
         """Toolchain → how it ended, after "it"."""
         self.was_killed = False
         """Whether a child was killed from outside: the next run measures again."""
+        self.unanswered = False
+        """Whether a toolchain was left out for want of an answer: a run with more time may wait."""
 
     def run(self) -> tuple[dict[str, float], dict[str, str]]:
         """Measure in a child, and again in another one each time a toolchain ends it.
@@ -208,12 +207,13 @@ class _Measurement:
         """
         how = f"crashed: {error.reason}"
         if isinstance(error, WorkerTimeout):
-            how = f"{NO_ANSWER} within {error.seconds:g} s"
+            how = f"gave no answer within {error.seconds:g} s"
         without = (*self.request.without, pair)
         counts = Counter(name for each in without for name in set(each))
         culprits = {name for name in pair if pair[0] == pair[1] or counts[name] >= PAIRS}
         for name in culprits:
             self.left_out[name] = how
+            self.unanswered |= isinstance(error, WorkerTimeout)
         self.request = replace(
             self.request,
             instances=tuple(i for i in self.request.instances if i.toolchain not in self.left_out),

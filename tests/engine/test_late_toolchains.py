@@ -39,7 +39,8 @@ def only_tvm_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
         here = [n for n in AT_ONCE + LATE if n in AT_ONCE or n in waited_for]
         absent = [n for n in LATE if n not in here]
         return probe_all(here) + tuple(
-            ToolchainState(name=name, available=False, reason=NOT_READY) for name in absent
+            ToolchainState(name=name, available=False, reason=NOT_READY, late=True)
+            for name in absent
         )
 
     monkeypatch.setattr(menu_module, "probe_all", some)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from collage_engine.records.errors import MeasureError, ModelError, UnsupportedError
+from collage_engine.records.errors import ModelError, UnsupportedError, WrongNumbersError
 from collage_engine.records.format import Formats
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.timing.job import MeasureJob
@@ -65,7 +65,7 @@ class PretendedBench:
         if act.startswith("killed") and self._again(act):
             os.kill(os.getpid(), signal.SIGKILL)
         if act == "wrong":
-            raise MeasureError("wrong numbers in the output of conv1: relative error 0.5")
+            raise WrongNumbersError("wrong numbers in the output of conv1: relative error 0.5")
         if act == "eats":
             held = []
             while True:

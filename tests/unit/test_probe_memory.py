@@ -123,7 +123,7 @@ def test_a_probe_that_a_run_did_not_wait_for_is_asked_again(machine: Machine) ->
         registry.forget_probes()
         ready_by = time.monotonic() + 4
         (state,) = registry.probe_all([NAME], ready_by=ready_by)
-        assert state.reason == registry.NOT_READY and not state.fault
+        assert state.late and not state.fault
         assert machine.asked == asked
 
 

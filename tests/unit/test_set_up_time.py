@@ -43,7 +43,7 @@ def nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
         return tuple(
             ToolchainState(name=name, available=True, targets=("cpu",))
             if name in waited_for or ready_by > time.monotonic()
-            else ToolchainState(name=name, available=False, reason=NOT_READY)
+            else ToolchainState(name=name, available=False, reason=NOT_READY, late=True)
             for name in (NAMES if names is None else names)
         )
 
