@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -11,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import psutil
 import pytest
 
 from collage_engine import api
+from collage_engine.store.store import Store
 from tests.support.caches import fresh_cache
 from tests.support.toolchain_models import convolutions
 
@@ -84,6 +87,28 @@ def test_the_first_interrupt_keeps_the_best_placement_so_far(cache: Path, tmp_pa
     with api.load_session(tmp_path / "s.collage") as session:
         (run,) = session.runs
         assert run.id == document["id"] and not run.provisional
+
+
+def test_a_run_whose_process_is_killed_goes_on_and_is_exported(cache: Path, tmp_path: Path) -> None:
+    """The system kills the process that takes most memory: nobody's fault, and no cost is lost."""
+    options = ["--budget", "60s", "--threads", 1, "--toolchains", ",".join(SOME), "--json"]
+    process = started(cache, "-o", tmp_path / "out", *options)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("Timing whole models"):
+            break
+    with Store(cache / "measurements.db") as store:
+        before = {one.key for one in store.measurements()}
+    names = {}
+    for child in psutil.Process(process.pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            names[child.name(), child.ppid() == process.pid] = child
+    names["pipeline", False].kill()
+    printed, said = process.communicate(timeout=280)
+    assert process.returncode == 0, said
+    check_artifact(tmp_path / "out", json.loads(printed))
+    with Store(cache / "measurements.db") as store:
+        assert before <= {one.key for one in store.measurements()}
 
 
 def test_after_a_pin_a_quick_confirmation_compares_with_the_run_before(

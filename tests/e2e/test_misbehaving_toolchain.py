@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import time
+from typing import Any
 
 import onnx
 import pytest
@@ -87,3 +88,50 @@ def test_a_toolchain_that_misbehaves_costs_itself_only(environment, tmp_path, mo
     assert (tmp_path / "reached").exists(), "the run ended before it came to this place"
     if place in ASKED and mode in (*FAILS, "wrong", "garbage"):
         assert any("evil is left out of this run" in warning for warning in run["warnings"])
+
+
+@pytest.mark.parametrize(("place", "budget", "most_s"), [("supports", 20, 60), ("trial", 40, 80)])
+def test_a_toolchain_that_hangs_leaves_the_others_the_time_of_a_short_budget(
+    environment, tmp_path, place, budget, most_s
+):
+    onnx.save(additions(), tmp_path / "model.onnx")
+    cache = fresh_cache(tmp_path / "cache", constants=False)
+    command = [sys.executable, "-m", "collage_engine", "place", "model.onnx", "-o", "out"]
+    command += ["--toolchains", "evil,onnxruntime", "--threads", "1", "--json"]
+    env = environment | {"COLLAGE_CACHE_DIR": str(cache), REACHED: str(tmp_path / "reached")}
+
+    def placed(mode: str, budget: str) -> dict[str, Any]:
+        done = subprocess.run(
+            [*command, "--budget", budget],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            timeout=LONGEST_S,
+            check=False,
+            env=env | {VARIABLE: mode},
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    placed("none", "30s")  # what it needs is compiled
+    began = time.monotonic()
+    run = placed(f"hang@{place}", f"{budget}s")
+    took_s = time.monotonic() - began
+    assert took_s < most_s * PATIENCE, "a minute was waited for one answer, two for a placement"
+    assert (tmp_path / "reached").exists()
+    assert {part["toolchain"] for part in run["placement"]["partitions"]} == {"onnxruntime"}
+    if place == "supports":
+        assert any("no answer within 5 s" in warning for warning in run["warnings"])
+
+
+def additions() -> onnx.ModelProto:
+    """Return a model that the example, which ``evil`` is made of, can run as a whole."""
+    nodes = [
+        onnx.helper.make_node("Relu", ["x"], ["y"], "relu"),
+        onnx.helper.make_node("Add", ["y", "x"], ["z"], "add"),
+    ]
+    shape = (1, 8, 64, 64)
+    ends = [onnx.helper.make_tensor_value_info(name, 1, shape) for name in ("x", "z")]
+    graph = onnx.helper.make_graph(nodes, "additions", ends[:1], ends[1:])
+    opsets = [onnx.helper.make_opsetid("", 13)]
+    return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
