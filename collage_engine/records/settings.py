@@ -8,7 +8,6 @@ from collage_engine.records.durations import LONGEST_S
 from collage_engine.records.errors import InvalidValue
 from collage_engine.records.precision import PRECISIONS
 from collage_engine.records.ranges import LARGEST_INTEGER
-from collage_engine.records.run_parts import RunParts
 from collage_engine.records.typed import Checked
 
 Objective = Literal["latency", "throughput", "p99"]
@@ -69,8 +68,6 @@ class RunSettings(Checked, frozen=True, kw_only=True, omit_defaults=True):
     """SPDX identifiers, or families (``BSD``), of allowed runtime libraries; empty: all."""
     strict: bool = False
     """Refuse to export figures that were taken while others used the machine."""
-    parts: RunParts = RunParts()
-    """Parts of the run that a benchmark switches off; there is no option for it."""
     name: str = ""
 
     def __post_init__(self) -> None:

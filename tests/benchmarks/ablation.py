@@ -1,22 +1,19 @@
 """What each part of a run earns: configurations of ever more parts, in equal time.
 
     python -m tests.benchmarks.ablation --models FILE … [--budget 40] [--threads 1]
-        [--configurations mbd] [--core N] [--log ablation.jsonl] [--work FOLDER]
+        [--configurations bd] [--core N] [--log ablation.jsonl] [--work FOLDER]
     python -m tests.benchmarks.ablation --table ablation.jsonl …
 
 The configurations, each with the parts of those before it:
 
-* m: the race of whole models, and mixes that follow from profiles of operator groups;
-* b: + isolated costs, and the covers with the least of them;
+* b: the race of whole models, mixes that follow from profiles of operator groups, isolated costs
+  and the covers with the least of them;
 * d: + calibration within the model.
-
-What changed no placement was removed: refinement, measuring again what the choice depends on, and
-run-to-run drift with resampling.
 
 Every run has ``--budget`` seconds from opening the model to the artifact, and begins with the same
 store: it holds what is measured once per machine and no candidate of the model. ``--core`` binds
 everything to one processor, so that two can work side by side. Afterwards the artifacts of a model
-run in turns, each in a process of its own and in several sets of processes; the ratio to (m) is
+run in turns, each in a process of its own and in several sets of processes; the ratio to (b) is
 paired by rounds, of the processor's time at one thread and of the clock's at several. Equal covers
 are timed once and marked "=". Every line of ``--log`` is one run, or the times of one model's
 artifacts; what it holds already is not done again. ``python -m tests.benchmarks.estimates --log``
@@ -43,7 +40,6 @@ from typing import Any
 from collage_engine import api
 from collage_engine.machine.folders import cache_folder
 from collage_engine.records.errors import CollageError
-from collage_engine.records.run_parts import RunParts
 from collage_engine.records.settings import RunSettings
 from tests.benchmarks.budgets import ONCE_PER_MACHINE
 from tests.benchmarks.estimates import rows_of
@@ -58,23 +54,12 @@ WARM_S, ROUND_S = 0.02, 0.15
 Line = dict[str, Any]
 """A line of the log."""
 
-PARTS = {
-    "m": (RunParts(isolated_costs=False), False),
-    "b": (RunParts(), False),
-    "d": (RunParts(), True),
-}
-"""By configuration the parts of a run, and whether it is calibrated."""
+CONFIGURATIONS = "bd"
 
 
 def settings_of(configuration: str, budget_s: float, threads: int) -> RunSettings:
     """The settings of a run of this configuration that lasts so long."""
-    parts, calibrated = PARTS[configuration]
-    return RunSettings(
-        threads=threads,
-        budget_s=budget_s,
-        in_place=calibrated,
-        parts=parts,
-    )
+    return RunSettings(threads=threads, budget_s=budget_s, in_place=configuration == "d")
 
 
 def place_here(given: Mapping[str, Any]) -> Line:
@@ -217,7 +202,7 @@ def time_artifacts(model: Path, runs: Mapping[str, Line], options: argparse.Name
             finally:
                 for peer in peers.values():
                     peer.close()
-    base = same["m"] if "m" in same else timed[0]
+    base = same["b"] if "b" in same else timed[0]
     ratios: dict[str, list[float]] = {}
     for name in timed:
         found = paired_ratio(times[name], times[base], launches=SETS)
@@ -344,7 +329,7 @@ def main() -> None:
     options.add_argument("--models", nargs="+", type=Path, default=[])
     options.add_argument("--budget", type=float, default=40.0, help="seconds of each run")
     options.add_argument("--threads", type=int, default=1)
-    options.add_argument("--configurations", default="mbd")
+    options.add_argument("--configurations", default=CONFIGURATIONS)
     options.add_argument("--core", type=int, help="bind everything to this processor")
     options.add_argument("--log", type=Path, default=Path("ablation.jsonl"))
     options.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "ablation")

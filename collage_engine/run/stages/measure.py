@@ -82,7 +82,7 @@ def measure_candidates(
         quick = task.is_quick and has_cover(data)
         short = seconds < WORTH_MEASURING_S and budget.has_answer
         work = _Measurement(task, menu, profiled, measuring, control.within(seconds), data)
-        if quick or short or not settings.parts.isolated_costs:
+        if quick or short:
             work.take_stored()
             is_complete = not short
         else:
