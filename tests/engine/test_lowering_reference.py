@@ -138,3 +138,25 @@ def test_without_onnx_runtime_the_reference_evaluator_runs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     for ours, theirs in zip(run_onnx(model.onnx, inputs), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def test_an_operator_that_the_runtime_refuses_is_computed_by_definition(tmp_path, monkeypatch):
+    """ONNX Runtime has no kernel for some of the standard's operators; Relax is asked last."""
+    model = branches()
+    inputs = model.random_inputs(0)
+    expected = TrueValues.record(model, inputs, tmp_path / "a")
+    refused = []
+
+    def refuse(model, feeds):
+        refused.append(model)
+        raise RuntimeError("NOT_IMPLEMENTED")
+
+    monkeypatch.setattr(reference, "run_onnx", refuse)
+    monkeypatch.delattr(reference._Recorder, "relax")
+    found = TrueValues.record(model, inputs, tmp_path / "b")
+    assert refused
+    for index in tensors(model):
+        np.testing.assert_allclose(found.value(index), expected.value(index), rtol=1e-5)
+    outputs = original_outputs(model, inputs)
+    for (name, _), index in zip(model.outputs, model.graph.record.outputs, strict=True):
+        np.testing.assert_allclose(outputs[name], expected.value(index), rtol=1e-5)
