@@ -200,9 +200,5 @@ def _is_only_unmeasured(problem: Problem) -> bool:
     """Tell whether a problem without a cover has one of candidates that were left unmeasured."""
     if all(candidate.state != "unknown" for candidate in problem.candidates):
         return False
-    optimistic = tuple(
-        msgspec.structs.replace(c, state="measured", cost_us=0.0) if c.state == "unknown" else c
-        for c in problem.candidates
-    )
-    answer = solve(msgspec.structs.replace(problem, candidates=optimistic))
-    return answer.infeasible is None and answer.cost_us is not None
+    found = Search(problem, optimistic=True).find(problem.pins, regrets=False)
+    return found.cost is not None

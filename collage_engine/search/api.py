@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from collage_engine.search.problem import ProblemPin
-    from collage_engine.search.solver import Solution
+    from collage_engine.search.solution import Solution
 
 __all__ = ["Search", "check", "k_best", "reuse", "solve"]
 

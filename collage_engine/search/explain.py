@@ -69,12 +69,8 @@ class ExplainedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """A candidate that holds the node, and why it was or was not chosen."""
 
     candidate: CandidateId
-    toolchain: str
-    nodes: tuple[int, ...]
     state: str
     chosen: bool
-    cost_us: float | None
-    spread_us: tuple[float, float] | None
     regret: RegretState
     regret_us: float | None
     """The regret where it is known exactly, else None."""
@@ -244,15 +240,10 @@ def _explained(
         text = words.NOT_KNOWN.format(name=with_cost)
     else:
         text = _in_no_placement(name, problem)
-    has_spread = candidate.state == "measured" and candidate.spread_us is not None
     return ExplainedCandidate(
         candidate=candidate.id,
-        toolchain=candidate.toolchain,
-        nodes=candidate.nodes,
         state=candidate.state,
         chosen=chosen,
-        cost_us=candidate.cost_us,
-        spread_us=spread_of(candidate) if has_spread else None,
         regret=regret_state(answer, candidate.id),
         regret_us=regret,
         regret_at_least_us=bound,

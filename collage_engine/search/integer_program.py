@@ -26,13 +26,13 @@ from __future__ import annotations
 import heapq
 import threading
 import time
-from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from collage_engine.search.pricing import IMPOSSIBLE
+from collage_engine.search.solution import Solution
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -61,23 +61,6 @@ CHOSEN_FROM = 0.5
 STOP_S = 0.8
 """Seconds that HiGHS gets to stop after an interrupt; then it is left to itself (chosen: below the
 second within which a cancel is answered)."""
-
-
-@dataclass
-class ProgramResult:
-    """What the integer program has found; amounts are internal integers."""
-
-    cost: int | None = None
-    """Cost of the best cover found; None when none was."""
-    cover: list[int] = field(default_factory=list)
-    lower_bound: int = 0
-    """No cover costs less."""
-    lower_bound_through: dict[int, int] = field(default_factory=dict)
-    """Per candidate what a cover through it costs at least; empty when there was no time."""
-    infeasible: bool = False
-    """Whether it is proved that there is no cover."""
-    nodes: int = 0
-    """Nodes of the branch and bound."""
 
 
 class IntegerProgram:
@@ -222,22 +205,26 @@ class IntegerProgram:
         highs.passModel(model)
         return highs
 
-    def solve(self, deadline: float, *, regrets: bool) -> ProgramResult:
+    def solve(self, deadline: float, *, regrets: bool) -> Solution:
         """Find the least-cost cover, or as good a one and as good a bound as time allows.
 
         Args:
             deadline: When to end, in :func:`time.monotonic` seconds.
             regrets: Whether to bound the least covers through all candidates too.
         """
-        result = ProgramResult()
+        found = Solution()
         if not all(self.holding):
-            result.infeasible = True
-            return result
-        self._take(result, self._cover_of_singles())
+            return found
+        self._take(found, self._cover_of_singles())
         if regrets:
-            self._bound_candidates(result, deadline)
-        self._branch(result, deadline)
-        return result
+            self._bound_candidates(found, deadline)
+        found.decided = self._branch(found, deadline) or found.cost is not None
+        if found.cost is not None:
+            found.cover = runnable_order(self.space, found.cover)
+            found.lower_bound = min(found.lower_bound, found.cost)
+        if found.optimal:
+            found.program = self
+        return found
 
     def ranked_covers(self, k: int, cost: int, cover: list[int], deadline: float) -> list[Ranked]:
         """Return the k least-cost covers, the best first; fewer where there are, or time is, fewer.
@@ -259,14 +246,14 @@ class IntegerProgram:
         while len(found) < k:
             columns = tuple(sorted(self.column[c] for c in found[-1][1]))
             self._add_cuts([(columns, len(columns) - 1)])
-            following = ProgramResult()
+            following = Solution()
             self._branch(following, deadline)
             if following.cost is None or following.lower_bound < following.cost:
                 break  # there is none, or another one may come before it
             found.append((following.cost, runnable_order(self.space, following.cover)))
         return found[:k]
 
-    def _bound_candidates(self, result: ProgramResult, deadline: float) -> None:
+    def _bound_candidates(self, found: Solution, deadline: float) -> None:
         """Bound what covers through each candidate cost, by reduced costs in the relaxation."""
         import highspy  # see _model
 
@@ -274,14 +261,19 @@ class IntegerProgram:
             return
         least = float(self._highs.getInfo().objective_function_value)
         reduced = np.array(self._highs.getSolution().col_dual)
-        result.lower_bound = self._internal(least)
-        result.lower_bound_through = {
+        found.lower_bound = self._internal(least)
+        found.lower_bound_through = {
             c: self._internal(least + max(0.0, float(reduced[at])))
             for at, c in enumerate(self.candidates)
         }
+        found.others_in_no_cover = True  # the relaxation bounds every candidate
 
-    def _branch(self, result: ProgramResult, deadline: float) -> None:
-        """Run branch and bound until its solution has no cycle, or time is over."""
+    def _branch(self, found: Solution, deadline: float) -> bool:
+        """Run branch and bound until its solution has no cycle, or time is over.
+
+        Returns:
+            Whether it is proved that there is no cover.
+        """
         import highspy  # see _model
 
         highs, count = self._highs, len(self.candidates)
@@ -290,32 +282,32 @@ class IntegerProgram:
             count, columns, np.array([highspy.HighsVarType.kInteger] * count)
         )
         while time.monotonic() < deadline:
-            if result.cover:
+            if found.cover:
                 values = np.zeros(count)
-                values[[self.column[c] for c in result.cover]] = 1.0
+                values[[self.column[c] for c in found.cover]] = 1.0
                 highs.setSolution(count, columns, values)
             status = self._run(deadline)
             info = highs.getInfo()
-            result.nodes += max(0, int(info.mip_node_count))
+            found.states += max(0, int(info.mip_node_count))
             if status == highspy.HighsModelStatus.kInfeasible:
-                result.infeasible = True
-                return
+                return True
             proved = float(info.mip_dual_bound)
             if np.isfinite(proved):
-                result.lower_bound = max(result.lower_bound, self._internal(proved))
-            if not info.primal_solution_status:
-                return
+                found.lower_bound = max(found.lower_bound, self._internal(proved))
+            if info.primal_solution_status != int(highspy.SolutionStatus.kSolutionStatusFeasible):
+                return False
             chosen = np.flatnonzero(np.array(highs.getSolution().col_value)[:count] > CHOSEN_FROM)
             cover = [self.candidates[at] for at in chosen]
             cycles = cycles_of(self.space, cover)
             if not cycles:
-                self._take(result, cover)
-                if status == highspy.HighsModelStatus.kOptimal and result.cost is not None:
+                self._take(found, cover)
+                if status == highspy.HighsModelStatus.kOptimal and found.cost is not None:
                     # HiGHS's bound meets the cover up to its tolerances.
-                    result.lower_bound = max(result.lower_bound, result.cost)
-                return
-            self._take(result, self._without_cycles(cover))
+                    found.lower_bound = max(found.lower_bound, found.cost)
+                return False
+            self._take(found, self._without_cycles(cover))
             self._add_cuts([self._cut_off(cycle) for cycle in cycles])
+        return False
 
     def _run(self, deadline: float) -> Any:
         """Let HiGHS work until the deadline; returns the model's status.
@@ -346,13 +338,13 @@ class IntegerProgram:
         """Convert a bound of the objective to an internal amount, as far as it is trusted."""
         return int((amount - TRUSTED_DIGITS * max(1.0, abs(amount))) * self.unit)
 
-    def _take(self, result: ProgramResult, cover: list[int] | None) -> None:
+    def _take(self, found: Solution, cover: list[int] | None) -> None:
         """Keep a cover if it costs less than the one known and is none of the ranked ones."""
         if cover is None or any(set(cover) == set(ranked) for _, ranked in self._ranked):
             return
         cost = cover_cost(self.space, self.weights, cover)
-        if cost is not None and (result.cost is None or cost < result.cost):
-            result.cost, result.cover = cost, cover
+        if cost is not None and (found.cost is None or cost < found.cost):
+            found.cost, found.cover = cost, cover
 
     def _cover_of_singles(self) -> list[int] | None:
         """Return the cheapest candidates of single nodes; None where a node has none."""

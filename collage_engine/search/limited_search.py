@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from collage_engine.search.limits import RuntimeLimits, violated_limits
-from collage_engine.search.solver import Solution
+from collage_engine.search.solution import Solution
 
 if TYPE_CHECKING:
     from collage_engine.search.problem import Problem

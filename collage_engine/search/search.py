@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from collage_engine.search.limited_search import RestrictedSolve
     from collage_engine.search.problem import Problem, ProblemPin
-    from collage_engine.search.solver import Solution
+    from collage_engine.search.solution import Solution
 
 SOLUTIONS_KEPT = 2 * MOST_SETS
 """Solutions that are remembered, by pins and by excluded candidates (a count): those of all sets of

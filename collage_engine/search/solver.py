@@ -9,13 +9,14 @@ good; where time ends first, the best cover found comes with a bound on what a b
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from collage_engine.search.integer_program import IntegerProgram, runnable_order
+from collage_engine.search.integer_program import IntegerProgram
 from collage_engine.search.label_setting import LabelSetting
 from collage_engine.search.pricing import IMPOSSIBLE
 from collage_engine.search.problem import PLAIN
+from collage_engine.search.solution import Solution
 from collage_engine.search.state_space import StateSpace
 from collage_engine.search.states import SearchLimitExceeded
 from collage_engine.search.weights import Weights
@@ -41,36 +42,6 @@ WIDE_STATES = 45.0
 50 and takes the integer program half as long; twenty models have 4 to 17."""
 DEFAULT_TIME_LIMIT_S = 60.0
 """Time limit of one solve in seconds, where none is given (chosen)."""
-
-
-@dataclass
-class Solution:
-    """What a solve has found; amounts are internal integers."""
-
-    cost: int | None = None
-    """Cost of the best cover; None when there is none (``decided``) or none was found."""
-    lower_bound: int = 0
-    """No cover costs less."""
-    cover: list[int] = field(default_factory=list)
-    least_through: dict[int, int] = field(default_factory=dict)
-    """Candidate to the exact least cost of a cover through it."""
-    lower_bound_through: dict[int, int] = field(default_factory=dict)
-    """The candidates whose least cover is only known to cost at least this."""
-    others_in_no_cover: bool = False
-    """Whether the candidates in neither of the two are proved to be in no cover."""
-    states: int = 0
-    """Labels kept, or nodes of the branch and bound."""
-    decided: bool = True
-    """Whether it is known if there is a cover at all."""
-    labels: LabelSetting | None = None
-    """The labels of all states."""
-    program: IntegerProgram | None = None
-    """The integer program that proved the cover to cost least, for the covers that follow it."""
-
-    @property
-    def optimal(self) -> bool:
-        """Return whether the cover is proved to cost least."""
-        return self.cost is not None and self.lower_bound >= self.cost
 
 
 class Solver:
@@ -193,23 +164,10 @@ class Solver:
             [c for c in nodes.candidates if allowed[c] and self.weights.cost[c] < IMPOSSIBLE]
             for nodes in self.space.node_sets
         ]
-        program = IntegerProgram(self.space, self.weights, eligible)
-        result = program.solve(deadline, regrets=regrets)
-        if result.infeasible:
-            return Solution(states=result.nodes)
-        solution = Solution(
-            cost=result.cost,
-            cover=runnable_order(self.space, result.cover) if result.cover else [],
-            lower_bound=result.lower_bound,
-            lower_bound_through=result.lower_bound_through,
-            others_in_no_cover=bool(result.lower_bound_through),
-            states=result.nodes,
-            decided=result.cost is not None,
+        solution = IntegerProgram(self.space, self.weights, eligible).solve(
+            deadline, regrets=regrets
         )
-        if solution.cost is not None:
-            solution.lower_bound = min(solution.lower_bound, solution.cost)
         if solution.optimal:
-            solution.program = program
             self._latest = key, solution
         return replace(solution)
 

@@ -18,7 +18,7 @@ from collage_engine.wording.amounts import time_text
 if TYPE_CHECKING:
     from collage_engine.search.problem import ProblemPin
     from collage_engine.search.search import Search
-    from collage_engine.search.solver import Solution
+    from collage_engine.search.solution import Solution
 
 
 def verdicts_of_pins(

@@ -17,7 +17,7 @@ import pytest
 from collage_engine.search.api import Search, check, k_best, solve
 from collage_engine.search.problem import Answer, Problem
 from collage_engine.search.problem_json import problem_from
-from collage_engine.search.solver import Solution
+from collage_engine.search.solution import Solution
 from tests.support.search_graphs import SHAPES, problem_on
 from tests.support.search_instances import BruteForce, random_problem
 
