@@ -36,7 +36,7 @@ __all__ = ["Search", "check", "k_best", "reuse", "solve"]
 SOLVE_TIME_SHARE = 0.75
 """Share of a given time limit that finding the cover may take where there are pins or limits; the
 rest is for what these cost (chosen)."""
-OPTIMISTIC_TIME_LIMIT_S = 0.5
+OPTIMISTIC_TIME_LIMIT_S = 2.0
 """Seconds for the bounds on regrets of unmeasured candidates. Where these make the graph wide,
 weaker bounds soon are worth more than the best ones late (chosen)."""
 

@@ -222,27 +222,25 @@ class IntegerProgram:
         if found.cost is not None:
             found.cover = runnable_order(self.space, found.cover)
             found.lower_bound = min(found.lower_bound, found.cost)
-        if found.optimal:
-            found.program = self
+            if found.optimal:
+                self._ranked.append((found.cost, found.cover))
+                found.ranked_covers = self.ranked_covers
         return found
 
-    def ranked_covers(self, k: int, cost: int, cover: list[int], deadline: float) -> list[Ranked]:
+    def ranked_covers(self, k: int, deadline: float) -> list[Ranked]:
         """Return the k least-cost covers, the best first; fewer where there are, or time is, fewer.
 
-        Each one found is cut off and the program is solved again.
+        Call it after :meth:`solve` has proved the best one. Each one found is cut off and the
+        program is solved again.
 
         Args:
             k: How many covers are wanted.
-            cost: The cost of the best cover, which :meth:`solve` has proved.
-            cover: The best cover.
             deadline: When to end, in :func:`time.monotonic` seconds.
 
         Returns:
             Per cover its cost and its candidates, in an order in which they can run.
         """
         found = self._ranked
-        if not found:
-            found.append((cost, cover))
         while len(found) < k:
             columns = tuple(sorted(self.column[c] for c in found[-1][1]))
             self._add_cuts([(columns, len(columns) - 1)])

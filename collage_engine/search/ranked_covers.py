@@ -49,9 +49,8 @@ def best_covers(search: Search, pins: Iterable[ProblemPin], k: int) -> list[Rank
         if solution.labels is not None:
             covers = enumerate_covers(solution.labels, k)
         else:
-            if solution.program is not None:
-                deadline = time.monotonic() + solver.time_limit_s
-                covers = solution.program.ranked_covers(k, *covers[0], deadline)
+            if solution.ranked_covers is not None:
+                covers = solution.ranked_covers(k, time.monotonic() + solver.time_limit_s)
             cutoff = covers[-1][0] if cutoff is None else min(cutoff, covers[-1][0])
         for cost, cover in covers:
             known.setdefault(frozenset(cover), (cost, cover))

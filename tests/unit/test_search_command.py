@@ -40,7 +40,7 @@ def example(tmp_path: Path) -> str:
 
 def test_the_example_shows_every_part_of_a_problem() -> None:
     problem = read_problem(EXAMPLE)
-    assert problem.pins and problem.limits and problem.priority and problem.drift
+    assert problem.pins and problem.limits and problem.priority
     assert problem.transitions.pairs and problem.transitions.formats
     assert {c.state for c in problem.candidates} == {"measured", "unknown", "invalid"}
     answer = main_search(EXAMPLE)
