@@ -1,8 +1,8 @@
 """The jobs of the process of the run: requests, their answers, and how long each may take.
 
 A request is pickled to the process (``run.child``), which answers with an object of the type that
-the request's class names, ``Job[Answer]``. What a job is not done in is given up, and its process
-is ended.
+the request's class names, ``Job[Answer]``. A job that takes longer than its limit is given up, and
+its process is ended.
 """
 
 from __future__ import annotations

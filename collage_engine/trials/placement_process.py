@@ -343,8 +343,8 @@ class PlacementProcess:
         Raises:
             Cancelled: The user stopped it.
         """
-        if not self._may_be_tried():
-            return
+        if self.load_s == 0.0 and not self._may_be_tried():
+            return  # one that ran before stays: its toolchains failed elsewhere
         began = time.monotonic()
         self._start()
         try:

@@ -114,3 +114,20 @@ def test_loading_may_take_half_of_the_time_that_is_left(
 ) -> None:
     failures(tmp_path, WorkerTimeout(1.0), 1, left_s)
     assert Failing.limits == [limit_s]
+
+
+def test_a_placement_that_ran_stays_when_its_toolchain_goes_out(tmp_path: Path) -> None:
+    script, faults = Script(), FaultTracker()
+    with script.runner(tmp_path, faults=faults) as runner:
+        ran, new = (
+            runner.process(Contender(name=name, kind="collage", cover=cover(name)))
+            for name in ("ran", "new")
+        )
+        for process in (ran, new):
+            process.build(script.worker(""))
+        ran.load()
+        faults.leave_out("x", "two of its candidates crashed")
+        for process in (ran, new):
+            process.reload()
+        assert ran.failure is None and ran.loaded
+        assert "x is out of this run" in (new.failure or "")
