@@ -214,7 +214,8 @@ def _print_constraints(run: Run) -> None:
         sentence = words.PIN_BECAUSE if reason else words.PIN
         say(sentence.format(pin=pin.pin, state=pin.state, reason=reason))
     for limit in run.limits:
-        say(words.LIMIT.format(text=limit.reason or f"{limit.text}: {limit.state}"))
+        more = f", {limit.reason}" if limit.reason else ""
+        say(words.LIMIT.format(text=f"{limit.text}: {limit.state}{more}"))
     barred: dict[str, list[str]] = {}
     for base in run.baselines:
         if base.barred:

@@ -60,7 +60,7 @@ def limit_facts(limits: Iterable[LimitVerdict]) -> list[Fact]:
         Fact(
             "Limits",
             each.text,
-            _verdict(each.state, each.price_us, each.reason, each.text),
+            _verdict(each.state, None, each.reason),
             each.reason or "",
         )
         for each in limits
@@ -121,17 +121,13 @@ def _value(fact: Fact | None) -> str | None:
     return None if fact is None else fact.value
 
 
-def _verdict(state: str, price_us: float | None, reason: str | None, text: str = "") -> str:
-    """Returns a pin's verdict as text, for example ``honoured, costs 11 µs (2.0 %)``.
-
-    The reason says the price where it knows more.
-    """
-    known = (reason or "").removeprefix(f"{text}: ") if text else ""
-    if known.startswith(state):
-        return known
+def _verdict(state: str, price_us: float | None, reason: str | None) -> str:
+    """Return a verdict as text: ``honoured, +11 µs``; without a price, with its reason."""
     if state == "honoured" and price_us is not None:
         return f"honoured, {signed_time(price_us) if price_us else words.AT_NO_COST}"
-    return f"{state}: {reason}" if state != "honoured" and reason else state
+    if not reason:
+        return state
+    return f"{state}, {reason}" if state == "honoured" else f"{state}: {reason}"
 
 
 def _accuracy(run: Run) -> list[Fact]:

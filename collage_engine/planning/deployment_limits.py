@@ -101,7 +101,7 @@ def limit_verdicts(answer: Answer) -> list[LimitVerdict]:
             text=verdict.text,
             state=verdict.state,
             price_us=verdict.price_us,
-            reason=verdict.reason,
+            reason=verdict.outcome or verdict.reason,
         )
         for verdict in answer.limit_verdicts
     ]

@@ -191,19 +191,11 @@ def pin_verdicts(pins: Sequence[Pin], answer: Answer) -> list[PinVerdict]:
                     pin=text,
                     state=verdict.state,
                     price_us=verdict.price_us,
-                    reason=_beside_pin(verdict.reason),
+                    reason=verdict.outcome or verdict.reason,
                     contradicts=verdict.contradicts,
                 )
             )
     return result
-
-
-def _beside_pin(reason: str | None) -> str | None:
-    """Shorten ``node 4 on onednn: honoured, …`` by what the pin and its state say already."""
-    head, colon, rest = (reason or "").partition(": ")
-    if not colon or not head.startswith(("node ", "nodes ", "exactly node")):
-        return reason
-    return rest.removeprefix("honoured").lstrip(",; ") or None
 
 
 def make_placement(

@@ -78,9 +78,7 @@ def memory_verdict(settings: RunSettings, race_result: RaceResult) -> list[Limit
     reason = None
     if taken is not None:
         template = say.HONOURED_WITH if price is None else say.HONOURED_WITH_AT
-        reason = template.format(
-            limit=text, megabytes=f"{taken / 1e6:.4g}", price=time_text(price or 0.0)
-        )
+        reason = template.format(megabytes=f"{taken / 1e6:.4g}", price=time_text(price or 0.0))
     return [
         LimitVerdict(
             constraint="max_memory",

@@ -74,6 +74,8 @@ class RuntimeLimitVerdict(msgspec.Struct, frozen=True, kw_only=True):
     price_us: float | None = None
     """Least cost with it less least cost without it, pins and other limits kept."""
     reason: str | None = None
+    outcome: str = ""
+    """What the reason of a limit that is honoured says beside its text and state."""
 
 
 def violated_limits(limits: RuntimeLimits, used: Iterable[str]) -> list[LimitName]:

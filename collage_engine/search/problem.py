@@ -146,6 +146,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     price_us: float | None = None
     """Least cost with it less least cost without it, other pins kept."""
     reason: str | None = None
+    outcome: str = ""
+    """What the reason of a pin that is honoured says beside pin and state: ``costs 11 µs``."""
     contradicts: tuple[int, ...] = ()
 
 

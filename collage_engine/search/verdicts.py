@@ -41,7 +41,9 @@ def verdicts_of_pins(
             free = search.find(rest, regrets=False, time_limit_s=limit)
             price, outcome = _price(search, solution, free)
         reason = say.VERDICT.format(what=describe(pin), outcome=outcome)
-        verdicts.append(Verdict(pin=index, state="honoured", price_us=price, reason=reason))
+        verdicts.append(
+            Verdict(pin=index, state="honoured", price_us=price, reason=reason, outcome=outcome)
+        )
     return tuple(verdicts)
 
 
@@ -68,7 +70,12 @@ def verdicts_of_limits(
         reason = say.VERDICT.format(what=text, outcome=outcome)
         verdicts.append(
             RuntimeLimitVerdict(
-                limit=name, text=text, state="honoured", price_us=price, reason=reason
+                limit=name,
+                text=text,
+                state="honoured",
+                price_us=price,
+                reason=reason,
+                outcome=outcome,
             )
         )
     return tuple(verdicts)

@@ -76,7 +76,7 @@ def test_facts_of_a_run_and_of_the_one_it_is_compared_with(drive) -> None:
             text="at most 1 runtime",
             state="honoured",
             price_us=11.0,
-            reason="at most 1 runtime: honoured, costs 11 µs (2.0 %)",
+            reason="costs 11 µs (2.0 %)",
         )
     ]
     second.memory = MemoryUse(seen=MemorySeen(load_peak_bytes=3 << 20, run_peak_bytes=2 << 20))
