@@ -72,7 +72,7 @@ def combine_artifacts(
         made.update(_fill(folder, folders, manifests, dims))
         _write_manifest(folder, made)
         if padding is not None:
-            made["padding"], made["not_padded"] = _padding(made["entries"], padding)
+            made["padding"], made["not_padded"] = padding_of(made["entries"], padding)
             _write_manifest(folder, made)
 
     put_artifact(out, fill)
@@ -212,16 +212,26 @@ def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     (folder / MANIFEST).write_text(text, encoding="utf-8")
 
 
-def _padding(
+def padding_of(
     entries: Sequence[Mapping[str, Any]], proofs: PaddingProofs
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return along which axes inputs are padded and outputs cut, and why not along the others."""
+    """Return along which axes inputs are padded and outputs cut, and why not along the others.
+
+    Args:
+        entries: The artifact's entries.
+        proofs: For each dimension the proof that padding changes no result, or why there is none.
+
+    Returns:
+        (padding, refused): as the manifest has it, and why not for the other dimensions.
+    """
     padding: dict[str, Any] = {}
     refused: dict[str, str] = {}
     odd = unexplained_axis(entries)
     for dim, proof in proofs.items():
         if not all(dim in entry["dims"] for entry in entries):
             refused[dim] = "not every shape was named by its size"
+        elif len({entry["dims"][dim] for entry in entries}) < 2:
+            refused[dim] = "all shapes have the same size of it"
         elif odd is not None:
             refused[dim] = f"axis {odd[1]} of the output {odd[0]!r} follows no single dimension"
         elif isinstance(proof, str):

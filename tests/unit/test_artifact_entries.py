@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 
+from collage_engine.artifact.combine import padding_of
 from collage_engine.artifact.loader import entries as e
 from collage_engine.artifact.loader.streams import Pool, shares
 from collage_engine.artifact.pieces import write_pieces
@@ -61,6 +62,20 @@ def test_with_padding_the_smallest_larger_entry_is_picked():
     for wrong in (both(5, 64), both(1, 129), both(0, 64), {"ids": (3, 64), "mask": (2, 64)}):
         with pytest.raises(e.NoSuchShape, match="smaller along batch, sequence"):
             e.pick(ENTRIES, wrong, PADDING)
+
+
+def test_inputs_are_padded_where_the_proof_has_the_axes_of_the_entries():
+    both_axes = {
+        "batch": ({"ids": (0,), "mask": (0,)}, {"y": (0,)}),
+        "sequence": ({"ids": (1,), "mask": (1,)}, {}),
+    }
+    assert padding_of(ENTRIES, both_axes) == (PADDING, {})
+    found, refused = padding_of(ENTRIES, {**both_axes, "sequence": "'n' (Softmax) mixes"})
+    assert list(found) == ["batch"] and "(Softmax)" in refused["sequence"]
+    other = {"batch": ({"ids": (0,), "mask": (0,)}, {}), "sequence": both_axes["sequence"]}
+    assert list(padding_of(ENTRIES, other)[0]) == ["sequence"]
+    found, refused = padding_of([entry(2, 64), entry(2, 128)], both_axes)
+    assert list(found) == ["sequence"] and "same size" in refused["batch"]
 
 
 def test_inputs_are_padded_with_zeros_and_outputs_cut():
